@@ -13,9 +13,9 @@ from pathlib import Path
 from core_log.client import KafkaLog
 from core_log.foundation.clock import SystemClock
 from pipelines.file.loader import load
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.loops.assembly import ensure_topics, run_unit
-from pipelines.reports import Moved, Report
+from pipelines.reports import Report, RowsMoved
 from pipelines.running.log_clients import kafka_settings
 
 
@@ -27,7 +27,7 @@ async def measure(path: Path, unit: str) -> dict[str, float]:
 
     def count(report: Report) -> None:
         nonlocal rows
-        if isinstance(report, Moved):
+        if isinstance(report, RowsMoved):
             rows += report.rows
 
     await ensure_topics(loaded, log)
@@ -36,7 +36,7 @@ async def measure(path: Path, unit: str) -> dict[str, float]:
         loaded,
         unit,
         log,
-        desired=lambda: Desired(loaded.name),
+        desired=lambda: DesiredTaskState(loaded.name),
         clock=SystemClock(),
         report=count,
         until_end=True,

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from config.mistake_codes import Code
-from config.mistakes import Mistake, Place
+from config.mistakes import Mistake, TextPosition
 from config.redaction import MASK
 
 LOOKED_AT_MAX = 1_000
@@ -34,7 +34,7 @@ def fault_of(error: yaml.YAMLError, text: str, path: Path) -> Mistake:
     )
 
 
-def bare_line(text: str, place: Place) -> tuple[str, int]:
+def bare_line(text: str, place: TextPosition) -> tuple[str, int]:
     """Of a file that is no tree yet: only the key that a line begins with is surely no secret."""
     begin = _line_start(text, place.line - 1)
     line = text[begin : begin + LOOKED_AT_MAX].partition("\n")[0].rstrip()
@@ -51,10 +51,10 @@ def _line_start(text: str, line: int) -> int:
     return position
 
 
-def _place_at(text: str, position: int) -> Place | None:
+def _place_at(text: str, position: int) -> TextPosition | None:
     if not 0 <= position <= len(text):
         return None
-    return Place(text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position))
+    return TextPosition(text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position))
 
 
 def _usual_cause(rest: str, line: str, problem: str) -> str:
@@ -73,5 +73,5 @@ def _usual_cause(rest: str, line: str, problem: str) -> str:
     return ""
 
 
-def place_of(mark: Any) -> Place:
-    return Place(mark.line + 1, mark.column + 1)
+def place_of(mark: Any) -> TextPosition:
+    return TextPosition(mark.line + 1, mark.column + 1)

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from config.document import ListNode, MappingNode, Node, ScalarNode
-from config.mistakes import Place
+from config.document import ListNode, MappingNode, ScalarNode, YamlNode
+from config.mistakes import TextPosition
 from core_log.foundation.errors import ConfigError
 
 
-class Ours(NamedTuple):
+class OurKey(NamedTuple):
     """Where the value goes, and how it is written there."""
 
     keys: tuple[str, ...]
@@ -49,22 +49,22 @@ def _snapshot_mode(text: str) -> str:
 
 
 OURS = {
-    "table.include.list": Ours(("tables",), _patterns),
-    "table.exclude.list": Ours(("tables",), _exclusions),
-    "message.key.columns": Ours(("keys",), _keys),
-    "snapshot.mode": Ours(("snapshot", "mode"), _snapshot_mode),
-    "snapshot.max.threads": Ours(("snapshot", "parallel")),
-    "incremental.snapshot.chunk.size": Ours(("snapshot", "chunk_rows")),
-    "slot.name": Ours(("slot", "name")),
-    "publication.name": Ours(("publication", "name")),
-    "heartbeat.interval.ms": Ours(("heartbeat",), _milliseconds),
-    "poll.interval.ms": Ours(("batch_wait",), _milliseconds),
-    "decimal.handling.mode": Ours(("decimal",)),
-    "time.precision.mode": Ours(("time",)),
-    "binary.handling.mode": Ours(("binary",)),
-    "interval.handling.mode": Ours(("interval",)),
-    "hstore.handling.mode": Ours(("hstore",)),
-    "provide.transaction.metadata": Ours(("transactions",)),
+    "table.include.list": OurKey(("tables",), _patterns),
+    "table.exclude.list": OurKey(("tables",), _exclusions),
+    "message.key.columns": OurKey(("keys",), _keys),
+    "snapshot.mode": OurKey(("snapshot", "mode"), _snapshot_mode),
+    "snapshot.max.threads": OurKey(("snapshot", "parallel")),
+    "incremental.snapshot.chunk.size": OurKey(("snapshot", "chunk_rows")),
+    "slot.name": OurKey(("slot", "name")),
+    "publication.name": OurKey(("publication", "name")),
+    "heartbeat.interval.ms": OurKey(("heartbeat",), _milliseconds),
+    "poll.interval.ms": OurKey(("batch_wait",), _milliseconds),
+    "decimal.handling.mode": OurKey(("decimal",)),
+    "time.precision.mode": OurKey(("time",)),
+    "binary.handling.mode": OurKey(("binary",)),
+    "interval.handling.mode": OurKey(("interval",)),
+    "hstore.handling.mode": OurKey(("hstore",)),
+    "provide.transaction.metadata": OurKey(("transactions",)),
 }
 """A key of Debezium's to ours."""
 
@@ -92,17 +92,17 @@ ELSEWHERE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class TranslatedConfig:
     node: MappingNode
-    mistakes: tuple[tuple[Place, str, str], ...]
+    mistakes: tuple[tuple[TextPosition, str, str], ...]
     """Where, what, and what to do."""
 
 
-def translate(source: MappingNode, *, known: frozenset[str]) -> Translated:
+def translate(source: MappingNode, *, known: frozenset[str]) -> TranslatedConfig:
     """A source's mapping with Debezium's keys replaced by those of ours among `known`."""
     if not any("." in key or key in ELSEWHERE for key in source.values):
-        return Translated(source, ())
-    mistakes: list[tuple[Place, str, str]] = []
+        return TranslatedConfig(source, ())
+    mistakes: list[tuple[TextPosition, str, str]] = []
     kept = {key: value for key, value in source.values.items() if key not in OURS}
     result = replace(source, values=kept)
     for key, place in source.key_places.items():
@@ -118,13 +118,13 @@ def translate(source: MappingNode, *, known: frozenset[str]) -> Translated:
             mistakes.append((place, f"this type has no key for {key!r}", "take it out"))
             continue
         try:
-            result = _put(result, ours.keys, _written(source.values[key], ours), place)
+            result = _put(result, ours.keys, _write(source.values[key], ours), place)
         except ConfigError as error:
             mistakes.append((place, error.problem, error.hint))
-    return Translated(result, tuple(mistakes))
+    return TranslatedConfig(result, tuple(mistakes))
 
 
-def _written(node: Node, ours: Ours) -> Node:
+def _write(node: YamlNode, ours: OurKey) -> YamlNode:
     if not isinstance(node, ScalarNode):
         raise ConfigError(
             "Debezium's keys have one value, with commas in it", hint="use our own key"
@@ -144,7 +144,9 @@ def _list(texts: list[str], like: ScalarNode) -> ListNode:
     return ListNode(like.place, tuple(like._replace(text=each, is_plain=False) for each in texts))
 
 
-def _put(mapping: MappingNode, keys: tuple[str, ...], value: Node, place: Place) -> MappingNode:
+def _put(
+    mapping: MappingNode, keys: tuple[str, ...], value: YamlNode, place: TextPosition
+) -> MappingNode:
     """`value` under `keys`; lists are joined, anything else may be there only once."""
     key, further = keys[0], keys[1:]
     present = mapping.values.get(key)

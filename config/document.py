@@ -11,7 +11,7 @@ import yaml
 
 from config.broken_yaml import bare_line, fault_of, place_of
 from config.mistake_codes import Code
-from config.mistakes import Mistake, MistakesFound, Place
+from config.mistakes import Mistake, MistakesFound, TextPosition
 from config.scalars import resolve_scalar
 
 FILE_BYTES_MAX = 1 << 20
@@ -23,30 +23,30 @@ LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
 class ScalarNode(NamedTuple):
-    place: Place
+    place: TextPosition
     text: str
     is_plain: bool
     """Not quoted: only then `5` is a number."""
     is_unset: bool = False
     """It holds a reference to something that is not there, so it has no value yet."""
-    end: Place = Place(0, 0)
+    end: TextPosition = TextPosition(0, 0)
     """Behind its last character."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListNode:
-    place: Place
-    items: tuple["Node", ...]
+    place: TextPosition
+    items: tuple["YamlNode", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MappingNode:
-    place: Place
-    values: Mapping[str, "Node"]
-    key_places: Mapping[str, Place]
+    place: TextPosition
+    values: Mapping[str, "YamlNode"]
+    key_places: Mapping[str, TextPosition]
 
 
-Node = ScalarNode | ListNode | MappingNode
+YamlNode = ScalarNode | ListNode | MappingNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class Document:
     """One file. Keys are always text, however they are written."""
 
     path: Path
-    root: Node
+    root: YamlNode
     lines: Sequence[str] = field(default=(), repr=False, compare=False)
     """As they are written, secrets included."""
 
-    def find(self, keys: Iterable[str | int]) -> tuple[Node, Place, bool]:
+    def find(self, keys: Iterable[str | int]) -> tuple[YamlNode, TextPosition, bool]:
         """The deepest node that `keys` lead to, where to point at, and whether all are there."""
         node, place = self.root, self.root.place
         for key in keys:
@@ -102,7 +102,7 @@ def parse_document(content: bytes, path: Path) -> Document:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - content.rfind(b"\n", 0, error.start)
-        place, problem = Place(line, column), "this is not UTF-8"
+        place, problem = TextPosition(line, column), "this is not UTF-8"
         raise MistakesFound([Mistake(path, place, problem, code=Code.UNREADABLE)]) from None
     try:
         return Document(path, _Composer(text, path).document(), LINE_END.split(text))
@@ -110,7 +110,7 @@ def parse_document(content: bytes, path: Path) -> Document:
         raise MistakesFound([fault_of(error, text, path)]) from None
 
 
-def plain(node: Node) -> Any:
+def plain(node: YamlNode) -> Any:
     """The values alone, scalars as YAML 1.2 understands them."""
     if isinstance(node, MappingNode):
         return {key: plain(value) for key, value in node.values.items()}
@@ -132,17 +132,17 @@ class _Composer:
     path: Path
     node_count: int = 0
     depth: int = 0
-    anchors: dict[str, tuple[Node, int]] = field(default_factory=dict)
+    anchors: dict[str, tuple[YamlNode, int]] = field(default_factory=dict)
     """Per anchor what it stands for and how many nodes that is."""
     events: Any = None
 
-    def document(self) -> Node:
+    def document(self) -> YamlNode:
         self.events = _EVENTS(self.text)
         try:
             self.events.get_event()
             if isinstance(self.events.get_event(), yaml.StreamEndEvent):
                 hint = "headwater init"
-                raise self.mistake(Place(1, 1), "the file is empty", hint, Code.UNREADABLE)
+                raise self.mistake(TextPosition(1, 1), "the file is empty", hint, Code.UNREADABLE)
             root = self.node(self.events.get_event())
             self.events.get_event()
             event = self.events.get_event()
@@ -154,10 +154,10 @@ class _Composer:
         finally:
             self.events.dispose()
 
-    def node(self, event: Any) -> Node:
+    def node(self, event: Any) -> YamlNode:
         kind, place = type(event), place_of(event.start_mark)
         if kind is yaml.AliasEvent:
-            return self.aliased(event.anchor, place)
+            return self.resolve_alias(event.anchor, place)
         if event.tag is not None:
             raise self.mistake(
                 place, "tags are not used here", "put text that begins with ! between quotes"
@@ -165,7 +165,7 @@ class _Composer:
         before = self.node_count
         self.count(1, place)
         if kind is yaml.ScalarEvent:
-            node: Node = ScalarNode(
+            node: YamlNode = ScalarNode(
                 place, event.value, not event.style, end=place_of(event.end_mark)
             )
         else:
@@ -178,15 +178,15 @@ class _Composer:
             self.anchors[event.anchor] = node, self.node_count - before
         return node
 
-    def items(self, place: Place) -> ListNode:
-        items: list[Node] = []
+    def items(self, place: TextPosition) -> ListNode:
+        items: list[YamlNode] = []
         while type(event := self.events.get_event()) is not yaml.SequenceEndEvent:
             items.append(self.node(event))
         return ListNode(place, tuple(items))
 
-    def mapping(self, place: Place) -> MappingNode:
-        values: dict[str, Node] = {}
-        places: dict[str, Place] = {}
+    def mapping(self, place: TextPosition) -> MappingNode:
+        values: dict[str, YamlNode] = {}
+        places: dict[str, TextPosition] = {}
         while type(event := self.events.get_event()) is not yaml.MappingEndEvent:
             key = self.key(event)
             if key.text in values:
@@ -207,7 +207,7 @@ class _Composer:
             )
         return key
 
-    def aliased(self, anchor: str | None, place: Place) -> Node:
+    def resolve_alias(self, anchor: str | None, place: TextPosition) -> YamlNode:
         if anchor is None or anchor not in self.anchors:
             raise self.mistake(
                 place,
@@ -218,13 +218,13 @@ class _Composer:
         self.count(size, place)
         return node
 
-    def count(self, nodes: int, place: Place) -> None:
+    def count(self, nodes: int, place: TextPosition) -> None:
         self.node_count += nodes
         if self.node_count > NODES_MAX:
             raise self.mistake(place, f"more than {NODES_MAX:,} values, aliases counted in full")
 
     def mistake(
-        self, place: Place, problem: str, hint: str = "", code: Code = Code.UNUSED_YAML
+        self, place: TextPosition, problem: str, hint: str = "", code: Code = Code.UNUSED_YAML
     ) -> MistakesFound:
         return MistakesFound(
             [

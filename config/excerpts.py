@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from config.document import Document, ListNode, MappingNode, Node, ScalarNode
-from config.mistakes import Keys, Mistake, Place
+from config.document import Document, ListNode, MappingNode, ScalarNode, YamlNode
+from config.mistakes import KeyPath, Mistake, TextPosition
 from config.redaction import MASK, Redaction
 
 SECRET_KEY = re.compile(
@@ -27,7 +27,7 @@ class _Span(NamedTuple):
     is_shown: bool
 
 
-def illustrated(mistake: Mistake, document: Document, redaction: Redaction) -> Mistake:
+def add_excerpt(mistake: Mistake, document: Document, redaction: Redaction) -> Mistake:
     """The same mistake with the path of its key and its line."""
     place = mistake.place
     if place is None:
@@ -36,7 +36,7 @@ def illustrated(mistake: Mistake, document: Document, redaction: Redaction) -> M
     return replace(mistake, keys=keys, excerpt=_excerpt(document, place, redaction))
 
 
-def keys_at(node: Node, place: Place, at: Keys = ()) -> Keys:
+def keys_at(node: YamlNode, place: TextPosition, at: KeyPath = ()) -> KeyPath:
     """The keys that lead to what stands at `place`; a key before a block that it begins."""
     if isinstance(node, MappingNode):
         for key, child in node.values.items():
@@ -56,7 +56,9 @@ def keys_at(node: Node, place: Place, at: Keys = ()) -> Keys:
     return ()
 
 
-def _excerpt(document: Document, place: Place, redaction: Redaction) -> tuple[str, int] | None:
+def _excerpt(
+    document: Document, place: TextPosition, redaction: Redaction
+) -> tuple[str, int] | None:
     """The line, and where its caret stands, counted from 0."""
     if len(document.lines) < place.line:
         return None
@@ -82,7 +84,7 @@ def _signs(between: str) -> str:
     return re.sub(r"[^\s{}\[\],:?'\"&|>-]", "", between)
 
 
-def _spans(node: Node, place: Place, line: str, at: str = "") -> Iterator[_Span]:
+def _spans(node: YamlNode, place: TextPosition, line: str, at: str = "") -> Iterator[_Span]:
     if isinstance(node, MappingNode):
         for key, child in node.values.items():
             key_place = node.key_places[key]

@@ -14,11 +14,11 @@ from core_log.foundation.errors import ConfigError
 MISTAKES_SHOWN_MAX = 100
 
 
-Keys = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """Of mappings and lists, from the root of a file."""
 
 
-class Place(NamedTuple):
+class TextPosition(NamedTuple):
     """Counted from 1, as editors do."""
 
     line: int
@@ -30,14 +30,14 @@ class Mistake:
     """One thing that is wrong. The words never hold a value that came from a reference."""
 
     path: Path
-    place: Place | None
+    place: TextPosition | None
     problem: str
     hint: str = ""
     variable: str = ""
     """The name of a variable of the environment, where it is missing."""
     _: KW_ONLY
     code: Code
-    keys: Keys = ()
+    keys: KeyPath = ()
     """What leads to the key or the value that it is about."""
     excerpt: tuple[str, int] | None = None
     """The line without what may be secret, and where a caret stands below it."""
@@ -89,7 +89,7 @@ class MistakesFound(ConfigError):
         return head + self.problem
 
 
-def path_text(keys: Keys) -> str:
+def path_text(keys: KeyPath) -> str:
     """`sink[0].tables."*".mode`."""
     text = ""
     for key in keys:

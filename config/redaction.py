@@ -43,7 +43,7 @@ class Redaction:
         """`text` with every secret replaced by three asterisks."""
         return self._expression.sub(MASK, text)
 
-    def joined(self, others: Iterable["Redaction"]) -> "Redaction":
+    def merge(self, others: Iterable["Redaction"]) -> "Redaction":
         return Redaction(self.secrets.union(*(other.secrets for other in others)))
 
 

@@ -17,7 +17,7 @@ WIDTH = 88
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class SettingKey:
     """One key of a file, as the manual shows it."""
 
     path: str
@@ -39,13 +39,13 @@ class Key:
         }
 
 
-def keys_below(keys: Iterable[Key], path: str) -> list[Key]:
+def keys_below(keys: Iterable[SettingKey], path: str) -> list[SettingKey]:
     """The key at a path and those below it; all of them for an empty path. `transform.mask` finds
     `transform[].mask`."""
     return [key for key in keys if not path or f"{_bare(key.path)}.".startswith(f"{_bare(path)}.")]
 
 
-def keys_called(keys: Iterable[Key], name: str) -> list[Key]:
+def keys_called(keys: Iterable[SettingKey], name: str) -> list[SettingKey]:
     """Keys of that name, wherever they are."""
     return [key for key in keys if f".{_bare(key.path)}".endswith(f".{_bare(name)}")]
 
@@ -54,11 +54,11 @@ def _bare(path: str) -> str:
     return path.replace("[]", "").replace(".<name>", "")
 
 
-def keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
+def keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[SettingKey]:
     """Every key of a model and of those inside it, in the order of their declaration."""
     texts = explanations_of(model).values()
     for (name, field), text in zip(fields_of(model).items(), texts, strict=True):
-        yield Key(
+        yield SettingKey(
             prefix + name,
             type_words(field),
             default_words(field),
@@ -85,7 +85,7 @@ def _inner(annotation: Any, infix: str) -> Iterator[tuple[str, type[BaseModel]]]
             yield from _inner(get_args(member)[1], f"{infix}.<name>")
 
 
-def key_table(keys: Iterable[Key]) -> str:
+def key_table(keys: Iterable[SettingKey]) -> str:
     """The same as a Markdown table."""
     lines = ["| Key | Value | Default | What it does |", "|---|---|---|---|"]
     for key in keys:
@@ -118,7 +118,7 @@ def commented_yaml(
         found += _sample_lines(name, field, indent)
         if not indent:
             found.append("")
-        lines += found if field.is_required() else [_commented(line) for line in found]
+        lines += found if field.is_required() else [_comment(line) for line in found]
     return lines
 
 
@@ -146,7 +146,7 @@ def _sample(field: FieldInfo) -> str:
     return default_words(field) or "..."
 
 
-def _commented(line: str) -> str:
+def _comment(line: str) -> str:
     if not line or line.lstrip().startswith("#"):
         return line
     bare = line.lstrip(" ")

@@ -31,7 +31,7 @@ def load_type(name: str, targets: Mapping[str, str], *, group: str) -> type[Any]
         if name not in known:
             raise ConfigError(f"there is no type {name!r}", hint=did_you_mean(name, list(known)))
         target = known[name]
-    component = _named(name, target)
+    component = _name(name, target)
     settings = getattr(component, "Settings", None)
     if not (isinstance(settings, type) and issubclass(settings, Settings)):
         raise ConfigError(f"the type {name!r} has no Settings", component=target)
@@ -45,13 +45,13 @@ def load_settings(
     all that comes with that."""
     found: type[Settings]
     if name in settings:
-        found = _named(name, settings[name])
+        found = _name(name, settings[name])
     else:
         found = load_type(name, targets, group=group).Settings
     return found
 
 
-def _named(name: str, target: str) -> type[Any]:
+def _name(name: str, target: str) -> type[Any]:
     module, _, attribute = target.partition(":")
     try:
         found: type[Any] = getattr(import_module(module), attribute)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
-from config.document import Document, ListNode, MappingNode, Node, ScalarNode
+from config.document import Document, ListNode, MappingNode, ScalarNode, YamlNode
 from config.mistake_codes import Code
 from config.mistakes import Mistake, did_you_mean
 from config.redaction import Redaction, passwords_in, secrets_in
@@ -37,7 +37,7 @@ def substitute(document: Document, environment: Mapping[str, str]) -> Substitute
     `$${` stands for `${`. A value that comes from a reference is text, however it looks.
     """
     filling = _Filling(document.path, environment)
-    root = filling.filled(document.root)
+    root = filling.fill(document.root)
     return Substituted(
         replace(document, root=root),
         Redaction(filling.secrets),
@@ -54,12 +54,12 @@ class _Filling:
     mistakes: list[Mistake] = field(default_factory=list)
     unset: list[Mistake] = field(default_factory=list)
 
-    def filled(self, node: Node) -> Node:
+    def fill(self, node: YamlNode) -> YamlNode:
         if isinstance(node, MappingNode):
-            values = {key: self.filled(value) for key, value in node.values.items()}
+            values = {key: self.fill(value) for key, value in node.values.items()}
             return replace(node, values=values)
         if isinstance(node, ListNode):
-            return replace(node, items=tuple(self.filled(item) for item in node.items))
+            return replace(node, items=tuple(self.fill(item) for item in node.items))
         if "${" not in node.text:
             self.secrets |= passwords_in(node.text)
             return node

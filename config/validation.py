@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from config.document import Document, ListNode, MappingNode, Node, ScalarNode, plain
+from config.document import Document, ListNode, MappingNode, ScalarNode, YamlNode, plain
 from config.mistake_codes import Code
-from config.mistakes import MISTAKES_SHOWN_MAX, Keys, Mistake, Place, did_you_mean
+from config.mistakes import MISTAKES_SHOWN_MAX, KeyPath, Mistake, TextPosition, did_you_mean
 from config.model_keys import annotation_of, fields_of, is_model, members, models_at, step, unit_of
 
 EXAMPLES = {"duration": "5ms, 10s or 7d", "size": "64KiB or 8MiB"}
@@ -21,7 +21,7 @@ class Validator:
     document: Document
     mistakes: list[Mistake] = field(default_factory=list)
 
-    def validate(self, model: type[BaseModel], node: Node, at: Keys) -> Any:
+    def validate(self, model: type[BaseModel], node: YamlNode, at: KeyPath) -> Any:
         """The settings in `node`, which stands at `at`; None when something is wrong with them.
 
         What is wrong only because a reference is unset yet is not told again.
@@ -30,28 +30,34 @@ class Validator:
         try:
             settings = model.model_validate(plain(node), by_alias=True, by_name=False)
         except ValidationError as error:
-            found += self._told(model, error, node, at)
+            found += self._describe(model, error, node, at)
             settings = None
         self.mistakes += found
         return None if found else settings
 
     def tell(
-        self, code: Code, place: Place | None, problem: str, hint: str = "", *, keys: Keys = ()
+        self,
+        code: Code,
+        place: TextPosition | None,
+        problem: str,
+        hint: str = "",
+        *,
+        keys: KeyPath = (),
     ) -> None:
         mistake = Mistake(self.document.path, place, problem, hint, code=code, keys=keys)
         self.mistakes.append(mistake)
 
-    def tell_at(self, code: Code, keys: Keys, problem: str, hint: str = "") -> None:
+    def tell_at(self, code: Code, keys: KeyPath, problem: str, hint: str = "") -> None:
         """A mistake of the value that stands at `keys`, or of what it is missing from."""
         self.tell(code, self.document.find(keys)[1], problem, hint, keys=keys)
 
-    def _told(
-        self, model: type[BaseModel], error: ValidationError, node: Node, at: Keys
+    def _describe(
+        self, model: type[BaseModel], error: ValidationError, node: YamlNode, at: KeyPath
     ) -> Iterator[Mistake]:
         part = Document(self.document.path, node)
-        alternatives: dict[Place, list[Mistake]] = {}
+        alternatives: dict[TextPosition, list[Mistake]] = {}
         for each in error.errors(include_url=False)[:MISTAKES_SHOWN_MAX]:
-            keys: Keys = each["loc"]
+            keys: KeyPath = each["loc"]
             blamed, place, is_found = part.find(keys)
             if _is_unset(blamed):
                 continue
@@ -77,9 +83,9 @@ class Validator:
                 # The last keys name members of a union: the value is none of them.
                 alternatives.setdefault(place, []).append(mistake)
         for mistakes in alternatives.values():
-            yield _joined(mistakes)
+            yield _concat(mistakes)
 
-    def _misread(self, annotation: Any, node: Node) -> Iterator[Mistake]:
+    def _misread(self, annotation: Any, node: YamlNode) -> Iterator[Mistake]:
         """What Python would take and a person does not mean: a number without a unit where a
         duration or a size is wanted, and `true` for 1."""
         if not isinstance(node, MappingNode):
@@ -106,14 +112,14 @@ class Validator:
             yield Mistake(path, node.place, f"a {unit} has a unit", hint, code=Code.WRONG_KIND)
 
 
-def _is_unset(node: Node) -> bool:
+def _is_unset(node: YamlNode) -> bool:
     """Whether it, or a value in its list, is a variable that is not set here."""
     if isinstance(node, ListNode):
         return any(map(_is_unset, node.items))
     return isinstance(node, ScalarNode) and node.is_unset
 
 
-def _key_place(document: Document, keys: Sequence[str | int]) -> Place | None:
+def _key_place(document: Document, keys: Sequence[str | int]) -> TextPosition | None:
     """Where the last of `keys` itself stands, if it is a key."""
     if not keys:
         return None
@@ -123,7 +129,7 @@ def _key_place(document: Document, keys: Sequence[str | int]) -> Place | None:
     return None
 
 
-def _joined(mistakes: Sequence[Mistake]) -> Mistake:
+def _concat(mistakes: Sequence[Mistake]) -> Mistake:
     wishes = [each.problem.removeprefix("should be ") for each in mistakes]
     distinct = list(dict.fromkeys(wishes))
     hint = next((each.hint for each in mistakes if each.hint), "")
@@ -133,7 +139,7 @@ def _joined(mistakes: Sequence[Mistake]) -> Mistake:
     return replace(first, problem=f"should be {' or '.join(distinct)}", hint=hint)
 
 
-def _there(part: Document, keys: Keys) -> Keys:
+def _there(part: Document, keys: KeyPath) -> KeyPath:
     """As many of `keys` as lead somewhere: the last ones may name members of a union."""
     for end in range(len(keys), 0, -1):
         if part.find(keys[:end])[2]:
@@ -151,7 +157,7 @@ def _code(kind: str) -> Code:
 
 
 def _words(
-    error: Mapping[str, Any], model: type[BaseModel], keys: Keys, node: Node
+    error: Mapping[str, Any], model: type[BaseModel], keys: KeyPath, node: YamlNode
 ) -> tuple[str, str]:
     """What is so, and what to do. The value itself is never among the words."""
     kind, facts = str(error["type"]), error.get("ctx", {})
@@ -172,7 +178,7 @@ def _words(
     for kinds, words in WORDS.items():
         if kind in kinds:
             return words.format(**facts), ""
-    return _lowered(str(error["msg"])), ""
+    return _lower(str(error["msg"])), ""
 
 
 WORDS = {
@@ -204,5 +210,5 @@ def _near(value: Any, expected: str) -> str:
     return guess if guess.startswith("did") else ""
 
 
-def _lowered(text: str) -> str:
+def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]

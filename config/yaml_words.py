@@ -82,7 +82,7 @@ def _type(annotation: Any) -> str:
         several = [each for each in get_args(annotation) if each is not NoneType]
         return " or ".join(dict.fromkeys(_type(each) for each in several))
     if origin_of(annotation) is Annotated:
-        return _annotated(annotation)
+        return _describe_type(annotation)
     if origin_of(annotation) is Literal:
         return " or ".join(f"`{each}`" for each in get_args(annotation))
     if origin_of(annotation) in (tuple, list):
@@ -115,7 +115,7 @@ def _schema_words(schema: dict[str, Any]) -> str:
     return " or ".join(sorted(found, reverse=True))
 
 
-def _annotated(annotation: Any) -> str:
+def _describe_type(annotation: Any) -> str:
     inner, *metadata = get_args(annotation)
     if any(isinstance(each, BeforeValidator) and each.func is as_list for each in metadata):
         return "text or list of text"

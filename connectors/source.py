@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from core_log.foundation.clock import Clock
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import HeadwaterError
 from core_log.model.changes import ChangeBatch, Positions, TableChanges
 from core_log.model.table_schema import TableId, TableSchema
@@ -30,7 +30,7 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SnapshotProgress:
     """How far the reading of what was there before has come, for one table."""
 
     table: TableId
@@ -58,7 +58,7 @@ class Remark:
 
     name: str
     """What it is about; the next of the same name takes its place."""
-    finding: Finding | None
+    finding: Diagnostic | None
     """None takes it back."""
 
 
@@ -71,7 +71,7 @@ class FreeSpace:
     bytes: int
 
 
-SourceReport = Progress | Gauge | Remark
+SourceReport = SnapshotProgress | Gauge | Remark
 
 
 class FormCheck(Protocol):
@@ -134,7 +134,7 @@ class Source(Protocol):
         """The tables that would be captured, as they are now; changes nothing."""
         ...
 
-    async def examine(self) -> Sequence[Finding]:
+    async def examine(self) -> Sequence[Diagnostic]:
         """What stands in the way, before anything is started; changes nothing."""
         ...
 
@@ -144,7 +144,7 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class Estimating(Protocol):
+class RowEstimating(Protocol):
     """A source that knows about how many rows its tables have without reading them. A large table's
     topic gets several partitions by that, once, when it is made."""
 
@@ -163,7 +163,7 @@ class Resettable(Protocol):
 
 
 @runtime_checkable
-class Planning(Protocol):
+class SourcePlanning(Protocol):
     """A source at which a run makes something, for `headwater plan`."""
 
     async def plan(self) -> Sequence[str]:
@@ -172,7 +172,7 @@ class Planning(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class SourceSnapshot:
     """All tables of a source as they are at one position."""
 
     positions: Positions
@@ -200,7 +200,7 @@ class Resuming(Protocol):
 
     async def examine_position(
         self, stored: Callable[[], Awaitable[Positions]]
-    ) -> Sequence[Finding]:
+    ) -> Sequence[Diagnostic]:
         """What stands in the way of going on from `stored`, which is empty before the first run;
         nothing that `examine` says. It is asked for within, as the source may be running
         meanwhile: what was confirmed to the outside system before is never beyond it. Changes
@@ -249,7 +249,7 @@ class Snapshotable(Protocol):
     """A source whose tables can be read at one position, beside what is running, for `headwater
     verify`."""
 
-    def snapshot(self, reached: Positions) -> AbstractAsyncContextManager[Snapshot]:
+    def snapshot(self, reached: Positions) -> AbstractAsyncContextManager[SourceSnapshot]:
         """`reached` is where the log stands; the snapshot is of then or later. Nothing stays at
         the source when the context ends."""
         ...

@@ -196,7 +196,7 @@ def _tell_misuse(output: Output, error: click.ClickException) -> None:
         output.write_error(envelope(None, error=facts))
     if usage:
         click.echo(usage, err=True)
-    click.echo(f"{output.styled('error:', fg='red', bold=True)} {wrong}", err=True)
+    click.echo(f"{output.style('error:', fg='red', bold=True)} {wrong}", err=True)
 
 
 def _tell_bug(output: Output, bug: Exception) -> None:
@@ -209,7 +209,7 @@ def _tell_bug(output: Output, bug: Exception) -> None:
             "facts": {},
         }
         facts["exit_code"] = exit_codes.INTERNAL
-        output.write_error(envelope(None, error=output.scrubbed(facts)))
+        output.write_error(envelope(None, error=output.redact(facts)))
     click.echo(output.scrub("".join(traceback.format_exception(bug))), err=True, nl=False)
 
 

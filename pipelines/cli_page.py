@@ -55,7 +55,7 @@ They may stand before the name of the command, too: `headwater --json status`.
 
 def page() -> str:
     """The whole page, as Markdown."""
-    parts = [OPENING.format(codes="\n".join(_codes()), shared="\n".join(_shared()))]
+    parts = [OPENING.format(codes="\n".join(_codes()), shared="\n".join(_shared_options()))]
     root = click.Context(cli, info_name="headwater")
     for name in COMMANDS:
         command = cli.get_command(root, name)
@@ -70,7 +70,7 @@ def _codes() -> Iterator[str]:
         yield f"| {code} | {meaning} |"
 
 
-def _shared() -> Iterator[str]:
+def _shared_options() -> Iterator[str]:
     yield from _options(click.Context(_with_shared_options), hidden=set())
 
 

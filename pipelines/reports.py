@@ -8,7 +8,7 @@ VERIFY = "verify"
 """The unit that compares, where `verify:` of the file wants it."""
 
 
-class State(Enum):
+class TaskState(Enum):
     """What a unit (`source`, or a sink's name) or one of its tables is doing."""
 
     STARTING = "starting"
@@ -30,12 +30,12 @@ class StateChanged:
     unit: str
     table: str
     """Empty when the whole unit is meant."""
-    state: State
+    state: TaskState
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class RowsMoved:
     """Changes of a table went through a unit: into the log, or out of it into a target."""
 
     pipeline: str
@@ -49,7 +49,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadProgress:
     """How far the reading of a table's existing rows, a replay or a rebuild has come."""
 
     pipeline: str
@@ -63,7 +63,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Stood:
+class OffsetsApplied:
     """Where a unit stands now, in words that can be shown: source positions, or log offsets."""
 
     pipeline: str
@@ -72,7 +72,7 @@ class Stood:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class DeadLettersAdded:
     """Records went to the dead-letter topic."""
 
     pipeline: str
@@ -83,7 +83,7 @@ class SetAside:
 
 
 @dataclass(frozen=True, slots=True)
-class Gauged:
+class GaugesRead:
     """A figure of a source's that users watch, such as the write-ahead log that it retains."""
 
     pipeline: str
@@ -94,7 +94,7 @@ class Gauged:
 
 
 @dataclass(frozen=True, slots=True)
-class Remarked:
+class RemarksMade:
     """Something that users should know of a unit that runs all the same."""
 
     pipeline: str
@@ -109,7 +109,7 @@ class Remarked:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class TableKnown:
     """The log holds changes of a table, whether or not anything happens to it now."""
 
     pipeline: str
@@ -118,7 +118,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class TableVerified:
     """A table was compared: at its source, in the log and in the targets."""
 
     pipeline: str
@@ -133,5 +133,15 @@ class Verified:
     """Why something could not be compared; empty where everything was."""
 
 
-Report = StateChanged | Moved | Read | Stood | SetAside | Gauged | Remarked | Known | Verified
+Report = (
+    StateChanged
+    | RowsMoved
+    | ReadProgress
+    | OffsetsApplied
+    | DeadLettersAdded
+    | GaugesRead
+    | RemarksMade
+    | TableKnown
+    | TableVerified
+)
 Reporter = Callable[[Report], None]

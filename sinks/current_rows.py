@@ -7,20 +7,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.foundation.array_types import Int64Array
 from core_log.rows.digests import Digests, digests_of
 
-Int64s = npt.NDArray[np.int64]
 ROW, DELETE, TRUNCATE = 0, 1, 2
 
 
-class StandingRows:
+class CurrentRows:
     """Some thirty bytes per change, however wide its row. Feed it a change log once for the keys,
     and read it again in the same order for the rows."""
 
     def __init__(self) -> None:
         self._digests: list[Digests] = []
         self._origins: list[Digests] = []
-        self._orders: list[Int64s] = []
+        self._orders: list[Int64Array] = []
         self._kinds: list[npt.NDArray[np.int8]] = []
         self._count = 0
 

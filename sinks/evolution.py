@@ -20,7 +20,7 @@ FLOAT_BITS = {pa.float16(): 11, pa.float32(): 24, pa.float64(): 53}
 UNITS = ("s", "ms", "us", "ns")
 
 
-class Action(Enum):
+class EvolutionAction(Enum):
     """What is done to one column of the target."""
 
     ADD = "add the column"
@@ -32,12 +32,28 @@ class Action(Enum):
     STAY = "leave the column's type as it is"
 
 
-ACTIONS: Mapping[str, Mapping[str, Action | None]] = {
-    "add_column": {"evolve": Action.ADD, "lenient": Action.ADD, "ignore": Action.SKIP},
-    "drop_column": {"evolve": Action.DROP, "lenient": Action.KEEP, "ignore": Action.KEEP},
-    "widen_type": {"evolve": Action.WIDEN, "lenient": Action.WIDEN, "ignore": Action.STAY},
-    "change_type": {"ignore": Action.STAY},
-    "drop_not_null": {"evolve": Action.LOOSEN, "lenient": Action.LOOSEN, "ignore": Action.STAY},
+ACTIONS: Mapping[str, Mapping[str, EvolutionAction | None]] = {
+    "add_column": {
+        "evolve": EvolutionAction.ADD,
+        "lenient": EvolutionAction.ADD,
+        "ignore": EvolutionAction.SKIP,
+    },
+    "drop_column": {
+        "evolve": EvolutionAction.DROP,
+        "lenient": EvolutionAction.KEEP,
+        "ignore": EvolutionAction.KEEP,
+    },
+    "widen_type": {
+        "evolve": EvolutionAction.WIDEN,
+        "lenient": EvolutionAction.WIDEN,
+        "ignore": EvolutionAction.STAY,
+    },
+    "change_type": {"ignore": EvolutionAction.STAY},
+    "drop_not_null": {
+        "evolve": EvolutionAction.LOOSEN,
+        "lenient": EvolutionAction.LOOSEN,
+        "ignore": EvolutionAction.STAY,
+    },
 }
 """Kind of change, policy, action; what is not here is refused. A renamed column is one that went
 and one that came, unless `may_rename`. A type that the old one's values do not fit into is never
@@ -45,12 +61,12 @@ changed in place, since that would be a silent cast: such a table is made anew f
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EvolutionStep:
     """One difference between a table of the target and the schema of the changes to come."""
 
     kind: str
     column: str
-    action: Action
+    action: EvolutionAction
     becomes: Column | None = None
     """The column as the source has it now; None when it has gone."""
 
@@ -62,12 +78,12 @@ def steps(
     wanted: TableSchema,
     policy: Mapping[str, str],
     comes: TableSchema | None = None,
-) -> list[Step]:
+) -> list[EvolutionStep]:
     """What is to be done to a table with the columns `present`, in the order of their names' first
     appearance; raises `SchemaRefused` for what the policy, or any policy, does not allow. `comes`
     is what the changes have, where the target says it by other types: those of `wanted`."""
     there = {column.name: column for column in present}
-    found: list[Step] = []
+    found: list[EvolutionStep] = []
     for column in wanted.columns:
         old = there.get(column.name)
         if old is None:
@@ -90,7 +106,7 @@ def may_rename(policy: Mapping[str, str]) -> bool:
     """Whether a column of which it is known that it is the same gets its new name in place."""
     comes = ACTIONS["add_column"].get(policy.get("add_column", "evolve"))
     goes = ACTIONS["drop_column"].get(policy.get("drop_column", "evolve"))
-    return comes is Action.ADD and goes is not None
+    return comes is EvolutionAction.ADD and goes is not None
 
 
 def toward(schema: TableSchema, newest: TableSchema | None) -> TableSchema:
@@ -169,7 +185,7 @@ def _step(
     becomes: Column | None,
     policy: Mapping[str, str],
     **facts: object,
-) -> Step:
+) -> EvolutionStep:
     chosen = policy.get(kind, "evolve")
     action = ACTIONS[kind].get(chosen)
     if action is None:
@@ -181,7 +197,7 @@ def _step(
             policy=f"{kind}: {chosen}",
             hint=HINTS[kind].format(kind=kind),
         )
-    return Step(kind, column, action, becomes)
+    return EvolutionStep(kind, column, action, becomes)
 
 
 PROBLEMS = {

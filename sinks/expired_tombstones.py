@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 
 from core_log.foundation.errors import PositionLost
-from core_log.model.log import Bounds, Kept, TopicPartition
-from sinks.sink import Stands
+from core_log.model.log import Bounds, RetainedRange, TopicPartition
+from sinks.sink import AppliedOffsets
 
 
 def check_no_delete_was_missed(
-    start: Stands,
+    start: AppliedOffsets,
     *,
-    before: Mapping[TopicPartition, Bounds | Kept],
-    after: Mapping[TopicPartition, Bounds | Kept],
+    before: Mapping[TopicPartition, Bounds | RetainedRange],
+    after: Mapping[TopicPartition, Bounds | RetainedRange],
 ) -> None:
     """Raises PositionLost. `start` is where the reading of everything began, `before` and `after`
     how far the partitions reached when it began and when it was done."""

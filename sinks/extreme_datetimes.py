@@ -31,7 +31,7 @@ def are_near(column: pa.Array) -> bool:
     return bool(YEAR_1 * per_day <= low and high < YEAR_10000 * per_day)
 
 
-def written(column: pa.Array) -> pa.StringArray:
+def datetime_texts(column: pa.Array) -> pa.StringArray:
     """Of dates and moments, those in UTC with a `Z`; years before the first are below one."""
     if are_near(column):
         return column.cast(pa.string())
@@ -58,7 +58,7 @@ def plain(value: pa.Scalar) -> Any:
             return [plain(each) for each in value.values]
         if pa.types.is_struct(value.type):
             return {name: plain(each) for name, each in value.items()}
-        return written(pa.array([value], value.type))[0].as_py()
+        return datetime_texts(pa.array([value], value.type))[0].as_py()
 
 
 def with_eras(text: pa.StringArray, *, zone: str = "") -> pa.StringArray:

@@ -18,7 +18,7 @@ def are_within(column: pa.Array) -> pa.BooleanArray:
     return is_within.fill_null(True)
 
 
-def written(column: pa.Array) -> pa.StringArray:
+def clock_texts(column: pa.Array) -> pa.StringArray:
     """`24:00:00` is the end of a day, which Arrow does not write."""
     is_within = are_within(column)
     if pc.all(is_within, min_count=0).as_py():

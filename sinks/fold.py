@@ -3,13 +3,11 @@
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from core_log.foundation.array_types import BoolArray, Int64Array
 from sinks.newest_per_key import key_codes, newest
 
-Places = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 NONE = -1
 """In the place of a place."""
 
@@ -17,28 +15,28 @@ NONE = -1
 class SoftFold(NamedTuple):
     """What a stretch makes of a table whose deleted rows stay."""
 
-    states: Places
+    states: Int64Array
     """The last state of every key that has one."""
-    ends: Places
+    ends: Int64Array
     """For each of these the delete that ended it, or `NONE`."""
-    deletes: Places
+    deletes: Int64Array
     """The first delete of every other key: what it ended came before the stretch."""
 
 
 class Versions(NamedTuple):
     """What a stretch makes of a table of versions: by key and time, one per key and commit."""
 
-    places: Places
-    times: Places
-    begins: Mask
+    places: Int64Array
+    times: Int64Array
+    begins: BoolArray
     """Which are the first of their key."""
-    ends: Mask
+    ends: BoolArray
     """Which are the last."""
 
 
 def counting(
-    mode: str, keys: pa.RecordBatch, deleted: Mask, *, ignores_deletes: bool = False
-) -> Places | None:
+    mode: str, keys: pa.RecordBatch, deleted: BoolArray, *, ignores_deletes: bool = False
+) -> Int64Array | None:
     """Where the changes stand that `mode` could show, in order; None for all of them. A stretch
     that is folded part by part, and then once more, comes to the same as in one go."""
     if mode in ("append", "scd2"):
@@ -55,7 +53,7 @@ def counting(
     return None if last is None else last.to_numpy()
 
 
-def soft_fold(keys: pa.RecordBatch, deleted: Mask) -> SoftFold:
+def soft_fold(keys: pa.RecordBatch, deleted: BoolArray) -> SoftFold:
     """Of several deletes after a state the first one counts: that is since when it is gone."""
     count, nothing = keys.num_rows, np.zeros(0, np.int64)
     if not deleted.any():
@@ -75,7 +73,7 @@ def soft_fold(keys: pa.RecordBatch, deleted: Mask) -> SoftFold:
     return SoftFold(states, firsts[codes[states]], found[lasts[codes[found]] == NONE])
 
 
-def versions(keys: pa.RecordBatch, committed_us: Places) -> Versions:
+def versions(keys: pa.RecordBatch, committed_us: Int64Array) -> Versions:
     """States within one commit were never seen from outside and are left out. The clock of a
     source may go back; a later change is later all the same."""
     codes, _ = key_codes(keys)
@@ -89,10 +87,10 @@ def versions(keys: pa.RecordBatch, committed_us: Places) -> Versions:
     return Versions(order, times, begins, ends)
 
 
-def _never_back(codes: Places, times: Places) -> Places:
+def _never_back(codes: Int64Array, times: Int64Array) -> Int64Array:
     """The running maximum of the times of each key."""
     distinct, places = np.unique(times, return_inverse=True)
     dense = np.unique(codes, return_inverse=True)[1].reshape(-1) * len(distinct)
     rising = np.maximum.accumulate(places.reshape(-1) + dense) - dense
-    found: Places = distinct[rising]
+    found: Int64Array = distinct[rising]
     return found

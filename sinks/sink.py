@@ -11,25 +11,25 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa
 
 from core_log.foundation.clock import Clock
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import SinkRejected
 from core_log.model.changes import Positions, TableChanges
-from core_log.model.log import Kept, Log, TopicPartition
+from core_log.model.log import Log, RetainedRange, TopicPartition
 from core_log.model.table_schema import TableId, TableSchema
 
 
-class Stand(NamedTuple):
+class AppliedOffset(NamedTuple):
     """How much of a partition a target holds: everything below `next_offset` of that very topic."""
 
     topic_id: str
     next_offset: int
 
 
-Stands = Mapping[TopicPartition, Stand]
+AppliedOffsets = Mapping[TopicPartition, AppliedOffset]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ConsistentCut:
     """The commit boundary at which a slice ends: the same moment of the source for all tables."""
 
     offset: int
@@ -38,7 +38,7 @@ class Cut:
     positions: Positions
 
 
-class Count(NamedTuple):
+class ChangeCount(NamedTuple):
     """What was read of one table of the source, before filters."""
 
     table: TableId
@@ -49,7 +49,7 @@ class Count(NamedTuple):
     """When the source committed the newest of them."""
 
 
-Heard = Callable[[Sequence[Count]], None]
+Heard = Callable[[Sequence[ChangeCount]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,12 @@ class SplitReader(Protocol):
         was read of a slice has one of them."""
         ...
 
-    async def truncates(self, start: Stands, end: Stands) -> Sequence[Truncate]:
+    async def truncates(self, start: AppliedOffsets, end: AppliedOffsets) -> Sequence[Truncate]:
         """Those of whole topics, in the order in which `Slice.changes` comes to them."""
         ...
 
     def read(
-        self, start: Stands, end: Stands, heard: Heard = lambda _: None
+        self, start: AppliedOffsets, end: AppliedOffsets, heard: Heard = lambda _: None
     ) -> Iterator[TableChanges]:
         """As `Slice.changes` does for a slice of one topic or a part of its partitions, but every
         truncate marker comes where it stands. `heard` is told at the end what was read."""
@@ -96,14 +96,14 @@ class Slice:
     """
 
     log: Log
-    start: Stands
-    end: Stands
-    cut: Cut | None
+    start: AppliedOffsets
+    end: AppliedOffsets
+    cut: ConsistentCut | None
     """None below the oldest commit boundary that the log still remembers."""
     read: Callable[["Slice"], AsyncIterator[TableChanges]]
     truncated: frozenset[str] = frozenset()
     """Topics that may hold truncates in this stretch."""
-    kept: Mapping[TopicPartition, Kept] | None = None
+    kept: Mapping[TopicPartition, RetainedRange] | None = None
     """What was left of its partitions when it was cut: what goes afterwards is missed."""
     split_reader: SplitReader | None = None
     """For sinks whose own processes read the log; None where the log has no address."""
@@ -155,7 +155,7 @@ class Sink(Protocol):
     making one touches nothing outside.
     """
 
-    async def applied(self, topics: Sequence[str]) -> Stands | None:
+    async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
         """What the target itself says it holds; None when it cannot remember. An empty answer is
         an answer: the target starts afresh."""
         ...
@@ -174,7 +174,7 @@ class Sink(Protocol):
         nothing."""
         ...
 
-    async def examine(self) -> Sequence[Finding]:
+    async def examine(self) -> Sequence[Diagnostic]:
         """What stands in the way, before anything is started; changes nothing."""
         ...
 
@@ -186,7 +186,7 @@ class Sink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class RebuildRecipe:
     """What a second copy of a table is to become."""
 
     table: TableId
@@ -217,7 +217,7 @@ class CarryOver:
 class Rebuildable(Protocol):
     """A sink that can make a second copy of a table beside the live one and change over to it."""
 
-    async def shadow(self, recipe: Recipe) -> Sink:
+    async def shadow(self, recipe: RebuildRecipe) -> Sink:
         """A sink that fills a copy of the table."""
         ...
 
@@ -242,10 +242,10 @@ class DeletedRows(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class TableContents:
     """What a target's table holds at one moment, while the sink may go on writing to it."""
 
-    stands: Stands
+    stands: AppliedOffsets
     """How much of the log is in these very rows; empty where there is no table yet."""
     columns: tuple[str, ...]
     """Which columns the target gives back with the values it was given, the key's among them."""
@@ -261,7 +261,7 @@ class Comparable(Protocol):
 
     def contents(
         self, schema: TableSchema, topics: Collection[str]
-    ) -> AbstractAsyncContextManager[Contents]:
+    ) -> AbstractAsyncContextManager[TableContents]:
         """The table that `schema`, that of the target, is kept in, and where it stands in those
         topics. Rows and stands are of one moment, and the moment lasts as long as the context."""
         ...
@@ -273,7 +273,7 @@ class TableVersion:
 
     version: str
     """As the target's own time travel names it."""
-    stands: Stands
+    stands: AppliedOffsets
     committed_ms: int | None
     """When the source committed the newest change of the cut, where there was one."""
     positions: Positions

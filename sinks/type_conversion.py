@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from sinks import extreme_datetimes, extreme_times
 
-Cast = Callable[[pa.Array, pa.DataType], pa.Array]
+CastFunction = Callable[[pa.Array, pa.DataType], pa.Array]
 FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
 
@@ -22,15 +22,15 @@ def cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
         # Arrow's own cast is off by a bit now and then; text becomes the nearest number.
         column = column.cast(pa.string())
     elif pa.types.is_string(kind) and pa.types.is_time(column.type):
-        return extreme_times.written(column)
+        return extreme_times.clock_texts(column)
     elif (
         pa.types.is_string(kind) and _is_moment(column.type) and not pa.types.is_date64(column.type)
     ):
-        return extreme_datetimes.written(column)
+        return extreme_datetimes.datetime_texts(column)
     return column.cast(kind, safe=True)
 
 
-def changed(column: pa.Array, kind: pa.DataType, *, by: Cast = cast) -> list[int]:
+def find_changed(column: pa.Array, kind: pa.DataType, *, by: CastFunction = cast) -> list[int]:
     """Where values stand that are not the same any more once they have been put into `kind` and
     taken back. Any value may become text, if there is a way to write it."""
     if column.null_count == len(column):
@@ -49,8 +49,8 @@ def changed(column: pa.Array, kind: pa.DataType, *, by: Cast = cast) -> list[int
         if len(column) == 1:
             return [0]
     half = len(column) // 2
-    later = changed(column.slice(half), kind, by=by)
-    return changed(column.slice(0, half), kind, by=by) + [half + place for place in later]
+    later = find_changed(column.slice(half), kind, by=by)
+    return find_changed(column.slice(0, half), kind, by=by) + [half + place for place in later]
 
 
 def _same(column: pa.Array, back: pa.Array) -> pa.BooleanArray:

@@ -9,7 +9,15 @@ from uuid import uuid4
 
 from core_log.foundation.errors import Fenced, LogRejected, PositionLost
 from core_log.foundation.settings import TopicSettings
-from core_log.model.log import Bounds, Fetched, FetchLimit, Isolation, Kept, Offsets, TopicPartition
+from core_log.model.log import (
+    Bounds,
+    Fetched,
+    FetchLimit,
+    Isolation,
+    Offsets,
+    RetainedRange,
+    TopicPartition,
+)
 from core_log.records.batch_header import Batch, seal, stamp
 
 
@@ -127,9 +135,11 @@ class MemoryLog:
     async def bounds(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         return {place: self._bounds(self.partitions[place]) for place in partitions}
 
-    async def kept(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Kept]:
+    async def retained_ranges(
+        self, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, RetainedRange]:
         return {
-            place: Kept(each.start, each.cleaned_to, each.deletes_dropped_to)
+            place: RetainedRange(each.start, each.cleaned_to, each.deletes_dropped_to)
             for place, each in (await self.bounds(partitions)).items()
         }
 

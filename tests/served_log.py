@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from connectors.source import Control
 from core_log.embedded import EmbeddedLog
 from core_log.foundation.clock import SystemClock
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.settings import BrokerSettings
 from core_log.model.changes import ChangeBatch, Positions, TableChanges
 from core_log.model.log import Log, TopicPartition
@@ -22,7 +22,7 @@ from pipelines.journal.internal_topics import internal_topics
 from pipelines.loops.ingest.encoder import Encoder
 from pipelines.loops.ingest.ingest import IngestLimits, ingest
 from pipelines.loops.ingest.table_topics import TopicRules
-from sinks.sink import Stand, Stands
+from sinks.sink import AppliedOffset, AppliedOffsets
 
 T = TypeVar("T")
 PIPELINE = "shop"
@@ -90,17 +90,17 @@ class ServedLog:
             compression=Compression.ZSTD,
         )
 
-    def stands(self, topic: str, *, at_end: bool) -> Stands:
+    def stands(self, topic: str, *, at_end: bool) -> AppliedOffsets:
         """Of every partition: where it begins, or how far it can be read."""
         return self.run(lambda: stands_of(self.log, topic, at_end=at_end))
 
 
-async def stands_of(log: Log, topic: str, *, at_end: bool) -> Stands:
+async def stands_of(log: Log, topic: str, *, at_end: bool) -> AppliedOffsets:
     topic_id = await log.topic_id(topic)
     parts = [TopicPartition(topic, number) for number in range(await log.partition_count(topic))]
     bounds = await log.bounds(parts)
     return {
-        part: Stand(topic_id, bounds[part].stable if at_end else bounds[part].start)
+        part: AppliedOffset(topic_id, bounds[part].stable if at_end else bounds[part].start)
         for part in parts
     }
 
@@ -133,7 +133,7 @@ class _Written:
     async def discover(self) -> Sequence[TableSchema]:
         return []
 
-    async def examine(self) -> Sequence[Finding]:
+    async def examine(self) -> Sequence[Diagnostic]:
         return []
 
     async def drop(self) -> Sequence[str]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from core_log.model.changes import Operation, TableChanges, source_times
 from core_log.model.log import Log, TopicPartition
 from core_log.model.table_schema import Column, TableId, TableSchema
-from sinks.sink import Cut, Slice, Stand
+from sinks.sink import AppliedOffset, ConsistentCut, Slice
 
 COMMITTED_US = 1_700_000_000_000_000
 LETTERS = {
@@ -107,9 +107,11 @@ class ScriptedTopic:
 
         return Slice(
             log=cast(Log, None),
-            start={self._at(part): Stand(self.topic_id, begins.get(part, 0)) for part in ends},
-            end={self._at(part): Stand(self.topic_id, end) for part, end in ends.items()},
-            cut=Cut(max(ends.values()), COMMITTED_US // 1_000, {"stream": str(ends)}),
+            start={
+                self._at(part): AppliedOffset(self.topic_id, begins.get(part, 0)) for part in ends
+            },
+            end={self._at(part): AppliedOffset(self.topic_id, end) for part, end in ends.items()},
+            cut=ConsistentCut(max(ends.values()), COMMITTED_US // 1_000, {"stream": str(ends)}),
             read=read,
         )
 

@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-from connectors.files.contents import Content
+from connectors.files.contents import FileContent
 from connectors.files.line_parser import whole_lines
 
 
-class Block(NamedTuple):
+class FileBlock(NamedTuple):
     content: bytes
     is_open: bool = False
     """Whether it is a last line without its end."""
@@ -16,13 +16,13 @@ class Block(NamedTuple):
     """Whether it is the end of such a line."""
 
 
-class Blocks:
+class BlockReader:
     """Reads on from `position`, never beyond `end`; what follows the last line end is kept for
     the next block."""
 
     def __init__(
         self,
-        content: Content,
+        content: FileContent,
         position: int,
         *,
         end: int | None,
@@ -42,7 +42,7 @@ class Blocks:
         """Whether something waits for its line end."""
         return bool(self._rest) or self._is_within
 
-    def next(self, *, is_final: bool) -> Block | None:
+    def next(self, *, is_final: bool) -> FileBlock | None:
         """None when there are no more whole lines; a final one needs no line end."""
         wanted = self._block_bytes
         while True:
@@ -50,26 +50,26 @@ class Blocks:
             if self._is_within:
                 return self._next_piece(is_end=is_end, is_final=is_final)
             if cut := whole_lines(self._rest, self._quote):
-                return Block(self._cut(cut))
+                return FileBlock(self._cut(cut))
             if is_end:
                 is_last = is_final and bool(self._rest)
-                return Block(self._cut(len(self._rest)), is_open=True) if is_last else None
+                return FileBlock(self._cut(len(self._rest)), is_open=True) if is_last else None
             if wanted >= self._line_bytes_max:
                 self._is_within = True
             else:
                 wanted = min(2 * wanted, self._line_bytes_max)
 
-    def _next_piece(self, *, is_end: bool, is_final: bool) -> Block | None:
+    def _next_piece(self, *, is_end: bool, is_final: bool) -> FileBlock | None:
         """Of a line that is not kept: it ends at the next line end, enclosed or not."""
         if cut := self._rest.find(b"\n") + 1:
             self._is_within = False
-            return Block(self._cut(cut), is_too_long=True)
+            return FileBlock(self._cut(cut), is_too_long=True)
         if not is_end:
-            return Block(self._cut(len(self._rest)), is_piece=True)
+            return FileBlock(self._cut(len(self._rest)), is_piece=True)
         if not is_final:
             return None
         self._is_within = False
-        return Block(self._cut(len(self._rest)), is_open=True, is_too_long=True)
+        return FileBlock(self._cut(len(self._rest)), is_open=True, is_too_long=True)
 
     def _fill(self, wanted: int) -> bool:
         """Whether there is no more to be had than what is there now."""

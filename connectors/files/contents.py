@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Protocol
 
-from connectors.files.settings import Compression, Format
+from connectors.files.settings import FileFormat, InputCompression
 from connectors.files.storage import RawFile
 
 CHUNK_BYTES = 1 << 20
@@ -15,7 +15,7 @@ GZIP_WINDOW = 31  # the widest window, with gzip's own header and checksum
 ZSTD_STEP_BYTES = 1 << 10
 """How much of zstd is unpacked at once: it can become 32 thousand times larger."""
 
-FORMATS: dict[str, Format] = {
+FORMATS: dict[str, FileFormat] = {
     "jsonl": "jsonl",
     "ndjson": "jsonl",
     "json": "jsonl",
@@ -26,7 +26,12 @@ FORMATS: dict[str, Format] = {
     "txt": "text",
     "log": "text",
 }
-COMPRESSIONS: dict[str, Compression] = {"gz": "gzip", "gzip": "gzip", "zst": "zstd", "zstd": "zstd"}
+COMPRESSIONS: dict[str, InputCompression] = {
+    "gz": "gzip",
+    "gzip": "gzip",
+    "zst": "zstd",
+    "zstd": "zstd",
+}
 ROTATED = re.compile(r"[.-]\d[\d.-]*$")
 """What rotation appends: `.1`, `-20260131`, `.2026-01-31`."""
 
@@ -35,11 +40,11 @@ class BrokenFile(Exception):
     """What the file holds breaks its own format; the message says how, without any content."""
 
 
-class CutShort(BrokenFile):
+class TruncatedFile(BrokenFile):
     """The file ends within a compressed stream: it is still written, or was not brought whole."""
 
 
-class Content(Protocol):
+class FileContent(Protocol):
     """A file's bytes as its lines are in them."""
 
     def read(self, position: int, size: int) -> bytes:
@@ -47,7 +52,7 @@ class Content(Protocol):
         ...
 
 
-def kind_of(name: str) -> tuple[Format | None, Compression]:
+def kind_of(name: str) -> tuple[FileFormat | None, InputCompression]:
     """What the endings of a name say; no format where they say nothing."""
     rest = ROTATED.sub("", PurePosixPath(name).name)
     ending = rest.rpartition(".")[2].lower()
@@ -57,15 +62,15 @@ def kind_of(name: str) -> tuple[Format | None, Compression]:
     return FORMATS.get(rest.rpartition(".")[2].lower()), compression
 
 
-def content_of(raw: RawFile, compression: Compression) -> Content:
-    return raw if compression == "none" else Unpacked(raw, compression)
+def content_of(raw: RawFile, compression: InputCompression) -> FileContent:
+    return raw if compression == "none" else DecompressedContent(raw, compression)
 
 
-class Unpacked:
+class DecompressedContent:
     """A compressed file from its start; going back means starting again. `cut` says when what was
     read came to an end that is none."""
 
-    def __init__(self, raw: RawFile, compression: Compression) -> None:
+    def __init__(self, raw: RawFile, compression: InputCompression) -> None:
         self._raw, self._compression = raw, compression
         self._restart()
 
@@ -85,14 +90,14 @@ class Unpacked:
     def _restart(self) -> None:
         unpack = gunzip if self._compression == "gzip" else unzstd
         self._chunks, self._chunk, self._position = unpack(self._raw), b"", 0
-        self.cut: CutShort | None = None
+        self.cut: TruncatedFile | None = None
 
     def _take(self, size: int) -> bytes:
         """Some of the next bytes; nothing only at the end."""
         if not self._chunk:
             try:
                 self._chunk = next((chunk for chunk in self._chunks if chunk), b"")
-            except CutShort as cut:
+            except TruncatedFile as cut:
                 self.cut = cut
         taken, self._chunk = self._chunk[:size], self._chunk[size:]
         self._position += len(taken)
@@ -108,7 +113,7 @@ def gunzip(raw: RawFile) -> Iterator[bytes]:
                 packed = raw.read(position, CHUNK_BYTES)
                 position += len(packed)
             if not packed and position and not stream.eof:
-                raise CutShort("the file ends within its gzip stream")
+                raise TruncatedFile("the file ends within its gzip stream")
             if not packed:
                 return
             if stream.eof:
@@ -143,4 +148,4 @@ def unzstd(raw: RawFile) -> Iterator[bytes]:
     except zstandard.ZstdError as error:
         raise BrokenFile("the zstd stream is damaged") from error
     if position and not stream.eof:
-        raise CutShort("the file ends within its zstd stream")
+        raise TruncatedFile("the file ends within its zstd stream")

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from connectors.files.contents import BOM, BrokenFile
-from connectors.files.line_parser import NoRow
-from connectors.files.schema_inference import Shape, settled_type
+from connectors.files.line_parser import NotARow
+from connectors.files.schema_inference import InferredSchema, settled_type
 from connectors.files.settings import CsvSettings
 from connectors.files.whole_numbers import digits_lost, has_large, loses
 from core_log.rows.value_classes import misfit
@@ -48,13 +48,13 @@ class CsvLines:
         if self._names and (missing := [name for name in key if name not in self._names]):
             raise BrokenFile(f"columns of the key are missing: {', '.join(missing)}")
 
-    def parse(self, block: bytes | memoryview, shape: Shape) -> pa.Table:
-        """Raises `NoRow` unless every line fits; `shape` grows by what is new."""
+    def parse(self, block: bytes | memoryview, shape: InferredSchema) -> pa.Table:
+        """Raises `NotARow` unless every line fits; `shape` grows by what is new."""
         block = as_utf8(bytes(block), self._encoding)
         names = self._names or list(shape.types)
         fresh = [] if shape.is_closed else [name for name in names if name not in shape.types]
         if fresh:
-            shape.add(self._inferred(block, names, fresh))
+            shape.add(self._infer(block, names, fresh))
         rows = self._read(block, names, shape.types, list(shape.types))
         large = [name for name, kind in shape.types.items() if has_large(rows.column(name), kind)]
         if large:
@@ -66,7 +66,7 @@ class CsvLines:
             check_line_ends(rows if b"\r" in block else rows.slice(max(0, rows.num_rows - 1)))
         return rows
 
-    def _inferred(
+    def _infer(
         self, block: bytes, names: Sequence[str], fresh: Sequence[str]
     ) -> dict[str, pa.DataType]:
         sample = self._read(block, names, {}, fresh)
@@ -115,7 +115,7 @@ class CsvLines:
             )
         except pa.ArrowInvalid as error:
             told, kinds = str(error), dict(types)
-            raise NoRow(
+            raise NotARow(
                 problem_of(told, names), lambda: self._misfit(told, block, names, kinds)
             ) from error
 
@@ -148,7 +148,7 @@ def names_in(header: bytes, settings: CsvSettings, delimiter: str) -> tuple[str,
     try:
         text = as_utf8(header.removeprefix(BOM), settings.encoding)
         text.decode()
-    except (NoRow, UnicodeDecodeError):
+    except (NotARow, UnicodeDecodeError):
         raise BrokenFile(f"the first line is not {settings.encoding}: {ENCODING_HINT}") from None
     try:
         head = csv.read_csv(
@@ -170,7 +170,7 @@ def as_utf8(text: bytes, encoding: str) -> bytes:
     try:
         return text.decode(encoding).encode()
     except UnicodeDecodeError:
-        raise NoRow(f"the line is not {encoding}: {ENCODING_HINT}") from None
+        raise NotARow(f"the line is not {encoding}: {ENCODING_HINT}") from None
 
 
 def problem_of(told: str, names: Sequence[str]) -> str:
@@ -187,7 +187,7 @@ def check_line_ends(rows: pa.Table) -> None:
     """A quote that is never closed takes the lines after it into its value."""
     for column in rows.columns:
         if pa.types.is_string(column.type) and pc.any(pc.match_substring(column, "\n")).as_py():
-            raise NoRow("a quote is not closed")
+            raise NotARow("a quote is not closed")
 
 
 def check_whole_numbers(texts: pa.Table, types: Mapping[str, pa.DataType]) -> None:
@@ -195,7 +195,7 @@ def check_whole_numbers(texts: pa.Table, types: Mapping[str, pa.DataType]) -> No
         column = texts.column(name)
         whole = column.filter(pc.match_substring_regex(column, WHOLE))
         if any(loses(types[name], Decimal(text)) for text in whole.to_pylist()):
-            raise NoRow(f"column {name} {digits_lost(types[name])}")
+            raise NotARow(f"column {name} {digits_lost(types[name])}")
 
 
 def loses_digits(column: pa.ChunkedArray, kind: pa.DataType) -> bool:

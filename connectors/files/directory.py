@@ -6,7 +6,15 @@ import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from connectors.files.storage import WILD, Choice, Entry, FileGone, RawFile, choice_of, is_hidden
+from connectors.files.storage import (
+    WILD,
+    FileChoice,
+    FileEntry,
+    FileGone,
+    RawFile,
+    choice_of,
+    is_hidden,
+)
 from core_log.foundation.errors import SourceRejected, SourceUnavailable
 
 
@@ -23,7 +31,7 @@ class Directory:
     def default_table(self) -> str:
         return self._choice().table
 
-    def entries(self, tracked: Collection[str]) -> list[Entry]:
+    def entries(self, tracked: Collection[str]) -> list[FileEntry]:
         choice = self._choice()
         try:
             return sorted(self._walk(choice, choice.root, "", 0, tracked))
@@ -32,7 +40,7 @@ class Directory:
                 "the directory cannot be read", path=choice.root, reason=error.strerror
             ) from error
 
-    def open(self, entry: Entry) -> RawFile:
+    def open(self, entry: FileEntry) -> RawFile:
         try:
             return LocalFile(entry)
         except FileNotFoundError as error:
@@ -51,7 +59,7 @@ class Directory:
         if not os.access(root, os.R_OK | os.X_OK):
             raise SourceRejected("the directory may not be read", path=str(root))
 
-    def _choice(self) -> Choice:
+    def _choice(self) -> FileChoice:
         path = str(self._path)
         is_directory = self._path.is_dir()
         if not is_directory and WILD.search(path) and self._path.exists():
@@ -59,8 +67,8 @@ class Directory:
         return choice_of(path, is_directory=is_directory)
 
     def _walk(
-        self, choice: Choice, directory: str, above: str, depth: int, tracked: Collection[str]
-    ) -> Iterator[Entry]:
+        self, choice: FileChoice, directory: str, above: str, depth: int, tracked: Collection[str]
+    ) -> Iterator[FileEntry]:
         try:
             found = os.scandir(directory)
         except FileNotFoundError:  # not there yet, or no longer
@@ -84,15 +92,15 @@ class Directory:
                     yield entry
 
 
-def entry_of(name: str, path: str, status: os.stat_result) -> Entry:
+def entry_of(name: str, path: str, status: os.stat_result) -> FileEntry:
     identity = f"{status.st_dev:x}:{status.st_ino:x}"
-    return Entry(name, path, identity, status.st_size, status.st_mtime_ns // 1_000)
+    return FileEntry(name, path, identity, status.st_size, status.st_mtime_ns // 1_000)
 
 
 class LocalFile:
     """One open file of the file system, as it is at its opening."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: FileEntry) -> None:
         self._descriptor = os.open(entry.place, os.O_RDONLY | os.O_CLOEXEC)
         now = entry_of(entry.name, entry.place, os.fstat(self._descriptor))
         if now.identity != entry.identity:

@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.files.file_progress import FileState
-from connectors.files.line_parser import Sifted, line_ends
-from connectors.files.schema_inference import Shape
-from connectors.files.storage import Entry
+from connectors.files.line_parser import ParsedLines, line_ends
+from connectors.files.schema_inference import InferredSchema
+from connectors.files.storage import FileEntry
 from core_log.model.changes import Operation, Reject, TableChanges, source_times
 from core_log.model.table_schema import TableId
 
 
-class Portion(NamedTuple):
+class FileBatch(NamedTuple):
     """The state is what holds after it; `bytes` is what it weighs against the others."""
 
     changes: TableChanges | None
@@ -22,14 +22,14 @@ class Portion(NamedTuple):
     bytes: int
 
 
-class Origin(NamedTuple):
+class FileOrigin(NamedTuple):
     """What the events of a source have in common."""
 
     pipeline: str
     version: str
 
     def changes(
-        self, sifted: Sifted, shape: Shape, entry: Entry, *, before: FileState
+        self, sifted: ParsedLines, shape: InferredSchema, entry: FileEntry, *, before: FileState
     ) -> TableChanges | None:
         """Rows of a file are created ones; read again after it was rewritten, they are rows that
         were seen, and replace those of the same key."""
@@ -63,7 +63,7 @@ class Origin(NamedTuple):
 
 
 def rejects_of_rows(
-    sifted: Sifted, shape: Shape, entry: Entry, *, before: FileState
+    sifted: ParsedLines, shape: InferredSchema, entry: FileEntry, *, before: FileState
 ) -> list[Reject]:
     """Of a file without lines, by the numbers of its rows."""
     return [
@@ -73,7 +73,13 @@ def rejects_of_rows(
 
 
 def rejects_of_lines(
-    sifted: Sifted, shape: Shape, entry: Entry, *, before: FileState, block: bytes, quote: str
+    sifted: ParsedLines,
+    shape: InferredSchema,
+    entry: FileEntry,
+    *,
+    before: FileState,
+    block: bytes,
+    quote: str,
 ) -> list[Reject]:
     """Of a stretch of lines; `quote` is what may enclose line ends."""
     if not sifted.bad:
@@ -93,7 +99,7 @@ def rejects_of_lines(
 
 
 def reject_of_line(
-    table: TableId, entry: Entry, lines_before: int, *, problem: str, content: bytes
+    table: TableId, entry: FileEntry, lines_before: int, *, problem: str, content: bytes
 ) -> Reject:
     """Its place as editors and compilers write it: `orders.csv:19`, counted from 1."""
     return Reject(table, content, problem, f"{entry.name}:{lines_before + 1}")

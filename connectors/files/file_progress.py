@@ -7,8 +7,8 @@ from enum import Enum
 
 from crc32c import crc32c
 
-from connectors.files.contents import CHUNK_BYTES, Content
-from connectors.files.storage import Entry
+from connectors.files.contents import CHUNK_BYTES, FileContent
+from connectors.files.storage import FileEntry
 from core_log.foundation.errors import PositionLost
 
 PART = "file/"
@@ -66,7 +66,7 @@ class FileState:
                 hint="headwater offsets reset PIPELINE reads the files again from their beginning",
             ) from error
 
-    def opened(self, entry: Entry) -> "FileState":
+    def open(self, entry: FileEntry) -> "FileState":
         return replace(
             self,
             identity=entry.identity,
@@ -76,7 +76,7 @@ class FileState:
             moved_to="",
         )
 
-    def taken(self, block: bytes, rows: int, *, is_open: bool = False) -> "FileState":
+    def advance(self, block: bytes, rows: int, *, is_open: bool = False) -> "FileState":
         """After another stretch of bytes."""
         head_left = max(0, HEAD_BYTES - self.position)
         tail = block[-TAIL_BYTES:]
@@ -96,7 +96,7 @@ class FileState:
         """The same file from its start."""
         return FileState(self.identity, self.size, self.modified_us, is_repeat=is_repeat)
 
-    def is_as_listed(self, entry: Entry) -> bool:
+    def is_as_listed(self, entry: FileEntry) -> bool:
         return (self.identity, self.size, self.modified_us) == (
             entry.identity,
             entry.size,
@@ -104,7 +104,7 @@ class FileState:
         )
 
 
-class Verdict(Enum):
+class FileChange(Enum):
     """What has become of a file of which something had been taken."""
 
     SAME = "reading goes on where it stopped"
@@ -112,22 +112,24 @@ class Verdict(Enum):
     REWRITTEN = "what had been taken has changed"
 
 
-def verdict(state: FileState, entry: Entry, content: Content, *, is_plain: bool) -> Verdict:
+def verdict(
+    state: FileState, entry: FileEntry, content: FileContent, *, is_plain: bool
+) -> FileChange:
     """Of a file that grew in place a look at both ends has to do; what was replaced or touched is
     read again."""
     if state.is_as_listed(entry):
-        return Verdict.SAME
+        return FileChange.SAME
     is_in_place = entry.identity == state.identity
     if is_plain and entry.size < state.position:
-        return Verdict.SHORTER if is_in_place else Verdict.REWRITTEN
+        return FileChange.SHORTER if is_in_place else FileChange.REWRITTEN
     grew = is_in_place and entry.size > state.size
     is_same = ends_match(state, content) if grew else whole_matches(state, content)
     if is_same and state.is_open and content.read(state.position, 1) not in LINE_ENDS:
         is_same = False  # the line that was taken as whole has grown
-    return Verdict.SAME if is_same else Verdict.REWRITTEN
+    return FileChange.SAME if is_same else FileChange.REWRITTEN
 
 
-def ends_match(state: FileState, content: Content) -> bool:
+def ends_match(state: FileState, content: FileContent) -> bool:
     head_bytes = min(state.position, HEAD_BYTES)
     head = content.read(0, head_bytes)
     if len(head) < head_bytes or crc32c(head) != state.head:
@@ -136,7 +138,7 @@ def ends_match(state: FileState, content: Content) -> bool:
     return len(tail) == state.tail_bytes and crc32c(tail) == state.tail
 
 
-def whole_matches(state: FileState, content: Content) -> bool:
+def whole_matches(state: FileState, content: FileContent) -> bool:
     crc, position = 0, 0
     while position < state.position:
         chunk = content.read(position, min(CHUNK_BYTES, state.position - position))
@@ -147,14 +149,16 @@ def whole_matches(state: FileState, content: Content) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Renamed:
+class RenamedFile:
     """`entry` is the file that was called `old_name` when it was last read."""
 
     old_name: str
-    entry: Entry
+    entry: FileEntry
 
 
-def renamed(entries: Iterable[Entry], states: Mapping[str, FileState]) -> list[Renamed]:
+def find_renamed(
+    entries: Iterable[FileEntry], states: Mapping[str, FileState]
+) -> list[RenamedFile]:
     """Files that lie under another name than the one they were read under, as far as their
     identity says so; what they hold still has to be looked at. Of one identity there can be several
     names: of files that are gone, and whose number of the disk was used again."""
@@ -165,7 +169,7 @@ def renamed(entries: Iterable[Entry], states: Mapping[str, FileState]) -> list[R
         if state.position + state.rows and not state.moved_to and not is_there:
             homeless.setdefault(state.identity, []).append(name)
     return [
-        Renamed(name, entry)
+        RenamedFile(name, entry)
         for entry in listed.values()
         for name in homeless.get(entry.identity, ())
         if name != entry.name

@@ -7,29 +7,35 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.files.blocks import Block, Blocks
-from connectors.files.contents import BOM, BrokenFile, CutShort, Unpacked, content_of
+from connectors.files.blocks import BlockReader, FileBlock
+from connectors.files.contents import (
+    BOM,
+    BrokenFile,
+    DecompressedContent,
+    TruncatedFile,
+    content_of,
+)
 from connectors.files.csv_lines import CsvLines
 from connectors.files.file_batch import (
-    Origin,
-    Portion,
+    FileBatch,
+    FileOrigin,
     reject_of_line,
     rejects_of_lines,
     rejects_of_rows,
 )
-from connectors.files.file_progress import FileState, Verdict, verdict
+from connectors.files.file_progress import FileChange, FileState, verdict
 from connectors.files.json_lines import JsonLines
 from connectors.files.line_parser import (
     BadLine,
-    Lines,
-    Sifted,
+    LineParser,
+    ParsedLines,
     layout_of,
     line_count_of,
     sift,
 )
-from connectors.files.schema_inference import Shape
-from connectors.files.settings import Compression, FilesSettings, Format
-from connectors.files.storage import Entry, RawFile
+from connectors.files.schema_inference import InferredSchema
+from connectors.files.settings import FileFormat, FilesSettings, InputCompression
+from connectors.files.storage import FileEntry, RawFile
 from connectors.files.text_lines import TextLines
 from core_log.foundation.errors import SourceRejected
 from core_log.model.changes import Reject
@@ -43,12 +49,12 @@ class OpenedFile:
     def __init__(
         self,
         raw: RawFile,
-        shape: Shape,
+        shape: InferredSchema,
         settings: FilesSettings,
-        origin: Origin,
+        origin: FileOrigin,
         *,
-        format: Format,
-        compression: Compression,
+        format: FileFormat,
+        compression: InputCompression,
         is_final: bool,
     ) -> None:
         self._raw, self._shape, self._settings, self._origin = raw, shape, settings, origin
@@ -59,10 +65,10 @@ class OpenedFile:
         self._quote = settings.csv.enclosing if is_multiline else ""
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> FileEntry:
         return self._raw.entry
 
-    def portions(self, state: FileState) -> Iterator[Portion]:
+    def portions(self, state: FileState) -> Iterator[FileBatch]:
         """The last one says whether the file is done. What breaks the file's format sets the rest
         of it aside, as soon as nobody can be writing it any more."""
         try:
@@ -71,16 +77,16 @@ class OpenedFile:
                     state = portion.state
                     yield portion
             else:
-                for portion in self._lines(self._resumed(state)):
+                for portion in self._lines(self._resume(state)):
                     state = portion.state
                     yield portion
         except BrokenFile as broken:
             if self._is_final:
                 # One that is flushed now and then ends in the middle again and again.
-                is_said = isinstance(broken, CutShort) and state.problem == str(broken)
-                state = replace(state.opened(self.entry), problem=str(broken), is_done=True)
+                is_said = isinstance(broken, TruncatedFile) and state.problem == str(broken)
+                state = replace(state.open(self.entry), problem=str(broken), is_done=True)
                 reject = self._reject_of_rest(str(broken), before=state)
-                yield Portion(None, [] if is_said else [reject], state, 0)
+                yield FileBatch(None, [] if is_said else [reject], state, 0)
 
     def _reject_of_rest(self, problem: str, *, before: FileState) -> Reject:
         table, entry = self._shape.table, self.entry
@@ -88,22 +94,22 @@ class OpenedFile:
             return Reject(table, NOTHING, problem, f"{entry.name}#{before.rows}")
         return reject_of_line(table, entry, before.lines, problem=problem, content=NOTHING)
 
-    def _resumed(self, state: FileState) -> FileState:
+    def _resume(self, state: FileState) -> FileState:
         if not state.position:
-            return state.opened(self.entry)
+            return state.open(self.entry)
         match verdict(state, self.entry, self._content, is_plain=self._is_plain):
-            case Verdict.SAME:
-                return state.opened(self.entry)
-            case Verdict.SHORTER:
-                return state.opened(self.entry).again(is_repeat=False)
-            case Verdict.REWRITTEN:
+            case FileChange.SAME:
+                return state.open(self.entry)
+            case FileChange.SHORTER:
+                return state.open(self.entry).again(is_repeat=False)
+            case FileChange.REWRITTEN:
                 return self._rewritten(state)
 
     def _resumed_rows(self, state: FileState) -> FileState:
         """A Parquet file is never added to: another size or time is another content."""
         is_same = (state.size, state.modified_us) == (self.entry.size, self.entry.modified_us)
         if not state.rows or is_same:
-            return replace(state.opened(self.entry), problem="")
+            return replace(state.open(self.entry), problem="")
         return self._rewritten(state)
 
     def _rewritten(self, state: FileState) -> FileState:
@@ -115,22 +121,22 @@ class OpenedFile:
                 file=self.entry.name,
                 table=str(self._shape.table),
             )
-        return state.opened(self.entry).again(is_repeat=True)
+        return state.open(self.entry).again(is_repeat=True)
 
-    def _lines(self, state: FileState) -> Iterator[Portion]:
+    def _lines(self, state: FileState) -> Iterator[FileBatch]:
         header = self._header() if self._format == "csv" and self._settings.csv.header else None
         if header is not None and not header.endswith(b"\n"):
             # It may still grow, so it is not taken. That the file was cut has to be remembered.
             is_done = self._is_final or not self.entry.size
             self._check_end()
-            yield Portion(None, [], replace(state, is_done=is_done), 0)
+            yield FileBatch(None, [], replace(state, is_done=is_done), 0)
             return
         if header and not state.position:
-            state = state.taken(header, 0)
+            state = state.advance(header, 0)
         if state.is_open and (line_end := self._late_line_end(state.position)):
-            state = state.taken(line_end, 0)
+            state = state.advance(line_end, 0)
         lines = self._parser(header)
-        blocks = Blocks(
+        blocks = BlockReader(
             self._content,
             state.position,
             end=self.entry.size if self._is_plain else None,
@@ -139,9 +145,9 @@ class OpenedFile:
             line_bytes_max=self._settings.line_bytes_max,
         )
         ahead = state  # of what is handed on, within a line that is too long
-        for block in self._taken(blocks):
+        for block in self._take(blocks):
             if block.is_piece:
-                ahead = ahead.taken(block.content, 0)
+                ahead = ahead.advance(block.content, 0)
                 continue
             portion = self._too_long(block, ahead) if block.is_too_long else None
             portion = portion or self._portion(block, state, lines)
@@ -149,9 +155,9 @@ class OpenedFile:
             yield portion
         if not blocks.has_rest and self._cut is None:
             state = replace(state, is_done=True, is_repeat=False, problem="")
-        yield Portion(None, [], state, 0)
+        yield FileBatch(None, [], state, 0)
 
-    def _taken(self, blocks: Blocks) -> Iterator[Block]:
+    def _take(self, blocks: BlockReader) -> Iterator[FileBlock]:
         """A last line without its end only where nothing can come after it."""
         while (block := blocks.next(is_final=False)) is not None:
             yield block
@@ -160,8 +166,8 @@ class OpenedFile:
             yield block
 
     @property
-    def _cut(self) -> CutShort | None:
-        return self._content.cut if isinstance(self._content, Unpacked) else None
+    def _cut(self) -> TruncatedFile | None:
+        return self._content.cut if isinstance(self._content, DecompressedContent) else None
 
     def _check_end(self) -> None:
         if self._is_final and self._cut is not None:
@@ -172,7 +178,7 @@ class OpenedFile:
         found = self._content.read(position, 2)
         return b"\n" if found[:1] == b"\n" else found if found == b"\r\n" else NOTHING
 
-    def _portion(self, block: Block, state: FileState, lines: Lines) -> Portion:
+    def _portion(self, block: FileBlock, state: FileState, lines: LineParser) -> FileBatch:
         content = block.content.removeprefix(BOM) if not state.position else block.content
         line_count = line_count_of(content, self._quote)
         sifted = sift(
@@ -188,20 +194,20 @@ class OpenedFile:
         rejects = rejects_of_lines(
             sifted, self._shape, self.entry, before=state, block=content, quote=self._quote
         )
-        after = state.taken(block.content, line_count, is_open=block.is_open)
-        return Portion(changes, rejects, after, len(block.content))
+        after = state.advance(block.content, line_count, is_open=block.is_open)
+        return FileBatch(changes, rejects, after, len(block.content))
 
-    def _too_long(self, block: Block, state: FileState) -> Portion:
+    def _too_long(self, block: FileBlock, state: FileState) -> FileBatch:
         problem = f"the line is longer than {self._settings.line_bytes_max} bytes"
         reject = reject_of_line(
             self._shape.table, self.entry, state.lines, problem=problem, content=NOTHING
         )
-        after = state.taken(block.content, 1, is_open=block.is_open)
-        return Portion(None, [reject], after, len(block.content))
+        after = state.advance(block.content, 1, is_open=block.is_open)
+        return FileBatch(None, [reject], after, len(block.content))
 
     def _header(self) -> bytes:
         """The first line with its end; nothing while it is still being written."""
-        block = Blocks(
+        block = BlockReader(
             self._content,
             0,
             end=None,
@@ -215,7 +221,7 @@ class OpenedFile:
             raise BrokenFile("the first line is no header")
         return block.content[: block.content.find(b"\n") + 1] or block.content
 
-    def _parser(self, header: bytes | None) -> Lines:
+    def _parser(self, header: bytes | None) -> LineParser:
         if self._format == "jsonl":
             return JsonLines()
         if self._format == "text":
@@ -223,21 +229,21 @@ class OpenedFile:
         delimiter = "\t" if ".tsv" in self.entry.name.lower() else ","
         return CsvLines(self._settings.csv, delimiter=delimiter, header=header, key=self._shape.key)
 
-    def _row_groups(self, state: FileState) -> Iterator[Portion]:
+    def _row_groups(self, state: FileState) -> Iterator[FileBatch]:
         from connectors.files.parquet_rows import ParquetRows
 
         rows = ParquetRows(self._raw, self._shape)
         for batch in rows.batches(from_row=state.rows, batch_bytes=self._settings.batch_bytes):
-            sifted = with_keys(Sifted(batch, np.arange(batch.num_rows), []), self._shape)
+            sifted = with_keys(ParsedLines(batch, np.arange(batch.num_rows), []), self._shape)
             changes = self._origin.changes(sifted, self._shape, self.entry, before=state)
             rejects = rejects_of_rows(sifted, self._shape, self.entry, before=state)
             state = replace(state, rows=state.rows + batch.num_rows)
-            yield Portion(changes, rejects, state, batch.nbytes)
+            yield FileBatch(changes, rejects, state, batch.nbytes)
         assert state.rows == rows.row_count, "all rows of the file have been taken"
-        yield Portion(None, [], replace(state, is_done=True, is_repeat=False), 0)
+        yield FileBatch(None, [], replace(state, is_done=True, is_repeat=False), 0)
 
 
-def with_keys(sifted: Sifted, shape: Shape) -> Sifted:
+def with_keys(sifted: ParsedLines, shape: InferredSchema) -> ParsedLines:
     """Without the rows in which a column of the key is null."""
     keep = np.ones(len(sifted.numbers), bool)
     for name in shape.schema.key:
@@ -247,4 +253,4 @@ def with_keys(sifted: Sifted, shape: Shape) -> Sifted:
     bad = [
         BadLine(int(row), NOTHING, "a column of the key is null") for row in np.flatnonzero(~keep)
     ]
-    return Sifted(sifted.rows.filter(pa.array(keep)), sifted.numbers[keep], bad)
+    return ParsedLines(sifted.rows.filter(pa.array(keep)), sifted.numbers[keep], bad)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json
 
-from connectors.files.line_parser import NoRow
-from connectors.files.schema_inference import Shape, settled_type
+from connectors.files.line_parser import NotARow
+from connectors.files.schema_inference import InferredSchema, settled_type
 from connectors.files.whole_numbers import check_objects, widened_types
 from core_log.rows.column_types import type_text
 from core_log.rows.json.type_mismatch import misfit_in
@@ -29,32 +29,32 @@ class JsonLines:
     def __init__(self) -> None:
         self._always_null: set[str] = set()
 
-    def parse(self, block: bytes | memoryview, shape: Shape) -> pa.Table:
-        """Raises `NoRow` unless every line fits; `shape` grows by what is new."""
+    def parse(self, block: bytes | memoryview, shape: InferredSchema) -> pa.Table:
+        """Raises `NotARow` unless every line fits; `shape` grows by what is new."""
         block = bytes(block)
         if not OBJECT.match(block):
-            raise NoRow("the line is no object")
+            raise NotARow("the line is no object")
         rows = self._read_known(block, shape) if shape.types else None
         if rows is None:
             rows = self._read_new(block, shape)
         columns = {name: as_column(rows, name, kind) for name, kind in shape.types.items()}
         if not columns:
-            raise NoRow("the object is empty")
+            raise NotARow("the object is empty")
         if all(column.null_count for column in columns.values()):
             check_beginnings(block)
         check_objects(block, columns)
         return pa.table(columns)
 
-    def _read_known(self, block: bytes, shape: Shape) -> pa.Table | None:
+    def _read_known(self, block: bytes, shape: InferredSchema) -> pa.Table | None:
         """None when there are fields that are not known, or lines that do not fit."""
         if shape.is_closed:
             return read(block, shape, unknown="ignore")
         try:
             return read(block, shape, unknown="error", null_fields=self._always_null)
-        except NoRow:
+        except NotARow:
             return None
 
-    def _read_new(self, block: bytes, shape: Shape) -> pa.Table:
+    def _read_new(self, block: bytes, shape: InferredSchema) -> pa.Table:
         check_depth(block)  # it follows unknown fields as deep as they go
         rows = read(block, shape, unknown="infer")
         unknown = rows.select([name for name in rows.column_names if name not in shape.types])
@@ -79,7 +79,7 @@ def check_beginnings(block: bytes) -> None:
         end = block.find(b"\n", start)
         line = block[start : len(block) if end < 0 else end].strip()
         if line and not line.startswith(b"{"):
-            raise NoRow("the line is no object")
+            raise NotARow("the line is no object")
 
 
 def check_depth(block: bytes) -> None:
@@ -91,7 +91,7 @@ def check_depth(block: bytes) -> None:
     depth = np.cumsum(opened.astype(np.int32) - closed)
     deepest = np.maximum.reduceat(depth, starts) - np.where(starts, depth[starts - 1], 0)
     if deepest.max() > DEPTH_MAX:
-        raise NoRow(f"the object is nested more than {DEPTH_MAX} deep")
+        raise NotARow(f"the object is nested more than {DEPTH_MAX} deep")
 
 
 def starts_of(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
@@ -100,7 +100,7 @@ def starts_of(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
 
 
 def read(
-    block: bytes, shape: Shape, *, unknown: str, null_fields: Collection[str] = ()
+    block: bytes, shape: InferredSchema, *, unknown: str, null_fields: Collection[str] = ()
 ) -> pa.Table:
     asked = {name: asked_type(kind) for name, kind in shape.types.items()}
     asked |= {name: pa.null() for name in null_fields if name not in asked}
@@ -113,7 +113,7 @@ def read(
             ),
         )
     except pa.ArrowInvalid as error:
-        raise NoRow(problem_of(str(error)), lambda: misfit_in(block, asked)) from error
+        raise NotARow(problem_of(str(error)), lambda: misfit_in(block, asked)) from error
     rows.validate(full=True)  # the parser takes any bytes for text
     return rows
 
@@ -131,16 +131,16 @@ def as_column(rows: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
     column = rows.column(name)
     if kind == pa.float32() and pc.any(pc.is_inf(column)).as_py():
         # The parser makes too much infinite.
-        raise NoRow(f"field /{name} is float32 and the value is a number that is too large")
+        raise NotARow(f"field /{name} is float32 and the value is a number that is too large")
     if column.type == kind:
         return column
     if not is_textual(kind) and not fits(column.type, kind):
-        raise NoRow(f"field /{name} holds fields that its column does not have")
+        raise NotARow(f"field /{name} holds fields that its column does not have")
     try:
         return pc.cast(column, kind)
     except pa.ArrowInvalid as error:
         problem = f"field /{name} holds no {type_text(kind)}"
-        raise NoRow(
+        raise NotARow(
             problem, lambda: misfit(f"field /{name}", kind, rows.column(name)[0].as_py())
         ) from error
 

@@ -8,14 +8,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.files.schema_inference import Shape
+from connectors.files.schema_inference import InferredSchema
+from core_log.foundation.array_types import Int64Array
 
 LINE_END, CARRIAGE_RETURN = ord("\n"), ord("\r")
 
-Int64s = npt.NDArray[np.int64]
 
-
-class NoRow(Exception):
+class NotARow(Exception):
     """A line is no row of its table; the message says why, without any of its content.
 
     `explain` says more of a line that stands alone, where it can."""
@@ -25,14 +24,14 @@ class NoRow(Exception):
         self.explain = explain
 
 
-BAD = (NoRow, pa.ArrowInvalid, UnicodeDecodeError)
+BAD = (NotARow, pa.ArrowInvalid, UnicodeDecodeError)
 """What parsers raise."""
 
 
-class Lines(Protocol):
+class LineParser(Protocol):
     """One format. `shape` grows by columns that are new."""
 
-    def parse(self, block: bytes | memoryview, shape: Shape) -> pa.Table:
+    def parse(self, block: bytes | memoryview, shape: InferredSchema) -> pa.Table:
         """A row per line; raises one of `BAD` when one of them is none."""
         ...
 
@@ -43,20 +42,20 @@ class BadLine(NamedTuple):
     problem: str
 
 
-class Sifted(NamedTuple):
+class ParsedLines(NamedTuple):
     """Rows with the number of each line in the block, and the lines that are none."""
 
     rows: pa.RecordBatch
-    numbers: Int64s
+    numbers: Int64Array
     bad: list[BadLine]
 
 
-class Layout(NamedTuple):
+class LineBounds(NamedTuple):
     """Where the lines of a block begin and end, and how they are numbered; blank ones left out."""
 
-    starts: Int64s
-    ends: Int64s
-    numbers: Int64s
+    starts: Int64Array
+    ends: Int64Array
+    numbers: Int64Array
 
     def stretch(self, block: memoryview, low: int, high: int) -> memoryview:
         return block[self.starts[low] : self.ends[high - 1]]
@@ -64,31 +63,33 @@ class Layout(NamedTuple):
 
 def sift(
     block: bytes,
-    shape: Shape,
-    lines: Lines,
+    shape: InferredSchema,
+    lines: LineParser,
     *,
     line_count: int,
-    layout: Callable[[], Layout],
-) -> Sifted:
+    layout: Callable[[], LineBounds],
+) -> ParsedLines:
     """`layout` is only asked for when the block is not simply good."""
     try:
         rows = lines.parse(block, shape)
     except BAD:
         rows = None
     if rows is not None and rows.num_rows == line_count:
-        sifted = Sifted(as_batch(rows, shape), np.arange(line_count), [])
+        sifted = ParsedLines(as_batch(rows, shape), np.arange(line_count), [])
     elif rows is not None and rows.num_rows == len((where := layout()).starts):
-        sifted = Sifted(as_batch(rows, shape), where.numbers, [])
+        sifted = ParsedLines(as_batch(rows, shape), where.numbers, [])
     else:
         sifted = halve(block, shape, lines, layout())
     return without_keyless(sifted, block, shape, layout)
 
 
-def halve(block: bytes, shape: Shape, lines: Lines, layout: Layout) -> Sifted:
+def halve(
+    block: bytes, shape: InferredSchema, lines: LineParser, layout: LineBounds
+) -> ParsedLines:
     """Halves what does not parse until single lines are to blame; from the left, so that columns
     which are inferred on the way are settled by the first good lines."""
     view = memoryview(block)
-    good: list[tuple[pa.Table, Int64s]] = []
+    good: list[tuple[pa.Table, Int64Array]] = []
     bad: list[BadLine] = []
     waiting = [(0, len(layout.starts))]
     while waiting:
@@ -98,7 +99,7 @@ def halve(block: bytes, shape: Shape, lines: Lines, layout: Layout) -> Sifted:
         stretch = layout.stretch(view, low, high)
         try:
             rows = lines.parse(stretch, shape)
-            error: Exception = NoRow("the line is not exactly one row")
+            error: Exception = NotARow("the line is not exactly one row")
         except BAD as raised:
             rows, error = None, raised
         if rows is not None and rows.num_rows == high - low:
@@ -111,7 +112,7 @@ def halve(block: bytes, shape: Shape, lines: Lines, layout: Layout) -> Sifted:
             waiting += [(middle, high), (low, middle)]
     batches = [as_batch(rows, shape) for rows, _ in good]
     numbers = [each for _, each in good]
-    return Sifted(
+    return ParsedLines(
         pa.Table.from_batches(batches, shape_schema(shape)).combine_chunks().to_batches()[0]
         if batches
         else pa.RecordBatch.from_pylist([], shape_schema(shape)),
@@ -121,8 +122,8 @@ def halve(block: bytes, shape: Shape, lines: Lines, layout: Layout) -> Sifted:
 
 
 def without_keyless(
-    sifted: Sifted, block: bytes, shape: Shape, layout: Callable[[], Layout]
-) -> Sifted:
+    sifted: ParsedLines, block: bytes, shape: InferredSchema, layout: Callable[[], LineBounds]
+) -> ParsedLines:
     """Sets rows aside in which a column of the key is null, or not there at all."""
     columns = [
         sifted.rows.column(name)
@@ -146,18 +147,18 @@ def without_keyless(
         for place in places
     ]
     keep = ~lacking
-    return Sifted(
+    return ParsedLines(
         sifted.rows.filter(pa.array(keep)),
         sifted.numbers[keep],
         sorted([*sifted.bad, *bad]),
     )
 
 
-def shape_schema(shape: Shape) -> pa.Schema:
+def shape_schema(shape: InferredSchema) -> pa.Schema:
     return pa.schema([pa.field(name, kind) for name, kind in shape.types.items()])
 
 
-def as_batch(rows: pa.Table, shape: Shape) -> pa.RecordBatch:
+def as_batch(rows: pa.Table, shape: InferredSchema) -> pa.RecordBatch:
     """One batch of exactly the columns that the table has by now."""
     columns = [
         rows.column(name).combine_chunks()
@@ -171,7 +172,7 @@ def as_batch(rows: pa.Table, shape: Shape) -> pa.RecordBatch:
 
 def problem_of(error: Exception) -> str:
     """What the parser says, unless it quotes values."""
-    if isinstance(error, NoRow):
+    if isinstance(error, NotARow):
         return error.explain() or str(error)
     text = str(error).replace("-", "").lower()
     return "the line is not UTF-8" if "utf8" in text else "the line breaks its format"
@@ -185,7 +186,7 @@ def line_count_of(block: bytes, quote: str) -> int:
     return block.count(b"\n") + (not block.endswith(b"\n"))
 
 
-def layout_of(block: bytes, *, quote: str, has_blank_rows: bool) -> Layout:
+def layout_of(block: bytes, *, quote: str, has_blank_rows: bool) -> LineBounds:
     """`quote` is what may enclose line ends, and behind it what takes its meaning from it; empty
     when nothing may."""
     ends = line_ends(block, quote)
@@ -194,15 +195,15 @@ def layout_of(block: bytes, *, quote: str, has_blank_rows: bool) -> Layout:
     starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
     numbers = np.arange(len(ends))
     if has_blank_rows:
-        return Layout(starts, ends, numbers)
+        return LineBounds(starts, ends, numbers)
     first = np.frombuffer(block, np.uint8)[starts]
     blank = first == LINE_END
     for place in np.flatnonzero(first == CARRIAGE_RETURN):
         blank[place] = not block[starts[place] : ends[place]].strip(b"\r\n")
-    return Layout(starts[~blank], ends[~blank], numbers[~blank])
+    return LineBounds(starts[~blank], ends[~blank], numbers[~blank])
 
 
-def line_ends(block: bytes, quote: str) -> Int64s:
+def line_ends(block: bytes, quote: str) -> Int64Array:
     """Just after every line end that is not enclosed."""
     codes = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(codes == LINE_END)
@@ -214,7 +215,9 @@ def line_ends(block: bytes, quote: str) -> Int64s:
     return ends.astype(np.int64) + 1
 
 
-def are_escaped(codes: npt.NDArray[np.uint8], places: Int64s, escape: int) -> npt.NDArray[np.bool_]:
+def are_escaped(
+    codes: npt.NDArray[np.uint8], places: Int64Array, escape: int
+) -> npt.NDArray[np.bool_]:
     """Whether an odd number of escapes stands just before each of the places."""
     others = np.where(codes == escape, -1, np.arange(len(codes)))
     last_other = np.concatenate([[-1], np.maximum.accumulate(others)])

@@ -8,7 +8,7 @@ from pyarrow import parquet
 
 from connectors.files.contents import BrokenFile
 from connectors.files.line_parser import as_batch
-from connectors.files.schema_inference import Shape, settled_type
+from connectors.files.schema_inference import InferredSchema, settled_type
 from connectors.files.storage import RawFile
 from core_log.foundation.errors import DecodeError
 from core_log.rows.column_types import type_text
@@ -21,11 +21,11 @@ BUFFER_BYTES = 1 << 20
 class ParquetRows:
     """One file, which has to be complete: its index stands at its end."""
 
-    def __init__(self, raw: RawFile, shape: Shape) -> None:
+    def __init__(self, raw: RawFile, shape: InferredSchema) -> None:
         self._shape = shape
         try:
             self._file = parquet.ParquetFile(
-                pa.PythonFile(AnyOrder(raw), mode="r"),
+                pa.PythonFile(UnorderedRows(raw), mode="r"),
                 pre_buffer=False,
                 buffer_size=BUFFER_BYTES,
                 thrift_string_size_limit=1 << 28,
@@ -65,11 +65,11 @@ class ParquetRows:
                 rest = batch.slice(skipped)
                 skipped -= batch.num_rows - rest.num_rows
                 if rest.num_rows:
-                    yield self._conformed(rest)
+                    yield self._conform(rest)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
             raise BrokenFile("the file is damaged, or has columns that cannot be read") from error
 
-    def _conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         types = self._shape.types
         names = batch.schema.names
         rows = pa.table({name: _cast(batch.column(name), types[name], name) for name in names})
@@ -106,7 +106,7 @@ def _fits(scalar: pa.Scalar, kind: pa.DataType) -> bool:
     return True
 
 
-class AnyOrder(io.RawIOBase):
+class UnorderedRows(io.RawIOBase):
     """A file as Arrow wants it: read here and there."""
 
     def __init__(self, raw: RawFile) -> None:

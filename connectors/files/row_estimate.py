@@ -1,7 +1,7 @@
 """About how many rows a file has, from its beginning or from what it says of itself."""
 
 from connectors.files.contents import BrokenFile, content_of
-from connectors.files.settings import Compression, Format
+from connectors.files.settings import FileFormat, InputCompression
 from connectors.files.storage import RawFile
 
 HEAD_BYTES = 64 << 10
@@ -9,7 +9,7 @@ PACKED = 5
 """How much larger texts become when they are decompressed."""
 
 
-def rows_per_byte_of(raw: RawFile, format: Format, compression: Compression) -> float:
+def rows_per_byte_of(raw: RawFile, format: FileFormat, compression: InputCompression) -> float:
     """Of the file as it lies there. Nothing of one that is empty or broken."""
     try:
         if format == "parquet":
@@ -25,9 +25,11 @@ def _rows_said(raw: RawFile) -> int:
     import pyarrow as pa
     from pyarrow import parquet
 
-    from connectors.files.parquet_rows import AnyOrder
+    from connectors.files.parquet_rows import UnorderedRows
 
     try:
-        return int(parquet.ParquetFile(pa.PythonFile(AnyOrder(raw), mode="r")).metadata.num_rows)
+        return int(
+            parquet.ParquetFile(pa.PythonFile(UnorderedRows(raw), mode="r")).metadata.num_rows
+        )
     except (pa.ArrowInvalid, OSError) as error:
         raise BrokenFile("the file is not, or not yet, whole Parquet") from error

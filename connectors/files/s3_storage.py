@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from contextlib import suppress
 
-from connectors.files.storage import WILD, Entry, FileGone, RawFile, choice_of, is_hidden
+from connectors.files.storage import WILD, FileEntry, FileGone, RawFile, choice_of, is_hidden
 from core_log.foundation.errors import SourceRejected, SourceUnavailable
 from core_log.s3.bucket import Body, Bucket, ObjectGone
 from core_log.s3.settings import S3Settings
@@ -12,7 +12,7 @@ POLL_MS_MIN = 5_000
 """Every look is a request that is paid for."""
 
 
-class S3Place:
+class S3FileStorage:
     """An object never changes, it is only replaced: by another one with another ETag."""
 
     poll_ms_min = POLL_MS_MIN
@@ -26,17 +26,17 @@ class S3Place:
         self._choice = choice_of(prefix, is_directory=not self._is_wild)
         self.default_table = self._choice.table or bucket
 
-    def entries(self, tracked: Collection[str]) -> list[Entry]:
+    def entries(self, tracked: Collection[str]) -> list[FileEntry]:
         wild = WILD.search(self._prefix)
         prefix = self._prefix if wild is None else self._prefix[: wild.start()]
         found = []
         for each in self._bucket.objects(prefix):
             name = self._name(each.key)
             if name and not is_hidden(name) and self._choice.pattern.fullmatch(name):
-                found.append(Entry(name, each.key, each.etag, each.size, each.modified_us))
+                found.append(FileEntry(name, each.key, each.etag, each.size, each.modified_us))
         return sorted(found)
 
-    def open(self, entry: Entry) -> RawFile:
+    def open(self, entry: FileEntry) -> RawFile:
         return S3File(self._bucket, entry)
 
     def check(self) -> None:
@@ -59,7 +59,7 @@ class S3File:
     """Asks for the rest of the object where reading begins, and goes on in that answer while it
     is read in order."""
 
-    def __init__(self, bucket: Bucket, entry: Entry) -> None:
+    def __init__(self, bucket: Bucket, entry: FileEntry) -> None:
         self.entry, self._bucket = entry, bucket
         self._body: Body | None = None
         self._position = 0

@@ -7,14 +7,14 @@ from pathlib import PurePosixPath
 
 from connectors.files import file_progress, schema_inference
 from connectors.files.contents import BrokenFile, content_of, kind_of
-from connectors.files.file_batch import Origin, Portion
-from connectors.files.file_progress import FileState, ends_match, renamed
+from connectors.files.file_batch import FileBatch, FileOrigin
+from connectors.files.file_progress import FileState, ends_match, find_renamed
 from connectors.files.file_reader import OpenedFile
 from connectors.files.row_estimate import rows_per_byte_of
-from connectors.files.schema_inference import Shape, types_from_text
-from connectors.files.settings import Compression, FilesSettings, Format
-from connectors.files.snapshot_progress import FirstLook
-from connectors.files.storage import Entry, FileGone, Place, stem_of
+from connectors.files.schema_inference import InferredSchema, types_from_text
+from connectors.files.settings import FileFormat, FilesSettings, InputCompression
+from connectors.files.snapshot_progress import FileSnapshotProgress
+from connectors.files.storage import FileEntry, FileGone, FileStorage, stem_of
 from core_log.model.changes import ChangeBatch, Positions, Reject, TableChanges
 from core_log.model.table_schema import TableId
 from core_log.rows.column_types import parse_type
@@ -23,7 +23,7 @@ FIELD = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(slots=True)
-class Filling:
+class PendingBatch:
     """A batch while it fills."""
 
     tables: list[TableChanges] = field(default_factory=list)
@@ -35,18 +35,22 @@ class Filling:
         return ChangeBatch(tuple(self.tables), self.positions, tuple(self.rejects))
 
 
-class Look:
+class DirectoryScanner:
     """Remembers what has been taken of each file; as far as it was handed on, positions say so."""
 
     def __init__(
-        self, settings: FilesSettings, place: Place, origin: Origin, resume_from: Positions
+        self,
+        settings: FilesSettings,
+        place: FileStorage,
+        origin: FileOrigin,
+        resume_from: Positions,
     ) -> None:
         self._settings, self._place, self._origin = settings, place, origin
         self._states: dict[str, FileState] = {}
         self._stored_types: dict[str, str] = {}
-        self._shapes: dict[str, Shape] = {}
-        self._waiting: dict[str, Entry] = {}  # for the end of their last line
-        self.progress = FirstLook()
+        self._shapes: dict[str, InferredSchema] = {}
+        self._waiting: dict[str, FileEntry] = {}  # for the end of their last line
+        self.progress = FileSnapshotProgress()
         for part, text in resume_from.items():
             if part.startswith(file_progress.PART):
                 self._states[part.removeprefix(file_progress.PART)] = FileState.from_text(text)
@@ -68,23 +72,23 @@ class Look:
                     file_progress.PART + name: each.to_text() for name, each in changed.items()
                 }
                 yield ChangeBatch((), positions)
-        filling = Filling()
-        self.progress.begin(self._expected(entries))
+        filling = PendingBatch()
+        self.progress.begin(self._expect(entries))
         for entry in self._in_order(entries, moved):
             for portion in self._portions(entry, now_ms=now_ms, is_last=is_last):
                 self._add(filling, entry, portion)
                 if filling.bytes >= self._settings.batch_bytes:
                     yield filling.batch()
-                    filling = Filling()
+                    filling = PendingBatch()
         if filling.positions:
             yield filling.batch()
         self.progress.end()
 
-    def can_read(self, entry: Entry) -> bool:
+    def can_read(self, entry: FileEntry) -> bool:
         """Whether its name, or a setting, says what it holds."""
         return self._kind(entry)[0] is not None
 
-    def sample(self, entry: Entry) -> Iterator[Portion]:
+    def sample(self, entry: FileEntry) -> Iterator[FileBatch]:
         """The file from its start; nothing is remembered but the columns of its table."""
         return self._portions(entry, now_ms=0, is_last=True)
 
@@ -99,7 +103,7 @@ class Look:
             found[TableId("", table)] = found.get(TableId("", table), 0) + rows
         return found
 
-    def table_of(self, entry: Entry) -> str:
+    def table_of(self, entry: FileEntry) -> str:
         if not self._settings.table:
             return self._place.default_table
         path = PurePosixPath(entry.name)
@@ -107,7 +111,9 @@ class Look:
         names = {"stem": stem_of(path.name), "directory": directory}
         return FIELD.sub(lambda found: names.get(found[1], found[0]), self._settings.table)
 
-    def _density(self, entry: Entry, format: Format, compression: Compression) -> float:
+    def _density(
+        self, entry: FileEntry, format: FileFormat, compression: InputCompression
+    ) -> float:
         try:
             raw = self._place.open(entry)
         except FileGone:
@@ -117,7 +123,7 @@ class Look:
         finally:
             raw.close()
 
-    def _entries(self, tracked: Collection[str]) -> list[Entry]:
+    def _entries(self, tracked: Collection[str]) -> list[FileEntry]:
         """A file that is renamed while its directory is listed can be missed under both of its
         names; its successor would then pass for a rewritten file."""
         entries = self._place.entries(tracked)
@@ -130,13 +136,13 @@ class Look:
             return self._place.entries(tracked)
         return entries
 
-    def _follow(self, entries: list[Entry]) -> dict[str, FileState]:
+    def _follow(self, entries: list[FileEntry]) -> dict[str, FileState]:
         """Takes what was read along to the new names; what this changes. A name that another file
         has now begins anew."""
         listed = {entry.name for entry in entries}
         moves = [
             (each, self._states[each.old_name])
-            for each in renamed(entries, self._states)
+            for each in find_renamed(entries, self._states)
             if self._is_what_was_read(each.entry, self._states[each.old_name])
         ]
         moves.sort(key=lambda move: move[1].modified_us)
@@ -150,7 +156,7 @@ class Look:
         self._states |= changed
         return changed
 
-    def _is_what_was_read(self, entry: Entry, state: FileState) -> bool:
+    def _is_what_was_read(self, entry: FileEntry, state: FileState) -> bool:
         """A number of the disk is used again once its file is deleted."""
         has_grown = state.position > 0 and entry.size > state.size  # Parquet never does
         if not has_grown and (entry.size, entry.modified_us) != (state.size, state.modified_us):
@@ -167,7 +173,7 @@ class Look:
         finally:
             raw.close()
 
-    def _in_order(self, entries: list[Entry], moved: set[str]) -> list[Entry]:
+    def _in_order(self, entries: list[FileEntry], moved: set[str]) -> list[FileEntry]:
         """Renamed files come first: others may have taken their names. A restart no longer knows
         which these were, but they are among those that have been begun."""
         by_time = self._settings.order == "modified"
@@ -180,7 +186,7 @@ class Look:
             ),
         )
 
-    def _is_begun(self, entry: Entry) -> bool:
+    def _is_begun(self, entry: FileEntry) -> bool:
         state = self._states.get(entry.name, FileState())
         return (
             bool(state.position + state.rows)
@@ -188,7 +194,7 @@ class Look:
             and (state.identity == entry.identity)
         )
 
-    def _portions(self, entry: Entry, *, now_ms: int, is_last: bool) -> Iterator[Portion]:
+    def _portions(self, entry: FileEntry, *, now_ms: int, is_last: bool) -> Iterator[FileBatch]:
         state = self._states.get(entry.name, FileState())
         format, compression = self._kind(entry)
         if state.is_done and state.is_as_listed(entry):
@@ -227,10 +233,10 @@ class Look:
         finally:
             raw.close()
 
-    def _has_settled(self, entry: Entry, now_ms: int) -> bool:
+    def _has_settled(self, entry: FileEntry, now_ms: int) -> bool:
         return now_ms - entry.modified_us // 1_000 >= self._settings.settle_ms
 
-    def _add(self, filling: Filling, entry: Entry, portion: Portion) -> None:
+    def _add(self, filling: PendingBatch, entry: FileEntry, portion: FileBatch) -> None:
         part, before = file_progress.PART + entry.name, self._states.get(entry.name, FileState())
         self._states[entry.name] = portion.state
         is_finished = portion.state.is_done and portion.state != before
@@ -243,7 +249,7 @@ class Look:
         filling.rejects += portion.rejects
         filling.bytes += portion.bytes
 
-    def _add_shape(self, filling: Filling, shape: Shape) -> None:
+    def _add_shape(self, filling: PendingBatch, shape: InferredSchema) -> None:
         if self._settings.columns:
             return
         text = shape.to_text()
@@ -251,12 +257,12 @@ class Look:
             self._stored_types[shape.table.name] = text
             filling.positions[schema_inference.PART + shape.table.name] = text
 
-    def shape_of(self, entry: Entry) -> Shape:
+    def shape_of(self, entry: FileEntry) -> InferredSchema:
         name = self.table_of(entry)
         if name not in self._shapes:
             given = {each: parse_type(text) for each, text in self._settings.columns.items()}
             stored = self._stored_types.get(name)
-            self._shapes[name] = Shape(
+            self._shapes[name] = InferredSchema(
                 TableId("", name),
                 given or (types_from_text(stored) if stored else {}),
                 key=self._settings.key,
@@ -264,7 +270,7 @@ class Look:
             )
         return self._shapes[name]
 
-    def _expected(self, entries: list[Entry]) -> dict[str, int | None]:
+    def _expect(self, entries: list[FileEntry]) -> dict[str, int | None]:
         """Bytes that are left to be read of each table; None where compression hides them."""
         expected: dict[str, int | None] = {}
         for entry in entries:
@@ -278,7 +284,7 @@ class Look:
             expected[table] = (left or 0) + entry.size - state.position if known else None
         return expected
 
-    def _kind(self, entry: Entry) -> tuple[Format | None, Compression]:
+    def _kind(self, entry: FileEntry) -> tuple[FileFormat | None, InputCompression]:
         format, compression = kind_of(entry.name)
         if self._settings.format != "auto":
             format = self._settings.format

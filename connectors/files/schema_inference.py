@@ -13,7 +13,7 @@ from core_log.rows.column_types import parse_type, type_text
 PART = "table/"
 
 
-class Shape:
+class InferredSchema:
     """Grows when a column shows up; a column never changes its type or goes."""
 
     def __init__(

@@ -8,8 +8,8 @@ from core_log.foundation.errors import DecodeError
 from core_log.foundation.settings import DurationMs, SizeBytes, Texts, YamlSettings
 from core_log.s3.settings import S3Settings
 
-Format = Literal["jsonl", "csv", "parquet", "text"]
-Compression = Literal["none", "gzip", "zstd"]
+FileFormat = Literal["jsonl", "csv", "parquet", "text"]
+InputCompression = Literal["none", "gzip", "zstd"]
 
 
 def check_type(text: str) -> str:
@@ -130,11 +130,11 @@ class FilesSettings(YamlSettings):
     is not there, or matches no file."""
     s3: S3Settings = S3Settings()
     """How the bucket of an `s3://` path is reached."""
-    format: Literal["auto"] | Format = "auto"
+    format: Literal["auto"] | FileFormat = "auto"
     """What the files hold: `jsonl` has an object per line, `text` becomes one column `line`.
     `auto` goes by the name (.jsonl .ndjson .json .csv .tsv .parquet .txt .log, before .gz and
     .zst, before numbers that rotation appends) and leaves out what it does not know."""
-    compression: Literal["auto"] | Compression = "auto"
+    compression: Literal["auto"] | InputCompression = "auto"
     """`auto` goes by the name: .gz is gzip, .zst and .zstd are zstd. Parquet compresses itself."""
     table: str = Field("", examples=["orders", "{stem}", "{directory}"])
     """The table that a file's rows belong to: a name, with `{stem}` for the file's name without

@@ -6,13 +6,13 @@ from functools import partial
 from importlib.metadata import version
 from typing import TypeVar
 
-from connectors.files.file_batch import Origin
-from connectors.files.scanner import Look
+from connectors.files.file_batch import FileOrigin
+from connectors.files.scanner import DirectoryScanner
 from connectors.files.settings import FilesSettings
-from connectors.files.storage import Place
+from connectors.files.storage import FileStorage
 from connectors.files.storage_choice import place_of
 from connectors.source import Control, Remark, SourceContext
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import HeadwaterError, SourceRejected
 from core_log.model.changes import ChangeBatch, Positions
 from core_log.model.table_schema import TableId, TableSchema
@@ -40,7 +40,7 @@ class FilesSource:
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
         context, place = self._context, self._place()
-        look = Look(self._settings, place, self._origin(), resume_from)
+        look = DirectoryScanner(self._settings, place, self._origin(), resume_from)
         is_missing = await in_thread(partial(self._say_missing, place))
         while True:
             began_ms = context.clock.monotonic_ms()
@@ -76,30 +76,30 @@ class FilesSource:
         """Nothing can be asked of a running look: every file that is there is read anyway."""
 
     async def discover(self) -> Sequence[TableSchema]:
-        return await in_thread(self._discovered)
+        return await in_thread(self._discover)
 
     async def row_estimates(self) -> Mapping[TableId, int]:
         place = self._place()
-        look = Look(self._settings, place, self._origin(), {})
+        look = DirectoryScanner(self._settings, place, self._origin(), {})
         return await in_thread(look.row_estimates)
 
-    async def examine(self) -> Sequence[Finding]:
+    async def examine(self) -> Sequence[Diagnostic]:
         return await in_thread(self._findings)
 
     async def drop(self) -> Sequence[str]:
         return ()
 
-    def _place(self) -> Place:
+    def _place(self) -> FileStorage:
         return place_of(self._settings, self._context.directory)
 
-    def _origin(self) -> Origin:
-        return Origin(self._context.pipeline, version("headwater"))
+    def _origin(self) -> FileOrigin:
+        return FileOrigin(self._context.pipeline, version("headwater"))
 
-    def _discovered(self) -> list[TableSchema]:
+    def _discover(self) -> list[TableSchema]:
         """Each table as its first file shows it."""
         place = self._place()
         seen: dict[str, TableSchema] = {}
-        look = Look(self._settings, place, self._origin(), {})
+        look = DirectoryScanner(self._settings, place, self._origin(), {})
         for entry in place.entries(()):
             if look.table_of(entry) in seen:
                 continue
@@ -109,7 +109,7 @@ class FilesSource:
                     break
         return list(seen.values())
 
-    def _say_missing(self, place: Place) -> bool:
+    def _say_missing(self, place: FileStorage) -> bool:
         """A path that is wrong, or a disk that is not mounted, does not pass for no news."""
         finding = self._missing(place)
         if finding is not None and self._context.until_end:
@@ -117,27 +117,27 @@ class FilesSource:
         self._context.report(Remark(MISSING, finding))
         return finding is not None
 
-    def _missing(self, place: Place) -> Finding | None:
+    def _missing(self, place: FileStorage) -> Diagnostic | None:
         """None where there is a file to be read, or need be none."""
         entries = place.entries(())
-        look = Look(self._settings, place, self._origin(), {})
+        look = DirectoryScanner(self._settings, place, self._origin(), {})
         if any(look.can_read(entry) for entry in entries):
             return None
         if entries:
             cure = "give format, since the names of the files do not say it"
-            return Finding("none of the files has a known ending", cure)
+            return Diagnostic("none of the files has a known ending", cure)
         if self._settings.allow_empty:
             return None
         cure = "correct `path` of the source; if there may be none, set `allow_empty: true`"
-        return Finding("no file matches `path`", cure, is_fatal=False)
+        return Diagnostic("no file matches `path`", cure, is_fatal=False)
 
-    def _findings(self) -> list[Finding]:
+    def _findings(self) -> list[Diagnostic]:
         place = self._place()
         try:
             place.check()
             missing = self._missing(place)
         except HeadwaterError as error:
-            return [Finding(error.statement, error.hint or "see to it that it can be read")]
+            return [Diagnostic(error.statement, error.hint or "see to it that it can be read")]
         return [] if missing is None else [missing]
 
 

@@ -12,7 +12,7 @@ class FileGone(Exception):
     """The file is no longer there, or another one is in its place: look again."""
 
 
-class Entry(NamedTuple):
+class FileEntry(NamedTuple):
     """One file as it was when it was looked at."""
 
     name: str
@@ -30,7 +30,7 @@ class Entry(NamedTuple):
 class RawFile(Protocol):
     """An open file as it lies there."""
 
-    entry: Entry
+    entry: FileEntry
 
     def read(self, position: int, size: int) -> bytes:
         """At most `size` bytes; fewer only at the end. Cheapest when read in order."""
@@ -43,7 +43,7 @@ class RawFile(Protocol):
     def close(self) -> None: ...
 
 
-class Place(Protocol):
+class FileStorage(Protocol):
     """A directory or a bucket."""
 
     @property
@@ -55,11 +55,11 @@ class Place(Protocol):
         """Whether a file that is there is complete."""
         ...
 
-    def entries(self, tracked: Collection[str]) -> list[Entry]:
+    def entries(self, tracked: Collection[str]) -> list[FileEntry]:
         """Files that are wanted, and those whose identity is among `tracked`, by name."""
         ...
 
-    def open(self, entry: Entry) -> RawFile:
+    def open(self, entry: FileEntry) -> RawFile:
         """Raises `FileGone` when that very file is no longer there."""
         ...
 
@@ -68,7 +68,7 @@ class Place(Protocol):
         ...
 
 
-class Choice(NamedTuple):
+class FileChoice(NamedTuple):
     """A path divided into where to look and what to take there."""
 
     root: str
@@ -78,11 +78,11 @@ class Choice(NamedTuple):
     table: str
 
 
-def choice_of(path: str, *, is_directory: bool) -> Choice:
+def choice_of(path: str, *, is_directory: bool) -> FileChoice:
     """The root of a glob is its last directory without wildcards."""
     if is_directory:
         name = PurePosixPath(path).name
-        return Choice(path.rstrip("/") or "/", re.compile(r".*", re.DOTALL), None, name)
+        return FileChoice(path.rstrip("/") or "/", re.compile(r".*", re.DOTALL), None, name)
     wild = WILD.search(path)
     root, _, pattern = path.rpartition("/") if wild is None else ("", "", path)
     if wild is not None:
@@ -92,7 +92,7 @@ def choice_of(path: str, *, is_directory: bool) -> Choice:
     beginning = WILD.split(pattern)[0].split("/")[-1]
     table = stem_of(beginning).rstrip("-_. ") or PurePosixPath(root).name
     depth = None if "**" in pattern else pattern.count("/")
-    return Choice(root, re.compile(expression_of(pattern), re.DOTALL), depth, table)
+    return FileChoice(root, re.compile(expression_of(pattern), re.DOTALL), depth, table)
 
 
 def expression_of(glob: str) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.files.schema_inference import Shape
+from connectors.files.schema_inference import InferredSchema
 
 COLUMN = "line"
 
@@ -12,7 +12,7 @@ COLUMN = "line"
 class TextLines:
     """Every line is a row, empty ones too; it has to be UTF-8."""
 
-    def parse(self, block: bytes | memoryview, shape: Shape) -> pa.Table:
+    def parse(self, block: bytes | memoryview, shape: InferredSchema) -> pa.Table:
         shape.add({COLUMN: pa.string()})
         content = pa.py_buffer(block)
         ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.files.line_parser import NoRow
+from connectors.files.line_parser import NotARow
 from core_log.rows.column_types import type_text
 
 LONG = re.compile(rb"(?<![.\d])\d{8,}(?![.\deE])")
@@ -27,19 +27,19 @@ def widened_types(block: bytes, rows: pa.Table) -> dict[str, pa.DataType]:
     large = {name for name, kind in types.items() if has_large(rows.column(name), kind)}
     if not large:
         return types
-    objects = [loaded(line) for line in block.split(b"\n") if line.strip()]
+    objects = [load_line(line) for line in block.split(b"\n") if line.strip()]
     return types | {
-        name: widened(types[name], (each.get(name) for each in objects)) for name in large
+        name: widen(types[name], (each.get(name) for each in objects)) for name in large
     }
 
 
-def widened(kind: pa.DataType, values: Iterable[Any]) -> pa.DataType:
+def widen(kind: pa.DataType, values: Iterable[Any]) -> pa.DataType:
     there = [value for value in values if value is not None]
     if pa.types.is_list(kind):
-        return pa.list_(widened(kind.value_type, (item for value in there for item in value)))
+        return pa.list_(widen(kind.value_type, (item for value in there for item in value)))
     if pa.types.is_struct(kind):
         return pa.struct([
-            pa.field(each.name, widened(each.type, (value.get(each.name) for value in there)))
+            pa.field(each.name, widen(each.type, (value.get(each.name) for value in there)))
             for each in kind
         ])  # fmt: skip
     is_whole = all(isinstance(value, int) and abs(value) < 10**38 for value in there)
@@ -48,17 +48,19 @@ def widened(kind: pa.DataType, values: Iterable[Any]) -> pa.DataType:
 
 
 def check_objects(block: bytes, columns: Mapping[str, pa.ChunkedArray]) -> None:
-    """Raises `NoRow` when one of the lines has digits that its columns lost."""
+    """Raises `NotARow` when one of the lines has digits that its columns lost."""
     types = {name: each.type for name, each in columns.items() if has_large(each, each.type)}
     if not types:
         return
     for line in block.split(b"\n"):
         if LONG.search(line):
-            for path, kind in lost(loaded(line), types):
-                raise NoRow(f"field {path} {digits_lost(kind)}")
+            for path, kind in find_lost(load_line(line), types):
+                raise NotARow(f"field {path} {digits_lost(kind)}")
 
 
-def lost(values: Mapping[str, Any], types: Mapping[str, pa.DataType]) -> Iterator[tuple[str, Any]]:
+def find_lost(
+    values: Mapping[str, Any], types: Mapping[str, pa.DataType]
+) -> Iterator[tuple[str, Any]]:
     for name, kind in types.items():
         yield from lost_of(values.get(name), kind, f"/{name}")
 
@@ -107,11 +109,11 @@ def digits_lost(kind: pa.DataType) -> str:
     return f"holds a whole number of which {type_text(kind)} loses digits"
 
 
-def loaded(line: bytes) -> dict[str, Any]:
+def load_line(line: bytes) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise NoRow("the line is not JSON") from error
+        raise NotARow("the line is not JSON") from error
     if not isinstance(found, dict):
-        raise NoRow("the line is no object")
+        raise NotARow("the line is no object")
     return found

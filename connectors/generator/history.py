@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from connectors.generator.chance import Int64s
+from core_log.foundation.array_types import Int64Array
 from core_log.model.table_schema import TableId, TableSchema
 
 NAMESPACE = "shop"
@@ -16,19 +16,19 @@ CHUNK_ROWS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class GeneratedChanges:
     """Changes of one table, in order."""
 
     schema: TableSchema
     rows: pa.RecordBatch
     operations: pa.UInt8Array
-    transactions: Int64s
+    transactions: Int64Array
     """The number of the transaction that each change belongs to."""
-    indexes: Int64s
+    indexes: Int64Array
     """Its place in that transaction."""
 
 
-class History(Protocol):
+class GeneratedHistory(Protocol):
     """Transactions numbered from 0, the first `opening` of which read what is there already."""
 
     opening: int
@@ -46,22 +46,24 @@ class History(Protocol):
         """How many whole transactions, from the first on, have no more changes than that."""
         ...
 
-    def between(self, start: int, end: int, *, rows_max: int) -> Iterator[Sequence[Stretch]]:
+    def between(
+        self, start: int, end: int, *, rows_max: int
+    ) -> Iterator[Sequence[GeneratedChanges]]:
         """The changes of transactions `start` up to, and without, `end`: one piece, but for a
         single transaction of more than `rows_max` changes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class GeneratedBatch:
     """A stretch of the history that is handed over at once."""
 
-    stretches: Sequence[Stretch]
+    stretches: Sequence[GeneratedChanges]
     end: int | None
     """The transaction that comes next; None in the middle of one."""
 
 
-def next_end(history: History, start: int, *, rows_max: int) -> int:
+def next_end(history: GeneratedHistory, start: int, *, rows_max: int) -> int:
     """Where a batch from `start` on ends: at least one transaction, and never both of what was
     there at first and of what changed it."""
     end = history.transactions_within(history.rows_before(start) + rows_max)
@@ -69,17 +71,19 @@ def next_end(history: History, start: int, *, rows_max: int) -> int:
     return min(end, history.opening) if start < history.opening else end
 
 
-def pieces(history: History, start: int, end: int, *, rows_max: int) -> Iterator[Piece]:
+def pieces(
+    history: GeneratedHistory, start: int, end: int, *, rows_max: int
+) -> Iterator[GeneratedBatch]:
     """The changes of transactions that `next_end` has put together."""
     parts = iter(history.between(start, end, rows_max=rows_max))
     part = next(parts)
     for following in parts:
-        yield Piece(part, None)
+        yield GeneratedBatch(part, None)
         part = following
-    yield Piece(part, end)
+    yield GeneratedBatch(part, end)
 
 
-def end_of(history: History, rows: int) -> int:
+def end_of(history: GeneratedHistory, rows: int) -> int:
     """The number of transactions that are needed for that many changes."""
     whole = history.transactions_within(rows)
     return whole if history.rows_before(whole) >= rows else whole + 1

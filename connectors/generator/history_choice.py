@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from connectors.generator.settings import GeneratorSettings
 
 if TYPE_CHECKING:
-    from connectors.generator.history import History
+    from connectors.generator.history import GeneratedHistory
 
 
-def history_of(settings: GeneratorSettings) -> "History":
+def history_of(settings: GeneratorSettings) -> "GeneratedHistory":
     from connectors.generator.shop import Shop
     from connectors.generator.wide import Wide
 

@@ -5,21 +5,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from connectors.generator.chance import Int64s
 from connectors.generator.history import CHUNK_ROWS
+from core_log.foundation.array_types import Int64Array
 
 
-class Reading(NamedTuple):
+class InitialRows(NamedTuple):
     """Rows `first` to `end` of table number `table`, and the transactions that read them."""
 
     table: int
     first: int
     end: int
-    transactions: Int64s
-    indexes: Int64s
+    transactions: Int64Array
+    indexes: Int64Array
 
 
-class Opening:
+class InitialTables:
     """Tables one after the other, each in chunks; a chunk is a transaction."""
 
     def __init__(self, counts: Sequence[int]) -> None:
@@ -46,7 +46,7 @@ class Opening:
     def transactions_within(self, rows: int) -> int:
         return int(np.searchsorted(self._before, rows, side="right")) - 1
 
-    def readings(self, start: int, end: int) -> Iterator[Reading]:
+    def readings(self, start: int, end: int) -> Iterator[InitialRows]:
         """Of transactions `start` up to, and without, `end`."""
         chunk = 0  # number of the table's first
         for table, (count, chunks) in enumerate(zip(self.counts, self._table_chunks, strict=True)):
@@ -55,7 +55,7 @@ class Opening:
                 rows = np.arange(
                     (first - chunk) * CHUNK_ROWS, min((last - chunk) * CHUNK_ROWS, count)
                 )
-                yield Reading(
+                yield InitialRows(
                     table,
                     int(rows[0]),
                     int(rows[-1]) + 1,

@@ -7,11 +7,12 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.generator.before_image import without_what_went
-from connectors.generator.chance import Chance, Int64s, tiled
-from connectors.generator.history import Stretch
-from connectors.generator.initial_rows import Opening
-from connectors.generator.shop_rows import CYCLE_ORDERS, NEW, PAID, SHIPPED, Rows
+from connectors.generator.chance import RandomColumns, tile
+from connectors.generator.history import GeneratedChanges
+from connectors.generator.initial_rows import InitialTables
+from connectors.generator.shop_rows import CYCLE_ORDERS, NEW, PAID, SHIPPED, ShopRows
 from connectors.generator.shop_schemas import CUSTOMERS, ORDER_LINES, ORDERS, PRODUCTS, SCHEMAS
+from core_log.foundation.array_types import Int64Array
 from core_log.model.changes import Operation
 from core_log.model.table_schema import TableId, TableSchema
 
@@ -46,13 +47,13 @@ class Shop:
     over when the history begins. `size` is the number of orders at that moment."""
 
     def __init__(self, *, seed: int, size: int) -> None:
-        chance = Chance(seed)
+        chance = RandomColumns(seed)
         self.window = -(-size // CYCLE_ORDERS)
         self.paying_after, self.shipping_after = self.window // 8, self.window // 2
         self.customers, self.products = 2 * self.window, max(10, self.window // 10)
         self._chance = chance
-        self._rows = Rows(chance, customers=self.customers, products=self.products)
-        self._opening = Opening(
+        self._rows = ShopRows(chance, customers=self.customers, products=self.products)
+        self._opening = InitialTables(
             (self.customers, self.products, self.window * CYCLE_ORDERS, self.window * 10)
         )
         self.opening = self._opening.transactions
@@ -77,7 +78,9 @@ class Shop:
         within = int(np.searchsorted(ends, rest, side="right"))
         return self.opening + cycle * CYCLE_TRANSACTIONS + within
 
-    def between(self, start: int, end: int, *, rows_max: int) -> Iterator[Sequence[Stretch]]:
+    def between(
+        self, start: int, end: int, *, rows_max: int
+    ) -> Iterator[Sequence[GeneratedChanges]]:
         stretches = list(self._read(start, min(end, self.opening)))
         first, last = max(start, self.opening) - self.opening, end - self.opening
         if first < last:
@@ -86,19 +89,19 @@ class Shop:
             stretches += [self._cut(make(cycles + self.window), start, end) for make in makers]
         yield [stretch for stretch in stretches if len(stretch.transactions)]
 
-    def _transaction_rows(self, cycle: int) -> Int64s:
+    def _transaction_rows(self, cycle: int) -> Int64Array:
         lines = LINE_COUNTS[self._spread(np.array([cycle + self.window]))[0]]
         return np.append(lines + 2, REST_ROWS)
 
-    def _spread(self, cycles: Int64s) -> Int64s:
+    def _spread(self, cycles: Int64Array) -> Int64Array:
         """Which of the line counts each of the cycles has."""
         return self._chance.numbers("spread", cycles, below=len(LINE_COUNTS))
 
-    def _read(self, start: int, end: int) -> Iterator[Stretch]:
+    def _read(self, start: int, end: int) -> Iterator[GeneratedChanges]:
         for reading in self._opening.readings(start, end):
             numbers = np.arange(reading.first, reading.end)
             operations = pa.array(np.full(len(numbers), READ, dtype=np.uint8))
-            yield Stretch(
+            yield GeneratedChanges(
                 SCHEMAS[reading.table],
                 self._rows_at_first(reading.table, numbers),
                 operations,
@@ -106,7 +109,7 @@ class Shop:
                 reading.indexes,
             )
 
-    def _rows_at_first(self, table: int, numbers: Int64s) -> pa.RecordBatch:
+    def _rows_at_first(self, table: int, numbers: Int64Array) -> pa.RecordBatch:
         never = np.full(len(numbers), -1)
         match table:
             case 0:
@@ -121,19 +124,19 @@ class Shop:
         orders = cycles * CYCLE_ORDERS + LINE_ORDERS[spread, place]
         return self._rows.order_lines(orders, LINE_NUMBERS[spread, place])
 
-    def _line_counts(self, orders: Int64s) -> Int64s:
+    def _line_counts(self, orders: Int64Array) -> Int64Array:
         spread = self._spread(orders // CYCLE_ORDERS)
-        found: Int64s = LINE_COUNTS[spread, orders % CYCLE_ORDERS]
+        found: Int64Array = LINE_COUNTS[spread, orders % CYCLE_ORDERS]
         return found
 
-    def _statuses_at_first(self, orders: Int64s) -> Int64s:
+    def _statuses_at_first(self, orders: Int64Array) -> Int64Array:
         """What became of the orders in the cycles that are over."""
         cycles, place = orders // CYCLE_ORDERS, orders % CYCLE_ORDERS
         is_paid = (cycles + self.paying_after < self.window) & np.isin(place, (0, 2))
         is_shipped = (cycles + self.shipping_after < self.window) & np.isin(place, (0, 1))
         return np.where(is_shipped, SHIPPED, np.where(is_paid, PAID, NEW))
 
-    def _orders(self, cycles: Int64s) -> Stretch:
+    def _orders(self, cycles: Int64Array) -> GeneratedChanges:
         """Four come, two are paid, two are shipped, one is forgotten."""
         cycle = cycles[:, None]
         gone = FORGOTTEN[self._spread(cycles - self.window)][:, None]
@@ -147,7 +150,7 @@ class Shop:
             ),
             axis=1,
         ).ravel()
-        statuses = tiled([NEW] * 4 + [PAID] * 2 + [SHIPPED] * 2 + [NEW], len(cycles))
+        statuses = tile([NEW] * 4 + [PAID] * 2 + [SHIPPED] * 2 + [NEW], len(cycles))
         return self._stretch(
             ORDERS,
             self._rows.orders(orders, self._line_counts(orders), statuses),
@@ -157,7 +160,7 @@ class Shop:
             indexes=[0, 0, 0, 0, 0, 1, 0, 1, 2],
         )
 
-    def _order_lines(self, cycles: Int64s) -> Stretch:
+    def _order_lines(self, cycles: Int64Array) -> GeneratedChanges:
         """Ten come with their orders, two go before theirs."""
         count = len(cycles)
         spread, gone_spread = self._spread(cycles), self._spread(cycles - self.window)
@@ -177,7 +180,7 @@ class Shop:
             indexes=indexes,
         )
 
-    def _products(self, cycles: Int64s) -> Stretch:
+    def _products(self, cycles: Int64Array) -> GeneratedChanges:
         """Each order takes its first line's product from the stock."""
         orders = (cycles[:, None] * CYCLE_ORDERS + np.arange(4)).ravel()
         products = self._rows.product_of(orders, np.ones_like(orders))
@@ -190,7 +193,7 @@ class Shop:
             indexes=LINE_COUNTS[self._spread(cycles)] + 1,
         )
 
-    def _customers(self, cycles: Int64s) -> Stretch:
+    def _customers(self, cycles: Int64Array) -> GeneratedChanges:
         """Two come, one who stays moves, and one goes who never ordered: those have even ids."""
         since = cycles - self.window
         newest = self.customers + 2 * since
@@ -211,18 +214,18 @@ class Shop:
         self,
         schema: TableSchema,
         rows: pa.RecordBatch,
-        cycles: Int64s,
+        cycles: Int64Array,
         *,
         operations: Sequence[int],
-        places: Sequence[int] | Int64s,
-        indexes: Sequence[int] | Int64s,
-    ) -> Stretch:
+        places: Sequence[int] | Int64Array,
+        indexes: Sequence[int] | Int64Array,
+    ) -> GeneratedChanges:
         """Places in the cycle and indexes in the transaction are the same for every cycle, or are
         given cycle by cycle."""
         shape = (len(cycles), len(operations))
         firsts = (cycles - self.window) * CYCLE_TRANSACTIONS + self.opening
         codes = np.tile(np.array(operations, dtype=np.uint8), len(cycles))
-        return Stretch(
+        return GeneratedChanges(
             schema,
             without_what_went(schema, rows, codes),
             pa.array(codes),
@@ -230,10 +233,10 @@ class Shop:
             np.broadcast_to(np.asarray(indexes, dtype=np.int64), shape).ravel(),
         )
 
-    def _cut(self, stretch: Stretch, start: int, end: int) -> Stretch:
+    def _cut(self, stretch: GeneratedChanges, start: int, end: int) -> GeneratedChanges:
         """The changes of these transactions only; each stretch is in the order of transactions."""
         first, last = np.searchsorted(stretch.transactions, [start, end])
-        return Stretch(
+        return GeneratedChanges(
             stretch.schema,
             stretch.rows.slice(first, last - first),
             stretch.operations.slice(first, last - first),

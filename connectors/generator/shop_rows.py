@@ -4,9 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.generator.chance import Chance, Int64s, decimals, times
+from connectors.generator.chance import RandomColumns, decimals, times
 from connectors.generator.shop_schemas import CUSTOMERS, ORDER_LINES, ORDERS, PRODUCTS
 from connectors.generator.words import CITIES, NAMES, NOTES, STATUSES
+from core_log.foundation.array_types import Int64Array
 
 NEW, PAID, SHIPPED = 0, 1, 2
 """Places of these in the list of statuses."""
@@ -20,13 +21,13 @@ CYCLE_ORDERS = 4
 LINES_MAX = 4
 
 
-class Rows:
+class ShopRows:
     """Orders are counted from 0 here, and from 1 in their ids."""
 
-    def __init__(self, chance: Chance, *, customers: int, products: int) -> None:
+    def __init__(self, chance: RandomColumns, *, customers: int, products: int) -> None:
         self._chance, self._customers, self._products = chance, customers, products
 
-    def customers(self, ids: Int64s, *, changed_in: Int64s) -> pa.RecordBatch:
+    def customers(self, ids: Int64Array, *, changed_in: Int64Array) -> pa.RecordBatch:
         """`changed_in` is the cycle in which a customer moved, -1 where it never did."""
         version = ids * 1_000_003 + changed_in
         names = self._chance.pick("customer name", ids, NAMES)
@@ -46,7 +47,7 @@ class Rows:
             schema=CUSTOMERS.arrow,
         )
 
-    def products(self, ids: Int64s, *, changed_by: Int64s) -> pa.RecordBatch:
+    def products(self, ids: Int64Array, *, changed_by: Int64Array) -> pa.RecordBatch:
         """`changed_by` is the order that took it from the stock, -1 where none did."""
         version = ids * 1_000_003 + changed_by
         days = START_DAY - self._chance.numbers("released", ids, below=3_000)
@@ -63,7 +64,9 @@ class Rows:
             schema=PRODUCTS.arrow,
         )
 
-    def orders(self, orders: Int64s, line_counts: Int64s, statuses: Int64s) -> pa.RecordBatch:
+    def orders(
+        self, orders: Int64Array, line_counts: Int64Array, statuses: Int64Array
+    ) -> pa.RecordBatch:
         placed = START_US + orders * ORDER_EVERY_US
         placed += self._chance.numbers("placed", orders, below=ORDER_EVERY_US)
         steps = self._chance.numbers("step", orders, below=DAY_US) + 60_000_000
@@ -80,7 +83,7 @@ class Rows:
             schema=ORDERS.arrow,
         )
 
-    def order_lines(self, orders: Int64s, lines: Int64s) -> pa.RecordBatch:
+    def order_lines(self, orders: Int64Array, lines: Int64Array) -> pa.RecordBatch:
         products = self.product_of(orders, lines)
         return pa.RecordBatch.from_arrays(
             [
@@ -93,16 +96,16 @@ class Rows:
             schema=ORDER_LINES.arrow,
         )
 
-    def product_of(self, orders: Int64s, lines: Int64s) -> Int64s:
+    def product_of(self, orders: Int64Array, lines: Int64Array) -> Int64Array:
         return self._chance.numbers("product", orders * 8 + lines, below=self._products) + 1
 
-    def _quantities(self, orders: Int64s, lines: Int64s) -> Int64s:
+    def _quantities(self, orders: Int64Array, lines: Int64Array) -> Int64Array:
         return self._chance.numbers("quantity", orders * 8 + lines, below=5) + 1
 
-    def _cents(self, products: Int64s) -> Int64s:
+    def _cents(self, products: Int64Array) -> Int64Array:
         return self._chance.numbers("price", products, below=20_000) + 99
 
-    def _totals(self, orders: Int64s, line_counts: Int64s) -> Int64s:
+    def _totals(self, orders: Int64Array, line_counts: Int64Array) -> Int64Array:
         """What the lines of each order come to."""
         totals = np.zeros_like(orders)
         for line in range(1, LINES_MAX + 1):
@@ -111,14 +114,14 @@ class Rows:
             totals += np.where(line <= line_counts, cents, 0)
         return totals
 
-    def _customer_of(self, orders: Int64s) -> Int64s:
+    def _customer_of(self, orders: Int64Array) -> Int64Array:
         """One with an odd id who is there already: the first half of each two that come."""
         cycles_since = (orders // CYCLE_ORDERS - self._customers // 2).clip(0)
         there = self._customers // 2 + cycles_since
         return 2 * self._chance.numbers("customer", orders, below=there) + 1
 
 
-def _addresses(names: pa.Array, ids: Int64s) -> pa.Array:
+def _addresses(names: pa.Array, ids: Int64Array) -> pa.Array:
     words = pc.replace_substring(names, " ", ".")
     numbers = pa.array(ids).cast(pa.string())
     return pc.binary_join_element_wise(words, numbers, "@shop.example", "")

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from connectors.generator.settings import GeneratorSettings
 from connectors.generator.truth import truth
-from connectors.source import Snapshot
-from core_log.model.changes import Cell, Operation, Positions, TableChanges
+from connectors.source import SourceSnapshot
+from core_log.model.changes import ColumnOrValue, Operation, Positions, TableChanges
 from core_log.model.table_schema import TableId, TableSchema
 
 PAGE_ROWS = 50_000
@@ -19,8 +19,8 @@ def snapshot_at(
     settings: GeneratorSettings,
     schemas: list[TableSchema],
     positions: Positions,
-    source: Callable[[TableId], dict[str, Cell]],
-) -> Snapshot:
+    source: Callable[[TableId], dict[str, ColumnOrValue]],
+) -> SourceSnapshot:
     """After all transactions below this one; made when the first table is asked for."""
     made: dict[TableId, pa.Table] = {}
 
@@ -32,4 +32,4 @@ def snapshot_at(
             kinds = np.full(batch.num_rows, Operation.READ, np.uint8)
             yield TableChanges(schema, batch, pa.array(kinds), source(table))
 
-    return Snapshot(positions, rows)
+    return SourceSnapshot(positions, rows)

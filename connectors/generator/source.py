@@ -12,15 +12,15 @@ import pyarrow as pa
 
 from connectors.generator.history_choice import history_of, name_of
 from connectors.generator.settings import GeneratorSettings
-from connectors.source import Control, Progress, Snapshot, SourceContext
+from connectors.source import Control, SnapshotProgress, SourceContext, SourceSnapshot
 from core_log.foundation.clock import Clock
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import DecodeError, PositionLost, SourceRejected
-from core_log.model.changes import Cell, ChangeBatch, Positions, TableChanges, source_times
+from core_log.model.changes import ChangeBatch, ColumnOrValue, Positions, TableChanges, source_times
 from core_log.model.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
-    from connectors.generator.history import History, Piece, Stretch
+    from connectors.generator.history import GeneratedBatch, GeneratedChanges, GeneratedHistory
 
 STREAM, HISTORY = "stream", "history"
 """Parts of the position: the number of transactions told, and of which history."""
@@ -82,14 +82,14 @@ class GeneratorSource:
         """Before the first change."""
         return self._history.opening_rows()
 
-    async def examine(self) -> Sequence[Finding]:
+    async def examine(self) -> Sequence[Diagnostic]:
         return ()
 
     async def drop(self) -> Sequence[str]:
         return ()
 
     @asynccontextmanager
-    async def snapshot(self, reached: Positions) -> AsyncIterator[Snapshot]:
+    async def snapshot(self, reached: Positions) -> AsyncIterator[SourceSnapshot]:
         """Of exactly what has been told so far."""
         from connectors.generator.snapshot import snapshot_at
 
@@ -104,7 +104,7 @@ class GeneratorSource:
         )
 
     @cached_property
-    def _history(self) -> "History":
+    def _history(self) -> "GeneratedHistory":
         return history_of(self._settings)
 
     def _resume(self, positions: Positions) -> tuple[int, dict[str, str]]:
@@ -124,7 +124,9 @@ class GeneratorSource:
         except (KeyError, ValueError):
             raise DecodeError("the stored position is no transaction's number") from None
 
-    def _batch(self, piece: "Piece", named: dict[str, str], *, is_snapshot: bool) -> ChangeBatch:
+    def _batch(
+        self, piece: "GeneratedBatch", named: dict[str, str], *, is_snapshot: bool
+    ) -> ChangeBatch:
         positions = {} if piece.end is None else {STREAM: str(piece.end), **named}
         committed = source_times(self._context.clock.now_ms() * 1_000)
         tables = [
@@ -134,7 +136,7 @@ class GeneratorSource:
         return ChangeBatch(tuple(tables), positions)
 
     def _changes(
-        self, stretch: "Stretch", committed: dict[str, Cell], *, is_snapshot: bool
+        self, stretch: "GeneratedChanges", committed: dict[str, ColumnOrValue], *, is_snapshot: bool
     ) -> TableChanges:
         numbers, commits = _cells_of(stretch)
         block = self._source_block(stretch.schema.table, committed, is_snapshot=is_snapshot)
@@ -149,8 +151,8 @@ class GeneratorSource:
         )
 
     def _source_block(
-        self, table: TableId, committed: dict[str, Cell], *, is_snapshot: bool
-    ) -> dict[str, Cell]:
+        self, table: TableId, committed: dict[str, ColumnOrValue], *, is_snapshot: bool
+    ) -> dict[str, ColumnOrValue]:
         return {
             "version": _version(),
             "connector": "generator",
@@ -172,7 +174,7 @@ class GeneratorSource:
         for table, count in history.opening_rows().items():
             rows = min(max(read, 0), count)
             read -= count
-            self._context.report(Progress(table, rows, count, is_done=rows == count))
+            self._context.report(SnapshotProgress(table, rows, count, is_done=rows == count))
 
 
 @dataclass(slots=True)
@@ -211,7 +213,7 @@ def _version() -> str:
     return version("headwater")
 
 
-def _cells_of(stretch: "Stretch") -> tuple[Cell, Cell]:
+def _cells_of(stretch: "GeneratedChanges") -> tuple[ColumnOrValue, ColumnOrValue]:
     """The transactions' numbers and names: one for all where there is only one."""
     first, last = int(stretch.transactions[0]), int(stretch.transactions[-1])
     if first == last:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.generator.history import Stretch, end_of, next_end, pieces
+from connectors.generator.history import GeneratedChanges, end_of, next_end, pieces
 from connectors.generator.history_choice import history_of
 from connectors.generator.settings import GeneratorSettings
 from core_log.model.changes import Operation
@@ -44,7 +44,7 @@ class _State:
         self._parts: list[pa.Table] = []
         self._waiting = 0
 
-    def add(self, stretch: Stretch) -> None:
+    def add(self, stretch: GeneratedChanges) -> None:
         table = pa.Table.from_batches([stretch.rows])
         self._parts.append(table.append_column(OPERATION, stretch.operations))
         self._waiting += table.num_rows

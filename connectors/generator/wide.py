@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.generator.before_image import without_what_went
-from connectors.generator.chance import Chance, Int64s, decimals, times
-from connectors.generator.history import CHUNK_ROWS, NAMESPACE, Stretch
-from connectors.generator.initial_rows import Opening
+from connectors.generator.chance import RandomColumns, decimals, times
+from connectors.generator.history import CHUNK_ROWS, NAMESPACE, GeneratedChanges
+from connectors.generator.initial_rows import InitialTables
 from connectors.generator.settings import EPOCH_ROWS
 from connectors.generator.words import CITIES, NAMES, STATUSES
+from core_log.foundation.array_types import Int64Array
 from core_log.model.changes import Operation
 from core_log.model.table_schema import Column, TableId, TableSchema
 
@@ -54,10 +55,10 @@ class Wide:
         deletes: float,
         batch_rows: int,
     ) -> None:
-        self._chance, self._size = Chance(seed), size
+        self._chance, self._size = RandomColumns(seed), size
         self._transaction_rows = transaction_rows
-        self._operations = self._mixed(round(updates * EPOCH_ROWS), round(deletes * EPOCH_ROWS))
-        self._opening = Opening((size,))
+        self._operations = self._mix(round(updates * EPOCH_ROWS), round(deletes * EPOCH_ROWS))
+        self._opening = InitialTables((size,))
         self.opening = self._opening.transactions
         self.schemas: Sequence[TableSchema] = (WIDE,)
         self._pools = pools_of(seed, max(batch_rows, CHUNK_ROWS))
@@ -75,12 +76,14 @@ class Wide:
             return self._opening.transactions_within(rows)
         return self.opening + (rows - self._size) // self._transaction_rows
 
-    def between(self, start: int, end: int, *, rows_max: int) -> Iterator[Sequence[Stretch]]:
+    def between(
+        self, start: int, end: int, *, rows_max: int
+    ) -> Iterator[Sequence[GeneratedChanges]]:
         for reading in self._opening.readings(start, min(end, self.opening)):
             numbers = np.arange(reading.first, reading.end)
             codes = np.full(len(numbers), Operation.READ, dtype=np.uint8)
             yield [
-                Stretch(
+                GeneratedChanges(
                     WIDE,
                     self._rows(numbers + 1, reading.first),
                     pa.array(codes),
@@ -93,7 +96,7 @@ class Wide:
         for piece in range(first, last, rows_max):
             yield [self._changes(piece, min(piece + rows_max, last))]
 
-    def _changes(self, first: int, last: int) -> Stretch:
+    def _changes(self, first: int, last: int) -> GeneratedChanges:
         """Of the changes after the opening, counted from 0, `first` up to, and without, `last`."""
         epochs = np.arange(first // EPOCH_ROWS, -(-last // EPOCH_ROWS))
         cut = slice(first - int(epochs[0]) * EPOCH_ROWS, last - int(epochs[0]) * EPOCH_ROWS)
@@ -101,7 +104,7 @@ class Wide:
         ids = self._ids(epochs)[cut]
         places, numbers = np.divmod(np.arange(first, last), self._transaction_rows)
         rows = self._rows(ids, self._size + first)
-        return Stretch(
+        return GeneratedChanges(
             WIDE,
             without_what_went(WIDE, rows, codes),
             pa.array(codes),
@@ -109,7 +112,7 @@ class Wide:
             numbers,
         )
 
-    def _ids(self, epochs: Int64s) -> Int64s:
+    def _ids(self, epochs: Int64Array) -> Int64Array:
         """Epoch `e` inserts above all that were inserted, deletes the oldest, and updates rows
         that were there before it and outlive it."""
         epoch = epochs[:, None]
@@ -127,7 +130,7 @@ class Wide:
         )
         return ids.ravel()
 
-    def _rows(self, ids: Int64s, first: int) -> pa.RecordBatch:
+    def _rows(self, ids: Int64Array, first: int) -> pa.RecordBatch:
         """Of consecutive changes from number `first` on."""
         columns = [
             pool.slice(first % period, len(ids))
@@ -135,7 +138,7 @@ class Wide:
         ]
         return pa.RecordBatch.from_arrays([pa.array(ids), *columns], schema=WIDE.arrow)
 
-    def _mixed(self, updates: int, deletes: int) -> npt.NDArray[np.uint8]:
+    def _mix(self, updates: int, deletes: int) -> npt.NDArray[np.uint8]:
         inserts = EPOCH_ROWS - updates - deletes
         codes = np.repeat(
             np.array([INSERT, UPDATE, DELETE], dtype=np.uint8), [inserts, updates, deletes]
@@ -148,12 +151,12 @@ class Wide:
 def pools_of(seed: int, longest: int) -> list[pa.Array]:
     """Each pool is longer than its period by the longest cut, so that no cut wraps around."""
     return [
-        pa.concat_arrays([_pool(Chance(seed), number, period)] * (2 + longest // period))
+        pa.concat_arrays([_pool(RandomColumns(seed), number, period)] * (2 + longest // period))
         for number, period in enumerate(PERIODS)
     ]
 
 
-def _pool(chance: Chance, number: int, period: int) -> pa.Array:
+def _pool(chance: RandomColumns, number: int, period: int) -> pa.Array:
     at = np.arange(period)
     drawn = chance.numbers(f"wide {number}", at, below=1 << 31)
     match number:

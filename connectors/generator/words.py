@@ -1,6 +1,6 @@
 """The words that rows are made of: things and places, and text that is awkward to write down."""
 
-from connectors.generator.chance import combined, texts
+from connectors.generator.chance import combine_words, texts
 
 _KINDS = (
     "amber", "arctic", "brass", "bright", "coastal", "copper", "crimson", "distant", "early",
@@ -15,7 +15,7 @@ _THINGS = (
     "shelter", "spindle", "teapot", "window", "workshop",
 )  # fmt: skip
 
-NAMES = combined(_KINDS, _THINGS)
+NAMES = combine_words(_KINDS, _THINGS)
 CITIES = texts(
     "Amsterdam", "Bogotá", "Čakovec", "Dakar", "Edinburgh", "Fukuoka", "Göteborg", "Hanoi",
     "İzmir", "Jaén", "Kraków", "Lyon", "Malmö", "Nairobi", "Øygarden", "Porto", "Québec", "Riga",

@@ -16,13 +16,13 @@ from connectors.kafka.debezium_schemas import (
     inferred_schema,
     key_columns,
 )
-from connectors.kafka.decoded_rows import Decoded, Portion, text_of, without
-from connectors.kafka.json_rows import widened
+from connectors.kafka.decoded_rows import DecodedBatches, TopicBatch, text_of, without
+from connectors.kafka.json_rows import widen
 from connectors.kafka.settings import KafkaSourceSettings
 from core_log.foundation.errors import DecodeError, RowsRejected
 from core_log.model.changes import Operation
 from core_log.model.table_schema import TableId, TableSchema
-from core_log.records.arrow_codec import Columns
+from core_log.records.arrow_codec import RecordColumns
 from core_log.rows.codec_table import codec_for
 from core_log.rows.schema_text import schema_from_json
 
@@ -33,7 +33,7 @@ SAMPLE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SchemaRun:
     """Records that are read together: of one schema, or a truncate alone."""
 
     places: npt.NDArray[np.int64]
@@ -62,36 +62,36 @@ class DebeziumReader:
             return ""
         return text_of(self.schema, self._settings.wire)
 
-    def decode(self, columns: Columns, *, partition: int) -> Decoded:
+    def decode(self, columns: RecordColumns, *, partition: int) -> DecodedBatches:
         self._key = self._key or key_columns(columns.keys)
         values = columns.values
-        portions: list[Portion] = []
+        portions: list[TopicBatch] = []
         rejected: dict[int, str] = {}
         places = pc.indices_nonzero(values.is_valid()).to_numpy().astype(np.int64)
         for run in self._runs(_at(values, places), places):
             decoded = self._decode_run(columns, run)
             portions += decoded.portions
             rejected |= decoded.rejected
-        return Decoded(portions, rejected)
+        return DecodedBatches(portions, rejected)
 
-    def _runs(self, values: pa.BinaryArray, places: npt.NDArray[np.int64]) -> Iterator[Run]:
+    def _runs(self, values: pa.BinaryArray, places: npt.NDArray[np.int64]) -> Iterator[SchemaRun]:
         """Stretches that are read together: of one schema, and a truncate alone."""
         start = 0
         while start < len(places):
             try:
                 end = start + self._same_schema(values.slice(start))
             except DecodeError as error:
-                yield Run(places[start : start + 1], problem=error.problem)
+                yield SchemaRun(places[start : start + 1], problem=error.problem)
                 start += 1
                 continue
             payloads = self._payloads(values.slice(start, end - start))
             for truncate in np.flatnonzero(np.asarray(_truncates(payloads))) + start:
                 if start < truncate:
-                    yield Run(places[start:truncate])
-                yield Run(places[truncate : truncate + 1], is_truncate=True)
+                    yield SchemaRun(places[start:truncate])
+                yield SchemaRun(places[truncate : truncate + 1], is_truncate=True)
                 start = int(truncate) + 1
             if start < end:
-                yield Run(places[start:end])
+                yield SchemaRun(places[start:end])
             start = end
 
     def _payloads(self, values: pa.BinaryArray) -> pa.BinaryArray:
@@ -112,18 +112,18 @@ class DebeziumReader:
         others = np.flatnonzero(np.asarray(is_other))
         return int(others[0]) if len(others) else len(values)
 
-    def _decode_run(self, columns: Columns, run: "Run") -> Decoded:
+    def _decode_run(self, columns: RecordColumns, run: "SchemaRun") -> DecodedBatches:
         places, problem = run.places, run.problem
         values = self._payloads(_at(columns.values, places))
         if self.schema is None:
             self.schema = inferred_schema(values[:SAMPLE].to_pylist(), self._key, self.table)
         if self.schema is None and run.is_truncate:
-            return Decoded([], {})  # of a table of which nothing was seen yet
+            return DecodedBatches([], {})  # of a table of which nothing was seen yet
         if self.schema is None or problem:
             reason = problem or "there is no row to learn the columns from"
-            return Decoded([], dict.fromkeys(places.tolist(), reason))
+            return DecodedBatches([], dict.fromkeys(places.tolist(), reason))
         if run.is_truncate:
-            return Decoded([_truncate(self.schema, pa.array(places))], {})
+            return DecodedBatches([_truncate(self.schema, pa.array(places))], {})
         return self._decode_rows(columns.keys, values, pa.array(places), self.schema)
 
     def _decode_rows(
@@ -132,7 +132,7 @@ class DebeziumReader:
         values: pa.BinaryArray,
         places: pa.Int64Array,
         schema: TableSchema,
-    ) -> Decoded:
+    ) -> DecodedBatches:
         """`values` are those at `places`; `keys` are all there are."""
         try:
             codec = self._codec if self._prefix is None else self._framed_codec
@@ -140,8 +140,8 @@ class DebeziumReader:
         except RowsRejected as error:
             return self._without_bad(keys, values, places, error)
         committed = changes.committed_us
-        portion = Portion(schema, changes.rows, changes.operations, places, committed)
-        return Decoded([portion], {})
+        portion = TopicBatch(schema, changes.rows, changes.operations, places, committed)
+        return DecodedBatches([portion], {})
 
     def _without_bad(
         self,
@@ -149,31 +149,31 @@ class DebeziumReader:
         values: pa.BinaryArray,
         places: pa.Int64Array,
         error: RowsRejected,
-    ) -> Decoded:
+    ) -> DecodedBatches:
         """The rest once more: what was named may not be all. Where new members are what is wrong,
         and nobody sent a schema, the table is widened first."""
         if self._prefix is None and self._learn_more(values):
-            return self._decode_rows(keys, values, places, self._known())
+            return self._decode_rows(keys, values, places, self._find_known())
         bad = {places[row].as_py(): why for row, why in error.reasons.items()}
         good = without(len(places), error.reasons)
         if not len(good):
-            return Decoded([], bad)
-        rest = self._decode_rows(keys, values.take(good), places.take(good), self._known())
-        return Decoded(rest.portions, bad | dict(rest.rejected))
+            return DecodedBatches([], bad)
+        rest = self._decode_rows(keys, values.take(good), places.take(good), self._find_known())
+        return DecodedBatches(rest.portions, bad | dict(rest.rejected))
 
-    def _known(self) -> TableSchema:
+    def _find_known(self) -> TableSchema:
         assert self.schema is not None, "rows were read by a schema"
         return self.schema
 
     def _learn_more(self, values: pa.BinaryArray) -> bool:
-        known = self._known()
+        known = self._find_known()
         try:
             found = inferred_schema(values.to_pylist(), self._key, self.table)
         except DecodeError:
             return False
         if found is None:
             return False
-        wider = widened(known, {column.name: column.type for column in found.columns})
+        wider = widen(known, {column.name: column.type for column in found.columns})
         self.schema = wider
         return wider != known
 
@@ -192,9 +192,9 @@ def _at(column: pa.BinaryArray, places: npt.NDArray[np.int64]) -> pa.BinaryArray
     return column.take(pa.array(places))
 
 
-def _truncate(schema: TableSchema, places: pa.Int64Array) -> Portion:
+def _truncate(schema: TableSchema, places: pa.Int64Array) -> TopicBatch:
     rows = pa.RecordBatch.from_pylist([{}], schema=schema.arrow)
-    return Portion(schema, rows, pa.array([Operation.TRUNCATE], pa.uint8()), places)
+    return TopicBatch(schema, rows, pa.array([Operation.TRUNCATE], pa.uint8()), places)
 
 
 def _truncates(values: pa.BinaryArray) -> pa.BooleanArray:

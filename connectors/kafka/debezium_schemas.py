@@ -18,7 +18,7 @@ PAYLOAD = re.compile(r'\s*,\s*"payload"\s*:')
 ROWS = ("after", "before")
 
 
-class Framed(NamedTuple):
+class FramedSchema(NamedTuple):
     """What all records of one schema begin with, up to their payload; a brace follows that."""
 
     prefix: bytes
@@ -29,7 +29,7 @@ def has_schema(value: bytes) -> bool:
     return value.startswith(OPENING.encode())
 
 
-def framed_schema(value: bytes, key: tuple[str, ...], table: TableId) -> Framed:
+def framed_schema(value: bytes, key: tuple[str, ...], table: TableId) -> FramedSchema:
     """The schema that a value brings along."""
     try:
         text = value.decode()
@@ -43,7 +43,7 @@ def framed_schema(value: bytes, key: tuple[str, ...], table: TableId) -> Framed:
         raise DecodeError("a value's schema is none of Debezium's envelope") from None
     known = {column.name for column in columns}
     schema = TableSchema(table, columns, tuple(name for name in key if name in known))
-    return Framed(text[: payload.end()].encode(), schema)
+    return FramedSchema(text[: payload.end()].encode(), schema)
 
 
 def inferred_schema(

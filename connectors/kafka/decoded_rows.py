@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from core_log.model.table_schema import TableId, TableSchema
-from core_log.records.arrow_codec import Columns
+from core_log.records.arrow_codec import RecordColumns
 from core_log.rows.schema_text import schema_to_json
 from core_log.rows.settings import WireSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class TopicBatch:
     """Neighbouring records of one schema; `places` are theirs among those that were given."""
 
     schema: TableSchema
@@ -26,8 +26,8 @@ class Portion:
     """Where the records themselves say it."""
 
 
-class Decoded(NamedTuple):
-    portions: list[Portion]
+class DecodedBatches(NamedTuple):
+    portions: list[TopicBatch]
     rejected: Mapping[int, str]
     """Reasons by the places of the records."""
 
@@ -38,7 +38,7 @@ class TopicReader(Protocol):
     table: TableId
     schema: TableSchema | None
 
-    def decode(self, columns: Columns, *, partition: int) -> Decoded: ...
+    def decode(self, columns: RecordColumns, *, partition: int) -> DecodedBatches: ...
     def learnt(self) -> str:
         """Empty where there is nothing to be remembered."""
         ...

@@ -9,12 +9,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.kafka.decoded_rows import Decoded, Portion, text_of, without
-from connectors.kafka.json_rows import as_line, column_types, read_rows, widened
+from connectors.kafka.decoded_rows import DecodedBatches, TopicBatch, text_of, without
+from connectors.kafka.json_rows import as_line, column_types, read_rows, widen
 from core_log.foundation.errors import DecodeError, RowsRejected
 from core_log.model.changes import Operation
 from core_log.model.table_schema import Column, TableId, TableSchema
-from core_log.records.arrow_codec import Columns
+from core_log.records.arrow_codec import RecordColumns
 from core_log.rows.schema_text import schema_from_json
 from core_log.rows.settings import WireSettings
 
@@ -30,19 +30,19 @@ class JsonReader:
         self.table, self._key = TableId("", topic), key
         self.schema = schema_from_json(json.loads(learnt))[0] if learnt else None
 
-    def decode(self, columns: Columns, *, partition: int) -> Decoded:
+    def decode(self, columns: RecordColumns, *, partition: int) -> DecodedBatches:
         is_tombstone = columns.values.is_null()
         places = pc.indices_nonzero(pc.invert(is_tombstone)).cast(pa.int64())
         values = columns.values.drop_null()
         if self.schema is None:
-            self.schema = self._inferred(values)
+            self.schema = self._infer(values)
         if self.schema is None:
             reason = "there is no row to learn the columns from"
-            return Decoded([], dict.fromkeys(places.to_pylist(), reason))
+            return DecodedBatches([], dict.fromkeys(places.to_pylist(), reason))
         try:
             rows, rejected = _fitting(values, self.schema)
             if rejected:
-                self.schema = self._widened(self.schema, values)
+                self.schema = self._widen(self.schema, values)
                 rows, rejected = _fitting(values, self.schema)
         except DecodeError:
             rows, rejected = _fitting(values, self.schema)
@@ -55,21 +55,21 @@ class JsonReader:
 
     def _inserts(
         self, rows: pa.RecordBatch, rejected: Mapping[int, str], places: pa.Int64Array
-    ) -> Decoded:
+    ) -> DecodedBatches:
         """Without a key a record without a value says nothing."""
         assert self.schema is not None, "rows were read by a schema"
         good = without(len(places), rejected)
         operations = pa.array(np.full(len(good), Operation.INSERT, dtype=np.uint8))
         named = {places[row].as_py(): why for row, why in rejected.items()}
-        return Decoded([Portion(self.schema, rows, operations, places.take(good))], named)
+        return DecodedBatches([TopicBatch(self.schema, rows, operations, places.take(good))], named)
 
     def _upserts(
         self,
-        columns: Columns,
+        columns: RecordColumns,
         rows: pa.RecordBatch,
         rejected: Mapping[int, str],
         places: pa.Int64Array,
-    ) -> Decoded:
+    ) -> DecodedBatches:
         """Rows and deletes, back in the order of their records."""
         assert self.schema is not None, "rows were read by a schema"
         good = places.take(without(len(places), rejected))
@@ -86,9 +86,9 @@ class JsonReader:
         table = pa.Table.from_batches([rows, keys]).take(order).combine_chunks()
         [batch] = table.to_batches() or [rows.slice(0, 0)]
         operations, taken = pa.array(codes).take(order), pa.array(np.sort(all_places))
-        return Decoded([Portion(self.schema, batch, operations, taken)], named)
+        return DecodedBatches([TopicBatch(self.schema, batch, operations, taken)], named)
 
-    def _inferred(self, values: pa.BinaryArray) -> TableSchema | None:
+    def _infer(self, values: pa.BinaryArray) -> TableSchema | None:
         documents = _objects(values)
         if not documents:
             return None
@@ -104,9 +104,9 @@ class JsonReader:
         columns = [Column(n, k, is_nullable=n not in self._key) for n, k in kinds.items()]
         return TableSchema(self.table, tuple(columns), self._key)
 
-    def _widened(self, schema: TableSchema, values: pa.BinaryArray) -> TableSchema:
+    def _widen(self, schema: TableSchema, values: pa.BinaryArray) -> TableSchema:
         documents = _objects(values)
-        return widened(schema, column_types(documents)) if documents else schema
+        return widen(schema, column_types(documents)) if documents else schema
 
 
 def _fitting(

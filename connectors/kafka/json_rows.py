@@ -35,7 +35,7 @@ def column_types(documents: Sequence[bytes]) -> Mapping[str, pa.DataType]:
 
 def _types_of(text: bytes) -> Mapping[str, pa.DataType]:
     table = pj.read_json(io.BytesIO(text), read_options=_options(len(text)), parse_options=_LOOSE)
-    kinds = {field.name: _settled(field.type) for field in table.schema}
+    kinds = {field.name: _settle(field.type) for field in table.schema}
     return {name: kind for name, kind in kinds.items() if _has_place(kind)}
 
 
@@ -67,7 +67,7 @@ def read_rows(documents: pa.BinaryArray, schema: TableSchema) -> pa.RecordBatch:
     )
 
 
-def widened(known: TableSchema, kinds: Mapping[str, pa.DataType]) -> TableSchema:
+def widen(known: TableSchema, kinds: Mapping[str, pa.DataType]) -> TableSchema:
     """With the columns that were not there before; what is there keeps its type."""
     added = [Column(name, kind) for name, kind in kinds.items() if name not in known.names]
     return TableSchema(known.table, (*known.columns, *added), known.key) if added else known
@@ -113,11 +113,11 @@ def _options(size: int) -> pj.ReadOptions:
 _LOOSE = pj.ParseOptions(unexpected_field_behavior="infer")
 
 
-def _settled(kind: pa.DataType) -> pa.DataType:
+def _settle(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_null(kind) or pa.types.is_timestamp(kind):
         return pa.string()
     if pa.types.is_list(kind):
-        return pa.list_(_settled(kind.value_type))
+        return pa.list_(_settle(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, _settled(each.type)) for each in kind])
+        return pa.struct([pa.field(each.name, _settle(each.type)) for each in kind])
     return kind

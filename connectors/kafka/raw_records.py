@@ -3,10 +3,10 @@
 import numpy as np
 import pyarrow as pa
 
-from connectors.kafka.decoded_rows import Decoded, Portion
+from connectors.kafka.decoded_rows import DecodedBatches, TopicBatch
 from core_log.model.changes import Operation
 from core_log.model.table_schema import Column, TableId, TableSchema
-from core_log.records.arrow_codec import Columns
+from core_log.records.arrow_codec import RecordColumns
 from core_log.records.record_headers import header_lists
 
 
@@ -29,7 +29,7 @@ class RawReader:
             ("partition", "offset"),
         )
 
-    def decode(self, columns: Columns, *, partition: int) -> Decoded:
+    def decode(self, columns: RecordColumns, *, partition: int) -> DecodedBatches:
         assert self.schema is not None, "raw records always look the same"
         count = len(columns)
         headers = header_lists(columns.headers)
@@ -45,7 +45,9 @@ class RawReader:
             schema=self.schema.arrow,
         )
         operations = pa.array(np.full(count, Operation.INSERT, dtype=np.uint8))
-        return Decoded([Portion(self.schema, rows, operations, pa.array(np.arange(count)))], {})
+        return DecodedBatches(
+            [TopicBatch(self.schema, rows, operations, pa.array(np.arange(count)))], {}
+        )
 
     def learnt(self) -> str:
         return ""

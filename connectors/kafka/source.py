@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from connectors.kafka.settings import KafkaSourceSettings
 from connectors.source import Control, Remark, SourceContext
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import (
     DecodeError,
     LogUnavailable,
@@ -27,10 +27,10 @@ from core_log.model.log import Fetched, FetchLimit, Isolation, TopicPartition
 from core_log.model.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
-    from connectors.kafka.decoded_rows import Portion, TopicReader
+    from connectors.kafka.decoded_rows import TopicBatch, TopicReader
     from core_log.client import KafkaLog
     from core_log.client.topic_admin import TopicDescription
-    from core_log.records.arrow_codec import Columns
+    from core_log.records.arrow_codec import RecordColumns
 
 FETCH_WAIT_MS = 500
 EXAMINE_FOR_MS = 5_000
@@ -56,7 +56,7 @@ class KafkaSource:
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
         log = self._connect(self._settings.retry_for_ms)
-        reading = Reading(self._settings, self._context, resume_from)
+        reading = PartitionReader(self._settings, self._context, resume_from)
         try:
             refreshed_ms: int | None = None
             ends: dict[TopicPartition, int] | None = None
@@ -97,7 +97,7 @@ class KafkaSource:
         log = self._connect(self._settings.retry_for_ms)
         try:
             settings = self._settings.model_copy(update={"start": "earliest"})
-            reading = Reading(settings, self._context, {})
+            reading = PartitionReader(settings, self._context, {})
             await reading.look(log, await self._topics(log))
             bounds = await log.bounds(reading.offsets)
             waiting = {each for each, bound in bounds.items() if bound.stable > bound.start}
@@ -118,7 +118,7 @@ class KafkaSource:
         """As many as there are records, of which some may be of one row."""
         log = self._connect(self._settings.retry_for_ms)
         try:
-            reading, rows = Reading(self._settings, self._context, {}), dict[TableId, int]()
+            reading, rows = PartitionReader(self._settings, self._context, {}), dict[TableId, int]()
             topics = await self._topics(log)
             places = [
                 TopicPartition(topic.name, part.partition)
@@ -133,14 +133,14 @@ class KafkaSource:
         finally:
             await log.close()
 
-    async def examine(self) -> Sequence[Finding]:
+    async def examine(self) -> Sequence[Diagnostic]:
         log = self._connect(EXAMINE_FOR_MS)
         try:
             if await self._topics(log):
                 return ()
-            return (Finding(NO_TOPIC, self._topics_hint(), is_fatal=False),)
+            return (Diagnostic(NO_TOPIC, self._topics_hint(), is_fatal=False),)
         except LogUnavailable as error:
-            return (Finding(error.statement, error.hint),)
+            return (Diagnostic(error.statement, error.hint),)
         finally:
             await log.close()
 
@@ -172,10 +172,10 @@ class KafkaSource:
         """Nothing goes quiet; a topic that is not there now may be made later."""
         if not topics and self._context.until_end:
             raise SourceRejected(NO_TOPIC, hint=self._topics_hint())
-        missing = self._wanted.unmatched([topic.name] for topic in topics)
+        missing = self._wanted.find_unmatched([topic.name] for topic in topics)
         finding = None
         if missing:
-            finding = Finding(
+            finding = Diagnostic(
                 f"`topics` names what is not there: the cluster has no {', '.join(missing)}",
                 self._topics_hint(),
                 is_fatal=False,
@@ -200,7 +200,7 @@ class KafkaSource:
             ) from error
 
 
-class Reading:
+class PartitionReader:
     """Where in every partition one iteration stands, and what it knows of the topics."""
 
     def __init__(
@@ -216,7 +216,7 @@ class Reading:
         found: dict[str, str] = {}
         fresh: list[TopicPartition] = []
         for topic in topics:
-            found |= self._identified(topic)
+            found |= self._identify(topic)
             for part in topic.partitions:
                 partition = TopicPartition(topic.name, part.partition)
                 if partition in self.offsets:
@@ -269,7 +269,7 @@ class Reading:
     def schemas(self) -> Sequence[TableSchema | None]:
         return [self.schema_of(topic) for topic in sorted({each.topic for each in self.offsets})]
 
-    def _identified(self, topic: "TopicDescription") -> dict[str, str]:
+    def _identify(self, topic: "TopicDescription") -> dict[str, str]:
         """A topic of the same name that was made anew is another topic."""
         name, identity = f"topic/{topic.name}", str(topic.topic_id)
         if not topic.topic_id.int or self._stored.get(name) == identity:
@@ -293,7 +293,7 @@ class Reading:
     def _decode(
         self,
         partition: TopicPartition,
-        columns: "Columns",
+        columns: "RecordColumns",
         tables: list[TableChanges],
         rejects: list[Reject],
     ) -> None:
@@ -320,7 +320,7 @@ class Reading:
         )
 
     def _changes(
-        self, partition: TopicPartition, columns: "Columns", portion: "Portion"
+        self, partition: TopicPartition, columns: "RecordColumns", portion: "TopicBatch"
     ) -> TableChanges:
         table, places = portion.schema.table, np.asarray(portion.places)
         appended_us = pa.array(columns.timestamps_ms[places].clip(0) * 1_000)
@@ -349,7 +349,7 @@ class Reading:
         )
 
 
-def _readable(fetched: Fetched, from_offset: int) -> "Iterator[Columns | UnreadableBatch]":
+def _readable(fetched: Fetched, from_offset: int) -> "Iterator[RecordColumns | UnreadableBatch]":
     """Together where all can be read; else batch by batch, with the error of each that cannot."""
     from core_log.records import arrow_codec
     from core_log.records.record_codec import iterate_batches

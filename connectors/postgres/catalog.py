@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from connectors.postgres.publication.published_tables import Share, look_for_shares
+from connectors.postgres.publication.published_tables import PublishedPart, look_for_shares
 from connectors.postgres.publication.replica_identity import identity_cure
-from connectors.postgres.publication.uncapturable_tables import Refused
+from connectors.postgres.publication.uncapturable_tables import RefusedTable
 from connectors.postgres.types.column_reader import ColumnPlan
-from connectors.postgres.types.type_map import TypeBook
+from connectors.postgres.types.type_map import TypeMap
 from core_log.foundation.errors import SourceRejected
 from core_log.foundation.name_patterns import Pattern, Patterns
 from core_log.model.table_schema import TableId, TableSchema
@@ -100,7 +100,7 @@ class CatalogColumn(NamedTuple):
     """Which it keeps for ever, whatever it is called, and no other column of the table gets."""
 
 
-class Partition(NamedTuple):
+class TablePartition(NamedTuple):
     """One of the tables that hold a partitioned table's rows."""
 
     oid: int
@@ -135,7 +135,7 @@ class CapturedTable:
     """`DEFAULT`, `NOTHING`, `FULL` or `INDEX`."""
     identity_columns: tuple[str, ...]
     """Which columns of a row the server sends when it goes; with `FULL` all of them."""
-    partitions: tuple[Partition, ...]
+    partitions: tuple[TablePartition, ...]
     """The leaves, where it is partitioned."""
     rows_estimate: int | None
     """As of the last ANALYZE; None before the first."""
@@ -184,7 +184,7 @@ class Catalog:
     keys: Mapping[str, Sequence[str]]
     publication: str
     """What it leaves out of tables is not captured; nothing while it is not there."""
-    book: TypeBook
+    book: TypeMap
 
     def chooses_key(self, table: TableId) -> bool:
         """Whether the file says by what its rows are told apart."""
@@ -198,7 +198,7 @@ class Catalog:
 
     async def tables(
         self, connection: "AsyncConnection[Any]"
-    ) -> tuple[list[CapturedTable], list[Refused]]:
+    ) -> tuple[list[CapturedTable], list[RefusedTable]]:
         """In the order of their names, but for those without any column to capture. Four
         statements, however many tables there are."""
         chosen = Patterns(self.patterns)
@@ -215,7 +215,7 @@ class Catalog:
 
     async def told_of(
         self, connection: "AsyncConnection[Any]", oids: Sequence[int], *, is_measured: bool = False
-    ) -> tuple[list[CapturedTable], list[Refused]]:
+    ) -> tuple[list[CapturedTable], list[RefusedTable]]:
         """Tables by their numbers, and those with which the settings of the file do not fit. Only
         where they are to be measured they have bytes, and their partitions are waited for while
         somebody changes them; a table of which not all rows are published is waited for in any
@@ -225,24 +225,24 @@ class Catalog:
         asked = {"oids": list(oids), "is_measured": is_measured}
         rows = await (await connection.execute(TABLES, asked)).fetchall()
         parents = [row[0] for row in rows if row[3] == "p"]
-        partitions: dict[int, list[Partition]] = {oid: [] for oid in parents}
+        partitions: dict[int, list[TablePartition]] = {oid: [] for oid in parents}
         if parents:
             for root, oid, schema, name, *rest in await (
                 await connection.execute(PARTITIONS, {**asked, "oids": parents})
             ).fetchall():
-                partitions[root].append(Partition(oid, TableId(schema, name), *rest))
+                partitions[root].append(TablePartition(oid, TableId(schema, name), *rest))
         await self.book.learn(connection, {oid for row in rows for oid in row[10] or ()})
         found_shares = await look_for_shares(connection, self.publication, oids)
         shares = {each.oid: each for each in found_shares}
         keys = [(Pattern(text), tuple(columns)) for text, columns in self.keys.items()]
-        found, refused = list[CapturedTable](), list[Refused]()
+        found, refused = list[CapturedTable](), list[RefusedTable]()
         for row in map(_Row._make, rows):
             parts, share = partitions.get(row.oid, []), shares.get(row.oid)
             try:
-                found.append(_captured(row, parts, keys, share, self.book))
+                found.append(_capture(row, parts, keys, share, self.book))
             except SourceRejected as error:
                 table = TableId(row.namespace, row.name)
-                refused.append(Refused(row.oid, table, error.statement, error.hint))
+                refused.append(RefusedTable(row.oid, table, error.statement, error.hint))
         return sorted(found, key=lambda each: each.table), refused
 
 
@@ -268,12 +268,12 @@ class _Row(NamedTuple):
     """The columns of each index that lets no two rows be equal at any moment; 0 for a term."""
 
 
-def _captured(
+def _capture(
     row: _Row,
-    partitions: Sequence[Partition],
+    partitions: Sequence[TablePartition],
     keys: Sequence[tuple[Pattern, tuple[str, ...]]],
-    share: Share | None,
-    book: TypeBook,
+    share: PublishedPart | None,
+    book: TypeMap,
 ) -> CapturedTable:
     table = TableId(row.namespace, row.name)
     columns = tuple(
@@ -284,8 +284,8 @@ def _captured(
         )
     )  # fmt: skip
     by_number = dict(zip(row.numbers or (), row.names or (), strict=True))
-    primary_key = _named(row.primary_key, by_number)
-    index_key = _named(row.identity_index, by_number)
+    primary_key = _name(row.primary_key, by_number)
+    index_key = _name(row.identity_index, by_number)
     listed = None if share is None else share.columns
     plans = tuple(
         plan
@@ -329,7 +329,7 @@ def _captured(
     )
 
 
-def plan_of(column: CatalogColumn, book: TypeBook) -> ColumnPlan | None:
+def plan_of(column: CatalogColumn, book: TypeMap) -> ColumnPlan | None:
     return book.plan(
         column.name,
         column.type_oid,
@@ -340,7 +340,7 @@ def plan_of(column: CatalogColumn, book: TypeBook) -> ColumnPlan | None:
     )
 
 
-def _named(numbers: Sequence[int] | None, names: Mapping[int, str]) -> tuple[str, ...]:
+def _name(numbers: Sequence[int] | None, names: Mapping[int, str]) -> tuple[str, ...]:
     return tuple(names[number] for number in numbers or () if number in names)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from psycopg import sql
 
 from connectors.postgres.catalog import CapturedTable, Catalog
-from connectors.postgres.server.connection import Connection
+from connectors.postgres.server.connection import PgConnection
 from core_log.model.table_schema import TableSchema
 
 TREE = """
@@ -73,7 +73,7 @@ class TableCopy:
         return self.numbers_max + number - len(self.numbers)
 
 
-async def copy_of(connection: Connection, table: CapturedTable, catalog: Catalog) -> TableCopy:
+async def copy_of(connection: PgConnection, table: CapturedTable, catalog: Catalog) -> TableCopy:
     """With partitions, defaults, indexes, and constraints under the names that they have."""
     rows = await _asked(connection, TREE, {"oid": table.oid})
     for oid, parent, namespace, name, bound, key in rows:
@@ -100,7 +100,7 @@ def name_of(oid: int) -> sql.Identifier:
     return sql.Identifier("pg_temp", f"copy_{oid}")
 
 
-async def _keep_names(connection: Connection, original: int, copy: int) -> None:
+async def _keep_names(connection: PgConnection, original: int, copy: int) -> None:
     """A foreign key is stood for by a check, as it would lock the other table."""
     there = await _asked(connection, CONSTRAINTS, [copy])
     for name, kind, definition in await _asked(connection, CONSTRAINTS, [original]):
@@ -118,5 +118,5 @@ async def _keep_names(connection: Connection, original: int, copy: int) -> None:
                 await connection.execute(command.format(place, old, new))
 
 
-async def _asked(connection: Connection, query: str, parameters: Any) -> list[tuple[Any, ...]]:
+async def _asked(connection: PgConnection, query: str, parameters: Any) -> list[tuple[Any, ...]]:
     return await (await connection.execute(query, parameters)).fetchall()

@@ -8,7 +8,7 @@ from psycopg import sql
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.ddl_copy import OID, TableCopy, copy_of, name_of
 from connectors.postgres.ddl_statement import AlterTable, parse_ddl
-from connectors.postgres.discovery import Looked, connected, look
+from connectors.postgres.discovery import DiscoveredTables, look, open_connection
 from connectors.postgres.publication import published_tables
 from connectors.postgres.publication.published_tables import publication_name
 from connectors.postgres.schema_history import table_definition
@@ -19,7 +19,7 @@ from connectors.postgres.schema_history.table_definition import (
     TableForm,
     why_read_again,
 )
-from connectors.postgres.server.connection import Connection, in_our_words
+from connectors.postgres.server.connection import PgConnection, in_our_words
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.snapshot.reread_estimate import estimate_of
 from connectors.postgres.snapshot.reread_holds import begun_by, held_by_kind, held_by_size
@@ -37,7 +37,7 @@ async def rehearse(
 ) -> list[DdlOutcome]:
     """One outcome for each table, of all its statements together. Nothing stays at the server."""
     parsed = [parse_ddl(each) for each in statements]
-    async with connected(settings) as connection:
+    async with open_connection(settings) as connection:
         looked = await look(connection, settings, context.pipeline)
         found: list[DdlOutcome] = []
         for table, own in await _by_table(connection, looked, parsed):
@@ -54,7 +54,7 @@ async def rehearse(
 
 
 async def _by_table(
-    connection: Connection, looked: Looked, statements: Sequence[AlterTable]
+    connection: PgConnection, looked: DiscoveredTables, statements: Sequence[AlterTable]
 ) -> list[tuple[CapturedTable, list[tuple[int, AlterTable]]]]:
     """With the numbers of the tables that they name. Those of a partition belong to the table that
     it is a part of."""
@@ -80,7 +80,7 @@ def _known(said: tuple[str, str], *, is_part: bool) -> tuple[str, str]:
     return said
 
 
-async def _oid_of(connection: Connection, name: str) -> int:
+async def _oid_of(connection: PgConnection, name: str) -> int:
     with in_our_words("a table cannot be looked up", table=name):
         [[oid]] = await (await connection.execute(OID, [name])).fetchall()
     if oid is None:
@@ -92,10 +92,10 @@ async def _oid_of(connection: Connection, name: str) -> int:
 class _Rehearsal:
     """Of one table."""
 
-    connection: Connection
+    connection: PgConnection
     settings: PostgresSettings
     context: SourceContext
-    looked: Looked
+    looked: DiscoveredTables
     table: CapturedTable
 
     async def outcome(self, statements: Sequence[AlterTable]) -> DdlOutcome:

@@ -9,13 +9,13 @@ from psycopg import sql
 from connectors.postgres.catalog import CapturedTable, Catalog
 from connectors.postgres.publication import manage, published_tables
 from connectors.postgres.publication.published_tables import publication_name
-from connectors.postgres.publication.uncapturable_tables import Refused, refused_of
-from connectors.postgres.server.connection import Connection, connect, in_our_words
+from connectors.postgres.publication.uncapturable_tables import RefusedTable, refused_of
+from connectors.postgres.server.connection import PgConnection, connect, in_our_words
 from connectors.postgres.server.lsn import lsn_text, parse_lsn
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slot import replication_slot
 from connectors.postgres.table_rights import without_rights
-from connectors.postgres.types.type_map import TypeBook
+from connectors.postgres.types.type_map import TypeMap
 from connectors.source import FormCheck, anything_goes
 
 WAL_END = """
@@ -25,7 +25,7 @@ SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_rep
 
 
 @asynccontextmanager
-async def connected(settings: PostgresSettings) -> AsyncIterator[Connection]:
+async def open_connection(settings: PostgresSettings) -> AsyncIterator[PgConnection]:
     connection = await connect(settings)
     try:
         yield connection
@@ -34,29 +34,29 @@ async def connected(settings: PostgresSettings) -> AsyncIterator[Connection]:
 
 
 async def captured_tables(settings: PostgresSettings, pipeline: str) -> Sequence[CapturedTable]:
-    async with connected(settings) as connection:
+    async with open_connection(settings) as connection:
         return (await look(connection, settings, pipeline)).tables
 
 
-class Looked(NamedTuple):
+class DiscoveredTables(NamedTuple):
     """The tables that the file names."""
 
     tables: list[CapturedTable]
-    refused: list[Refused]
+    refused: list[RefusedTable]
     """Those that are left out."""
     catalog: Catalog
 
 
 async def look(
-    connection: Connection,
+    connection: PgConnection,
     settings: PostgresSettings,
     pipeline: str,
     *,
     refusal: FormCheck = anything_goes,
-) -> Looked:
+) -> DiscoveredTables:
     publication = publication_name(settings, pipeline)
     with in_our_words("the tables cannot be looked up"):
-        book = await TypeBook.load(connection, settings)
+        book = await TypeMap.load(connection, settings)
         catalog = Catalog(settings.tables, settings.keys, publication, book)
         found, refused = await catalog.tables(connection)
         published = await published_tables.look(connection, publication)
@@ -64,12 +64,12 @@ async def look(
         refused += await without_rights(connection, settings, found, published, publication)
     for each in found:
         if (error := await refusal(each.schema)) is not None:
-            refused.append(Refused(each.oid, each.table, error.statement, error.hint))
+            refused.append(RefusedTable(each.oid, each.table, error.statement, error.hint))
     left_out = {each.oid for each in refused}
-    return Looked([each for each in found if each.oid not in left_out], refused, catalog)
+    return DiscoveredTables([each for each in found if each.oid not in left_out], refused, catalog)
 
 
-async def wal_end(connection: Connection) -> int:
+async def wal_end(connection: PgConnection) -> int:
     """Where the write-ahead log ends: every commit before has written its record, and on a standby
     every one that it shows."""
     with in_our_words("the server does not say where its write-ahead log ends"):
@@ -81,7 +81,7 @@ async def wal_end(connection: Connection) -> int:
 
 async def advance(settings: PostgresSettings, slot: str, place: int) -> None:
     """Confirms to a slot from which nobody streams any more."""
-    async with connected(settings) as connection:
+    async with open_connection(settings) as connection:
         command = sql.SQL("SELECT pg_catalog.pg_replication_slot_advance({}, {})").format(
             sql.Literal(slot), sql.Literal(lsn_text(place))
         )
@@ -98,7 +98,7 @@ async def drop(settings: PostgresSettings, pipeline: str) -> Sequence[str]:
     slot = replication_slot.slot_name(settings, pipeline)
     publication = publication_name(settings, pipeline)
     gone = []
-    async with connected(settings) as connection:
+    async with open_connection(settings) as connection:
         if await replication_slot.once_left(lambda: replication_slot.drop(connection, slot)):
             gone.append(f"replication slot {slot}")
         if await manage.drop(connection, settings, publication):

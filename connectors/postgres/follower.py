@@ -7,38 +7,38 @@ from dataclasses import replace
 from typing import Any
 
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.events.event_mapper import Translated, Translator
+from connectors.postgres.events.event_mapper import EventMapper, MappedBatch
 from connectors.postgres.events.logical_messages import heartbeat
-from connectors.postgres.publication.monitor import Watch
-from connectors.postgres.schema_history.schema_monitor import NewForm
+from connectors.postgres.publication.monitor import CaptureMonitor
+from connectors.postgres.schema_history.schema_monitor import TableFormChange
 from connectors.postgres.schema_history.table_definition import LOST_KEY
 from connectors.postgres.server.lsn import lsn_text
 from connectors.postgres.slot.heartbeat import ASKED_PREFIX, Heartbeat
 from connectors.postgres.slot.resume_check import SERVER, STREAM
-from connectors.postgres.snapshot.incremental_snapshot import Backfill
+from connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
 from connectors.postgres.wal.stream import WalStream
-from connectors.postgres.wal.wal_batch import Burst, Message
+from connectors.postgres.wal.wal_batch import WalBatch, WalMessage
 from connectors.source import Control
 from core_log.client.gather import let_go
 from core_log.foundation.clock import Clock
-from core_log.model.changes import ChangeBatch, Notices, Phase, Positions
+from core_log.model.changes import ChangeBatch, EventMessages, Phase, Positions
 
 FIRST_BEAT_SECONDS = 1.0
 ASK_SECONDS = 0.2
 """How often the server is asked how far it is, while rows wait for the stream to come there."""
 
 
-class Following:
+class StreamFollower:
     """What the stream brings goes on at once. That it brought nothing becomes a position once per
     heartbeat, as nothing may be confirmed that is not stored in the log first."""
 
     def __init__(
         self,
         stream: WalStream,
-        translator: Translator,
-        backfill: Backfill,
+        translator: EventMapper,
+        backfill: IncrementalSnapshot,
         heart: Heartbeat,
-        watch: Watch,
+        watch: CaptureMonitor,
         *,
         pipeline: str,
         server: str,
@@ -52,7 +52,7 @@ class Following:
         not before the reading of every table that is paused has gone on, and is over."""
         self._stream, self._translator, self._heart = stream, translator, heart
         self._backfill, self._watch = backfill, watch
-        watch.forms.told = self.altered
+        watch.forms.told = self.begin_rereads
         self._pipeline, self._server = pipeline, server
         self._heartbeat_ms, self._clock, self._end = heartbeat_ms, clock, end
         self._awaits_paused = awaits_paused
@@ -72,7 +72,7 @@ class Following:
     async def control(self, control: Control) -> None:
         await self._backfill.control(control)
 
-    def altered(self, tables: Sequence[NewForm]) -> None:
+    def begin_rereads(self, tables: Sequence[TableFormChange]) -> None:
         """Tables have other forms by now; some are to be read again for it."""
         for each in tables:
             if each.captured is not None:
@@ -125,14 +125,14 @@ class Following:
                 yield ChangeBatch((), self._position())
 
     async def _something(
-        self, coming: "asyncio.Future[Burst]", beating: "asyncio.Future[None]"
+        self, coming: "asyncio.Future[WalBatch]", beating: "asyncio.Future[None]"
     ) -> None:
         """Waits for the stream, for rows that were read beside it, or for the next heartbeat."""
         waiting: set[asyncio.Future[Any]] = {coming, beating}
         seconds = self._patience_s
         if not self._is_open:
             if self._stirring is None or self._stirring.done():
-                self._stirring = asyncio.ensure_future(self._backfill.stirred())
+                self._stirring = asyncio.ensure_future(self._backfill.wait_for_work())
             waiting.add(self._stirring)
             if (self._backfill.awaits or 0) > self._reached:
                 self._stream.ask()
@@ -165,7 +165,7 @@ class Following:
         return replace(
             rows,
             tables=tuple(tables),
-            positions=captures.kept(rows.positions, self._reached),
+            positions=captures.positions_of_snapshot(rows.positions, self._reached),
             replacements=tuple(replacements),
         )
 
@@ -174,11 +174,11 @@ class Following:
         await asyncio.sleep(FIRST_BEAT_SECONDS)
         await self._heart.run()
 
-    async def _changes(self, burst: Burst) -> AsyncGenerator[ChangeBatch, None]:
+    async def _changes(self, burst: WalBatch) -> AsyncGenerator[ChangeBatch, None]:
         if burst.position is not None:
             self._reached = max(self._reached, burst.position)
         if burst.events or len(burst.transactions.xids):
-            async with aclosing(self._translator.translated(burst)) as parts:
+            async with aclosing(self._translator.map_batch(burst)) as parts:
                 async for part in parts:
                     if self._backfill.is_watching:
                         part = self._beside_rows_read(part, burst)
@@ -199,7 +199,7 @@ class Following:
         if is_news and burst.position is not None:
             yield ChangeBatch((), self._position(), notices=self._beat())
 
-    def _beside_rows_read(self, part: Translated, burst: Burst) -> Translated:
+    def _beside_rows_read(self, part: MappedBatch, burst: WalBatch) -> MappedBatch:
         """Without what has to wait for the rows of its table."""
         kept = []
         for placed in part.tables:
@@ -209,7 +209,7 @@ class Following:
                 if not len(placed.transactions):
                     continue
             if placed.changes.is_truncate:
-                self._backfill.truncated(placed.changes.schema.table)
+                self._backfill.forget_rows(placed.changes.schema.table)
                 kept.append(placed)
                 continue
             xids = burst.transactions.xids[placed.transactions]
@@ -253,14 +253,14 @@ class Following:
             self._is_first = False
         return found
 
-    def _beat(self) -> tuple[Notices, ...]:
+    def _beat(self) -> tuple[EventMessages, ...]:
         if not self._is_beat_due:
             return ()
         self._beat_ms = self._clock.monotonic_ms()
         return (heartbeat(self._pipeline, now_ms=self._clock.now_ms()),)
 
 
-def _is_asked(burst: Burst) -> bool:
+def _is_asked(burst: WalBatch) -> bool:
     return any(
-        isinstance(event, Message) and event.prefix == ASKED_PREFIX for event in burst.events
+        isinstance(event, WalMessage) and event.prefix == ASKED_PREFIX for event in burst.events
     )

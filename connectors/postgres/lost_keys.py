@@ -4,19 +4,19 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.events.row_keys import Keys
+from connectors.postgres.events.row_keys import KeyHistory
 from connectors.postgres.schema_history.table_definition import LOST_KEY
 from connectors.postgres.server.sql_identifiers import few, quoted_table
-from connectors.postgres.snapshot.progress import Ledger, part_of
+from connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
 from connectors.schema_policies import CHANGE_KEY
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.model.changes import Phase, Positions, Replacement
 from core_log.model.table_schema import TableId
 
 
 def held_of(positions: Positions, tables: Sequence[CapturedTable]) -> list[CapturedTable]:
     """Tables without a key of which records with one are in the log."""
-    keys = Keys.begun(positions, ())
+    keys = KeyHistory.restore(positions, ())
     return [
         each
         for each in tables
@@ -61,12 +61,12 @@ def pending(held: Iterable[CapturedTable]) -> tuple[Replacement, ...]:
     return tuple(Replacement(each.schema, Phase.PENDING, LOST_KEY) for each in held)
 
 
-def finding_of(held: Collection[TableId]) -> Finding | None:
+def finding_of(held: Collection[TableId]) -> Diagnostic | None:
     if not held:
         return None
     tables = sorted(held)
     full = " ".join(f"ALTER TABLE {quoted_table(each)} REPLICA IDENTITY FULL;" for each in tables)
-    return Finding(
+    return Diagnostic(
         f"{few(tables)}: {LOST_KEY}, so changes are left out until it has one",
         "give it a primary key, or name its key under `keys` of the source and:"
         f" {full} Until then the server refuses UPDATE and DELETE. The table is then read again by"
@@ -76,6 +76,6 @@ def finding_of(held: Collection[TableId]) -> Finding | None:
     )
 
 
-def _ledger_of(positions: Positions, table: TableId) -> Ledger:
+def _ledger_of(positions: Positions, table: TableId) -> TableSnapshotProgress:
     said = positions.get(part_of(table))
-    return Ledger() if said is None else Ledger.parse(said)
+    return TableSnapshotProgress() if said is None else TableSnapshotProgress.parse(said)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from psycopg import sql
 
-from connectors.postgres.discovery import connected, look
+from connectors.postgres.discovery import look, open_connection
 from connectors.postgres.publication import manage, published_tables
 from connectors.postgres.publication.published_tables import Publication
 from connectors.postgres.publication.uncapturable_tables import findings_of
-from connectors.postgres.server.connection import Connection
+from connectors.postgres.server.connection import PgConnection
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slot import replication_slot
 from core_log.model.table_schema import TableId
@@ -16,7 +16,7 @@ from core_log.model.table_schema import TableId
 
 async def plan(settings: PostgresSettings, pipeline: str) -> Sequence[str]:
     name = published_tables.publication_name(settings, pipeline)
-    async with connected(settings) as connection:
+    async with open_connection(settings) as connection:
         found = await published_tables.look(connection, name)
         looked = await look(connection, settings, pipeline)
         tables = [each.table for each in looked.tables]
@@ -29,7 +29,7 @@ async def plan(settings: PostgresSettings, pipeline: str) -> Sequence[str]:
 
 
 async def _of_publication(
-    connection: Connection,
+    connection: PgConnection,
     settings: PostgresSettings,
     found: Publication | None,
     name: str,
@@ -48,7 +48,7 @@ async def _of_publication(
     return [f"{each};" for each in wanted]
 
 
-def _slot_statement(connection: Connection, settings: PostgresSettings, slot: str) -> str:
+def _slot_statement(connection: PgConnection, settings: PostgresSettings, slot: str) -> str:
     """A run makes it by the same command of the replication protocol."""
     version = connection.info.server_version
     failover = ", failover => true" if replication_slot.wants_failover(settings, version) else ""

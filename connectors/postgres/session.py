@@ -8,52 +8,52 @@ from dataclasses import replace
 
 from connectors.postgres import lost_keys
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.discovery import Looked, advance, connected, look, wal_end
-from connectors.postgres.events.change_mapper import emptied
-from connectors.postgres.events.event_mapper import Translator
-from connectors.postgres.events.lookup import Questions
-from connectors.postgres.events.rejects import SetAside
-from connectors.postgres.events.relation_cache import Captures
+from connectors.postgres.discovery import DiscoveredTables, advance, look, open_connection, wal_end
+from connectors.postgres.events.change_mapper import truncate_changes
+from connectors.postgres.events.event_mapper import EventMapper
+from connectors.postgres.events.lookup import LookupConnection
+from connectors.postgres.events.rejects import RejectedRows
+from connectors.postgres.events.relation_cache import CapturedRelations
 from connectors.postgres.events.repeated_keys import RepeatedKeys
-from connectors.postgres.events.row_keys import Keys
-from connectors.postgres.events.source_block import Origin
-from connectors.postgres.events.toast import Toast
+from connectors.postgres.events.row_keys import KeyHistory
+from connectors.postgres.events.source_block import SourceOrigin
+from connectors.postgres.events.toast import ToastFiller
 from connectors.postgres.events.transaction_metadata import TransactionCounts
-from connectors.postgres.follower import Following
+from connectors.postgres.follower import StreamFollower
 from connectors.postgres.lost_keys import held_of
 from connectors.postgres.publication import coverage, excluded_tables, manage, published_tables
-from connectors.postgres.publication.monitor import NEW_TABLES, Watch
+from connectors.postgres.publication.monitor import NEW_TABLES, CaptureMonitor
 from connectors.postgres.publication.published_tables import Publication
 from connectors.postgres.publication.uncapturable_tables import finding_of
 from connectors.postgres.schema_history.column_renames import ColumnNames
 from connectors.postgres.schema_history.schema_monitor import FormWatch
-from connectors.postgres.schema_history.table_renames import Names
-from connectors.postgres.server.connection import RIGHTS, Connection, connect
+from connectors.postgres.schema_history.table_renames import TableNames
+from connectors.postgres.server.connection import RIGHTS, PgConnection, connect
 from connectors.postgres.server.lsn import lsn_text, parse_lsn
 from connectors.postgres.server.sql_identifiers import few
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slot import replication_slot
 from connectors.postgres.slot.heartbeat import Heartbeat
-from connectors.postgres.slot.replication_slot import Created
+from connectors.postgres.slot.replication_slot import CreatedSlot
 from connectors.postgres.slot.resume_check import (
     LOST_HINT,
     SERVER,
     STREAM,
-    Standing,
+    ResumeCheck,
     may_begin_again,
     stand,
 )
-from connectors.postgres.snapshot.incremental_snapshot import Backfill
+from connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
 from connectors.postgres.snapshot.initial_snapshot import initial_batches
-from connectors.postgres.snapshot.progress import PREFIX, Ledger, part_of
-from connectors.postgres.snapshot.removed_tables import gone, returned
-from connectors.postgres.snapshot.row_mapper import Reader
+from connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
+from connectors.postgres.snapshot.removed_tables import find_returned, positions_of_removed
+from connectors.postgres.snapshot.row_mapper import RowMapper
 from connectors.postgres.snapshot.signals import asks_for_rest
 from connectors.postgres.wal.start_replication import check_origin
 from connectors.postgres.wal.stream import WalStream
-from connectors.source import Control, Progress, Remark, SourceContext
+from connectors.source import Control, Remark, SnapshotProgress, SourceContext
 from core_log.client.gather import let_go, together
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import (
     HeadwaterError,
     PositionLost,
@@ -71,7 +71,7 @@ WAITING_SECONDS = 1.0
 """After which it is looked at who keeps it waiting."""
 
 
-class Reading:
+class ReplicationSession:
     """Ends by an error when a connection breaks: the next life goes on where this one was."""
 
     def __init__(
@@ -81,10 +81,10 @@ class Reading:
         self._resume_from = resume_from
         self._slot = replication_slot.slot_name(settings, context.pipeline)
         self._publication = published_tables.publication_name(settings, context.pipeline)
-        self.set_aside = SetAside()
+        self.set_aside = RejectedRows()
         self.tables: Sequence[CapturedTable] = ()
         """As they were when this life began."""
-        self._following: Following | None = None
+        self._following: StreamFollower | None = None
         self._wishes: list[Control] = []
         """What users wanted before the stream was followed."""
 
@@ -94,15 +94,15 @@ class Reading:
                 async for batch in batches:
                     yield batch
         except SourceRejected as error:
-            if error.facts.get("sqlstate") == RIGHTS and (lost := await self._lost()):
+            if error.facts.get("sqlstate") == RIGHTS and (lost := await self._find_lost()):
                 raise SourceUnavailable(
                     "tables cannot be captured any more", tables=few(lost), why=str(error)
                 ) from None
             raise
 
-    async def _lost(self) -> list[TableId]:
+    async def _find_lost(self) -> list[TableId]:
         """Tables that this life captures, and the next will leave out."""
-        async with connected(self._settings) as connection:
+        async with open_connection(self._settings) as connection:
             looked = await look(connection, self._settings, self._context.pipeline)
         known = {each.oid for each in self.tables}
         return sorted({each.table for each in looked.refused if each.oid in known})
@@ -118,21 +118,21 @@ class Reading:
             check_origin(self._settings.origin, standing.server.version)
             before, looked, held = await self._look(connection)
             tables = looked.tables
-            left = self._gone(before, looked, held)
+            left = self._find_gone(before, looked, held)
             standing = self._with_publication(standing, before)
             back = [] if standing.start is None else self._back(before, tables)
             entries = await self._publish(connection, tables, held, left, before)
             watch = self._watch(looked, held, entries)
             await watch.look_at_first(connection, before)
             reader = self._reader(standing)
-            positions, keys = dict(self._resume_from), Keys.begun(self._resume_from, tables)
+            positions, keys = dict(self._resume_from), KeyHistory.restore(self._resume_from, tables)
             await self._keep_failover(line, standing)
             if (start := standing.start) is None:
                 await watch.forms.look_first(connection)
                 created = await self._new_slot(line, connection, standing, reader)
                 looked = await self._as_they_are_now(connection, tables)
                 tables = looked.tables
-                keys = Keys.begun({}, tables)
+                keys = KeyHistory.restore({}, tables)
                 new_forms = await watch.forms.parts_at_start({}, connection)
                 told = {coverage.PART: entries, **keys.news(), **new_forms}
                 start, positions = created.consistent_lsn, dict(told)
@@ -147,24 +147,26 @@ class Reading:
             news |= await _of_lost_keys({**positions, **news}, tables, held, connection)
             if left or back or news or held or positions.get(coverage.PART) != entries:
                 since = await wal_end(connection) if back else 0
-                anew = Ledger(since=since).text()
+                anew = TableSnapshotProgress(since=since).text()
                 changed = {**left, **news, **{part_of(each.table): anew for each in back}}
                 changed[coverage.PART] = entries
                 positions |= changed
                 yield ChangeBatch(
-                    self._emptied(back, reader, start),
+                    self._truncate(back, reader, start),
                     changed,
                     replacements=lost_keys.pending(held),
                 )
             self._say_read(tables, positions)
-            names = Names.begun(
+            names = TableNames.restore(
                 {} if standing.start is None else self._resume_from,
                 tables,
                 back=back,
                 is_followed=self._may_read,
             )
             translator = self._translator(connection, looked, held, keys, names, reader, watch)
-            backfill = Backfill(reader, looked.catalog, tables, positions, reads_new=self._may_read)
+            backfill = IncrementalSnapshot(
+                reader, looked.catalog, tables, positions, reads_new=self._may_read
+            )
             following = await self._follow(line, standing, translator, backfill, start, watch)
             await self._take_up_wishes(following)
             async with aclosing(following.batches()) as batches:
@@ -172,15 +174,17 @@ class Reading:
                     yield batch
             await self._finish(connection, watch, following)
 
-    async def _finish(self, connection: Connection, watch: Watch, following: Following) -> None:
+    async def _finish(
+        self, connection: PgConnection, watch: CaptureMonitor, following: StreamFollower
+    ) -> None:
         if self._context.until_end:
             await watch.look_last(connection)
         if self._stops_after_rows and following.has_read_all:
             await replication_slot.drop(connection, self._slot, ends_reader=True)
 
     async def _look(
-        self, connection: Connection
-    ) -> tuple[Publication | None, Looked, list[CapturedTable]]:
+        self, connection: PgConnection
+    ) -> tuple[Publication | None, DiscoveredTables, list[CapturedTable]]:
         """The publication comes first, so that whoever changes it from here on is noticed. The
         last are tables that wait for a key."""
         publication = await published_tables.look(connection, self._publication)
@@ -202,13 +206,13 @@ class Reading:
         self.tables = looked.tables
         return publication, looked, held
 
-    async def _look_at_tables(self, connection: Connection) -> Looked:
+    async def _look_at_tables(self, connection: PgConnection) -> DiscoveredTables:
         context = self._context
         return await look(connection, self._settings, context.pipeline, refusal=context.refusal)
 
     async def _as_they_are_now(
-        self, connection: Connection, tables: Sequence[CapturedTable]
-    ) -> Looked:
+        self, connection: PgConnection, tables: Sequence[CapturedTable]
+    ) -> DiscoveredTables:
         """A slot waits for whoever is writing, and tables may get other columns meanwhile, of
         which the stream does not speak; new tables wait for the next life."""
         looked = await self._look_at_tables(connection)
@@ -231,7 +235,7 @@ class Reading:
         else:
             await self._following.control(control)
 
-    async def _take_up_wishes(self, following: Following) -> None:
+    async def _take_up_wishes(self, following: StreamFollower) -> None:
         """One that cannot be fulfilled is said, and stops nothing."""
         self._following = following
         for wish in self._wishes:
@@ -241,19 +245,21 @@ class Reading:
                 logger.warning("the wish for a %s is not fulfilled: %s", wish.kind, error)
         self._wishes = []
 
-    def _gone(
-        self, before: Publication | None, looked: Looked, held: Sequence[CapturedTable]
+    def _find_gone(
+        self, before: Publication | None, looked: DiscoveredTables, held: Sequence[CapturedTable]
     ) -> dict[str, str]:
         """Changes that are published and left out are missed, whoever they are of."""
         streamed = frozenset[TableId]() if before is None else before.covered
         skipped = [each.table for each in looked.refused if each.table in streamed]
-        return gone(self._resume_from, [*looked.tables, *held], skipped)
+        return positions_of_removed(self._resume_from, [*looked.tables, *held], skipped)
 
-    def _watch(self, looked: Looked, held: Sequence[CapturedTable], entries: str) -> Watch:
+    def _watch(
+        self, looked: DiscoveredTables, held: Sequence[CapturedTable], entries: str
+    ) -> CaptureMonitor:
         watched = [*looked.tables, *held]
         forms = FormWatch.of(self._resume_from, watched, looked.catalog, may_read=self._may_read)
         numbers = {each.table: each.oid for each in watched}
-        return Watch(
+        return CaptureMonitor(
             self._settings,
             self._context,
             self._publication,
@@ -264,9 +270,9 @@ class Reading:
             [each.table for each in held],
         )
 
-    def _reader(self, standing: Standing) -> Reader:
-        origin = Origin(self._context.pipeline, standing.server.database)
-        return Reader(self._settings, self._context, origin, self.set_aside)
+    def _reader(self, standing: ResumeCheck) -> RowMapper:
+        origin = SourceOrigin(self._context.pipeline, standing.server.database)
+        return RowMapper(self._settings, self._context, origin, self.set_aside)
 
     @property
     def _may_read(self) -> bool:
@@ -276,7 +282,7 @@ class Reading:
     def _stops_after_rows(self) -> bool:
         return self._settings.snapshot.mode == "initial_only"
 
-    async def _is_done(self, connection: Connection) -> bool:
+    async def _is_done(self, connection: PgConnection) -> bool:
         """Where only rows are to be read, the slot goes when they have been; one that went before
         is lost."""
         if not self._stops_after_rows or STREAM not in self._resume_from:
@@ -288,13 +294,13 @@ class Reading:
         await self._tell_of_later(connection)
         return True
 
-    async def _tell_of_later(self, connection: Connection) -> None:
+    async def _tell_of_later(self, connection: PgConnection) -> None:
         """Of tables that nobody reads, as they came into the file when all was over."""
         tables = (await look(connection, self._settings, self._context.pipeline)).tables
         later = [each.table for each in tables if part_of(each.table) not in self._resume_from]
         found = None
         if later:
-            found = Finding(
+            found = Diagnostic(
                 f"{few(later)} match `tables` and are not read: with `initial_only` this pipeline"
                 " was through before they came",
                 "capture them with another pipeline",
@@ -308,12 +314,12 @@ class Reading:
         """What earlier lives have read is done, whoever looks at this one."""
         for each in tables:
             said = positions.get(part_of(each.table))
-            ledger = None if said is None else Ledger.parse(said)
+            ledger = None if said is None else TableSnapshotProgress.parse(said)
             if ledger is not None and ledger.is_done and part_of(each.table) in self._resume_from:
                 rows = ledger.rows
-                self._context.report(Progress(each.table, rows, rows or None, is_done=True))
+                self._context.report(SnapshotProgress(each.table, rows, rows or None, is_done=True))
 
-    async def _connect(self, stack: AsyncExitStack, *, replication: bool = False) -> Connection:
+    async def _connect(self, stack: AsyncExitStack, *, replication: bool = False) -> PgConnection:
         name = replication_slot.reader_name(self._context.pipeline)
         connection = await connect(self._settings, replication=replication, name=name)
         stack.push_async_callback(connection.close)
@@ -321,7 +327,7 @@ class Reading:
 
     async def _publish(
         self,
-        connection: Connection,
+        connection: PgConnection,
         tables: Sequence[CapturedTable],
         held: Sequence[CapturedTable],
         left: Collection[str],
@@ -334,9 +340,9 @@ class Reading:
             connection, self._settings, self._publication, names, spared=spared
         )
         now = await published_tables.look(connection, self._publication) if done else before
-        return coverage.told(now, names)
+        return coverage.position_value(now, names)
 
-    def _with_publication(self, standing: Standing, found: Publication | None) -> Standing:
+    def _with_publication(self, standing: ResumeCheck, found: Publication | None) -> ResumeCheck:
         why = coverage.why_lost(self._resume_from, found)
         if standing.start is None or not why:
             return standing
@@ -349,7 +355,7 @@ class Reading:
     ) -> list[CapturedTable]:
         """Tables that are to be emptied and read again, as changes of them have been missed.
         Raises where the file does not say so."""
-        back = returned(self._resume_from, tables)
+        back = find_returned(self._resume_from, tables)
         kept = lost_keys.not_awaited(self._resume_from, tables)
         missed = coverage.missed_of(self._resume_from, found, kept)
         if not missed:
@@ -361,25 +367,25 @@ class Reading:
             raise coverage.not_sent(missed, self._publication)
         return back + [each for each in tables if each.table in missed]
 
-    async def _stand(self, line: Connection) -> Standing:
+    async def _stand(self, line: PgConnection) -> ResumeCheck:
         return await replication_slot.once_left(
             lambda: stand(line, self._settings, self._slot, self._resume_from)
         )
 
-    async def _keep_failover(self, line: Connection, standing: Standing) -> None:
+    async def _keep_failover(self, line: PgConnection, standing: ResumeCheck) -> None:
         if standing.start is not None and standing.slot is not None:
             wanted = self._wants_failover(standing)
             await replication_slot.keep_failover(line, standing.slot, wanted=wanted)
 
-    def _wants_failover(self, standing: Standing) -> bool:
+    def _wants_failover(self, standing: ResumeCheck) -> bool:
         server = standing.server
         return replication_slot.wants_failover(
             self._settings, server.version, is_standby=server.is_standby
         )
 
     async def _new_slot(
-        self, line: Connection, connection: Connection, standing: Standing, reader: Reader
-    ) -> Created:
+        self, line: PgConnection, connection: PgConnection, standing: ResumeCheck, reader: RowMapper
+    ) -> CreatedSlot:
         if standing.slot is not None:
             await replication_slot.drop(connection, self._slot)
         making = asyncio.ensure_future(
@@ -401,22 +407,25 @@ class Reading:
 
     async def _first(
         self,
-        created: Created,
-        standing: Standing,
+        created: CreatedSlot,
+        standing: ResumeCheck,
         tables: Sequence[CapturedTable],
-        reader: Reader,
+        reader: RowMapper,
         told: Positions,
-        connection: Connection,
+        connection: PgConnection,
     ) -> AsyncGenerator[ChangeBatch, None]:
         """The rows that are there; the position of the stream, and what is told of the tables,
         come before them."""
         stream = lsn_text(created.consistent_lsn)
         positions = {SERVER: standing.server.part, STREAM: stream, **told}
         if standing.lost:
-            yield ChangeBatch(self._emptied(tables, reader, created.consistent_lsn), {})
+            yield ChangeBatch(self._truncate(tables, reader, created.consistent_lsn), {})
         if created.snapshot is None:
             if standing.lost:  # what was read of them once was emptied
-                positions |= {part_of(each.table): Ledger(oid=each.oid).text() for each in tables}
+                positions |= {
+                    part_of(each.table): TableSnapshotProgress(oid=each.oid).text()
+                    for each in tables
+                }
             yield ChangeBatch((), positions)
             return
 
@@ -429,33 +438,33 @@ class Reading:
                 yield replace(batch, positions={**positions, **batch.positions})
                 positions = {}
 
-    def _emptied(
-        self, tables: Sequence[CapturedTable], reader: Reader, lsn: int
+    def _truncate(
+        self, tables: Sequence[CapturedTable], reader: RowMapper, lsn: int
     ) -> tuple[TableChanges, ...]:
         now_us = self._context.clock.now_ms() * 1_000
-        return tuple(emptied(each.schema, reader.origin, lsn, now_us) for each in tables)
+        return tuple(truncate_changes(each.schema, reader.origin, lsn, now_us) for each in tables)
 
     def _translator(
         self,
-        connection: Connection,
-        looked: Looked,
+        connection: PgConnection,
+        looked: DiscoveredTables,
         held: Sequence[CapturedTable],
-        keys: Keys,
-        names: Names,
-        reader: Reader,
-        watch: Watch,
-    ) -> Translator:
-        settings, questions = self._settings, Questions(connection, slot=self._slot)
-        toast = Toast(
+        keys: KeyHistory,
+        names: TableNames,
+        reader: RowMapper,
+        watch: CaptureMonitor,
+    ) -> EventMapper:
+        settings, questions = self._settings, LookupConnection(connection, slot=self._slot)
+        toast = ToastFiller(
             questions,
             reader.kernels,
             self._context.report,
             has_placeholders=settings.toast == "placeholder",
         )
-        return Translator(
+        return EventMapper(
             reader.origin,
             questions,
-            Captures(
+            CapturedRelations(
                 questions,
                 looked.catalog,
                 looked.tables,
@@ -464,7 +473,7 @@ class Reading:
                 watch.forms,
                 refused=looked.refused,
                 held=held,
-                column_names=ColumnNames.begun(self._resume_from),
+                column_names=ColumnNames.restore(self._resume_from),
                 may_replace=self._may_read,
                 told=watch.refuse,
                 refusal=self._context.refusal,
@@ -480,13 +489,13 @@ class Reading:
 
     async def _follow(
         self,
-        line: Connection,
-        standing: Standing,
-        translator: Translator,
-        backfill: Backfill,
+        line: PgConnection,
+        standing: ResumeCheck,
+        translator: EventMapper,
+        backfill: IncrementalSnapshot,
         start: int,
-        watch: Watch,
-    ) -> Following:
+        watch: CaptureMonitor,
+    ) -> StreamFollower:
         settings, clock = self._settings, self._context.clock
         translator.captures.ledger_of = backfill.ledger_of
         end = standing.server.wal_end if self._context.until_end else None
@@ -506,7 +515,7 @@ class Reading:
             logger.info(
                 "the stream is encrypted, so it is read by way of libpq, at the plainer rate"
             )
-        return Following(
+        return StreamFollower(
             stream,
             translator,
             backfill,
@@ -526,7 +535,7 @@ async def _of_lost_keys(
     positions: Positions,
     tables: Sequence[CapturedTable],
     held: Sequence[CapturedTable],
-    connection: Connection,
+    connection: PgConnection,
 ) -> dict[str, str]:
     """Parts of the position, which say from where on their rows may be read."""
     after = await wal_end(connection)

@@ -14,15 +14,15 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from connectors.postgres.settings import PostgresSettings
-from connectors.source import Control, DdlOutcome, Snapshot, SourceContext
-from core_log.foundation.diagnostic import Finding
+from connectors.source import Control, DdlOutcome, SourceContext, SourceSnapshot
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import SourceRejected
 from core_log.model.changes import ChangeBatch, Positions
 from core_log.model.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
     from connectors.postgres.catalog import CapturedTable
-    from connectors.postgres.session import Reading
+    from connectors.postgres.session import ReplicationSession
 
 ROW_BYTES = 100
 """About what a row takes, for a table that was never analyzed."""
@@ -36,7 +36,7 @@ class PostgresSource:
 
     def __init__(self, settings: PostgresSettings, context: SourceContext) -> None:
         self._settings, self._context = settings, context
-        self._reading: Reading | None = None
+        self._reading: ReplicationSession | None = None
 
     def replaces_tables(self) -> bool:
         return self._settings.snapshot.mode != "never"
@@ -45,9 +45,9 @@ class PostgresSource:
         Thread(target=_load, name="load", daemon=True).start()
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
-        from connectors.postgres.session import Reading
+        from connectors.postgres.session import ReplicationSession
 
-        self._reading = Reading(self._settings, self._context, resume_from)
+        self._reading = ReplicationSession(self._settings, self._context, resume_from)
         async with aclosing(self._reading.batches()) as batches:
             async for batch in batches:
                 yield self._reading.set_aside.with_rejects(batch)
@@ -91,14 +91,14 @@ class PostgresSource:
 
         return await rehearse(self._settings, self._context, statements)
 
-    async def examine(self) -> Sequence[Finding]:
+    async def examine(self) -> Sequence[Diagnostic]:
         from connectors.postgres.doctor.doctor import examine
 
         return await examine(self._settings, self._context.pipeline)
 
     async def examine_position(
         self, stored: Callable[[], Awaitable[Positions]]
-    ) -> Sequence[Finding]:
+    ) -> Sequence[Diagnostic]:
         from connectors.postgres.doctor.position import examine_position
 
         return await examine_position(self._settings, self._context.pipeline, stored)
@@ -109,7 +109,7 @@ class PostgresSource:
         return await drop(self._settings, self._context.pipeline)
 
     @asynccontextmanager
-    async def snapshot(self, reached: Positions) -> AsyncIterator[Snapshot]:
+    async def snapshot(self, reached: Positions) -> AsyncIterator[SourceSnapshot]:
         """At a place of the write-ahead log that nothing has come to yet."""
         from connectors.postgres.snapshot.consistent_snapshot import standing_still
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.publication.published_tables import Publication
-from connectors.postgres.publication.uncapturable_tables import Refused
-from connectors.postgres.server.connection import Connection, in_our_words
+from connectors.postgres.publication.uncapturable_tables import RefusedTable
+from connectors.postgres.server.connection import PgConnection, in_our_words
 from connectors.postgres.server.sql_identifiers import few, member_list, quote, table_list
 from connectors.postgres.settings import PostgresSettings
 from core_log.model.table_schema import TableId
@@ -50,12 +50,12 @@ class Rights(NamedTuple):
 
 
 async def without_rights(
-    connection: Connection,
+    connection: PgConnection,
     settings: PostgresSettings,
     tables: Sequence[CapturedTable],
     publication: Publication | None,
     name: str,
-) -> list[Refused]:
+) -> list[RefusedTable]:
     """`publication` of that `name`, as it is now."""
     with in_our_words("the server does not show the rights of our role"):
         [[role, is_standby, may_create]] = await (await connection.execute(ROLE)).fetchall()
@@ -74,12 +74,12 @@ async def without_rights(
     owned = {each.table for each in rights if each.is_owned} if may_add else set[TableId]()
     is_given = settings.publication.create == "never"
     why = "the file says that it is given" if is_given else f"role {role} may not add it"
-    return found + _unpublished(tables, publication, name, owned, why)
+    return found + _find_unpublished(tables, publication, name, owned, why)
 
 
 def _unreadable(
     tables: Sequence[CapturedTable], rights: Sequence[Rights], role: str
-) -> Iterator[Refused]:
+) -> Iterator[RefusedTable]:
     def those(lacks: Callable[[Rights], bool]) -> dict[int, list[TableId]]:
         found: dict[int, list[TableId]] = {}
         for each in filter(lacks, rights):
@@ -90,33 +90,35 @@ def _unreadable(
         names = sorted({each.namespace for members in closed.values() for each in members})
         schemas = ", ".join(map(quote, names))
         cure = f"GRANT USAGE ON SCHEMA {schemas} TO {quote(role)};"
-        yield from _refused(tables, closed, f"role {role} has no USAGE right on its schema", cure)
+        yield from _refusal_of(
+            tables, closed, f"role {role} has no USAGE right on its schema", cure
+        )
     if unread := those(lambda each: each.may_select is False):
         names_of = sorted({each for members in unread.values() for each in members})
         cure = f"GRANT SELECT ON TABLE {table_list(names_of)} TO {quote(role)};"
-        yield from _refused(tables, unread, f"role {role} has no SELECT right", cure)
+        yield from _refusal_of(tables, unread, f"role {role} has no SELECT right", cure)
     if hidden := those(lambda each: each.hides_rows):
         cure = f"ALTER ROLE {quote(role)} BYPASSRLS;"
-        yield from _refused(tables, hidden, f"row security hides rows from role {role}", cure)
+        yield from _refusal_of(tables, hidden, f"row security hides rows from role {role}", cure)
 
 
-def _refused(
+def _refusal_of(
     tables: Sequence[CapturedTable], lacking: dict[int, list[TableId]], problem: str, cure: str
-) -> Iterator[Refused]:
+) -> Iterator[RefusedTable]:
     """Partitions are named where not the table itself lacks it."""
     for each in tables:
         if members := lacking.get(each.oid):
             of = "" if each.table in members else f", on partitions {few(members)}"
-            yield Refused(each.oid, each.table, problem + of, cure)
+            yield RefusedTable(each.oid, each.table, problem + of, cure)
 
 
-def _unpublished(
+def _find_unpublished(
     tables: Sequence[CapturedTable],
     publication: Publication | None,
     name: str,
     owned: Collection[TableId],
     why: str,
-) -> list[Refused]:
+) -> list[RefusedTable]:
     """Of one that is not there yet only where some tables can be had. Without the root's way its
     partitions are covered in a table's stead, which is said of the publication as well."""
     new = [each for each in tables if each.table not in owned]
@@ -134,4 +136,4 @@ def _unpublished(
     statement = f"ALTER PUBLICATION {quote(name)} ADD TABLE {member_list([e.table for e in new])};"
     problem = f"publication {name} does not publish it, and {why}"
     cure = f"{statement} (as the owner of publication and tables, or as a superuser)."
-    return [Refused(each.oid, each.table, problem, cure) for each in new]
+    return [RefusedTable(each.oid, each.table, problem, cure) for each in new]

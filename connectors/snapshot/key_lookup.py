@@ -1,20 +1,19 @@
 """Finds rows of a table by keys, exactly and in columns."""
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Mask = npt.NDArray[np.bool_]
+from core_log.foundation.array_types import BoolArray
 
 
-def having_keys(rows: pa.RecordBatch, keys: pa.RecordBatch) -> Mask:
+def having_keys(rows: pa.RecordBatch, keys: pa.RecordBatch) -> BoolArray:
     """Which rows have one of the keys; the columns of `keys` say what a key is made of."""
     if not rows.num_rows or not keys.num_rows:
         return np.zeros(rows.num_rows, dtype=bool)
     names = keys.schema.names
     ours, theirs = lines_of(rows.select(names)), lines_of(keys)
-    found: Mask = pc.is_in(ours, value_set=theirs).to_numpy(zero_copy_only=False)
+    found: BoolArray = pc.is_in(ours, value_set=theirs).to_numpy(zero_copy_only=False)
     return found
 
 

@@ -5,7 +5,7 @@ import asyncio
 from core_log.foundation.clock import Clock
 
 
-class Throttle:
+class RateLimit:
     """Rows that have passed are paid for by waiting, so that a piece may be of any size."""
 
     def __init__(self, clock: Clock, rows_per_second: int | None) -> None:

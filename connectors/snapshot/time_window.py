@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from connectors.source import Remark, SourceContext
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.schedule import opening_ms
 
 WAITING = "snapshot hours"
@@ -13,7 +13,7 @@ LOOK_MS = 1_000
 
 
 @dataclass(slots=True)
-class Hours:
+class TimeWindow:
     """`between` of the file, in UTC; what has been begun goes on to the end of its chunk."""
 
     between: str
@@ -27,7 +27,7 @@ class Hours:
         """Returns at once while they are on; meanwhile the status says what is waited for."""
         if self.are_on:
             return
-        finding = Finding(
+        finding = Diagnostic(
             f"rows of {tables} tables wait to be read, which is done between {self.between} (UTC)",
             "",
             is_fatal=False,

@@ -34,9 +34,9 @@ def column_of(values: Any, kind: pa.DataType, *, name: str, table: str) -> pa.Ar
     where they are neither."""
     try:
         if isinstance(values, pa.Array | pa.ChunkedArray):
-            return _parsed(values, kind)
+            return _parse(values, kind)
         if any(isinstance(value, str) for value in values) and not pa.types.is_string(kind):
-            return _parsed(pa.array([_text(value) for value in values], pa.string()), kind)
+            return _parse(pa.array([_text(value) for value in values], pa.string()), kind)
         if pa.types.is_string(kind):
             return pa.array([_text(value) for value in values], pa.string())
         if pa.types.is_decimal(kind):
@@ -62,7 +62,7 @@ def _text(value: Any) -> str | None:
     return format(value, "f") if hasattr(value, "as_tuple") else str(value)
 
 
-def _parsed(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+def _parse(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     if texts.type == kind:

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from connectors.sql.columns import batch_of, columns_of
 from connectors.sql.lookback import check_lag
 from connectors.sql.settings import SqlSourceSettings
-from connectors.sql.types import Reading, reading_of
-from core_log.foundation.database_errors import place_of, refused
+from connectors.sql.types import SelectedColumn, reading_of
+from core_log.foundation.database_errors import connection_error, place_of
 from core_log.foundation.database_url import engine_at
 from core_log.foundation.errors import HeadwaterError, SourceRejected, SourceUnavailable
 from core_log.foundation.name_patterns import Patterns
@@ -59,13 +59,13 @@ REASONS: dict[str | int | None, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SqlTable:
     """A table of the source, and how it is read."""
 
     schema: TableSchema
     there: Any
     """SQLAlchemy's own table."""
-    readings: tuple[Reading, ...]
+    readings: tuple[SelectedColumn, ...]
     cursor: tuple[str, ...]
     order: tuple[str, ...]
     """The columns by which its rows are read: the cursor, and the key behind it."""
@@ -89,17 +89,17 @@ class Database:
         self.refused: dict[TableId, SourceRejected] = {}
         """Tables that are chosen and cannot be read, as they were looked at last."""
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[SqlTable]:
         """Those that are chosen, by name, but for those that are `refused`."""
         self.refused = {}
-        found = list[Table]()
-        with self._translated():
-            connection = self._connected()
+        found = list[SqlTable]()
+        with self._translate():
+            connection = self._open_connection()
             inspector = sa.inspect(connection)
             try:
                 for table, where in self._names(inspector):
                     try:
-                        with self._translated(str(table)):
+                        with self._translate(str(table)):
                             found.append(self._table(inspector, table, where))
                     except SourceRejected as error:
                         connection.rollback()
@@ -110,7 +110,7 @@ class Database:
 
     def page(
         self,
-        table: Table,
+        table: SqlTable,
         *,
         after: Sequence[str] | None,
         at_least: str | None = None,
@@ -123,20 +123,20 @@ class Database:
         schema = TableSchema(table.id, tuple(each.column for each in readings), ())
         wanted = replace(table, readings=readings, schema=schema)
         statement = self._text(self._question(wanted, after=after, at_least=at_least))
-        with self._translated(str(table.id)):
-            connection = self._connected()
+        with self._translate(str(table.id)):
+            connection = self._open_connection()
             try:
                 rows, end = self._read(connection, wanted, statement)
             finally:
                 connection.connection.rollback()  # no transaction stays open between questions
         return rows, end
 
-    def row_estimate(self, table: Table) -> int:
+    def row_estimate(self, table: SqlTable) -> int:
         """About how many rows it has just now."""
         kind = self.engine.dialect.name
         known = ESTIMATES.get("mysql" if kind == "mariadb" else kind)
-        with self._translated(str(table.id)):
-            connection = self._connected()
+        with self._translate(str(table.id)):
+            connection = self._open_connection()
             try:
                 if known is None:
                     question = sa.select(sa.func.count()).select_from(table.there)
@@ -169,10 +169,10 @@ class Database:
                     found.append((table, namespace))
         return found
 
-    def _table(self, inspector: Any, table: TableId, where: str | None) -> Table:
+    def _table(self, inspector: Any, table: TableId, where: str | None) -> SqlTable:
         names = names_of(table)
         found = inspector.get_columns(table.name, schema=where)
-        found = [each | {"name": self._unquoted(each["name"])} for each in found]
+        found = [each | {"name": self._unquote(each["name"])} for each in found]
         there = sa.Table(
             sa.quoted_name(table.name, True),
             sa.MetaData(),
@@ -180,7 +180,7 @@ class Database:
             schema=where,
         )
         key = self._settings.key_of(*names) or tuple(
-            self._unquoted(name)
+            self._unquote(name)
             for name in inspector.get_pk_constraint(table.name, schema=where)["constrained_columns"]
         )
         cursor = self._settings.cursor_of(*names)
@@ -226,14 +226,14 @@ class Database:
             kind = schema.column(cursor[0]).type
             declared = str(there.columns[cursor[0]].type)
             check_lag(self._settings, cursor[0], kind, declared=declared, table=str(table))
-        return Table(schema, there, readings, cursor, order)
+        return SqlTable(schema, there, readings, cursor, order)
 
-    def _unquoted(self, name: str) -> str:
+    def _unquote(self, name: str) -> str:
         """SQLAlchemy leaves MySQL's doubled quotes in the names of columns."""
         return name.replace("``", "`") if self.engine.dialect.name in ("mysql", "mariadb") else name
 
     def _question(
-        self, table: Table, *, after: Sequence[str] | None, at_least: str | None
+        self, table: SqlTable, *, after: Sequence[str] | None, at_least: str | None
     ) -> sa.Select[Any]:
         there = table.there
         ordered = [there.c[name] for name in table.order]
@@ -266,10 +266,10 @@ class Database:
         return text.replace("%%", "%") if doubles else text
 
     def _read(
-        self, connection: sa.Connection, table: Table, statement: str
+        self, connection: sa.Connection, table: SqlTable, statement: str
     ) -> tuple[pa.RecordBatch, list[str] | None]:
         if self.engine.dialect.driver == "psycopg":
-            rows = _copied(connection, table, statement)
+            rows = _copy(connection, table, statement)
             return rows, _last_texts(rows, table)
         if self.engine.dialect.driver == "pymysql":
             columns = _fetched_as_text(connection, statement, len(table.readings))
@@ -284,7 +284,7 @@ class Database:
         places = {each.column.name: place for place, each in enumerate(table.readings)}
         return rows, [str(columns[places[name]][-1]) for name in table.order]
 
-    def _connected(self) -> sa.Connection:
+    def _open_connection(self) -> sa.Connection:
         if self._connection is None:
             connection = self._connect()
             for statement in SESSIONS.get(self.engine.dialect.name, ()):
@@ -308,7 +308,7 @@ class Database:
         except Exception as error:
             if not _is_of_driver(error):
                 raise
-            raise refused(
+            raise connection_error(
                 error,
                 self.engine,
                 part="source",
@@ -317,7 +317,7 @@ class Database:
             ) from None
 
     @contextmanager
-    def _translated(self, table: str = "") -> Iterator[None]:
+    def _translate(self, table: str = "") -> Iterator[None]:
         """Errors of the driver leave as ours, without what a message may quote."""
         facts: dict[str, Any] = {"table": table} if table else {}
         try:
@@ -396,7 +396,7 @@ def _text_type(dialect: str) -> Any:
     return sa.CHAR() if dialect in ("mysql", "mariadb") else sa.Text()
 
 
-def _copied(connection: sa.Connection, table: Table, statement: str) -> pa.RecordBatch:
+def _copy(connection: sa.Connection, table: SqlTable, statement: str) -> pa.RecordBatch:
     """PostgreSQL's COPY as CSV, in which a null is nothing and an empty text is quoted."""
     from pyarrow import csv
 
@@ -446,7 +446,7 @@ def _copied(connection: sa.Connection, table: Table, statement: str) -> pa.Recor
     return batch_of(table.schema, columns)
 
 
-def _last_texts(rows: pa.RecordBatch, table: Table) -> list[str] | None:
+def _last_texts(rows: pa.RecordBatch, table: SqlTable) -> list[str] | None:
     if not rows.num_rows:
         return None
     last = rows.slice(rows.num_rows - 1)

@@ -7,16 +7,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Digests = npt.NDArray[np.uint64]
+RowDigests = npt.NDArray[np.uint64]
 
 _CHANCE = np.random.default_rng(20_170_701)
-_WEIGHTS: Digests = _CHANCE.integers(1, 1 << 63, 1 << 16, dtype=np.uint64) * np.uint64(
+_WEIGHTS: RowDigests = _CHANCE.integers(1, 1 << 63, 1 << 16, dtype=np.uint64) * np.uint64(
     2
 ) + np.uint64(1)
 _TURN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def digests_of(rows: pa.RecordBatch) -> Digests:
+def digests_of(rows: pa.RecordBatch) -> RowDigests:
     """64 bits for every row: the sum of its bytes, each times a number of chance for its place."""
     if not rows.num_rows:
         return np.zeros(0, dtype=np.uint64)
@@ -35,24 +35,24 @@ def digests_of(rows: pa.RecordBatch) -> Digests:
     sums = np.zeros(len(lines) + 1, dtype=np.uint64)
     products = np.append(np.uint64(0), np.cumsum((values.astype(np.uint64) + 1) * weights))
     sums = products[ends[1:] - ends[0]] - products[starts]
-    found: Digests = sums ^ (lengths.astype(np.uint64) * _TURN)
+    found: RowDigests = sums ^ (lengths.astype(np.uint64) * _TURN)
     return found
 
 
 @dataclass(slots=True)
-class Remembered:
+class PreviousRows:
     """The rows of a table, or of a stretch of it, as they were when they were last read."""
 
-    keys: Digests = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
+    keys: RowDigests = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
     """In rising order."""
-    rows: Digests = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
+    rows: RowDigests = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
     key_values: pa.RecordBatch | None = None
     """The keys themselves, where deletes are looked for."""
 
     def __len__(self) -> int:
         return len(self.keys)
 
-    def known(self, keys: Digests, rows: Digests) -> tuple[npt.NDArray[np.bool_], ...]:
+    def find_known(self, keys: RowDigests, rows: RowDigests) -> tuple[npt.NDArray[np.bool_], ...]:
         """Which of these keys were there, and which of them with that very row."""
         if not len(self.keys):
             nothing = np.zeros(len(keys), dtype=bool)
@@ -61,25 +61,25 @@ class Remembered:
         was_there = self.keys[places] == keys
         return was_there, was_there & (self.rows[places] == rows)
 
-    def gone(self, keys: Digests) -> pa.RecordBatch:
+    def find_gone(self, keys: RowDigests) -> pa.RecordBatch:
         """The keys that are not among these any more."""
         assert self.key_values is not None, "keys are kept where deletes are looked for"
         return self.key_values.take(pa.array(np.flatnonzero(~np.isin(self.keys, keys))))
 
 
 def remember(
-    keys: list[Digests], rows: list[Digests], key_values: list[pa.RecordBatch]
-) -> Remembered:
+    keys: list[RowDigests], rows: list[RowDigests], key_values: list[pa.RecordBatch]
+) -> PreviousRows:
     """What several pages have in common; a key that comes twice counts as it came last."""
     if not keys:
-        return Remembered()
+        return PreviousRows()
     all_keys, all_rows = np.concatenate(keys), np.concatenate(rows)
     newest = len(all_keys) - 1 - np.unique(all_keys[::-1], return_index=True)[1]
     values = None
     if key_values:
         table = pa.Table.from_batches(key_values).take(pa.array(newest)).combine_chunks()
         values = next(iter(table.to_batches()), key_values[0].slice(0, 0))
-    return Remembered(all_keys[newest], all_rows[newest], values)
+    return PreviousRows(all_keys[newest], all_rows[newest], values)
 
 
 def _bytes_of(column: pa.Array) -> pa.Array:

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from connectors.source import CONTROL, Control, Remark, Snapshot, SourceContext
+from connectors.source import CONTROL, Control, Remark, SourceContext, SourceSnapshot
 from connectors.sql.settings import SqlSourceSettings
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import ConfigError, HeadwaterError, SourceRejected
 from core_log.foundation.name_patterns import Patterns
 from core_log.model.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
 from core_log.model.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
-    from connectors.sql.database import Database, Table
-    from connectors.sql.table_poll import Rounds
+    from connectors.sql.database import Database, SqlTable
+    from connectors.sql.table_poll import PollingRounds
 
 Result = TypeVar("Result")
 
@@ -39,11 +39,11 @@ class SqlSource:
         """Tables of which the last round could not read everything."""
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
-        from connectors.sql.table_poll import Rounds
+        from connectors.sql.table_poll import PollingRounds
 
         with ThreadPoolExecutor(1, thread_name_prefix="sql-source") as thread:
             database = await _on(thread, self._database)
-            rounds = Rounds(database, self._settings, self._context, version("headwater"))
+            rounds = PollingRounds(database, self._settings, self._context, version("headwater"))
             try:
                 read = set[TableId]()
                 while True:
@@ -82,18 +82,18 @@ class SqlSource:
         with ThreadPoolExecutor(1) as thread:
             return await _on(thread, self._row_estimates)
 
-    async def examine(self) -> Sequence[Finding]:
+    async def examine(self) -> Sequence[Diagnostic]:
         with ThreadPoolExecutor(1) as thread:
             try:
                 tables, refused = await _on(thread, self._looked_at_once)
             except HeadwaterError as error:
-                return [Finding(error.statement, error.hint or "correct the source's keys")]
-        about = [Finding(each.statement, each.hint) for each in refused.values()]
+                return [Diagnostic(error.statement, error.hint or "correct the source's keys")]
+        about = [Diagnostic(each.statement, each.hint) for each in refused.values()]
         if not tables and refused:
             return about
         if not tables:
-            return [Finding("no table matches `tables`", "correct `tables` of the source")]
-        unmatched = self._unmatched([*(table.id for table in tables), *refused])
+            return [Diagnostic("no table matches `tables`", "correct `tables` of the source")]
+        unmatched = self._find_unmatched([*(table.id for table in tables), *refused])
         about += [finding for table in tables for finding in self._findings(table)]
         return about if unmatched is None else [unmatched, *about]
 
@@ -101,11 +101,11 @@ class SqlSource:
         return ()
 
     @asynccontextmanager
-    async def snapshot(self, reached: Positions) -> AsyncIterator[Snapshot]:
+    async def snapshot(self, reached: Positions) -> AsyncIterator[SourceSnapshot]:
         """Of about now, a page at a time: a database that is only asked has no position."""
         with ThreadPoolExecutor(1, thread_name_prefix="sql-source") as thread:
             database = await _on(thread, self._database)
-            tables: dict[TableId, Table] = {}
+            tables: dict[TableId, SqlTable] = {}
 
             async def rows(table: TableId) -> AsyncGenerator[TableChanges, None]:
                 if table not in tables:
@@ -116,11 +116,11 @@ class SqlSource:
 
             try:
                 tables |= {table.id: table for table in await _on(thread, database.tables)}
-                yield Snapshot({}, rows, sees_deletes=self._settings.deletes == "compare")
+                yield SourceSnapshot({}, rows, sees_deletes=self._settings.deletes == "compare")
             finally:
                 await _on(thread, database.close)
 
-    def _pages(self, database: "Database", table: "Table") -> Iterator[TableChanges]:
+    def _pages(self, database: "Database", table: "SqlTable") -> Iterator[TableChanges]:
         after: Sequence[str] | None = None
         times = source_times(self._context.clock.now_ms() * 1_000)
         while True:
@@ -135,7 +135,7 @@ class SqlSource:
         self,
         thread: ThreadPoolExecutor,
         database: "Database",
-        rounds: "Rounds",
+        rounds: "PollingRounds",
         resume_from: Positions,
         read: set[TableId],
     ) -> AsyncGenerator[ChangeBatch, None]:
@@ -167,7 +167,7 @@ class SqlSource:
             yield ChangeBatch((), {f"{CONTROL}{wish.id}": wish.kind for wish in wishes})
 
     async def _of_table(
-        self, thread: ThreadPoolExecutor, rounds: "Rounds", table: "Table"
+        self, thread: ThreadPoolExecutor, rounds: "PollingRounds", table: "SqlTable"
     ) -> AsyncGenerator[ChangeBatch, None]:
         is_open = False
         try:
@@ -183,12 +183,12 @@ class SqlSource:
             yield rounds.broken_off(table)
 
     def _say_left_out(
-        self, tables: "Sequence[Table]", refused: Mapping[TableId, SourceRejected]
+        self, tables: "Sequence[SqlTable]", refused: Mapping[TableId, SourceRejected]
     ) -> None:
         """Nothing goes quiet; what is not there now may be in the next round, if there is one."""
         if not tables and refused:
             raise next(iter(refused.values()))
-        found = self._unmatched([*(table.id for table in tables), *refused])
+        found = self._find_unmatched([*(table.id for table in tables), *refused])
         if not tables and self._context.until_end:
             raise SourceRejected("no table matches `tables`", hint="correct `tables` of the source")
         self._context.report(Remark(UNMATCHED, found))
@@ -197,14 +197,14 @@ class SqlSource:
     def _say_refused(self, refused: Mapping[TableId, SourceRejected]) -> None:
         self._context.report(Remark(REFUSED, _about_refused({**refused, **self._failed})))
 
-    def _unmatched(self, tables: Sequence[TableId]) -> Finding | None:
+    def _find_unmatched(self, tables: Sequence[TableId]) -> Diagnostic | None:
         from connectors.sql.database import names_of
 
         wanted = Patterns(self._settings.tables)
-        missing = wanted.unmatched(names_of(table) for table in tables)
+        missing = wanted.find_unmatched(names_of(table) for table in tables)
         if not missing:
             return None
-        return Finding(
+        return Diagnostic(
             f"`tables` names what is not there: there is no table {', '.join(missing)}",
             "correct `tables` of the source",
             is_fatal=False,
@@ -216,7 +216,7 @@ class SqlSource:
 
         return Database(self._settings, directory=self._context.directory)
 
-    def _looked_at_once(self) -> "tuple[list[Table], Mapping[TableId, SourceRejected]]":
+    def _looked_at_once(self) -> "tuple[list[SqlTable], Mapping[TableId, SourceRejected]]":
         database = self._database()
         try:
             return database.tables(), database.refused
@@ -230,11 +230,11 @@ class SqlSource:
         finally:
             database.close()
 
-    def _findings(self, table: "Table") -> list[Finding]:
+    def _findings(self, table: "SqlTable") -> list[Diagnostic]:
         found = []
         if not table.order:
             found.append(
-                Finding(
+                Diagnostic(
                     f"{table.id} has neither key nor cursor: it is read in one piece",
                     "name its key with `keys`",
                     is_fatal=False,
@@ -242,7 +242,7 @@ class SqlSource:
             )
         if table.cursor and table.schema.column(table.cursor[0]).is_nullable:
             found.append(
-                Finding(
+                Diagnostic(
                     f"rows of {table.id} in which {table.cursor[0]} is null are never read",
                     "choose a cursor that is never null",
                     is_fatal=False,
@@ -251,7 +251,7 @@ class SqlSource:
         found += self._lags_without_effect(table)
         return found
 
-    def _lags_without_effect(self, table: "Table") -> Iterator[Finding]:
+    def _lags_without_effect(self, table: "SqlTable") -> Iterator[Diagnostic]:
         """Each of the settings is for the cursors of one kind, and a source may have both."""
         from connectors.sql.lookback import given_lags, lag_of
 
@@ -259,7 +259,7 @@ class SqlSource:
         if table.cursor and given:
             own = lag_of(table.schema.column(table.cursor[0]).type)
             if own not in given:
-                yield Finding(
+                yield Diagnostic(
                     f"`{given[0]}` has no effect on {table.id}, whose cursor is {table.cursor[0]}",
                     f"set `{own}` if rows may be committed late there too",
                     is_fatal=False,
@@ -271,13 +271,13 @@ class SqlSource:
         return (self._settings.due_ms(last_ms=now_ms, now_ms=now_ms) - now_ms) / 1_000
 
 
-def _about_refused(refused: Mapping[TableId, HeadwaterError]) -> Finding | None:
+def _about_refused(refused: Mapping[TableId, HeadwaterError]) -> Diagnostic | None:
     if not refused:
         return None
     said = "; ".join(each.statement for each in refused.values())
     cures = dict.fromkeys(each.hint for each in refused.values())
     left_out = tuple(sorted(map(str, refused)))
-    return Finding(
+    return Diagnostic(
         f"tables match `tables` and are left out, as they cannot be read: {said}",
         "; ".join(cures),
         is_fatal=False,

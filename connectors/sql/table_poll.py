@@ -12,13 +12,13 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.source import Progress, SourceContext
-from connectors.sql.database import Database, Table
-from connectors.sql.digests import Digests, Remembered, digests_of, remember
+from connectors.source import SnapshotProgress, SourceContext
+from connectors.sql.database import Database, SqlTable
+from connectors.sql.digests import PreviousRows, RowDigests, digests_of, remember
 from connectors.sql.settings import SqlSourceSettings
 from connectors.sql.spool import Spool
 from core_log.foundation.errors import DecodeError
-from core_log.model.changes import Cell, ChangeBatch, Operation, TableChanges, source_times
+from core_log.model.changes import ChangeBatch, ColumnOrValue, Operation, TableChanges, source_times
 from core_log.model.table_schema import TableId
 
 Kinds = npt.NDArray[np.uint8]
@@ -29,12 +29,12 @@ WINDOW_ROWS_MAX = 2_000_000
 
 
 @dataclass(slots=True)
-class TableState:
+class PolledTable:
     """What is known of a table between two rounds; only `after` survives a restart."""
 
     after: list[str] | None = None
     """Where the cursor stands."""
-    remembered: Remembered = field(default_factory=Remembered)
+    remembered: PreviousRows = field(default_factory=PreviousRows)
     is_read: bool = False
     """Whether it was read whole since the start."""
     is_told: bool = False
@@ -42,7 +42,7 @@ class TableState:
     compared_ms: int = 0
 
 
-class Rounds:
+class PollingRounds:
     """Keeps a `TableState` per table. Runs on the database's thread."""
 
     def __init__(
@@ -50,12 +50,12 @@ class Rounds:
     ) -> None:
         self._database, self._settings, self._context = database, settings, context
         self._version = version
-        self._states: dict[str, TableState] = {}
+        self._states: dict[str, PolledTable] = {}
         self._commit = ""
 
-    def resume(self, table: Table, stored: str | None) -> None:
+    def resume(self, table: SqlTable, stored: str | None) -> None:
         """Takes up where a stored position says that the table stands."""
-        state = self._states.setdefault(part_of(table), TableState())
+        state = self._states.setdefault(part_of(table), PolledTable())
         if stored is None or not table.cursor or self._settings.deletes == "compare":
             return
         try:
@@ -65,34 +65,34 @@ class Rounds:
         except (ValueError, KeyError, AttributeError):
             raise DecodeError("the stored position is none of this source's") from None
 
-    def is_known(self, table: Table) -> bool:
+    def is_known(self, table: SqlTable) -> bool:
         return part_of(table) in self._states
 
-    def of(self, table: Table) -> Iterator[ChangeBatch]:
+    def of(self, table: SqlTable) -> Iterator[ChangeBatch]:
         """The batches of one round. Those without a position belong to the one that has one."""
         state = self._states[part_of(table)]
         self._commit = str(self._context.clock.now_ms())
         if table.cursor and (state.is_read or self._settings.deletes == "none"):
             yield from self._newer(table, state)
             if self._settings.deletes == "compare" and self._is_due(state):
-                yield from self._compared(table, state)
+                yield from self._compare(table, state)
         else:
             yield from self._whole(table, state)
 
-    def again(self, table: Table) -> None:
+    def again(self, table: SqlTable) -> None:
         """The next round reads the table from its beginning."""
-        self._states[part_of(table)] = TableState()
+        self._states[part_of(table)] = PolledTable()
 
-    def _is_due(self, state: TableState) -> bool:
+    def _is_due(self, state: PolledTable) -> bool:
         due_ms = state.compared_ms + self._settings.compare_every_ms
         return self._context.clock.monotonic_ms() >= due_ms
 
-    def _newer(self, table: Table, state: TableState) -> Iterator[ChangeBatch]:
+    def _newer(self, table: SqlTable, state: PolledTable) -> Iterator[ChangeBatch]:
         """Rows beyond the cursor, and those within the lag that are not as they were."""
         is_first = state.after is None
         bound = None if state.after is None else self._lower_bound(table, state.after[0])
         after = state.after if bound is None else None
-        keys, rows = list[Digests](), list[Digests]()
+        keys, rows = list[RowDigests](), list[RowDigests]()
         key_values = list[pa.RecordBatch]()
         count = 0
         while True:
@@ -109,25 +109,25 @@ class Rounds:
                 operations = self._operations(table, state, fresh, is_first=is_first)
                 yield self._batch(table, fresh, operations, state)
             if is_first:
-                self._context.report(Progress(table.id, count))
+                self._context.report(SnapshotProgress(table.id, count))
             if page.num_rows < self._settings.batch_rows:
                 break
         if not state.is_told:  # what an earlier life has read of it nobody counts any more
             state.is_told = True
-            self._context.report(Progress(table.id, count if is_first else 0, is_done=True))
+            self._context.report(SnapshotProgress(table.id, count if is_first else 0, is_done=True))
         if self._settings.deletes == "compare":
             self._learn(state, keys, rows, key_values)
         elif self._has_lag and sum(map(len, keys)) <= WINDOW_ROWS_MAX:
             state.remembered = remember(keys, rows, [])
         else:
-            state.remembered = Remembered()
+            state.remembered = PreviousRows()
 
-    def _whole(self, table: Table, state: TableState) -> Iterator[ChangeBatch]:
+    def _whole(self, table: SqlTable, state: PolledTable) -> Iterator[ChangeBatch]:
         """All rows; after the first time only those that are not as they were. A start that is to
         find deletes empties the table, once everything that replaces it has been read."""
         is_first = not state.is_read
         empties = is_first and self._settings.deletes == "compare" and bool(table.schema.key)
-        keys, rows = list[Digests](), list[Digests]()
+        keys, rows = list[RowDigests](), list[RowDigests]()
         key_values, after, count = list[pa.RecordBatch](), None, 0
         with Spool() as spool:
             while True:
@@ -144,7 +144,7 @@ class Rounds:
                     spool.add(fresh)
                 elif fresh.num_rows:
                     yield self._unfinished(table, fresh, state, is_first=is_first)
-                self._context.report(Progress(table.id, count, is_done=is_last))
+                self._context.report(SnapshotProgress(table.id, count, is_done=is_last))
                 if is_last:
                     break
                 state.after = end
@@ -152,7 +152,7 @@ class Rounds:
                 yield self._truncate(table)
                 for fresh in spool.batches():
                     yield self._unfinished(table, fresh, state, is_first=True)
-        gone = self._gone(table, state, keys, is_first=is_first)
+        gone = self._find_gone(table, state, keys, is_first=is_first)
         state.after = after or state.after
         state.remembered = remember(keys, rows, key_values)
         state.is_read, state.compared_ms = True, self._context.clock.monotonic_ms()
@@ -160,20 +160,20 @@ class Rounds:
         yield ChangeBatch((), {part_of(table): self._position(table, state)})
 
     def _unfinished(
-        self, table: Table, rows: pa.RecordBatch, state: TableState, *, is_first: bool
+        self, table: SqlTable, rows: pa.RecordBatch, state: PolledTable, *, is_first: bool
     ) -> ChangeBatch:
         operations = self._operations(table, state, rows, is_first=is_first)
         return self._batch(table, rows, operations, state, has_position=False)
 
-    def broken_off(self, table: Table) -> ChangeBatch:
+    def broken_off(self, table: SqlTable) -> ChangeBatch:
         """Ends what was handed on of a table whose reading failed half-way: such rows are as they
         are at the source, and come again with the next round."""
         state = self._states[part_of(table)]
         return ChangeBatch((), {part_of(table): self._position(table, state)})
 
-    def _compared(self, table: Table, state: TableState) -> Iterator[ChangeBatch]:
+    def _compare(self, table: SqlTable, state: PolledTable) -> Iterator[ChangeBatch]:
         """All keys; rows whose key has gone were deleted."""
-        keys, after = list[Digests](), None
+        keys, after = list[RowDigests](), None
         while True:
             names = dict.fromkeys((*table.order, *table.schema.key))
             page, end = self._database.page(table, after=after, columns=tuple(names))
@@ -182,19 +182,19 @@ class Rounds:
             if end is None or page.num_rows < self._settings.batch_rows:
                 break
         state.compared_ms = self._context.clock.monotonic_ms()
-        yield from self._gone(table, state, keys, is_first=False)
+        yield from self._find_gone(table, state, keys, is_first=False)
         there = np.isin(state.remembered.keys, np.concatenate(keys))
         held = state.remembered
         assert held.key_values is not None, "keys are kept where deletes are looked for"
         values = held.key_values.filter(pa.array(there))
-        state.remembered = Remembered(held.keys[there], held.rows[there], values)
+        state.remembered = PreviousRows(held.keys[there], held.rows[there], values)
 
-    def _gone(
-        self, table: Table, state: TableState, keys: list[Digests], *, is_first: bool
+    def _find_gone(
+        self, table: SqlTable, state: PolledTable, keys: list[RowDigests], *, is_first: bool
     ) -> list[ChangeBatch]:
         if self._settings.deletes == "none" or is_first or state.remembered.key_values is None:
             return []
-        gone = state.remembered.gone(np.concatenate(keys))
+        gone = state.remembered.find_gone(np.concatenate(keys))
         if not gone.num_rows:
             return []
         columns = [
@@ -208,18 +208,18 @@ class Rounds:
         return [self._batch(table, rows, operations, state)]
 
     def _differing(
-        self, table: Table, held: Remembered, page: pa.RecordBatch
-    ) -> tuple[pa.RecordBatch, Digests, Digests]:
+        self, table: SqlTable, held: PreviousRows, page: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, RowDigests, RowDigests]:
         """The rows of a page that are not as they are remembered; and what to remember of all."""
         key = table.schema.key or table.schema.names
         keys, rows = digests_of(page.select(list(key))), digests_of(page)
         if not len(held):
             return page, keys, rows
-        _, is_same = held.known(keys, rows)
+        _, is_same = held.find_known(keys, rows)
         return page.filter(pa.array(~is_same)), keys, rows
 
     def _operations(
-        self, table: Table, state: TableState, rows: pa.RecordBatch, *, is_first: bool
+        self, table: SqlTable, state: PolledTable, rows: pa.RecordBatch, *, is_first: bool
     ) -> Kinds:
         """Where not every key is remembered, a row beyond the cursor may be new or not: an update
         means both."""
@@ -229,19 +229,19 @@ class Rounds:
             return np.full(rows.num_rows, Operation.UPDATE, dtype=np.uint8)
         key = table.schema.key or table.schema.names
         digests = digests_of(rows.select(list(key)))
-        was_there, _ = state.remembered.known(digests, digests)
+        was_there, _ = state.remembered.find_known(digests, digests)
         return np.where(was_there, Operation.UPDATE, Operation.INSERT).astype(np.uint8)
 
-    def _kept_keys(self, table: Table, page: pa.RecordBatch) -> list[pa.RecordBatch]:
+    def _kept_keys(self, table: SqlTable, page: pa.RecordBatch) -> list[pa.RecordBatch]:
         if self._settings.deletes == "none" or not table.schema.key:
             return []
         return [page.select(list(table.schema.key))]
 
     def _learn(
         self,
-        state: TableState,
-        keys: list[Digests],
-        rows: list[Digests],
+        state: PolledTable,
+        keys: list[RowDigests],
+        rows: list[RowDigests],
         key_values: list[pa.RecordBatch],
     ) -> None:
         """Adds what was read to what is remembered of the whole table."""
@@ -255,7 +255,7 @@ class Rounds:
     def _has_lag(self) -> bool:
         return bool(self._settings.lag_ms or self._settings.lag_count)
 
-    def _lower_bound(self, table: Table, newest: str) -> str | None:
+    def _lower_bound(self, table: SqlTable, newest: str) -> str | None:
         """How far back the cursor is read again; None where it is not."""
         kind = table.schema.column(table.cursor[0]).type
         if pa.types.is_timestamp(kind) and self._settings.lag_ms:
@@ -271,25 +271,25 @@ class Rounds:
             return str(floor(Decimal(newest)) - self._settings.lag_count)
         return None
 
-    def _truncate(self, table: Table) -> ChangeBatch:
+    def _truncate(self, table: SqlTable) -> ChangeBatch:
         rows = pa.RecordBatch.from_arrays(
             [pa.nulls(1, column.type) for column in table.schema.columns],
             schema=table.schema.arrow,
         )
         operations = np.array([Operation.TRUNCATE], dtype=np.uint8)
-        return self._batch(table, rows, operations, TableState(), has_position=False)
+        return self._batch(table, rows, operations, PolledTable(), has_position=False)
 
     def _batch(
         self,
-        table: Table,
+        table: SqlTable,
         rows: pa.RecordBatch,
         operations: Kinds,
-        state: TableState,
+        state: PolledTable,
         *,
         has_position: bool = True,
     ) -> ChangeBatch:
         kinds = pa.array(operations, pa.uint8())
-        source: dict[str, Cell] = {
+        source: dict[str, ColumnOrValue] = {
             "version": self._version,
             "connector": "sql",
             "name": self._context.pipeline,
@@ -304,13 +304,13 @@ class Rounds:
         positions = {part_of(table): self._position(table, state)} if has_position else {}
         return ChangeBatch((changes,), positions)
 
-    def _position(self, table: Table, state: TableState) -> str:
+    def _position(self, table: SqlTable, state: PolledTable) -> str:
         if not table.cursor or state.after is None:
             return orjson.dumps({"read": self._commit}).decode()
         return orjson.dumps({"order": table.order, "after": state.after}).decode()
 
 
-def part_of(table: Table) -> str:
+def part_of(table: SqlTable) -> str:
     return part_named(table.id)
 
 

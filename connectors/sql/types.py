@@ -12,7 +12,7 @@ DIGITS_MAX = 76
 TEXT_NAMES = {"JSON": "io.debezium.data.Json", "JSONB": "io.debezium.data.Json"}
 
 
-class Reading(NamedTuple):
+class SelectedColumn(NamedTuple):
     """A column, and whether the database has to make text of it first."""
 
     column: Column
@@ -37,18 +37,18 @@ PLAIN: tuple[tuple[Any, pa.DataType], ...] = (
 )
 
 
-def reading_of(name: str, kind: Any, *, is_nullable: bool, dialect: str) -> Reading:
+def reading_of(name: str, kind: Any, *, is_nullable: bool, dialect: str) -> SelectedColumn:
     """Numbers without a declared size and everything unknown travel as text."""
     column = Column(name, pa.string(), is_nullable)
     visit = type(kind).__name__.upper()
     if visit in TEXT_NAMES or isinstance(kind, st.JSON):
-        return Reading(Column(name, pa.string(), is_nullable, "io.debezium.data.Json"), True)
+        return SelectedColumn(Column(name, pa.string(), is_nullable, "io.debezium.data.Json"), True)
     if isinstance(kind, st.Uuid):
-        return Reading(Column(name, pa.string(), is_nullable, "io.debezium.data.Uuid"), True)
+        return SelectedColumn(Column(name, pa.string(), is_nullable, "io.debezium.data.Uuid"), True)
     found = _type_of(kind, dialect)
     if found is None:
-        return Reading(column, as_text=True)
-    return Reading(Column(name, found, is_nullable))
+        return SelectedColumn(column, as_text=True)
+    return SelectedColumn(Column(name, found, is_nullable))
 
 
 def _type_of(kind: Any, dialect: str) -> pa.DataType | None:

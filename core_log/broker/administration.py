@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from core_log.broker.error_code_table import code_of
 from core_log.foundation.errors import HeadwaterError
 from core_log.protocol.error_codes import ErrorCode
-from core_log.replication.decisions import Decision, Refused
+from core_log.replication.decisions import Decision, RequestRefusal
 from core_log.replication.metadata import Topic
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ class ResourceType(IntEnum):
     BROKER = 4
 
 
-async def decided(
+async def decide_and_commit(
     broker: "Broker",
     decide: Callable[[], Decision[Answer]],
     *,
     validate_only: bool = False,
     frees_room: bool = False,
-) -> Answer | Refused:
+) -> Answer | RequestRefusal:
     """The answer once it is committed; when it could not be, that as a refusal of everything. What
     `frees_room` on a full disk may take the room that is kept for it.
     """
@@ -39,31 +39,31 @@ async def decided(
             decide, validate_only=validate_only, make_room=make_room
         )
     except HeadwaterError as error:
-        return Refused(code_of(error), error.problem)
+        return RequestRefusal(code_of(error), error.problem)
 
 
-def offline_refused(broker: "Broker", topic: Topic) -> Refused | None:
+def offline_refused(broker: "Broker", topic: Topic) -> RequestRefusal | None:
     """Of a topic that exists: not all of its partitions here can be used."""
     for index, record in sorted(topic.partitions.items()):
-        if record.leader == broker.node_id and broker.led(topic.name, index) is None:
+        if record.leader == broker.node_id and broker.find_led(topic.name, index) is None:
             reason = broker.why_unserved(topic.name, index)
-            return Refused(
+            return RequestRefusal(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"Topic '{topic.name}' exists, but its partition {index} is offline: {reason}",
             )
     return None
 
 
-def broker_name_refused(broker: "Broker", name: str) -> Refused | None:
+def broker_name_refused(broker: "Broker", name: str) -> RequestRefusal | None:
     """Only the broker that is asked can speak of itself; the empty name is all brokers."""
     if name in ("", str(broker.node_id)):
         return None
     if not name.isascii() or not name.isdigit():
-        return Refused(ErrorCode.INVALID_REQUEST, "The name of a broker is its id, a number")
-    return Refused(ErrorCode.INVALID_REQUEST, f"This is broker {broker.node_id}, not {name}")
+        return RequestRefusal(ErrorCode.INVALID_REQUEST, "The name of a broker is its id, a number")
+    return RequestRefusal(ErrorCode.INVALID_REQUEST, f"This is broker {broker.node_id}, not {name}")
 
 
-def unknown_resource(resource_type: int) -> Refused:
-    return Refused(
+def unknown_resource(resource_type: int) -> RequestRefusal:
+    return RequestRefusal(
         ErrorCode.INVALID_REQUEST, f"Resources of type {resource_type} have no settings here"
     )

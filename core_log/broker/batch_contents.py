@@ -66,9 +66,9 @@ def is_small(batch: memoryview) -> bool:
     return len(batch) <= SMALL_BYTES and BatchHeader.read(batch).record_count <= SMALL_RECORDS
 
 
-def opened(config: LogConfig, header: BatchHeader, batch: memoryview) -> memoryview:
+def check_contents(config: LogConfig, header: BatchHeader, batch: memoryview) -> memoryview:
     """The batch as its topic wants it; raises `InvalidRecord` where it is not what it says."""
-    section = _decompressed(header, batch)
+    section = _decompress(header, batch)
     for _ in _walk(section, header.record_count, needs_keys=config.is_compacted):
         pass
     return _compressed_for(config, header, batch, section)
@@ -76,13 +76,13 @@ def opened(config: LogConfig, header: BatchHeader, batch: memoryview) -> memoryv
 
 async def opened_aside(config: LogConfig, header: BatchHeader, batch: memoryview) -> memoryview:
     """The same for a large one: other requests are served meanwhile."""
-    section = await asyncio.to_thread(_decompressed, header, batch)
+    section = await asyncio.to_thread(_decompress, header, batch)
     for _ in _walk(section, header.record_count, needs_keys=config.is_compacted):
         await asyncio.sleep(0)
     return await asyncio.to_thread(_compressed_for, config, header, batch, section)
 
 
-def _decompressed(header: BatchHeader, batch: memoryview) -> bytes:
+def _decompress(header: BatchHeader, batch: memoryview) -> bytes:
     try:
         return bytes(decompress(header.compression, batch[HEADER_BYTES:]))
     except DecodeError as error:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from core_log.broker.batch_contents import InvalidRecord, check_outline, opened
+from core_log.broker.batch_contents import InvalidRecord, check_contents, check_outline
 from core_log.broker.partition import Partition
 from core_log.foundation.errors import BatchRejected, BatchTooLarge, CorruptBatch, StorageFailed
 from core_log.records.batch_header import HEADER_BYTES, BatchHeader, checksum_of, stamp_append_time
@@ -26,7 +26,7 @@ class InternalTopic(BatchRejected):
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class AppendedBatch:
     """Where a batch went; `end_offset` is what has to be on disk before it is acknowledged."""
 
     base_offset: int
@@ -58,7 +58,7 @@ def append_batch(
     now_ms: int,
     is_urgent: bool,
     opened_for: LogConfig | None = None,
-) -> Appended:
+) -> AppendedBatch:
     """Checks and appends; a retry of something already here is answered with where it is. What is
     `opened_for` the topic's configuration of now was looked into before.
     """
@@ -68,7 +68,7 @@ def append_batch(
     check_header(config, header, now_ms)
     check_outline(header, batch)
     if config.opens_batches and opened_for is not config:
-        batch = opened(config, header, batch)
+        batch = check_contents(config, header, batch)
     if config.opens_batches:  # and compressed anew, perhaps
         header = BatchHeader.read(batch)
         check_size(config, header)
@@ -81,9 +81,9 @@ def append_batch(
             batch, header, leader_epoch=partition.leader_epoch, now_ms=now_ms
         )
     except DuplicateBatch as duplicate:
-        return Appended(duplicate.base_offset, duplicate.last_offset + 1, append_time_ms)
+        return AppendedBatch(duplicate.base_offset, duplicate.last_offset + 1, append_time_ms)
     partition.on_written(is_urgent=is_urgent)
-    return Appended(base_offset, partition.log.end_offset, append_time_ms)
+    return AppendedBatch(base_offset, partition.log.end_offset, append_time_ms)
 
 
 def check_header(config: LogConfig, header: BatchHeader, now_ms: int) -> None:

@@ -7,8 +7,8 @@ from random import Random
 from uuid import UUID
 
 from core_log.broker.coordination import Coordination
-from core_log.broker.dispatch import Served
-from core_log.broker.group_commit import Committer
+from core_log.broker.dispatch import ServedApi
+from core_log.broker.group_commit import GroupCommit
 from core_log.broker.partition import Partition
 from core_log.broker.state_log import PartitionStateLog
 from core_log.foundation.clock import Clock
@@ -30,7 +30,7 @@ from core_log.replication.metadata import (
 from core_log.replication.metadata_log import METADATA_LOG_CONFIG, MetadataLog
 from core_log.replication.metadata_records import PartitionRecord
 from core_log.replication.replica import Leader
-from core_log.replication.snapshots import Snapshots
+from core_log.replication.snapshots import MetadataSnapshots
 from core_log.replication.topic_config import TopicConfigs
 from core_log.storage.partition_log import PartitionLog
 from core_log.storage.store import Store
@@ -54,7 +54,7 @@ class Broker:
         self,
         settings: BrokerSettings,
         store: Store,
-        served: Mapping[int, Served],
+        served: Mapping[int, ServedApi],
         *,
         clock: Clock,
         random: Random,
@@ -65,7 +65,7 @@ class Broker:
         self.configs = TopicConfigs(settings.config)
         self.opening = asyncio.Lock()
         """Of who looks into large batches."""
-        self.committer = Committer(
+        self.committer = GroupCommit(
             syncs=settings.fsync == "group",
             flush_wait_ms_max=settings.flush_wait_ms_max,
             after_round=self._after_round,
@@ -79,7 +79,7 @@ class Broker:
         metadata_partition = self._lead_metadata()
         self.metadata = MetadataLog(
             PartitionStateLog(metadata_partition, clock),
-            Snapshots(store.files, metadata_partition.log.directory),
+            MetadataSnapshots(store.files, metadata_partition.log.directory),
             self._follow,
         )
         self.controller = Controller(
@@ -125,7 +125,7 @@ class Broker:
         self.broker_epoch = await self.metadata.change(
             lambda: self.controller.register_broker(self.node_id, incarnation, host=host, port=port)
         )
-        for topic, record in list(self._unled()):
+        for topic, record in list(self._list_unled()):
             self._try_to_lead(topic, record)
         self.store.report_strays()
         self._coordination = Coordination(self, self._random)
@@ -134,7 +134,7 @@ class Broker:
     @property
     def unserved(self) -> Sequence[TopicPartition]:
         """What should be served here and is not: the disk has failed it, or refuses to open it."""
-        unled = [TopicPartition(topic.name, each.partition) for topic, each in self._unled()]
+        unled = [TopicPartition(topic.name, each.partition) for topic, each in self._list_unled()]
         led = [
             TopicPartition(*at)
             for at, each in self._by_name.items()
@@ -193,7 +193,7 @@ class Broker:
         assert self._coordination is not None, "the broker is open"
         await self._coordination.finish_transactions()
 
-    def _unled(self) -> Iterator[tuple[Topic, PartitionRecord]]:
+    def _list_unled(self) -> Iterator[tuple[Topic, PartitionRecord]]:
         for topic in self.image.topics.values():
             for record in topic.partitions.values():
                 if (
@@ -338,7 +338,7 @@ class Broker:
         for partition in self.partitions:
             partition.wake()
 
-    def led(self, topic: str | bytes, index: int) -> Partition | None:
+    def find_led(self, topic: str | bytes, index: int) -> Partition | None:
         """The partition of that topic, by name or id, if this broker leads and serves it."""
         if isinstance(topic, str):
             found = self._by_name.get((topic, index))

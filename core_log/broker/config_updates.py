@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from core_log.broker.administration import ResourceType, broker_name_refused, unknown_resource
 from core_log.protocol.error_codes import ErrorCode
-from core_log.replication.decisions import Refused
+from core_log.replication.decisions import RequestRefusal
 
 if TYPE_CHECKING:
     from core_log.broker.broker import Broker
 
-DONE = Refused(ErrorCode.NONE)
+DONE = RequestRefusal(ErrorCode.NONE)
 
 
-class Named(Protocol):
+class ConfigResource(Protocol):
     """One key of a request."""
 
     @property
     def name(self) -> str: ...
 
 
-class Resource(Protocol):
+class ResourceChanges(Protocol):
     """Something that has a configuration, as a request names it."""
 
     @property
@@ -29,17 +29,17 @@ class Resource(Protocol):
     @property
     def resource_name(self) -> str: ...
     @property
-    def configs(self) -> Sequence[Named]: ...
+    def configs(self) -> Sequence[ConfigResource]: ...
 
 
-R = TypeVar("R", bound=Resource)
+R = TypeVar("R", bound=ResourceChanges)
 A = TypeVar("A")
 
 
 async def each_altered(
     broker: "Broker",
     resources: Sequence[R],
-    alter: Callable[[R], Awaitable[Refused | None]],
+    alter: Callable[[R], Awaitable[RequestRefusal | None]],
     *,
     answer: Callable[..., A],
 ) -> list[A]:
@@ -60,20 +60,24 @@ async def each_altered(
 
 
 def refused_outright(
-    broker: "Broker", resource: Resource, times: Counter[tuple[int, str]]
-) -> Refused | None:
+    broker: "Broker", resource: ResourceChanges, times: Counter[tuple[int, str]]
+) -> RequestRefusal | None:
     """What is wrong with a resource before its configuration is looked at."""
     names = [config.name for config in resource.configs]
     if times[resource.resource_type, resource.resource_name] > 1:
-        return Refused(ErrorCode.INVALID_REQUEST, "Each resource may be named once only")
+        return RequestRefusal(ErrorCode.INVALID_REQUEST, "Each resource may be named once only")
     if len(set(names)) < len(names):
-        return Refused(ErrorCode.INVALID_REQUEST, "Each configuration key may be named once only")
+        return RequestRefusal(
+            ErrorCode.INVALID_REQUEST, "Each configuration key may be named once only"
+        )
     if resource.resource_type == ResourceType.BROKER:
-        return broker_name_refused(broker, resource.resource_name) or Refused(
+        return broker_name_refused(broker, resource.resource_name) or RequestRefusal(
             ErrorCode.INVALID_REQUEST, "Settings of a broker are read when it starts"
         )
     if resource.resource_type != ResourceType.TOPIC:
         return unknown_resource(resource.resource_type)
     if not resource.resource_name:
-        return Refused(ErrorCode.INVALID_REQUEST, "Defaults of all topics are broker settings")
+        return RequestRefusal(
+            ErrorCode.INVALID_REQUEST, "Defaults of all topics are broker settings"
+        )
     return None

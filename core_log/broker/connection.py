@@ -14,7 +14,7 @@ from core_log.storage.files import FileRange
 
 logger = logging.getLogger(__name__)
 
-Chunk = bytes | FileRange
+ResponsePart = bytes | FileRange
 """A piece of an answer: bytes of ours, or a stretch of a segment file sent by the kernel."""
 
 _LENGTH = Struct(">i")
@@ -38,12 +38,14 @@ class Reply:
 
     __slots__ = ("_recipient", "blocks", "chunks")
 
-    def __init__(self, chunks: Sequence[Chunk] | None = None, *, blocks: bool = False) -> None:
-        self.chunks: Sequence[Chunk] | None = chunks
+    def __init__(
+        self, chunks: Sequence[ResponsePart] | None = None, *, blocks: bool = False
+    ) -> None:
+        self.chunks: Sequence[ResponsePart] | None = chunks
         self.blocks = blocks  # whether the connection's next request waits for this answer
         self._recipient: Recipient | None = None
 
-    def fulfil(self, chunks: Sequence[Chunk]) -> None:
+    def fulfil(self, chunks: Sequence[ResponsePart]) -> None:
         """Gives the bytes; none at all stands for "no answer"."""
         assert self.chunks is None, "a reply is fulfilled once"
         self.chunks = chunks
@@ -82,7 +84,7 @@ class FrameHandler(Protocol):
     def on_closed(self, peer: Peer) -> None: ...
 
 
-class Connection:
+class ClientConnection:
     """Owns one non-blocking socket. Requests run one after another as Kafka runs them, except
     that a Produce waiting for the disk does not hold up the next frame, so that a pipelining
     producer shares one sync.
@@ -100,7 +102,9 @@ class Connection:
         self._view = memoryview(self._buffer)
         self._parsed = self._filled = 0
         self._answers: deque[Reply] = deque()
-        self._ready: deque[Chunk] = deque()  # chunks being written, the first perhaps in part
+        self._ready: deque[ResponsePart] = (
+            deque()
+        )  # chunks being written, the first perhaps in part
         self._sent = 0  # bytes of the first ready chunk already written
         self._is_blocked = self._is_full = self._is_parsing = False
         self._is_reading = self._is_writing = False

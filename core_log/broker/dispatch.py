@@ -31,7 +31,7 @@ id; answers bytes, a reply to come, a coroutine of either, or nothing at all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedApi:
     """One API as it is advertised and answered."""
 
     api_key: int
@@ -43,7 +43,7 @@ class Served:
     raw: RawHandler | None = None
 
 
-SERVED: dict[int, Served] = {}
+SERVED: dict[int, ServedApi] = {}
 
 
 def handles(
@@ -79,7 +79,7 @@ def _enter(
 ) -> None:
     key, (low, high) = request.api_key, request.versions
     assert key not in SERVED, f"two handlers for API {key}"
-    SERVED[key] = Served(
+    SERVED[key] = ServedApi(
         key,
         request.__name__.removesuffix("Request"),
         (low, high),
@@ -90,7 +90,7 @@ def _enter(
     )
 
 
-def load_handlers() -> dict[int, Served]:
+def load_handlers() -> dict[int, ServedApi]:
     """Imports every module of `handlers`, each of which enters itself; returns the table."""
     for module in iter_modules(handlers.__path__):
         import_module(f"{handlers.__name__}.{module.name}")

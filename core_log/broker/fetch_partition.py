@@ -7,12 +7,12 @@ from core_log.protocol.fetch_frames import FetchLine, FetchPart
 from core_log.replication.replica import find_divergence
 from core_log.storage.files import FileRange
 
-Line = FetchLine[FileRange]
+FetchedPartition = FetchLine[FileRange]
 
 
 def read_line(
     partition: Partition, part: FetchPart, *, reach: Reach, bytes_max: int, at_least_one: bool
-) -> Line:
+) -> FetchedPartition:
     """One partition's line; errors are answers too."""
     if (code := check_epoch(partition, part.leader_epoch)) is not ErrorCode.NONE:
         return FetchLine(code)
@@ -42,7 +42,7 @@ def read_line(
     if reach is Reach.STABLE:
         aborted = []
         if stretches:
-            found = log.aborted(part.offset, min(below, stretches[-1].next_offset))
+            found = log.find_aborted(part.offset, min(below, stretches[-1].next_offset))
             aborted = [(each.producer_id, each.first_offset) for each in found]
     return FetchLine(0, *marks, aborted, stretches, sum(each.size for each in stretches))
 

@@ -23,7 +23,7 @@ and being woken by it takes longer than such a disk does. A disk that becomes sl
 loop once."""
 
 
-class Committer:
+class GroupCommit:
     """Syncs written partitions in rounds. While one round runs, what is written gathers for the
     next; a round starts at once when somebody waits, else within `flush_wait_ms_max`.
     """
@@ -44,7 +44,7 @@ class Committer:
         self._is_due = self._is_closed = False
         self._slowest_s = inf  # sync of the last round
 
-    def written(self, partition: Partition, *, is_urgent: bool) -> None:
+    def note_write(self, partition: Partition, *, is_urgent: bool) -> None:
         if self._is_closed:
             return
         if not self._syncs:
@@ -64,7 +64,7 @@ class Committer:
         if self._syncs and not self._is_closed:
             self._written[partition] = None
         else:
-            self.written(partition, is_urgent=False)
+            self.note_write(partition, is_urgent=False)
 
     def hurry(self) -> None:
         """Somebody is about to wait for what was written just now: a quick disk has it by then."""
@@ -100,7 +100,7 @@ class Committer:
         if not self._is_quick:
             self._start_aside()
             return
-        partitions, time = self._gathered(), asyncio.get_running_loop().time
+        partitions, time = self._gather(), asyncio.get_running_loop().time
         with self._making_up_for(partitions):
             jobs = self._jobs(partitions)
             if len(jobs) > 1:
@@ -114,13 +114,13 @@ class Committer:
     async def _run(self) -> None:
         try:
             while self._is_due:
-                partitions = self._gathered()
+                partitions = self._gather()
                 with self._making_up_for(partitions):
                     await self._sync(partitions)
         finally:
             self._round = None
 
-    def _gathered(self) -> Sequence[Partition]:
+    def _gather(self) -> Sequence[Partition]:
         """Who is synced in the round that begins now."""
         self._is_due = False
         partitions = list(self._written)
@@ -154,12 +154,12 @@ class Committer:
                 partition.wake()
         return [(p, p.log.sync_job()) for p in partitions if not p.is_offline]
 
-    def _on_ended(self, partition: Partition, job: SyncJob, outcome: "Outcome") -> float:
+    def _on_ended(self, partition: Partition, job: SyncJob, outcome: "SyncResult") -> float:
         """Returns how long the disk took; 0 where it had nothing to do."""
         if outcome.error is None:
-            partition.log.synced(job)
+            partition.log.finish_sync(job)
             if job.is_held_up:
-                again = partial(self.written, partition, is_urgent=True)
+                again = partial(self.note_write, partition, is_urgent=True)
                 asyncio.get_running_loop().call_later(HELD_UP_S, again)
         else:
             logger.error("%s-%d is offline: %s", partition.topic, partition.index, outcome.error)
@@ -187,18 +187,18 @@ class Committer:
         self._threads.shutdown()
 
 
-class Outcome(NamedTuple):
+class SyncResult(NamedTuple):
     """Of one job: what went wrong, and how long the disk took."""
 
     error: OSError | StorageFailed | None
     seconds: float
 
 
-def run_job(job: SyncJob, time: Callable[[], float]) -> Outcome:
+def run_job(job: SyncJob, time: Callable[[], float]) -> SyncResult:
     """In a thread, most often: touches only what the job captured."""
     begun, error = time(), None
     try:
         job.run()
     except (OSError, StorageFailed) as failure:
         error = failure
-    return Outcome(error, time() - begun)
+    return SyncResult(error, time() - begun)

@@ -6,8 +6,8 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from core_log.broker.connection import Answer, Chunk, Reply
-from core_log.broker.server import Server
+from core_log.broker.connection import Answer, Reply, ResponsePart
+from core_log.broker.server import BrokerServer
 from core_log.foundation.errors import HeadwaterError, LogUnavailable
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class InProcessChannel:
     that only waits for the disk.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: BrokerServer) -> None:
         self._server = server
         self._asked: deque[tuple[bytearray, Future[memoryview] | None]] = deque()
         self._unanswered: set[Future[memoryview]] = set()
@@ -132,7 +132,7 @@ class ReplyTaker:
         deliver(reply.chunks or (), self._waiting)
 
 
-def deliver(chunks: "Sequence[Chunk]", waiting: "Future[memoryview]") -> None:
+def deliver(chunks: "Sequence[ResponsePart]", waiting: "Future[memoryview]") -> None:
     """The whole answer in one piece, its length taken off."""
     if waiting.done():
         return

@@ -7,8 +7,8 @@ from typing import Self
 
 from core_log.broker.broker import Broker
 from core_log.broker.dispatch import load_handlers
-from core_log.broker.periodic_tasks import Housekeeping
-from core_log.broker.server import Server
+from core_log.broker.periodic_tasks import PeriodicTasks
+from core_log.broker.server import BrokerServer
 from core_log.foundation.clock import Clock, SystemClock
 from core_log.foundation.endpoint import Endpoint, encode_endpoint
 from core_log.foundation.listen_address import parse_address, refuse_unsafe
@@ -25,8 +25,8 @@ class RunningBroker:
     def __init__(
         self,
         broker: Broker,
-        server: Server,
-        housekeeping: Housekeeping,
+        server: BrokerServer,
+        housekeeping: PeriodicTasks,
         *,
         command: str | None = None,
     ) -> None:
@@ -55,12 +55,12 @@ class RunningBroker:
         )
         try:
             broker = Broker(settings, store, load_handlers(), clock=clock, random=random)
-            server = Server(broker, broker.served)
+            server = BrokerServer(broker, broker.served)
             server.bind(settings.listen)
         except BaseException:
             store.close(clean=False)
             raise
-        running = cls(broker, server, Housekeeping(broker), command=command)
+        running = cls(broker, server, PeriodicTasks(broker), command=command)
         try:
             await broker.open(*server.address)
             running.write_endpoint(http)

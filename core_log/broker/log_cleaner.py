@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 NO_TIMESTAMP = -1
 
 
-class Cleaner:
+class LogCleaner:
     """One partition at a time, whoever asks: two workers at one partition would write the same
     files. A damaged one is left alone, and said so, until the next start.
     """
@@ -157,6 +157,6 @@ def request_for(partition: Partition, found: Cleanable, now_ms: int) -> Compacti
         segment_bytes=config.segment_bytes,
         index_bytes=config.segment_index_bytes,
         index_interval_bytes=config.index_interval_bytes,
-        aborted=tuple(log.aborted(found.segments[0].base_offset, found.end_offset)),
+        aborted=tuple(log.find_aborted(found.segments[0].base_offset, found.end_offset)),
         last_records=last_records,
     )

@@ -38,7 +38,7 @@ class Reach(Enum):
 class Flusher(Protocol):
     """Makes written records durable; see `group_commit.py`."""
 
-    def written(self, partition: "Partition", *, is_urgent: bool) -> None: ...
+    def note_write(self, partition: "Partition", *, is_urgent: bool) -> None: ...
     def goes_along(self, partition: "Partition") -> None: ...
 
 
@@ -96,7 +96,7 @@ class Partition:
     def on_written(self, *, is_urgent: bool) -> None:
         """Something was appended; a fetch parked here can make its way to the disk urgent."""
         self.leader.on_append(self.log.end_offset)
-        self._flusher.written(self, is_urgent=is_urgent or self._is_awaited)
+        self._flusher.note_write(self, is_urgent=is_urgent or self._is_awaited)
 
     def on_durable(self) -> None:
         """The log's durable offset may have moved, and with it all that depends on it."""
@@ -156,11 +156,11 @@ class Partition:
             self._commit_waiters.clear()
             self._commit_waiters.extend(waiters)
 
-    async def committed(self, end_offset: int) -> None:
+    async def wait_committed(self, end_offset: int) -> None:
         """Returns once the high watermark has reached `end_offset`."""
         if self.leader.high_watermark < end_offset:
             done = asyncio.Event()
-            self._flusher.written(self, is_urgent=True)
+            self._flusher.note_write(self, is_urgent=True)
             self.when_committed(end_offset, done.set)
             await done.wait()
         self._check_online()
@@ -173,7 +173,7 @@ class Partition:
             wake()
             return
         self._sync_waiters.append((end_offset, wake))
-        self._flusher.written(self, is_urgent=True)
+        self._flusher.note_write(self, is_urgent=True)
 
     def check_synced(self) -> None:
         """Raises where it never will. A deleted partition needs no sync."""
@@ -188,7 +188,7 @@ class Partition:
         """Calls `wake` whenever more may have become readable, until `unpark`."""
         self._fetch_waiters[wake] = reach is Reach.STABLE
         if self.leader.high_watermark < self.log.end_offset and self._is_awaited:
-            self._flusher.written(self, is_urgent=True)
+            self._flusher.note_write(self, is_urgent=True)
 
     def unpark(self, wake: Wake) -> None:
         self._fetch_waiters.pop(wake, None)
@@ -238,7 +238,7 @@ async def bring_to_disk(partitions: Iterable[Partition | None]) -> None:
     """Lets the high watermarks reach what is written now. Within a bound: a follower or a disk that
     hangs leaves them where they are."""
     waits = [
-        asyncio.ensure_future(each.committed(each.log.end_offset))
+        asyncio.ensure_future(each.wait_committed(each.log.end_offset))
         for each in partitions
         if each is not None and each.high_watermark < each.log.end_offset
     ]

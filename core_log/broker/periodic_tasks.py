@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from core_log.broker.log_cleaner import Cleaner
+from core_log.broker.log_cleaner import LogCleaner
 from core_log.broker.partition_recovery import RECOVERY_INTERVAL_MS, PartitionRecovery
 from core_log.foundation.errors import HeadwaterError
 
@@ -19,13 +19,13 @@ LOOK_S = 5.0
 """How often partitions are looked at though no failure was told of."""
 
 
-class Housekeeping:
+class PeriodicTasks:
     """Three loops: a long compaction must not keep old segments from going, and neither of them a
     partition from coming back."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self.cleaner = Cleaner(broker)
+        self.cleaner = LogCleaner(broker)
         self.recovery = PartitionRecovery(broker)
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from core_log.broker.connection import Answer, Connection, Peer
-from core_log.broker.dispatch import RequestContext, Served
+from core_log.broker.connection import Answer, ClientConnection, Peer
+from core_log.broker.dispatch import RequestContext, ServedApi
 from core_log.foundation.errors import ConfigError, DecodeError
 from core_log.foundation.listen_address import parse_address, refuse_unsafe
 from core_log.protocol.error_codes import ErrorCode
@@ -30,10 +30,10 @@ DECODED_BYTES_MAX = 4 << 20
 objects many times its size, and holds up the loop meanwhile."""
 
 
-class Server:
+class BrokerServer:
     """Owns the listening socket and every connection accepted from it."""
 
-    def __init__(self, broker: "Broker", served: Mapping[int, Served]) -> None:
+    def __init__(self, broker: "Broker", served: Mapping[int, ServedApi]) -> None:
         self._broker, self._served = broker, served
         self.request_bytes_max = broker.settings.request_bytes_max
         self._connections: set[Peer] = set()
@@ -93,7 +93,7 @@ class Server:
             peer.setblocking(False)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
-                self._connections.add(Connection(peer, loop, self))
+                self._connections.add(ClientConnection(peer, loop, self))
             except OSError:  # it went away between connecting and being accepted
                 peer.close()
 
@@ -137,7 +137,7 @@ class Server:
         return self._respond(served, request, header.correlation_id, context)
 
     async def _respond(
-        self, served: Served, request: Any, correlation_id: int, context: RequestContext
+        self, served: ServedApi, request: Any, correlation_id: int, context: RequestContext
     ) -> bytes:
         assert served.handler is not None, "an API without a raw handler has an ordinary one"
         response = await served.handler(self._broker, request, context)

@@ -57,7 +57,7 @@ class PartitionStateLog:
         return self.partition.log.end_offset
 
     async def durable(self, end_offset: int) -> None:
-        await self.partition.committed(end_offset)
+        await self.partition.wait_committed(end_offset)
 
     def read(self) -> Iterator[StoredBatch]:
         """Batches come as stored; whoever replays them heeds markers and aborted data."""

@@ -44,7 +44,7 @@ class LedTransactionPartitions:
         all_of_them = _Countdown(len(here))
         for partition in here:
             partition.when_synced(partition.log.end_offset, all_of_them.one_more)
-        await all_of_them.done()
+        await all_of_them.count_down()
         for partition in here:
             partition.check_synced()
 
@@ -95,6 +95,6 @@ class _Countdown:
         if not self._left:
             self._is_over.set()
 
-    async def done(self) -> None:
+    async def count_down(self) -> None:
         if self._left:
             await self._is_over.wait()

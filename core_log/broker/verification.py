@@ -64,7 +64,7 @@ class Verification:
         )
         return None if found is None else self._verdicts(found)
 
-    async def answered(self) -> list[ErrorCode]:
+    async def answer(self) -> list[ErrorCode]:
         """The caller appends before it awaits anything else."""
         return self._verdicts(
             await self._coordinator.verify_or_add(

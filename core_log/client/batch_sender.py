@@ -7,8 +7,8 @@ from core_log.client.cluster import Cluster
 from core_log.client.connection import ConnectionLost
 from core_log.client.gather import together
 from core_log.client.node import Node
-from core_log.client.producer_sequences import Outcome, Sealed
-from core_log.client.retry_policy import TryAgain
+from core_log.client.producer_sequences import BatchResult, Sealed
+from core_log.client.retry_policy import RetriableFailure
 from core_log.foundation.errors import HeadwaterError
 from core_log.model.log import TopicPartition
 from core_log.protocol.messages.produce import (
@@ -30,13 +30,13 @@ async def append_once(
     acks: int = ALL_IN_SYNC,
     transactional_id: str | None = None,
     version_max: int | None = None,
-) -> Mapping[TopicPartition, Outcome]:
+) -> Mapping[TopicPartition, BatchResult]:
     """One attempt, one request for each broker that leads some of the partitions. A base offset is
     -1 when no answer was wanted."""
 
     async def append_to(
         node: Node, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, Outcome]:
+    ) -> dict[TopicPartition, BatchResult]:
         theirs = {partition: batches[partition] for partition in partitions}
         request = ProduceRequest(
             transactional_id=transactional_id,
@@ -56,7 +56,7 @@ async def append_once(
         return _outcomes(cluster, request, said)
 
     leaders = (await cluster.leaders(batches)).items()
-    outcomes: dict[TopicPartition, Outcome] = {}
+    outcomes: dict[TopicPartition, BatchResult] = {}
     for each in await together([append_to(*leader) for leader in leaders]):
         outcomes |= each
     return outcomes
@@ -90,13 +90,13 @@ def _topic_data(cluster: Cluster, batches: Sealed) -> list[TopicProduceData]:
 
 def _outcomes(
     cluster: Cluster, asked: ProduceRequest, said: ProduceResponse
-) -> dict[TopicPartition, Outcome]:
+) -> dict[TopicPartition, BatchResult]:
     names: dict[str | UUID, str] = {}  # newer brokers answer by id, without the name
-    found: dict[TopicPartition, Outcome] = {}
+    found: dict[TopicPartition, BatchResult] = {}
     for topic in asked.topic_data:
         names[topic.name] = names[topic.topic_id] = topic.name
         for part in topic.partition_data:
-            found[TopicPartition(topic.name, part.index)] = TryAgain(
+            found[TopicPartition(topic.name, part.index)] = RetriableFailure(
                 "the broker did not say what became of the batch"
             )
     for answered in said.responses:
@@ -108,6 +108,6 @@ def _outcomes(
             try:
                 cluster.check(answer.error_code, partition, answer.error_message)
                 found[partition] = answer.base_offset
-            except (TryAgain, HeadwaterError) as refusal:
+            except (RetriableFailure, HeadwaterError) as refusal:
                 found[partition] = refusal
     return found

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from core_log.client.retry_policy import DiskRefuses, TryAgain, UnknownTopic
+from core_log.client.retry_policy import DiskRejectsWrites, RetriableFailure, UnknownTopic
 from core_log.foundation.errors import (
     BatchRejected,
     BatchTooLarge,
@@ -85,10 +85,10 @@ def refusal(code: int, *, message: str | None = None, **facts: object) -> Except
     if known in UNKNOWN_TOPIC:
         return UnknownTopic("topic or partition does not exist", **facts)
     if known == E.KAFKA_STORAGE_ERROR:
-        return DiskRefuses(message or known.meaning, **facts)
+        return DiskRejectsWrites(message or known.meaning, **facts)
     if known in _KINDS:
         kind, problem, hint = _KINDS[known]
         return kind(problem, hint=hint, **facts)
     if known.is_retriable or known in STALE_LEADER:
-        return TryAgain(known.meaning, error=known.name, **facts)
+        return RetriableFailure(known.meaning, error=known.name, **facts)
     return LogRejected(message or known.meaning, hint="", **{"error": known.name, **facts})

@@ -11,8 +11,8 @@ from core_log.client.broker_errors import STALE_LEADER, check, refusal
 from core_log.client.connection import ConnectionLost
 from core_log.client.first_answer import HEAD_START_S, NobodyAnswered, first_to_answer
 from core_log.client.node import Node
-from core_log.client.retry_policy import NoBroker, Patience, TryAgain, UnknownTopic
-from core_log.client.rpc import Agreement, Dial
+from core_log.client.retry_policy import NoBroker, RetriableFailure, RetryLoop, UnknownTopic
+from core_log.client.rpc import Dial, NegotiatedVersions
 from core_log.client.settings import KafkaSettings
 from core_log.foundation.errors import ConfigError
 from core_log.model.log import TopicPartition
@@ -40,7 +40,7 @@ class KnownTopic:
 class Cluster:
     """Finds the broker to ask; whoever hears that it was the wrong one says so and asks again."""
 
-    def __init__(self, settings: KafkaSettings, patience: Patience, dial: Dial) -> None:
+    def __init__(self, settings: KafkaSettings, patience: RetryLoop, dial: Dial) -> None:
         self.settings, self._patience, self._dial = settings, patience, dial
         self._seeds = [self._node(*parse_endpoint(endpoint)) for endpoint in settings.bootstrap]
         self._nodes: dict[int, Node] = {}
@@ -113,7 +113,7 @@ class Cluster:
         facts = {"topic": partition.topic, "partition": partition.partition}
         if leader is None:
             raise UnknownTopic("topic or partition does not exist", **facts)
-        raise TryAgain("partition has no leader just now", **facts)
+        raise RetriableFailure("partition has no leader just now", **facts)
 
     async def _know(self, names: set[str]) -> None:
         if self._is_known(names):
@@ -173,7 +173,7 @@ class Cluster:
         self._has_answered = True
         return node
 
-    async def agreement(self) -> Agreement:
+    async def agreement(self) -> NegotiatedVersions:
         """What some broker serves and what the cluster has finalized."""
         await self.metadata([])
         return await self._candidates()[0].agreement()

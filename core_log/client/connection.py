@@ -11,7 +11,7 @@ from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from core_log.client.retry_policy import TryAgain
+from core_log.client.retry_policy import RetriableFailure
 
 if TYPE_CHECKING:
     import ssl
@@ -26,7 +26,7 @@ LENGTH_BYTES, HEAD_BYTES = 4, 8  # a head is length and correlation id
 _HEAD = Struct(">ii")
 
 
-class ConnectionLost(TryAgain):
+class ConnectionLost(RetriableFailure):
     """The peer is gone; whether it acted on what was in flight cannot be known."""
 
 
@@ -48,12 +48,12 @@ class Channel(Protocol):
     def close(self) -> None: ...
 
 
-class Awaited(NamedTuple):
+class PendingRequest(NamedTuple):
     correlation_id: int
     answer: "Future[memoryview]"
 
 
-class Connection:
+class BrokerConnection:
     """A socket registered with the event loop; no task, no stream, no copy of a large answer.
 
     Small answers are copied out of one reused buffer. A large one is received straight into
@@ -77,7 +77,7 @@ class Connection:
         self._large_filled = 0
         self._outbox: deque[memoryview] = deque()
         self._is_waiting_to_send = False
-        self._awaited: deque[Awaited] = deque()
+        self._awaited: deque[PendingRequest] = deque()
         self.is_open = True
         self._loop.add_reader(peer.fileno(), self._on_readable)
 
@@ -90,7 +90,7 @@ class Connection:
         if not self.is_open:
             answer.set_exception(ConnectionLost("connection is closed"))
             return answer
-        self._awaited.append(Awaited(correlation_id, answer))
+        self._awaited.append(PendingRequest(correlation_id, answer))
         self.tell(frame)
         return answer
 
@@ -119,7 +119,7 @@ class Connection:
         """All that was asked in one turn of the loop goes out together, as far as it fits."""
         try:
             while self._outbox and self.is_open:
-                self._sent(self._socket.sendmsg(list(islice(self._outbox, FRAMES_AT_ONCE))))
+                self._note_sent(self._socket.sendmsg(list(islice(self._outbox, FRAMES_AT_ONCE))))
         except (BlockingIOError, InterruptedError):
             if not self._is_waiting_to_send:
                 self._is_waiting_to_send = True
@@ -131,7 +131,7 @@ class Connection:
                 self._is_waiting_to_send = False
                 self._loop.remove_writer(self._socket.fileno())
 
-    def _sent(self, size: int) -> None:
+    def _note_sent(self, size: int) -> None:
         while size:
             frame = self._outbox[0]
             if size < len(frame):
@@ -201,7 +201,7 @@ class Connection:
 
 async def connect(
     host: str, port: int, *, response_bytes_max: int, tls: "ssl.SSLContext | None" = None
-) -> Connection:
+) -> BrokerConnection:
     """Tries the addresses of `host` in turn; raises ConnectionLost when none accepts."""
     loop = asyncio.get_running_loop()
     reason = "host has no address"
@@ -216,12 +216,14 @@ async def connect(
             await loop.sock_connect(peer, address)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is None:
-                return Connection(peer, response_bytes_max=response_bytes_max)
+                return BrokerConnection(peer, response_bytes_max=response_bytes_max)
             from core_log.client.tls import shake_hands
 
             wrapped = tls.wrap_socket(peer, server_hostname=host, do_handshake_on_connect=False)
             secret = await shake_hands(wrapped, host=host)
-            return Connection(secret, response_bytes_max=response_bytes_max, held=secret.pending)
+            return BrokerConnection(
+                secret, response_bytes_max=response_bytes_max, held=secret.pending
+            )
         except OSError as error:
             peer.close()
             reason = _why(error)

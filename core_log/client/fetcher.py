@@ -9,7 +9,7 @@ from core_log.client.gather import first, together
 from core_log.client.node import Node
 from core_log.client.offsets import EARLIEST, LATEST, LogOffsets
 from core_log.client.read_committed import (
-    AbortedSpan,
+    AbortedRange,
     committed_batches,
     is_readable,
     whole_batches,
@@ -20,7 +20,7 @@ from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 
 
-class Fetching:
+class Fetcher:
     """Without fetch sessions: each request names what it wants, so nothing is remembered."""
 
     def __init__(self, cluster: Cluster, offsets: LogOffsets) -> None:
@@ -106,12 +106,12 @@ class Fetching:
     async def _check(self, line: PartitionData, partition: TopicPartition, offset: int) -> None:
         code = ErrorCode(line.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            raise await self._lost(partition, offset)
+            raise await self._lost_error(partition, offset)
         if code is ErrorCode.CORRUPT_MESSAGE:
             raise CorruptLog("the log found its own batch damaged", **partition._asdict())
         self._cluster.check(code, partition)
 
-    async def _lost(self, partition: TopicPartition, offset: int) -> PositionLost:
+    async def _lost_error(self, partition: TopicPartition, offset: int) -> PositionLost:
         start = (await self._offsets.find([partition], EARLIEST))[partition].offset
         end = (await self._offsets.find([partition], LATEST))[partition].offset
         facts = {**partition._asdict(), "offset": offset, "start": start, "end": end}
@@ -142,6 +142,7 @@ def _visible(
     if isolation is Isolation.UNCOMMITTED:
         return Fetched(partition, *whole_batches(data, offset))
     aborted = [
-        AbortedSpan(each.first_offset, each.producer_id) for each in line.aborted_transactions or ()
+        AbortedRange(each.first_offset, each.producer_id)
+        for each in line.aborted_transactions or ()
     ]
     return Fetched(partition, *committed_batches(data, offset, aborted))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from core_log.client.connection import ConnectionLost
 from core_log.client.node import Node
-from core_log.client.rpc import Link
+from core_log.client.rpc import Rpc
 
 HEAD_START_S = 0.25
 """How long an address is waited for alone before the next is tried beside it."""
@@ -29,7 +29,7 @@ async def first_to_answer(nodes: Sequence[Node], *, within_s: float) -> Node:
         distinct.setdefault(node.address, node)
     waiting = deque(distinct.values())
     reasons = dict.fromkeys(distinct, "no answer in time")
-    under_way: dict[asyncio.Task[Link], Node] = {}
+    under_way: dict[asyncio.Task[Rpc], Node] = {}
     try:
         async with asyncio.timeout(within_s):
             while waiting or under_way:

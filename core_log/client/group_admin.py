@@ -91,7 +91,7 @@ class GroupAdmin:
         group = said.groups[0]
         if group.group_state == DEAD:
             raise _missing(name)
-        return _described(group)
+        return _describe(group)
 
     async def reset(self, name: str, offsets: Offsets) -> None:
         """Refused while the group has members: they would not notice."""
@@ -126,7 +126,7 @@ def _missing(name: str) -> LogRejected:
     return LogRejected("group does not exist", hint="headwater groups ls", group=name)
 
 
-def _described(group: DescribedGroup) -> GroupDescription:
+def _describe(group: DescribedGroup) -> GroupDescription:
     members = tuple(_member(member, group.protocol_type) for member in group.members)
     return GroupDescription(group.group_id, group.group_state, members)
 
@@ -134,7 +134,7 @@ def _described(group: DescribedGroup) -> GroupDescription:
 def _member(member: DescribedGroupMember, protocol_type: str) -> GroupMember:
     partitions: tuple[TopicPartition, ...] = ()
     if protocol_type == "consumer":
-        partitions = _assigned(member.member_assignment)
+        partitions = _parse_assignment(member.member_assignment)
     return GroupMember(
         member.member_id,
         member.group_instance_id,
@@ -144,7 +144,7 @@ def _member(member: DescribedGroupMember, protocol_type: str) -> GroupMember:
     )
 
 
-def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
+def _parse_assignment(assignment: bytes) -> tuple[TopicPartition, ...]:
     """Nothing while the group rebalances; members write these bytes, so they may be anything."""
     try:
         said = decode_record(ConsumerProtocolAssignment, assignment)

@@ -3,15 +3,15 @@
 import asyncio
 
 from core_log.client.connection import ConnectionLost
-from core_log.client.rpc import Dial, Link
+from core_log.client.rpc import Dial, Rpc
 from core_log.client.settings import KafkaSettings
 
 
-async def open_link(host: str, port: int, dial: Dial, settings: KafkaSettings) -> Link:
+async def open_link(host: str, port: int, dial: Dial, settings: KafkaSettings) -> Rpc:
     """Connects, agrees on versions and says who we are, within one bound."""
     try:
         async with asyncio.timeout(settings.connect_wait_ms_max / 1000):
-            link = Link(await dial(host, port), settings)
+            link = Rpc(await dial(host, port), settings)
             try:
                 await link.agree()
                 if settings.security.has_user:

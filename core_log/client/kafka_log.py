@@ -10,14 +10,22 @@ from core_log.client.batch_sender import ALL_IN_SYNC, append_plainly
 from core_log.client.cluster import Cluster
 from core_log.client.connection import connect
 from core_log.client.coordinators import Coordinators
-from core_log.client.fetcher import Fetching
+from core_log.client.fetcher import Fetcher
 from core_log.client.offsets import LogOffsets
-from core_log.client.retry_policy import SAID_S, Patience
+from core_log.client.retry_policy import SAID_S, RetryLoop
 from core_log.client.rpc import Dial
 from core_log.client.settings import KafkaSettings
 from core_log.client.topics import ensure_topics, partition_count
 from core_log.foundation.settings import TopicSettings
-from core_log.model.log import Bounds, Fetched, FetchLimit, Isolation, Kept, Offsets, TopicPartition
+from core_log.model.log import (
+    Bounds,
+    Fetched,
+    FetchLimit,
+    Isolation,
+    Offsets,
+    RetainedRange,
+    TopicPartition,
+)
 from core_log.records.batch_header import Batch, seal
 
 if TYPE_CHECKING:
@@ -49,11 +57,11 @@ class KafkaLog:
     ) -> None:
         if dial is None:
             dial = dialling(settings)
-        patience = Patience(settings, random or Random(), first_said_s=first_said_s)
+        patience = RetryLoop(settings, random or Random(), first_said_s=first_said_s)
         self._cluster = Cluster(settings, patience, dial)
         self._coordinators = Coordinators(self._cluster)
         self._offsets = LogOffsets(self._cluster)
-        self._fetching = Fetching(self._cluster, self._offsets)
+        self._fetching = Fetcher(self._cluster, self._offsets)
 
     @cached_property
     def topics(self) -> "TopicAdmin":
@@ -88,7 +96,7 @@ class KafkaLog:
 
     async def writer(self, name: str) -> "KafkaWriter":
         """The name is the cluster's transactional.id; whoever held it before is fenced."""
-        from core_log.client.transactions import TransactionCoordinator
+        from core_log.client.transactions import CoordinatorClient
         from core_log.client.writer import KafkaWriter
 
         renews_epochs = await self.is_exactly_once()
@@ -98,7 +106,7 @@ class KafkaLog:
                 "(Apache Kafka 4.0 or newer has)",
                 name,
             )
-        coordinator = TransactionCoordinator(
+        coordinator = CoordinatorClient(
             self._coordinators, name, self._cluster.settings, renews_epochs=renews_epochs
         )
         return KafkaWriter(
@@ -129,8 +137,10 @@ class KafkaLog:
     async def bounds(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         return await self._offsets.bounds(partitions)
 
-    async def kept(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Kept]:
-        return await self._offsets.kept(partitions)
+    async def retained_ranges(
+        self, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, RetainedRange]:
+        return await self._offsets.retained_ranges(partitions)
 
     async def offsets_at(
         self, partitions: Iterable[TopicPartition], *, timestamp_ms: int

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, TypeVar
 
 from core_log.client.handshake import open_link
-from core_log.client.rpc import Agreement, Dial, Link
+from core_log.client.rpc import Dial, NegotiatedVersions, Rpc
 from core_log.client.settings import KafkaSettings
 from core_log.foundation.errors import LogUnavailable
 from core_log.protocol.message import Request
@@ -23,8 +23,8 @@ class Node:
         self.host, self.port = host, port
         self._dial, self._settings = dial, settings
         self._opening, self._opening_poll = asyncio.Lock(), asyncio.Lock()
-        self._requests: Link | None = None
-        self._polls: list[Link] = []
+        self._requests: Rpc | None = None
+        self._polls: list[Rpc] = []
         self._is_closed = False
 
     @property
@@ -48,10 +48,10 @@ class Node:
         link = await self._link_for_poll()
         return await link.ask(request, wait_ms=wait_ms)
 
-    async def agreement(self) -> Agreement:
+    async def agreement(self) -> NegotiatedVersions:
         return (await self.link()).agreement
 
-    async def link(self) -> Link:
+    async def link(self) -> Rpc:
         if self._requests is not None and self._requests.is_open:
             return self._requests
         async with self._opening:
@@ -59,7 +59,7 @@ class Node:
                 self._requests = await self._open()
             return self._requests
 
-    async def _link_for_poll(self) -> Link:
+    async def _link_for_poll(self) -> Rpc:
         async with self._opening_poll:
             self._polls = [link for link in self._polls if link.is_open]
             quietest = min(self._polls, key=lambda link: link.waiting, default=None)
@@ -71,7 +71,7 @@ class Node:
             self._polls.append(link)
             return link
 
-    async def _open(self) -> Link:
+    async def _open(self) -> Rpc:
         self._check_open()
         link = await open_link(self.host, self.port, self._dial, self._settings)
         try:

@@ -7,7 +7,7 @@ from core_log.client.cluster import Cluster
 from core_log.client.connection import ConnectionLost
 from core_log.client.gather import together
 from core_log.client.node import Node
-from core_log.model.log import Bounds, Isolation, Kept, Offsets, TopicPartition
+from core_log.model.log import Bounds, Isolation, Offsets, RetainedRange, TopicPartition
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -23,12 +23,12 @@ MEANS_UNSUPPORTED = frozenset({ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_
 COMMITTED, UNCOMMITTED = Isolation.COMMITTED, Isolation.UNCOMMITTED
 
 
-class Found(NamedTuple):
+class OffsetAndTimestamp(NamedTuple):
     offset: int
     timestamp: int
 
 
-NOT_FOUND = Found(CANNOT_TELL, -1)
+NOT_FOUND = OffsetAndTimestamp(CANNOT_TELL, -1)
 
 
 class LogOffsets:
@@ -60,14 +60,16 @@ class LogOffsets:
             for partition in wanted
         }
 
-    async def kept(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Kept]:
+    async def retained_ranges(
+        self, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, RetainedRange]:
         """In half the requests of `bounds`, none of which waits for what is on its way to disk."""
         wanted = list(partitions)
         start, cleaned_to, deletes_dropped_to = await together(
             self.find(wanted, each) for each in (EARLIEST, CLEANED_TO, DELETES_DROPPED_TO)
         )
         return {
-            partition: Kept(
+            partition: RetainedRange(
                 start=start[partition].offset,
                 cleaned_to=_private(cleaned_to[partition], CLEANED_TO),
                 deletes_dropped_to=_private(deletes_dropped_to[partition], DELETES_DROPPED_TO),
@@ -88,8 +90,8 @@ class LogOffsets:
         timestamp: int,
         *,
         isolation: Isolation = UNCOMMITTED,
-    ) -> dict[TopicPartition, Found]:
-        async def attempt() -> dict[TopicPartition, Found]:
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        async def attempt() -> dict[TopicPartition, OffsetAndTimestamp]:
             leaders = await self._cluster.leaders(partitions)
             found = await together(
                 self._ask(node, theirs, timestamp, isolation) for node, theirs in leaders.items()
@@ -100,7 +102,7 @@ class LogOffsets:
 
     async def _ask(
         self, node: Node, partitions: list[TopicPartition], timestamp: int, isolation: Isolation
-    ) -> dict[TopicPartition, Found]:
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
         topics: dict[str, list[ListOffsetsPartition]] = {}
         for topic, index in partitions:
             part = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
@@ -117,7 +119,7 @@ class LogOffsets:
             for topic in topics:
                 self._cluster.forget_topic(topic)
             raise
-        found: dict[TopicPartition, Found] = {}
+        found: dict[TopicPartition, OffsetAndTimestamp] = {}
         for topic_said in said.topics:
             for line in topic_said.partitions:
                 partition = TopicPartition(topic_said.name, line.partition_index)
@@ -125,10 +127,10 @@ class LogOffsets:
                     found[partition] = NOT_FOUND
                     continue
                 self._cluster.check(line.error_code, partition)
-                found[partition] = Found(line.offset, line.timestamp)
+                found[partition] = OffsetAndTimestamp(line.offset, line.timestamp)
         return found
 
 
-def _private(found: Found, timestamp: int) -> int:
+def _private(found: OffsetAndTimestamp, timestamp: int) -> int:
     """A broker that took the number for a moment answers with some record's own timestamp."""
     return found.offset if found.timestamp == timestamp else CANNOT_TELL

@@ -6,7 +6,7 @@ from itertools import count
 from typing import NamedTuple
 
 from core_log.client.cluster import Cluster
-from core_log.client.retry_policy import TryAgain
+from core_log.client.retry_policy import RetriableFailure
 from core_log.foundation.errors import HeadwaterError, OutOfOrderSequence
 from core_log.model.log import TopicPartition
 from core_log.records.batch_header import Batch, seal
@@ -14,30 +14,30 @@ from core_log.records.batch_header import Batch, seal
 SEQUENCE_MASK = 0x7FFFFFFF  # sequences go from 2^31 - 1 to 0
 
 Sealed = Mapping[TopicPartition, memoryview]
-Outcome = int | TryAgain | HeadwaterError
+BatchResult = int | RetriableFailure | HeadwaterError
 """Of one batch: its base offset, or why the log does not have it."""
 
-Send = Callable[[Sealed], Awaitable[Mapping[TopicPartition, Outcome]]]
+SendBatches = Callable[[Sealed], Awaitable[Mapping[TopicPartition, BatchResult]]]
 
 
-class ProducerIdentity(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     producer_id: int
     epoch: int
 
 
-class Lanes:
+class ProducerSequences:
     """Of one identity, a lane for each partition that it writes to.
 
     Batches that are appended together set out together, when each is allowed to by its lane. What
     of them failed goes out again, together as well.
     """
 
-    def __init__(self, identity: ProducerIdentity, cluster: Cluster) -> None:
+    def __init__(self, identity: ProducerIdAndEpoch, cluster: Cluster) -> None:
         self._identity, self._cluster = identity, cluster
-        self._lanes: dict[TopicPartition, Lane] = {}
+        self._lanes: dict[TopicPartition, PartitionSequence] = {}
 
     async def append(
-        self, batches: Mapping[TopicPartition, Batch], send: Send
+        self, batches: Mapping[TopicPartition, Batch], send: SendBatches
     ) -> dict[TopicPartition, int]:
         """Returns the base offsets that `send` was told."""
         left = {
@@ -52,14 +52,19 @@ class Lanes:
                 passage.leave()
         return done
 
-    def _lane(self, partition: TopicPartition) -> "Lane":
+    def _lane(self, partition: TopicPartition) -> "PartitionSequence":
         lane = self._lanes.get(partition)
         if lane is None:
-            lane = self._lanes[partition] = Lane(self._cluster.settings.batches_in_flight_max)
+            lane = self._lanes[partition] = PartitionSequence(
+                self._cluster.settings.batches_in_flight_max
+            )
         return lane
 
     async def _attempt(
-        self, left: "dict[TopicPartition, Passage]", done: dict[TopicPartition, int], send: Send
+        self,
+        left: "dict[TopicPartition, InFlightBatch]",
+        done: dict[TopicPartition, int],
+        send: SendBatches,
     ) -> None:
         """Moves what the log has from `left` to `done`, until nothing is left."""
         while left:
@@ -68,9 +73,9 @@ class Lanes:
             were_oldest = {partition for partition, each in left.items() if each.is_oldest}
             try:
                 outcomes = await send({partition: each.data for partition, each in left.items()})
-            except TryAgain as again:
+            except RetriableFailure as again:
                 outcomes = dict.fromkeys(left, again)
-            failure: TryAgain | HeadwaterError | None = None
+            failure: RetriableFailure | HeadwaterError | None = None
             for partition, outcome in outcomes.items():
                 if isinstance(outcome, int):
                     done[partition] = outcome
@@ -78,16 +83,16 @@ class Lanes:
                     left.pop(partition).leave()
                     continue
                 is_out_of_order = isinstance(outcome, OutOfOrderSequence)
-                if is_out_of_order or isinstance(outcome, TryAgain):
+                if is_out_of_order or isinstance(outcome, RetriableFailure):
                     left[partition].lane.is_in_trouble = True
                 is_final = not is_out_of_order or partition in were_oldest
-                if is_final and (failure is None or isinstance(failure, TryAgain)):
+                if is_final and (failure is None or isinstance(failure, RetriableFailure)):
                     failure = outcome
             if failure is not None:
                 raise failure
 
 
-class Lane:
+class PartitionSequence:
     """The batches of one partition under one identity.
 
     A few may be under way at once. When one fails, those behind it are refused as out of order:
@@ -110,7 +115,7 @@ class Lane:
         self.is_begun = self.is_in_trouble = False
         self._moved = asyncio.Event()
 
-    def enter(self, batch: Batch, identity: ProducerIdentity) -> "Passage":
+    def enter(self, batch: Batch, identity: ProducerIdAndEpoch) -> "InFlightBatch":
         seal(
             batch.data,
             producer_id=identity.producer_id,
@@ -121,7 +126,7 @@ class Lane:
         self.next_sequence = (self.next_sequence + batch.record_count) & SEQUENCE_MASK
         place = next(self._places)
         self._in_flight[place] = None
-        return Passage(self, place, memoryview(batch.data))
+        return InFlightBatch(self, place, memoryview(batch.data))
 
     def leave(self, place: int) -> None:
         del self._in_flight[place]
@@ -143,10 +148,10 @@ class Lane:
         return next(iter(self._in_flight))
 
 
-class Passage(NamedTuple):
+class InFlightBatch(NamedTuple):
     """One batch on its lane, from the sequence it was given to the log's answer."""
 
-    lane: Lane
+    lane: PartitionSequence
     place: int
     data: memoryview
 

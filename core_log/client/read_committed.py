@@ -9,14 +9,14 @@ NOTHING = memoryview(b"")
 MAGIC_AT = 16
 
 
-class AbortedSpan(NamedTuple):
+class AbortedRange(NamedTuple):
     """A transaction that was aborted: its batches begin at `first_offset`."""
 
     first_offset: int
     producer_id: int
 
 
-class Visible(NamedTuple):
+class CommittedRecords(NamedTuple):
     data: memoryview
     next_offset: int
 
@@ -29,7 +29,7 @@ def is_readable(data: memoryview) -> bool:
     return len(data) <= MAGIC_AT or data[MAGIC_AT] == 2
 
 
-def whole_batches(data: memoryview, offset: int) -> Visible:
+def whole_batches(data: memoryview, offset: int) -> CommittedRecords:
     """Cuts the torn batch that a broker may send last; `offset` is where reading began."""
     position, next_offset = 0, offset
     while position + HEADER_BYTES <= len(data):
@@ -38,10 +38,12 @@ def whole_batches(data: memoryview, offset: int) -> Visible:
             break
         position += header.total_bytes
         next_offset = header.next_offset
-    return Visible(data[:position], max(next_offset, offset))
+    return CommittedRecords(data[:position], max(next_offset, offset))
 
 
-def committed_batches(data: memoryview, offset: int, aborted: Iterable[AbortedSpan]) -> Visible:
+def committed_batches(
+    data: memoryview, offset: int, aborted: Iterable[AbortedRange]
+) -> CommittedRecords:
     """Leaves out markers, and batches of the transactions that the broker says were aborted.
 
     A producer is in an aborted transaction from that transaction's first offset to the marker
@@ -66,10 +68,10 @@ def committed_batches(data: memoryview, offset: int, aborted: Iterable[AbortedSp
             start = end
         position, next_offset = end, header.next_offset
     kept.append(data[start:position])
-    return Visible(_joined([part for part in kept if part]), max(next_offset, offset))
+    return CommittedRecords(_concat([part for part in kept if part]), max(next_offset, offset))
 
 
-def _joined(parts: list[memoryview]) -> memoryview:
+def _concat(parts: list[memoryview]) -> memoryview:
     if len(parts) <= 1:
         return parts[0] if parts else NOTHING
     return memoryview(b"".join(parts))

@@ -20,7 +20,7 @@ SAID_S = 2.0
 """How long a whole cluster may be away before it is said, though it is tried again for longer."""
 
 
-class TryAgain(Exception):
+class RetriableFailure(Exception):
     """This attempt is over, but a later one may succeed."""
 
     def __init__(self, reason: str, **facts: object) -> None:
@@ -28,7 +28,7 @@ class TryAgain(Exception):
         self.reason, self.facts = reason, facts
 
 
-class NoBroker(TryAgain):
+class NoBroker(RetriableFailure):
     """None of the cluster's addresses answers."""
 
     def __init__(self, *, tried: str, is_first: bool) -> None:
@@ -37,15 +37,15 @@ class NoBroker(TryAgain):
         """Whether none has ever answered: an address is as likely to be wrong as a broker down."""
 
 
-class UnknownTopic(TryAgain):
+class UnknownTopic(RetriableFailure):
     """The cluster does not know the topic, or does not know it yet."""
 
 
-class DiskRefuses(TryAgain):
+class DiskRejectsWrites(RetriableFailure):
     """The disk of the log takes nothing just now: whoever waits shall hear of it soon."""
 
 
-class Patience:
+class RetryLoop:
     """Repeats an attempt, ever more slowly, until it succeeds or time is up."""
 
     def __init__(
@@ -69,11 +69,11 @@ class Patience:
         while True:
             try:
                 done = await attempt()
-            except TryAgain as again:
+            except RetriableFailure as again:
                 bound_s = patience_s
                 if isinstance(again, UnknownTopic):
                     bound_s = min(patience_s, topic_s)
-                elif isinstance(again, DiskRefuses):
+                elif isinstance(again, DiskRejectsWrites):
                     bound_s = min(patience_s, DISK_S)
                 elif isinstance(again, NoBroker):
                     self._on_away(again, loop.time() - started)
@@ -102,10 +102,10 @@ class Patience:
         self.problem, self._is_told = "", False
 
 
-def given_up(again: TryAgain, settings: KafkaSettings) -> HeadwaterError:
+def given_up(again: RetriableFailure, settings: KafkaSettings) -> HeadwaterError:
     if isinstance(again, UnknownTopic):
         return LogRejected(again.reason, hint="create it, or correct its name", **again.facts)
-    if isinstance(again, DiskRefuses):
+    if isinstance(again, DiskRejectsWrites):
         hint = "free some space on the disk of the log, or see to it; everything then goes on"
         return LogUnavailable(again.reason, hint=hint, **again.facts)
     if isinstance(again, NoBroker):

@@ -26,7 +26,7 @@ REFUSED = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class NegotiatedVersions:
     """What the broker at the other end serves."""
 
     ranges: Mapping[int, tuple[int, int]]
@@ -47,14 +47,14 @@ class Agreement:
         return best
 
 
-class Link:
+class Rpc:
     """Numbers requests and bounds how many are unanswered and for how long."""
 
     def __init__(self, channel: Channel, settings: KafkaSettings) -> None:
         self._channel, self._settings = channel, settings
         self._numbers = count()
         self._places = asyncio.Semaphore(settings.requests_in_flight_max)
-        self._agreement = Agreement({}, {})
+        self._agreement = NegotiatedVersions({}, {})
 
     @property
     def is_open(self) -> bool:
@@ -66,7 +66,7 @@ class Link:
         return self._channel.in_flight
 
     @property
-    def agreement(self) -> Agreement:
+    def agreement(self) -> NegotiatedVersions:
         return self._agreement
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class Link:
             said = await self._exchange(request, 0, 0)
         if said.error_code != ErrorCode.NONE:
             raise LogUnavailable("the broker does not tell its versions", error=said.error_code)
-        self._agreement = Agreement(
+        self._agreement = NegotiatedVersions(
             {key.api_key: (key.min_version, key.max_version) for key in said.api_keys},
             {feature.name: feature.max_version_level for feature in said.finalized_features},
         )
@@ -101,7 +101,7 @@ class Link:
     async def _exchange(self, request: Request[A], version: int, wait_ms: int) -> A:
         number = next(self._numbers)
         asked = self._channel.ask(self._frame(request, version, number), number)
-        frame = await self._answered(asked, wait_ms)
+        frame = await self._wait_answer(asked, wait_ms)
         _, position = read_response_header(frame, request.api_key, version)
         if request.api_key == API_VERSIONS and frame[position : position + 2] == REFUSED:
             version = 0  # a broker refuses in the one version that everybody reads
@@ -110,7 +110,7 @@ class Link:
     def _frame(self, request: Request[Any], version: int, number: int) -> bytearray:
         return request_frame(request, version, number, self._settings.client_id)
 
-    async def _answered(self, asked: "Future[memoryview]", wait_ms: int) -> memoryview:
+    async def _wait_answer(self, asked: "Future[memoryview]", wait_ms: int) -> memoryview:
         limit_s = (self._settings.request_wait_ms_max + wait_ms) / 1000
         try:
             async with asyncio.timeout(limit_s):

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Callable, Generator
 
-from core_log.client.rpc import Link
+from core_log.client.rpc import Rpc
 from core_log.client.scram import HASHES, Scram
 from core_log.foundation.errors import LogRejected
 from core_log.foundation.settings import SecuritySettings
@@ -17,7 +17,7 @@ Exchange = Generator[bytes, bytes, None]
 """What is said in turn, and what the broker answers each time; raises where it may not go on."""
 
 
-async def authenticate(link: Link, security: SecuritySettings) -> None:
+async def authenticate(link: Rpc, security: SecuritySettings) -> None:
     """Raises LogRejected, in words without the password, when the broker does not let us in."""
     said = await link.ask(SaslHandshakeRequest(mechanism=security.mechanism))
     if said.error_code == ErrorCode.ILLEGAL_SASL_STATE:

@@ -30,17 +30,19 @@ class Scram:
         try:
             nonce, salt, rounds = said["r"], b64decode(said["s"], validate=True), int(said["i"])
         except (KeyError, ValueError):
-            raise broken() from None
+            raise broken_exchange_error() from None
         is_ours = nonce.startswith(self._nonce) and len(nonce) > len(self._nonce)
         if not (is_ours and ROUNDS_MIN <= rounds <= ROUNDS_MAX):
-            raise broken()
+            raise broken_exchange_error()
         salted = hashlib.pbkdf2_hmac(self._hash, self._password.encode(), salt, rounds)
         bare = f"c={b64encode(NO_CHANNEL.encode()).decode()},r={nonce}"
         everything = b",".join([self._first.encode(), challenge, bare.encode()])
-        key = self._keyed(salted, b"Client Key")
-        signature = self._keyed(hashlib.new(self._hash, key).digest(), everything)
+        key = self._digest_with_key(salted, b"Client Key")
+        signature = self._digest_with_key(hashlib.new(self._hash, key).digest(), everything)
         proof = bytes(left ^ right for left, right in zip(key, signature, strict=True))
-        self._expected = self._keyed(self._keyed(salted, b"Server Key"), everything)
+        self._expected = self._digest_with_key(
+            self._digest_with_key(salted, b"Server Key"), everything
+        )
         return f"{bare},p={b64encode(proof).decode()}".encode()
 
     def check(self, verdict: bytes) -> None:
@@ -48,14 +50,14 @@ class Scram:
         try:
             shown = b64decode(parts_of(verdict).get("v", ""), validate=True)
         except ValueError:
-            raise broken() from None
+            raise broken_exchange_error() from None
         if not self._expected or not hmac.compare_digest(shown, self._expected):
             raise LogRejected(
                 "the cluster does not know the password that it asks for",
                 hint="is it the right cluster? nothing more is said to this one",
             )
 
-    def _keyed(self, key: bytes, data: bytes) -> bytes:
+    def _digest_with_key(self, key: bytes, data: bytes) -> bytes:
         return hmac.digest(key, data, self._hash)
 
 
@@ -65,8 +67,8 @@ def parts_of(message: bytes) -> dict[str, str]:
         pairs = (part.partition("=") for part in message.decode().split(","))
         return {letter: value for letter, _, value in pairs}
     except UnicodeDecodeError:
-        raise broken() from None
+        raise broken_exchange_error() from None
 
 
-def broken() -> LogRejected:
+def broken_exchange_error() -> LogRejected:
     return LogRejected("the cluster's part of the SCRAM exchange breaks its rules", hint="")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from core_log.client.broker_errors import check
 from core_log.client.cluster import Cluster
 from core_log.client.gather import together
-from core_log.client.retry_policy import TryAgain, UnknownTopic
+from core_log.client.retry_policy import RetriableFailure, UnknownTopic
 from core_log.foundation.errors import ConfigError
 from core_log.foundation.settings import TopicSettings
 from core_log.protocol.error_codes import ErrorCode
@@ -26,10 +26,10 @@ TOPIC = 2  # a resource whose configuration is asked for
 async def ensure_topics(cluster: Cluster, topics: Sequence[TopicSettings]) -> None:
     """Returns when every partition has a leader; raises ConfigError where a topic differs."""
     made = await create_topics(cluster, topics)
-    await together(_ensured(cluster, topic, is_new=topic.name in made) for topic in topics)
+    await together(_ensure(cluster, topic, is_new=topic.name in made) for topic in topics)
 
 
-async def _ensured(cluster: Cluster, topic: TopicSettings, *, is_new: bool) -> None:
+async def _ensure(cluster: Cluster, topic: TopicSettings, *, is_new: bool) -> None:
     if is_new:
         await _until_there(cluster, topic.name, partitions_led=topic.partitions)
     else:
@@ -98,9 +98,11 @@ async def _until_there(cluster: Cluster, topic: str, *, partitions_led: int = 0)
         try:
             leaders = (await cluster.topic(topic)).leaders
         except UnknownTopic as unknown:
-            raise TryAgain("the topic is not known everywhere yet", topic=topic) from unknown
+            raise RetriableFailure(
+                "the topic is not known everywhere yet", topic=topic
+            ) from unknown
         if partitions_led and (len(leaders) < partitions_led or min(leaders.values()) < 0):
-            raise TryAgain("the topic has no leaders yet", topic=topic)
+            raise RetriableFailure("the topic has no leaders yet", topic=topic)
 
     await cluster.persist(attempt)
 

@@ -7,8 +7,13 @@ from typing import TypeVar
 
 from core_log.client.batch_sender import BEFORE_IMPLICIT_ADD, append_once
 from core_log.client.cluster import Cluster
-from core_log.client.producer_sequences import Lanes, Outcome, ProducerIdentity, Sealed
-from core_log.client.transactions import TransactionCoordinator
+from core_log.client.producer_sequences import (
+    BatchResult,
+    ProducerIdAndEpoch,
+    ProducerSequences,
+    Sealed,
+)
+from core_log.client.transactions import CoordinatorClient
 from core_log.foundation.errors import LogRejected
 from core_log.model.log import Offsets, TopicPartition
 from core_log.records.batch_header import Batch
@@ -23,10 +28,10 @@ class KafkaTransaction:
     def __init__(
         self,
         name: str,
-        identity: ProducerIdentity,
+        identity: ProducerIdAndEpoch,
         *,
-        lanes: Lanes,
-        coordinator: TransactionCoordinator,
+        lanes: ProducerSequences,
+        coordinator: CoordinatorClient,
         cluster: Cluster,
     ) -> None:
         self._name, self._identity, self._lanes = name, identity, lanes
@@ -91,7 +96,7 @@ class KafkaTransaction:
                     await announce(each)
                     self._announced.add(each)
 
-    async def _send(self, batches: Sealed) -> Mapping[TopicPartition, Outcome]:
+    async def _send(self, batches: Sealed) -> Mapping[TopicPartition, BatchResult]:
         return await append_once(
             self._cluster,
             batches,

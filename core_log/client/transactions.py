@@ -1,7 +1,7 @@
 """What a transactional writer says to its coordinator."""
 
 from core_log.client.coordinators import Coordinates, Coordinators
-from core_log.client.producer_sequences import ProducerIdentity
+from core_log.client.producer_sequences import ProducerIdAndEpoch
 from core_log.client.settings import KafkaSettings
 from core_log.model.log import Offsets, TopicPartition
 from core_log.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -17,13 +17,13 @@ from core_log.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 
-NOBODY = ProducerIdentity(-1, -1)
+NOBODY = ProducerIdAndEpoch(-1, -1)
 WITHOUT_TWO_PHASE_COMMIT = 5  # of InitProducerId
 FOR_CLIENTS = 3  # of AddPartitionsToTxn; from version 4 on it is spoken between brokers
 WITHOUT_NEW_EPOCH = 4  # of EndTxn and TxnOffsetCommit: transaction.version 1
 
 
-class TransactionCoordinator:
+class CoordinatorClient:
     """Version 2 (KIP-890) gives a new epoch with every end and learns partitions by itself; under
     version 1 partitions and groups are announced, and the epoch stays."""
 
@@ -39,8 +39,8 @@ class TransactionCoordinator:
         self.renews_epochs = renews_epochs
 
     async def identify(
-        self, held: ProducerIdentity = NOBODY, *, for_ms: int | None = None
-    ) -> ProducerIdentity:
+        self, held: ProducerIdAndEpoch = NOBODY, *, for_ms: int | None = None
+    ) -> ProducerIdAndEpoch:
         """Fences whoever used the name before, ending what they left open.
 
         Whoever says which identity they hold is refused if that is no longer the newest.
@@ -59,9 +59,9 @@ class TransactionCoordinator:
             version_max=WITHOUT_TWO_PHASE_COMMIT,
             for_ms=for_ms,
         )
-        return ProducerIdentity(said.producer_id, said.producer_epoch)
+        return ProducerIdAndEpoch(said.producer_id, said.producer_epoch)
 
-    async def add_partition(self, identity: ProducerIdentity, partition: TopicPartition) -> None:
+    async def add_partition(self, identity: ProducerIdAndEpoch, partition: TopicPartition) -> None:
         topic = AddPartitionsToTxnTopic(name=partition.topic, partitions=[partition.partition])
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self._name,
@@ -81,7 +81,7 @@ class TransactionCoordinator:
             version_max=FOR_CLIENTS,
         )
 
-    async def add_group(self, identity: ProducerIdentity, group: str) -> None:
+    async def add_group(self, identity: ProducerIdAndEpoch, group: str) -> None:
         request = AddOffsetsToTxnRequest(
             transactional_id=self._name,
             producer_id=identity.producer_id,
@@ -96,7 +96,7 @@ class TransactionCoordinator:
         )
 
     async def commit_offsets(
-        self, identity: ProducerIdentity, group: str, offsets: Offsets
+        self, identity: ProducerIdAndEpoch, group: str, offsets: Offsets
     ) -> None:
         request = TxnOffsetCommitRequest(
             transactional_id=self._name,
@@ -116,8 +116,8 @@ class TransactionCoordinator:
         )
 
     async def end(
-        self, identity: ProducerIdentity, *, commit: bool, for_ms: int | None = None
-    ) -> ProducerIdentity:
+        self, identity: ProducerIdAndEpoch, *, commit: bool, for_ms: int | None = None
+    ) -> ProducerIdAndEpoch:
         """Returns the identity for what comes next."""
         request = EndTxnRequest(
             transactional_id=self._name,
@@ -135,7 +135,7 @@ class TransactionCoordinator:
         )
         if said.producer_id < 0:
             return identity
-        return ProducerIdentity(said.producer_id, said.producer_epoch)
+        return ProducerIdAndEpoch(said.producer_id, said.producer_epoch)
 
 
 def _topics_of(offsets: Offsets) -> list[TxnOffsetCommitRequestTopic]:

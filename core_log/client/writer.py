@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from core_log.client.cluster import Cluster
-from core_log.client.producer_sequences import Lanes, ProducerIdentity
+from core_log.client.producer_sequences import ProducerIdAndEpoch, ProducerSequences
 from core_log.client.transaction import KafkaTransaction
-from core_log.client.transactions import TransactionCoordinator
+from core_log.client.transactions import CoordinatorClient
 from core_log.foundation.errors import (
     Fenced,
     HeadwaterError,
@@ -32,14 +32,14 @@ class KafkaWriter:
     def __init__(
         self,
         name: str,
-        identity: ProducerIdentity,
+        identity: ProducerIdAndEpoch,
         *,
-        coordinator: TransactionCoordinator,
+        coordinator: CoordinatorClient,
         cluster: Cluster,
     ) -> None:
         self.name = name
         self._identity, self._coordinator, self._cluster = identity, coordinator, cluster
-        self._lanes = Lanes(identity, cluster)
+        self._lanes = ProducerSequences(identity, cluster)
         self._appending = asyncio.Lock()
         self._is_in_transaction = False
         self._end: HeadwaterError | None = None  # why there will be no further transaction
@@ -140,11 +140,11 @@ class KafkaWriter:
             writer=self.name,
         )
 
-    def _adopt(self, identity: ProducerIdentity) -> None:
+    def _adopt(self, identity: ProducerIdAndEpoch) -> None:
         """Sequences begin anew with a new epoch."""
         if identity != self._identity:
             self._identity = identity
-            self._lanes = Lanes(identity, self._cluster)
+            self._lanes = ProducerSequences(identity, self._cluster)
 
     def _lose(self, problem: str, cause: BaseException | None = None) -> HeadwaterError:
         self._end = LogUnavailable(

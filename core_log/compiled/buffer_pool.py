@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from core_log.records.varint import Bytes
+from core_log.foundation.array_types import UInt8Array
 
 LARGE_BYTES = 1 << 20
 """What is smaller the allocator keeps by itself."""
@@ -15,16 +15,16 @@ STEP_BYTES = 1 << 20
 TIMES_LARGER_MAX = 2
 
 
-class UsedMemory:
+class BufferPool:
     """Whose it is, the count of references to a buffer says: Arrow's columns and slices of them
     hold one for as long as they live."""
 
     def __init__(self, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
         self._kept_bytes_max = kept_bytes_max
-        self._kept: list[Bytes] = []
+        self._kept: list[UInt8Array] = []
         self._choosing = threading.Lock()
 
-    def of(self, size: int) -> Bytes:
+    def of(self, size: int) -> UInt8Array:
         """At least so many bytes, with anything in them."""
         if size < LARGE_BYTES:
             return np.empty(size, np.uint8)
@@ -33,7 +33,7 @@ class UsedMemory:
                 fits = size <= held <= TIMES_LARGER_MAX * size
                 if fits and _references(self._kept, place) == UNUSED:
                     return self._kept[place]
-            made: Bytes = np.empty(-(-size // STEP_BYTES) * STEP_BYTES, np.uint8)
+            made: UInt8Array = np.empty(-(-size // STEP_BYTES) * STEP_BYTES, np.uint8)
             self._kept.append(made)
             while sum(map(len, self._kept)) > self._kept_bytes_max:
                 del self._kept[0]  # where it is in use, it goes when that ends
@@ -44,7 +44,7 @@ class UsedMemory:
         return sum(map(len, self._kept))
 
 
-def _references(kept: list[Bytes], place: int) -> int:
+def _references(kept: list[UInt8Array], place: int) -> int:
     return sys.getrefcount(kept[place])
 
 

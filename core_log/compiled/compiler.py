@@ -8,16 +8,16 @@ from typing import Any
 import numba
 from numba.core import types
 
-from core_log.compiled.object_cache import UNUSED, Late, Machine, Native
+from core_log.compiled.object_cache import UNUSED, CompiledFunction, LazyFunction, ProcessorFeatures
 
 INTEGERS = {8: "b", 16: "h", 32: "i", 64: "q"}
 
 _numba: Any = numba  # which describes only a part of what it takes
-_jitted: dict[Native, Any] = {}
+_jitted: dict[CompiledFunction, Any] = {}
 _made: dict[str, Any] = {}
 
 
-def compiled(native: Native, arguments: Sequence[Any]) -> Machine:
+def compile_function(native: CompiledFunction, arguments: Sequence[Any]) -> ProcessorFeatures:
     """The object code with all that it calls in it."""
     kinds = tuple(_numba.typeof(each) for each in arguments)
     dispatcher = _jit(native)
@@ -29,7 +29,7 @@ def compiled(native: Native, arguments: Sequence[Any]) -> Machine:
     is_tuple = isinstance(returned, types.BaseTuple)
     parts = list(returned) if is_tuple else [] if returned == types.none else [returned]
     letters = "".join(map(_letter, parts))
-    return Machine(result.fndesc.llvm_func_name, letters, is_tuple, bytes(code))
+    return ProcessorFeatures(result.fndesc.llvm_func_name, letters, is_tuple, bytes(code))
 
 
 def _check_stands_alone(module: Any) -> None:
@@ -51,12 +51,12 @@ def _letter(kind: Any) -> str:
     return letter if kind.signed else letter.upper()
 
 
-def _jit(native: Native) -> Any:
+def _jit(native: CompiledFunction) -> Any:
     """The same function over what the compiler knows in place of what we have for it."""
     if native not in _jitted:
         function = native.function
         named = {
-            name: _known(function.__globals__[name])
+            name: _find_known(function.__globals__[name])
             for name in function.__code__.co_names
             if name in function.__globals__
         }
@@ -67,10 +67,10 @@ def _jit(native: Native) -> Any:
     return _jitted[native]
 
 
-def _known(value: Any) -> Any:
-    if isinstance(value, Native):
+def _find_known(value: Any) -> Any:
+    if isinstance(value, CompiledFunction):
         return _jit(value)
-    if isinstance(value, Late):
+    if isinstance(value, LazyFunction):
         if value.about not in _made:
             _made[value.about] = value.make()
         return _made[value.about]

@@ -4,30 +4,33 @@ from typing import Any
 
 import numpy as np
 
-from core_log.compiled.object_cache import Native
-from core_log.records.varint import Bytes, Int64s, Words
+from core_log.compiled.object_cache import CompiledFunction
+from core_log.foundation.array_types import Int64Array, UInt8Array
+from core_log.records.varint import Words
 
 WORD = 8
 STEP = np.uint64(0x9E37_79B9_7F4A_7C15)
 MIX_1, MIX_2 = np.uint64(0xBF58_476D_1CE4_E5B9), np.uint64(0x94D0_49BB_1331_11EB)
 
 
-@Native
+@CompiledFunction
 def _mix(bits: Any) -> Any:
     bits = (bits ^ (bits >> np.uint64(30))) * MIX_1
     bits = (bits ^ (bits >> np.uint64(27))) * MIX_2
     return bits ^ (bits >> np.uint64(31))
 
 
-@Native
+@CompiledFunction
 def mix(numbers: Words, found: Words) -> Any:
     """Fills `found`."""
     for row in range(len(numbers)):
         found[row] = _mix(numbers[row])
 
 
-@Native
-def gather(data: Bytes, words: Words, offsets: Int64s, bytes_max: int, found: Words) -> Any:
+@CompiledFunction
+def gather(
+    data: UInt8Array, words: Words, offsets: Int64Array, bytes_max: int, found: Words
+) -> Any:
     """Word by word. `words` are the eight bytes from each byte on; of values that are longer than
     `bytes_max` only the length counts."""
     for row in range(len(found)):

@@ -9,16 +9,16 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from core_log.compiled.object_cache import Native
-from core_log.records.varint import Int64s, Words
-from core_log.rows.arrow_buffers import Bytes, Mask
+from core_log.compiled.object_cache import CompiledFunction
+from core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
+from core_log.records.varint import Words
 
 Matrix = npt.NDArray[Any]
-Room: TypeAlias = tuple[Matrix, Matrix, Matrix, Mask]
+Room: TypeAlias = tuple[Matrix, Matrix, Matrix, BoolArray]
 """Numbers, those of floats as their bits; bounds of texts and floats; which are null: all by column
 and row. Last, which columns have to be looked at again: texts with escapes, floats that one
 division does not give exactly."""
-Found: TypeAlias = tuple[Bytes, Mask, Int64s]
+ScannedFields: TypeAlias = tuple[UInt8Array, BoolArray, Int64Array]
 """The operations' letters, whether there is a row before an update, and times of commits."""
 
 INTEGER, BOOLEAN, STRING, FLOAT = range(4)
@@ -51,21 +51,21 @@ ONES, TOPS, TOP = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), 
 QUOTES, BACKSLASHES = ONES * np.uint64(QUOTE), ONES * np.uint64(BACKSLASH)
 SPACES = ONES * np.uint64(SPACE)
 
-_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = Native
+_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = CompiledFunction
 
 
 @_compiled
 def scan_events(
-    data: Bytes,
+    data: UInt8Array,
     words: Words,
-    starts: Int64s,
-    stops: Int64s,
+    starts: Int64Array,
+    stops: Int64Array,
     names: Words,
-    columns: Int64s,
+    columns: Int64Array,
     rows: Room,
     images: Room,
-    found: Found,
-    hints: Int64s,
+    found: ScannedFields,
+    hints: Int64Array,
 ) -> Any:
     """Fills what stands behind `columns`. Of a delete the row is the one before it. `words` are
     the eight bytes from every byte on, some way beyond the last value; `hints` has room for two
@@ -93,12 +93,12 @@ def scan_events(
 
 @_compiled
 def scan_objects(
-    data: Bytes,
+    data: UInt8Array,
     words: Words,
-    starts: Int64s,
-    stops: Int64s,
+    starts: Int64Array,
+    stops: Int64Array,
     names: Words,
-    columns: Int64s,
+    columns: Int64Array,
     rows: Room,
 ) -> Any:
     """The same for bare objects."""
@@ -115,10 +115,10 @@ def scan_objects(
 
 @_compiled
 def _rows(
-    data: Bytes, words: Words, start: int, stop: int, names: Words, columns: Int64s, row: int,
-    numbers: Matrix, bounds: Matrix, is_null: Matrix, have_escapes: Mask,
+    data: UInt8Array, words: Words, start: int, stop: int, names: Words, columns: Int64Array,
+    row: int, numbers: Matrix, bounds: Matrix, is_null: Matrix, have_escapes: BoolArray,
     numbers_before: Matrix, bounds_before: Matrix, is_null_before: Matrix,
-    have_escapes_before: Mask, has_image: Mask,
+    have_escapes_before: BoolArray, has_image: BoolArray,
 ) -> Any:  # fmt: skip
     """Where the last row of an event ends, and whether the event is a delete."""
     keeps_images = len(have_escapes_before) > 0
@@ -158,7 +158,9 @@ def _rows(
 
 
 @_compiled
-def _behind(data: Bytes, at: int, stop: int, hints: Int64s, committed_us: Int64s, row: int) -> Any:
+def _behind(
+    data: UInt8Array, at: int, stop: int, hints: Int64Array, committed_us: Int64Array, row: int
+) -> Any:
     """Reads the time of the commit; returns where the letter of the operation stands. The event
     before, by `hints`, says where to look first."""
     time = at + hints[0]
@@ -181,8 +183,8 @@ def _behind(data: Bytes, at: int, stop: int, hints: Int64s, committed_us: Int64s
 
 @_compiled
 def _object(  # noqa: C901 - another call for every value would double the time
-    data: Bytes, words: Words, at: int, stop: int, names: Words, columns: Int64s, row: int,
-    numbers: Matrix, bounds: Matrix, is_null: Matrix, have_escapes: Mask,
+    data: UInt8Array, words: Words, at: int, stop: int, names: Words, columns: Int64Array, row: int,
+    numbers: Matrix, bounds: Matrix, is_null: Matrix, have_escapes: BoolArray,
 ) -> Any:  # fmt: skip
     """Where the object ends; negative unless it has all members in their order, of their kinds,
     and no space between."""
@@ -219,8 +221,8 @@ def _object(  # noqa: C901 - another call for every value would double the time
 
 @_compiled
 def _string(
-    data: Bytes, words: Words, at: int, stop: int, bounds: Matrix, place: int, row: int,
-    have_escapes: Mask, column: int,
+    data: UInt8Array, words: Words, at: int, stop: int, bounds: Matrix, place: int, row: int,
+    have_escapes: BoolArray, column: int,
 ) -> Any:  # fmt: skip
     """Eight bytes at a time; the lowest byte that a word is asked for is the first in the text."""
     if data[at] != QUOTE:
@@ -249,7 +251,7 @@ def _string(
 
 
 @_compiled
-def _integer(data: Bytes, at: int) -> Any:
+def _integer(data: UInt8Array, at: int) -> Any:
     """A number and where it ends; `-0` and zeros in front are for others to judge."""
     is_negative = data[at] == MINUS
     if is_negative:
@@ -268,7 +270,7 @@ def _integer(data: Bytes, at: int) -> Any:
 
 
 @_compiled
-def _boolean(data: Bytes, at: int, stop: int) -> Any:
+def _boolean(data: UInt8Array, at: int, stop: int) -> Any:
     if _is_at(data, at, stop, TRUE):
         return np.int64(1), at + len(TRUE)
     if _is_at(data, at, stop, FALSE):
@@ -278,7 +280,7 @@ def _boolean(data: Bytes, at: int, stop: int) -> Any:
 
 @_compiled
 def _float(  # noqa: C901 - one grammar
-    data: Bytes, at: int, stop: int, bounds: Matrix, place: int, numbers: Matrix, column: int,
+    data: UInt8Array, at: int, stop: int, bounds: Matrix, place: int, numbers: Matrix, column: int,
     row: int,
 ) -> Any:  # fmt: skip
     """Checks the grammar, so that whoever else reads the digits need not; whether the number was
@@ -337,7 +339,7 @@ def _float(  # noqa: C901 - one grammar
 
 
 @_compiled
-def _word(data: Bytes, at: int, stop: int) -> Any:
+def _word(data: UInt8Array, at: int, stop: int) -> Any:
     """Where one of the words ends, with its quote, that Debezium writes for floats that JSON has
     no numbers for."""
     if _is_at(data, at, stop, NAN):
@@ -348,14 +350,14 @@ def _word(data: Bytes, at: int, stop: int) -> Any:
 
 
 @_compiled
-def _digits(data: Bytes, at: int) -> Any:
+def _digits(data: UInt8Array, at: int) -> Any:
     while 0 <= np.int64(data[at]) - ZERO <= 9:
         at += 1
     return at
 
 
 @_compiled
-def _is_at(data: Bytes, at: int, stop: int, mark: Bytes) -> Any:
+def _is_at(data: UInt8Array, at: int, stop: int, mark: UInt8Array) -> Any:
     if at < 0 or at + len(mark) > stop:
         return False
     for place in range(len(mark)):  # noqa: SIM110 - a generator would not be compiled
@@ -365,7 +367,7 @@ def _is_at(data: Bytes, at: int, stop: int, mark: Bytes) -> Any:
 
 
 @_compiled
-def _find(data: Bytes, at: int, stop: int, mark: Bytes) -> Any:
+def _find(data: UInt8Array, at: int, stop: int, mark: UInt8Array) -> Any:
     while at + len(mark) <= stop:
         if _is_at(data, at, stop, mark):
             return at
@@ -374,7 +376,7 @@ def _find(data: Bytes, at: int, stop: int, mark: Bytes) -> Any:
 
 
 @_compiled
-def _find_last(data: Bytes, start: int, stop: int, mark: Bytes) -> Any:
+def _find_last(data: UInt8Array, start: int, stop: int, mark: UInt8Array) -> Any:
     at = stop - len(mark)
     while at >= start:
         if _is_at(data, at, stop, mark):

@@ -30,7 +30,7 @@ _loading = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class ProcessorFeatures:
     """Code as it is kept, and how its function is called."""
 
     symbol: str
@@ -45,7 +45,7 @@ class Machine:
         return hashlib.sha256(whole).digest() + whole
 
     @classmethod
-    def from_bytes(cls, kept: bytes) -> "Machine":
+    def from_bytes(cls, kept: bytes) -> "ProcessorFeatures":
         """Raises ValueError for anything but what was kept: damaged code would end the process."""
         digest, whole = kept[:DIGEST_BYTES], kept[DIGEST_BYTES:]
         if hashlib.sha256(whole).digest() != digest:
@@ -54,7 +54,7 @@ class Machine:
         return cls(**json.loads(head), code=code)
 
 
-class Native:
+class CompiledFunction:
     """A function over arrays and whole numbers, with no others inside but those of its kind. It is
     compiled for the arguments that come, unless that was done before: by any process, on a machine
     like this one, from the same source."""
@@ -79,18 +79,18 @@ class Native:
     ) -> Callable[[Sequence[int]], Any]:
         with _loading:
             if kinds not in self._ready:
-                machine = _kept(self.function, kinds)
+                machine = _find_cached(self.function, kinds)
                 if machine is None:
-                    from core_log.compiled.compiler import compiled  # late: the compiler
+                    from core_log.compiled.compiler import compile_function  # late: the compiler
 
-                    machine = compiled(self, arguments)
+                    machine = compile_function(self, arguments)
                     _keep(self.function, kinds, machine)
                 self._ready[kinds] = _callable_of(machine, kinds)
             return self._ready[kinds]
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class LazyFunction:
     """Something for compiled functions to call that only the compiler can make."""
 
     make: Callable[[], Any]
@@ -99,7 +99,7 @@ class Late:
 
 
 def late(about: str, make: Callable[[], Any]) -> Any:
-    return Late(make, about)
+    return LazyFunction(make, about)
 
 
 def _take_apart(value: Any, kinds: list[Any], words: list[int]) -> None:
@@ -125,7 +125,9 @@ def _take_apart(value: Any, kinds: list[Any], words: list[int]) -> None:
         raise TypeError(f"compiled functions do not take a {type(value).__name__}")
 
 
-def _callable_of(machine: Machine, kinds: tuple[Any, ...]) -> Callable[[Sequence[int]], Any]:
+def _callable_of(
+    machine: ProcessorFeatures, kinds: tuple[Any, ...]
+) -> Callable[[Sequence[int]], Any]:
     slots = [slot for kind in kinds for slot in _slots(kind)]
     address = _engine()(machine)
     prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *slots)
@@ -156,7 +158,7 @@ def _slots(kind: Any) -> Iterator[Any]:
 
 
 @cache
-def _engine() -> Callable[[Machine], int]:
+def _engine() -> Callable[[ProcessorFeatures], int]:
     """Puts code into this process, and says where its function begins."""
     import llvmlite.binding as llvm
 
@@ -168,7 +170,7 @@ def _engine() -> Callable[[Machine], int]:
         ending = ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value
         llvm.add_symbol(UNUSED, ending)
 
-    def load(machine: Machine) -> int:
+    def load(machine: ProcessorFeatures) -> int:
         engine.add_object_file(llvm.ObjectFileRef.from_data(machine.code))
         engine.finalize_object()
         address: int = engine.get_function_address(machine.symbol)
@@ -177,17 +179,17 @@ def _engine() -> Callable[[Machine], int]:
     return load
 
 
-def _kept(function: FunctionType, kinds: tuple[Any, ...]) -> Machine | None:
+def _find_cached(function: FunctionType, kinds: tuple[Any, ...]) -> ProcessorFeatures | None:
     name = _name_of(function, kinds)
     for directory in _directories(function):
         try:
-            return Machine.from_bytes((directory / name).read_bytes())
+            return ProcessorFeatures.from_bytes((directory / name).read_bytes())
         except (OSError, ValueError):
             continue
     return None
 
 
-def _keep(function: FunctionType, kinds: tuple[Any, ...], machine: Machine) -> None:
+def _keep(function: FunctionType, kinds: tuple[Any, ...], machine: ProcessorFeatures) -> None:
     """In the first place that can be written to; whoever finds none compiles again."""
     name = _name_of(function, kinds)
     for directory in _directories(function):
@@ -239,9 +241,9 @@ def _sources(function: FunctionType) -> Iterator[bytes]:
                 continue
             seen.add(name)
             value = each.__globals__[name]
-            if isinstance(value, Native):
+            if isinstance(value, CompiledFunction):
                 waiting.append(value.function)
-            elif isinstance(value, Late):
+            elif isinstance(value, LazyFunction):
                 yield f"{name}: {value.about}".encode()
             elif isinstance(value, np.ndarray):
                 yield name.encode() + value.dtype.str.encode() + value.tobytes()

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from core_log.compiled.object_cache import Native
-from core_log.records.varint import Bytes, Int64s
+from core_log.compiled.object_cache import CompiledFunction
+from core_log.foundation.array_types import Int64Array, UInt8Array
 
 VARINT_BITS_MAX = 35
 """Lengths of records fit into 31 bits; what goes on is none."""
@@ -16,11 +16,11 @@ RECORD_BYTES_MIN = 6
 """Attributes, two deltas, two lengths, header count."""
 DIGITS_MAX, ZERO = 18, 48
 
-_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = Native
+_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = CompiledFunction
 
 
 @_compiled
-def walk(data: Bytes, position: Any, limit: int, starts: Int64s) -> Any:
+def walk(data: UInt8Array, position: Any, limit: int, starts: Int64Array) -> Any:
     """Fills `starts`; false where the section ends before the last record, or a length is none."""
     for record in range(len(starts)):
         starts[record] = position
@@ -41,7 +41,9 @@ def walk(data: Bytes, position: Any, limit: int, starts: Int64s) -> Any:
 
 
 @_compiled
-def locate(data: Bytes, starts: Int64s, ends: Int64s, counts: Int64s, found: Int64s) -> Any:
+def locate(
+    data: UInt8Array, starts: Int64Array, ends: Int64Array, counts: Int64Array, found: Int64Array
+) -> Any:
     """Fills the rows of `found`, which `record_views` names; false where anything is odd, so that
     somebody else can say what."""
     row = 0
@@ -75,7 +77,9 @@ def locate(data: Bytes, starts: Int64s, ends: Int64s, counts: Int64s, found: Int
 
 
 @_compiled
-def header_numbers(data: Bytes, starts: Int64s, ends: Int64s, name: Bytes, found: Int64s) -> Any:
+def header_numbers(
+    data: UInt8Array, starts: Int64Array, ends: Int64Array, name: UInt8Array, found: Int64Array
+) -> Any:
     """Of each record the number that the last header of that name has as decimal digits; left as
     it was where there is none. False where anything is odd."""
     for row in range(len(starts)):
@@ -101,7 +105,7 @@ def header_numbers(data: Bytes, starts: Int64s, ends: Int64s, name: Bytes, found
 
 
 @_compiled
-def _number(data: Bytes, position: Any, limit: Any) -> Any:
+def _number(data: UInt8Array, position: Any, limit: Any) -> Any:
     """A zigzag varint and where it ends; -1 where it does not, or nothing was to be read there."""
     number, shift = np.uint64(0), np.uint64(0)
     while 0 <= position < limit and shift < VARINT_SHIFT_MAX:
@@ -115,7 +119,7 @@ def _number(data: Bytes, position: Any, limit: Any) -> Any:
 
 
 @_compiled
-def _is_same(data: Bytes, at: Any, text: Bytes) -> Any:
+def _is_same(data: UInt8Array, at: Any, text: UInt8Array) -> Any:
     for place in range(len(text)):  # noqa: SIM110 - a generator would not be compiled
         if data[at + place] != text[place]:
             return False
@@ -123,7 +127,7 @@ def _is_same(data: Bytes, at: Any, text: Bytes) -> Any:
 
 
 @_compiled
-def _decimal(data: Bytes, at: Any, size: Any) -> Any:
+def _decimal(data: UInt8Array, at: Any, size: Any) -> Any:
     """The number that these digits are; -1 where they are none."""
     if size < 1 or size > DIGITS_MAX:
         return np.int64(-1)

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.records.row_parts import Column, Kind, Piece, as_text
-from core_log.records.varint import Int64s
+from core_log.foundation.array_types import Int64Array
+from core_log.records.row_parts import RowColumn, RowPart, ValueEncoding, as_text
 from core_log.rows.text.float import PLAIN_MAX, PLAIN_MIN
 from core_log.rows.text.time import PER_SECOND, UNIT_DIGITS, YEAR_0, YEAR_10000
 
@@ -17,8 +17,10 @@ KIND, DATA, OFFSETS, VALID, FIRST, SIZE, INDEXES, SCALE = range(8)
 what is not null; the first value's place in bitmaps; how long it is, if all rows share it, or else
 the most that a value takes beside its text; where the places of a dictionary's values stand; and
 digits behind the point."""
-CONSTANT = max(Kind) + 1
-RAW, STRING, INTEGER, BOOLEAN, VARINT, DECIMAL, MOMENT, FLOAT = (int(each) for each in Kind)
+CONSTANT = max(ValueEncoding) + 1
+RAW, STRING, INTEGER, BOOLEAN, VARINT, DECIMAL, MOMENT, FLOAT = (
+    int(each) for each in ValueEncoding
+)
 ROOM = {RAW: 4, STRING: 4, INTEGER: 20, BOOLEAN: 5, VARINT: 10, DECIMAL: 44, MOMENT: 32, FLOAT: 20}
 SCALES = (2, 4, 8)
 """That are tried of floats, each of which has at most seven digits before the point."""
@@ -26,7 +28,7 @@ WIDTHS = {BOOLEAN: 0, DECIMAL: 16}
 """Bytes of a number where they are not eight; bits are found by their place."""
 
 
-def table_of(pieces: Sequence[Piece]) -> tuple[list[Any], Int64s]:
+def table_of(pieces: Sequence[RowPart]) -> tuple[list[Any], Int64Array]:
     """What must be kept until all is written; and what each piece is."""
     held: list[Any] = []
     about = np.zeros((len(pieces), 8), np.int64)
@@ -72,11 +74,11 @@ def table_of(pieces: Sequence[Piece]) -> tuple[list[Any], Int64s]:
     return held, about
 
 
-def _as_the_loop_has_it(piece: Column) -> Column:
+def _as_the_loop_has_it(piece: RowColumn) -> RowColumn:
     """Numbers of 64 bits, and as text what is beyond what the loop can write."""
     values, kind = piece
     if kind in (INTEGER, VARINT) and values.type != pa.int64():
-        return Column(values.cast(pa.int64()), kind)
+        return RowColumn(values.cast(pa.int64()), kind)
     if kind == FLOAT or (kind == DECIMAL and not _is_short(values)):
         return as_text(piece)
     if kind == MOMENT and not _has_four_digits(values):
@@ -84,7 +86,7 @@ def _as_the_loop_has_it(piece: Column) -> Column:
     return piece
 
 
-def _whole_numbers(values: pa.Array) -> tuple[Int64s, int] | None:
+def _whole_numbers(values: pa.Array) -> tuple[Int64Array, int] | None:
     """Floats as whole numbers of one scale, where no digit is lost by that: what fifteen digits
     name is told apart from all else, so that these are the fewest. None for other floats."""
     if values.type != pa.float64() or not len(values):

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from core_log.compiled.buffer_pool import UsedMemory
-from core_log.compiled.object_cache import Native, late
+from core_log.compiled.buffer_pool import BufferPool
+from core_log.compiled.object_cache import CompiledFunction, late
 from core_log.compiled.row_writer_arguments import (
     BOOLEAN,
     CONSTANT,
@@ -27,10 +27,10 @@ from core_log.compiled.row_writer_arguments import (
     VARINT,
     table_of,
 )
+from core_log.foundation.array_types import Int64Array
 from core_log.records.json_escapes import LETTERS, LONG, LONG_WIDTH, QUOTE, WIDTHS
-from core_log.records.row_parts import Piece, merged
+from core_log.records.row_parts import RowPart, merge_constants
 from core_log.records.row_writer_arrow import join_plainly
-from core_log.records.varint import Int64s
 
 BYTES_MAX = 2**31 - 1
 SLACK_BYTES = 64
@@ -55,9 +55,9 @@ POINT, COLON, HYPHEN, LARGE_T, LARGE_Z = (np.uint8(each) for each in b".:-TZ")
 DAY_S, DAY_0, CYCLE_DAYS = 86_400, 719_468, 146_097
 """From the first of March in the year 0 to 1970; the calendar repeats after 400 years."""
 
-_memory = UsedMemory()
+_memory = BufferPool()
 
-_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = Native
+_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = CompiledFunction
 
 
 def _loader(bits: int, kind: str) -> Any:
@@ -106,9 +106,9 @@ store8, store16 = _storer(8, "uint8"), _storer(16, "uint16")
 store32, store64 = _storer(32, "uint32"), _storer(64, "uint64")
 
 
-def join_compiled(pieces: Sequence[Piece], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
+def join_compiled(pieces: Sequence[RowPart], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
     """As `join_plainly` does it. What is too much for one column is left to that to refuse."""
-    held, about = table_of(merged(pieces))
+    held, about = table_of(merge_constants(pieces))
     texts = int(_text_bytes(about, rows))
     size = int(about[:, SIZE].sum()) * rows + texts
     offsets, scratch = np.zeros(rows + 1, np.int32), np.empty(SCRATCH_BYTES, np.uint8)
@@ -129,7 +129,7 @@ def join_compiled(pieces: Sequence[Piece], rows: int, kind: pa.DataType, null: b
 
 
 @_compiled
-def _text_bytes(about: Int64s, rows: int) -> Any:
+def _text_bytes(about: Int64Array, rows: int) -> Any:
     total = 0
     for piece in range(len(about)):
         if about[piece, OFFSETS] and not about[piece, INDEXES]:
@@ -140,7 +140,7 @@ def _text_bytes(about: Int64s, rows: int) -> Any:
 
 @_compiled
 def _join(  # noqa: C901, PLR0915 - another call for every value would cost more than the value
-    about: Int64s, rows: int, row: int, at: int, out: int, limit: int, offsets: Any,
+    about: Int64Array, rows: int, row: int, at: int, out: int, limit: int, offsets: Any,
     scratch: int, has_null: bool,
 ) -> Any:  # fmt: skip
     """From `row` on, whose bytes begin at `at`; returns where it stopped for want of room. Escapes
@@ -236,10 +236,10 @@ def _copy_seeing(source: int, to: int, count: int) -> Any:
     if count >= 8:
         for done in range(0, count - 8, 8):
             word = load64(source + done)
-            seen |= _escaped(word)
+            seen |= _has_escape(word)
             store64(to + done, word)
         word = load64(source + count - 8)
-        seen |= _escaped(word)
+        seen |= _has_escape(word)
         store64(to + count - 8, word)
         return seen != 0
     is_escaped = False
@@ -251,7 +251,7 @@ def _copy_seeing(source: int, to: int, count: int) -> Any:
 
 
 @_compiled
-def _escaped(word: Any) -> Any:
+def _has_escape(word: Any) -> Any:
     """Not zero where one of eight bytes is a quote, a backslash or below the space."""
     low = (word - SPACES) & ~word
     quote, backslash = word ^ QUOTES, word ^ BACKSLASHES

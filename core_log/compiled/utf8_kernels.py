@@ -4,21 +4,19 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from core_log.compiled.object_cache import Native
-from core_log.records.varint import Bytes, Int64s, Words
-
-Int32s = npt.NDArray[np.int32]
+from core_log.compiled.object_cache import CompiledFunction
+from core_log.foundation.array_types import Int32Array, Int64Array, UInt8Array
+from core_log.records.varint import Words
 
 WORD_BYTES = 8
 TOPS = np.uint64(0x8080808080808080)
 
-_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = Native
+_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = CompiledFunction
 
 
 @_compiled
-def are_text(data: Bytes, words: Words, starts: Int64s, stops: Int64s) -> Any:
+def are_text(data: UInt8Array, words: Words, starts: Int64Array, stops: Int64Array) -> Any:
     """Whether each of these stretches is UTF-8. `words` are the eight bytes from every byte on."""
     for row in range(len(starts)):  # noqa: SIM110 - a generator would not be compiled
         if not _is_text(data, words, starts[row], stops[row]):
@@ -28,7 +26,7 @@ def are_text(data: Bytes, words: Words, starts: Int64s, stops: Int64s) -> Any:
 
 @_compiled
 def _is_text(  # noqa: C901 - one table of the standard
-    data: Bytes, words: Words, at: int, stop: int
+    data: UInt8Array, words: Words, at: int, stop: int
 ) -> Any:
     """Whether these bytes are UTF-8."""
     while at < stop:
@@ -67,7 +65,7 @@ def _is_text(  # noqa: C901 - one table of the standard
 
 
 @_compiled
-def gather(words: Words, bounds: Int32s, offsets: Int32s, texts: Words) -> Any:
+def gather(words: Words, bounds: Int32Array, offsets: Int32Array, texts: Words) -> Any:
     """Puts what lies between the bounds where the offsets say. Each word is stored whole, and the
     next one overwrites what is too much."""
     for row in range(len(offsets) - 1):

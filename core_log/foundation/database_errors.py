@@ -79,7 +79,7 @@ def refusal_of(error: BaseException) -> Refusal | None:
     return next((known for words, known in REFUSALS if re.search(words, said)), None)
 
 
-def refused(
+def connection_error(
     error: BaseException,
     engine: "sa.Engine",
     *,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnostic:
     """Something about an outside system that would stop or hurt the pipeline."""
 
     problem: str

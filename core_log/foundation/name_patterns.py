@@ -71,7 +71,7 @@ class Patterns:
             if not each.is_expression and not re.search(r"[*?]", re.sub(r"\\.", "", each.text))
         ]
 
-    def unmatched(self, found: Iterable[Sequence[str]]) -> list[str]:
+    def find_unmatched(self, found: Iterable[Sequence[str]]) -> list[str]:
         """Names that are written out, and that nothing of what was found has."""
         there = {name for names in found for name in names}
         return [name for name in self.names if self.matches(name) and name not in there]

@@ -4,7 +4,7 @@ from typing import Protocol, runtime_checkable
 
 
 @runtime_checkable
-class Preparing(Protocol):
+class Preloading(Protocol):
     """Asking the log what has to be known first leaves time for that."""
 
     def prepare(self) -> None:

@@ -38,7 +38,7 @@ def chosen_speed(environment: Mapping[str, str] = os.environ) -> Speed:
     )
 
 
-class Warming(Generic[T]):
+class CompiledSpeed(Generic[T]):
     """The plain way, until there has been enough to do for the compiled one to be worth loading.
 
     Code that is kept is loaded in a moment, but where nothing is kept of an earlier run the

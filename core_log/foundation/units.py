@@ -22,7 +22,7 @@ def parse_duration_ms(text: Any) -> Any:
     match = re.fullmatch(DURATION, text.strip())
     if match is None:
         raise ValueError("a duration is a number and a unit, such as 250ms, 5s, 10m, 12h or 7d")
-    return _bounded(float(match[1]) * MS_PER_UNIT[match[2]])
+    return _bound(float(match[1]) * MS_PER_UNIT[match[2]])
 
 
 def parse_size_bytes(text: Any) -> Any:
@@ -32,10 +32,10 @@ def parse_size_bytes(text: Any) -> Any:
     match = re.fullmatch(SIZE, text.strip())
     if match is None:
         raise ValueError("a size is a number and a unit, such as 512B, 64KiB, 8MiB or 20GiB")
-    return _bounded(float(match[1]) * BYTES_PER_PREFIX[(match[2] or "").upper()])
+    return _bound(float(match[1]) * BYTES_PER_PREFIX[(match[2] or "").upper()])
 
 
-def _bounded(value: float) -> int:
+def _bound(value: float) -> int:
     if value > LARGEST:
         raise ValueError("this is more than there ever will be")
     return round(value)

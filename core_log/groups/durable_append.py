@@ -8,7 +8,7 @@ from core_log.model.state_log import ProducerStamp, StateLog
 StateRecord = tuple[bytes | None, bytes | None]
 
 
-class Journal:
+class DurableAppend:
     """Effects happen in the order of the log, whoever waits for them, and whoever gave up waiting:
     nothing is readable before it is on disk, and nothing that is there is forgotten.
     """

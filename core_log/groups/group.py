@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from core_log.groups.group_members import Roster
+from core_log.groups.group_members import GroupMembers
 from core_log.groups.membership import (
     NO_MEMBER,
     Effects,
@@ -37,7 +37,7 @@ class Group:
     size_max: int = 1 << 31
 
     @classmethod
-    def restored(cls, group_id: str, stored: StoredGroup, *, now_ms: int) -> "Group":
+    def restore(cls, group_id: str, stored: StoredGroup, *, now_ms: int) -> "Group":
         """As after a restart: whoever was a member has one session's time to be heard of."""
         rebalance = Rebalance(
             state=GroupState.STABLE if stored.members else GroupState.EMPTY,
@@ -47,7 +47,7 @@ class Group:
             protocol_name=stored.protocol_name,
         )
         for stored_member in stored.members:
-            member = Member.restored(stored_member, stored.protocol_name)
+            member = Member.restore(stored_member, stored.protocol_name)
             rebalance.roster.add(member)
             member.hear(now_ms)
         if stored.leader is not None and stored.leader in rebalance.roster:
@@ -63,7 +63,7 @@ class Group:
         return self.rebalance.generation
 
     @property
-    def roster(self) -> Roster:
+    def roster(self) -> GroupMembers:
         return self.rebalance.roster
 
     def join(self, joining: Joining, ticket: Ticket, *, now_ms: int, new_member_id: str) -> Effects:
@@ -103,7 +103,7 @@ class Group:
             return effects
         rebalance.park_sync(effects, member, ticket)
         if member.member_id == self.roster.leader:
-            effects.store = rebalance.stored(dict(syncing.assignments), since_ms=now_ms)
+            effects.store = rebalance.to_stored(dict(syncing.assignments), since_ms=now_ms)
         return effects
 
     def heartbeat(
@@ -297,11 +297,11 @@ class Group:
             rebalance.begin(effects, now_ms)
         else:
             member.join_ticket = None
-            effects.store = rebalance.stored(since_ms=rebalance.state_since_ms)
-            effects.answers.append((ticket, self._unchanged(member, joining, old_leader)))
+            effects.store = rebalance.to_stored(since_ms=rebalance.state_since_ms)
+            effects.answers.append((ticket, self._find_unchanged(member, joining, old_leader)))
         return effects
 
-    def _unchanged(self, member: Member, joining: Joining, old_leader: str) -> JoinAnswer:
+    def _find_unchanged(self, member: Member, joining: Joining, old_leader: str) -> JoinAnswer:
         """Older clients are told the old leader: one that took itself for it would assign anew."""
         rebalance, is_leader = self.rebalance, self.roster.leader == member.member_id
         return JoinAnswer(

@@ -43,7 +43,7 @@ class GroupLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Committer:
+class OffsetCommitter:
     """Who commits offsets: a member of a generation, or, with the defaults, somebody outside."""
 
     member_id: str = NO_MEMBER
@@ -158,7 +158,7 @@ class GroupCoordinator:
         group_id: str,
         offsets: Mapping[TopicPartition, CommittedOffset],
         *,
-        by: Committer,
+        by: OffsetCommitter,
         producer: ProducerStamp | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
         """In a producer's transaction they count, and are durable, from its commit on."""
@@ -258,7 +258,7 @@ class GroupCoordinator:
         return min((each for each in deadlines if each is not None), default=self._expiry_due_ms)
 
     def _check_committer(
-        self, group_id: str, by: Committer, *, is_transactional: bool
+        self, group_id: str, by: OffsetCommitter, *, is_transactional: bool
     ) -> ErrorCode:
         error = self.check(group_id)
         if error is not ErrorCode.NONE:

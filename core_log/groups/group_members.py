@@ -15,7 +15,7 @@ from core_log.protocol.error_codes import ErrorCode
 
 
 @dataclass(slots=True)
-class Roster:
+class GroupMembers:
     """In order of joining, which also decides who leads next."""
 
     members: dict[str, Member] = field(default_factory=dict)
@@ -108,12 +108,12 @@ class Roster:
         )
         return max(candidates, key=lambda name: votes[name])
 
-    def joined(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
+    def list_joined(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
         return tuple(
             JoinedMember(m.member_id, m.instance_id, m.metadata_of(protocol_name)) for m in self
         )
 
-    def stored(
+    def to_stored(
         self, protocol_name: str | None, assignments: dict[str, bytes]
     ) -> tuple[StoredMember, ...]:
-        return tuple(m.stored(protocol_name, assignments.get(m.member_id, b"")) for m in self)
+        return tuple(m.to_stored(protocol_name, assignments.get(m.member_id, b"")) for m in self)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from core_log.foundation.errors import HeadwaterError, StorageFailed
-from core_log.groups.durable_append import Journal
+from core_log.groups.durable_append import DurableAppend
 from core_log.groups.group import Group
 from core_log.groups.group_log import (
     decode_group,
@@ -31,7 +31,7 @@ class GroupShard:
     """Replays its log at the start; afterwards everything goes through the journal first."""
 
     def __init__(self, log: StateLog, *, initial_delay_ms: int, size_max: int) -> None:
-        self._log, self._journal = log, Journal(log)
+        self._log, self._journal = log, DurableAppend(log)
         self._initial_delay_ms, self._size_max = initial_delay_ms, size_max
         self.offsets = GroupOffsets()
         self.groups: dict[str, Group] = {}
@@ -43,7 +43,7 @@ class GroupShard:
                 if record.key is not None:
                     self._replay(batch.header, record, record.key, stored)
         for group_id, each in stored.items():
-            self._enter(Group.restored(group_id, each, now_ms=now_ms))
+            self._enter(Group.restore(group_id, each, now_ms=now_ms))
         for group_id in self.offsets.groups() - stored.keys():
             self.create(group_id)
 
@@ -178,7 +178,7 @@ class GroupShard:
             is_idle = group.state is GroupState.EMPTY and group.rebalance.protocol_type is not None
             expired = [
                 partition
-                for partition in self.offsets.expired(
+                for partition in self.offsets.find_expired(
                     group.group_id,
                     now_ms=now_ms,
                     retention_ms=retention_ms,

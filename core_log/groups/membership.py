@@ -180,7 +180,7 @@ class Member:
     def metadata_of(self, protocol_name: str | None) -> bytes:
         return next((p.metadata for p in self.protocols if p.name == protocol_name), b"")
 
-    def stored(self, protocol_name: str | None, assignment: bytes) -> StoredMember:
+    def to_stored(self, protocol_name: str | None, assignment: bytes) -> StoredMember:
         return StoredMember(
             member_id=self.member_id,
             instance_id=self.instance_id,
@@ -193,7 +193,7 @@ class Member:
         )
 
     @classmethod
-    def restored(cls, stored: StoredMember, protocol_name: str | None) -> "Member":
+    def restore(cls, stored: StoredMember, protocol_name: str | None) -> "Member":
         protocols = () if protocol_name is None else (JoinProtocol(protocol_name, stored.metadata),)
         return cls(
             member_id=stored.member_id,

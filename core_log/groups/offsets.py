@@ -102,7 +102,7 @@ class GroupOffsets:
         waiting = {at for kept in self.pending.values() for each, at in kept if each == group}
         return waiting | self.committed.get(group, {}).keys()
 
-    def expired(
+    def find_expired(
         self, group: str, *, now_ms: int, retention_ms: int, unused_since_ms: int | None
     ) -> Iterator[TopicPartition]:
         """Offsets nobody came back for; their age begins when the group was last in use."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from core_log.groups.group_members import Roster
+from core_log.groups.group_members import GroupMembers
 from core_log.groups.membership import (
     NO_MEMBER,
     Effects,
@@ -28,7 +28,7 @@ class Rebalance:
     protocol_type: str | None = None
     protocol_name: str | None = None
     initial_delay_ms: int = 0
-    roster: Roster = field(default_factory=Roster)
+    roster: GroupMembers = field(default_factory=GroupMembers)
     expected: dict[str, int] = field(default_factory=dict)
     """Member ids given out and not yet used (KIP-394), and until when they are kept."""
     unsynced: set[str] = field(default_factory=set)
@@ -58,7 +58,7 @@ class Rebalance:
         self.unsynced.clear()
         self.sync_ends_ms = None
         is_first = self.state is GroupState.EMPTY
-        self.become(GroupState.PREPARING_REBALANCE, now_ms)
+        self.enter(GroupState.PREPARING_REBALANCE, now_ms)
         if is_first and self.initial_delay_ms:
             left_ms = self.roster.rebalance_timeout_ms - self.initial_delay_ms
             self.delay_left_ms, self.has_newcomer = max(left_ms, 0), False
@@ -91,11 +91,11 @@ class Rebalance:
         self.unsynced.clear()
         if not len(self.roster):
             self.protocol_name = None
-            self.become(GroupState.EMPTY, now_ms)
-            effects.store = self.stored(since_ms=now_ms)
+            self.enter(GroupState.EMPTY, now_ms)
+            effects.store = self.to_stored(since_ms=now_ms)
             return
         self.protocol_name = self.roster.select_protocol()
-        self.become(GroupState.COMPLETING_REBALANCE, now_ms)
+        self.enter(GroupState.COMPLETING_REBALANCE, now_ms)
         self.unsynced = set(self.roster.members)
         self.sync_ends_ms = now_ms + self.roster.rebalance_timeout_ms
         for member in self.roster:
@@ -125,7 +125,7 @@ class Rebalance:
         for member in stored.members:
             if member.member_id in self.roster:
                 self.roster[member.member_id].assignment = member.assignment
-        self.become(GroupState.STABLE, stored.state_since_ms)
+        self.enter(GroupState.STABLE, stored.state_since_ms)
         self.answer_syncs(effects, ErrorCode.NONE, now_ms)
 
     def park_join(self, effects: Effects, member: Member, joining: Joining, ticket: Ticket) -> None:
@@ -181,15 +181,17 @@ class Rebalance:
     def members_for(self, member: Member) -> tuple[JoinedMember, ...]:
         """Only the leader is told who else is there."""
         is_leader = self.roster.leader == member.member_id
-        return self.roster.joined(self.protocol_name) if is_leader else ()
+        return self.roster.list_joined(self.protocol_name) if is_leader else ()
 
     def share_of(self, member: Member) -> SyncAnswer:
         return SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
-    def become(self, state: GroupState, now_ms: int) -> None:
+    def enter(self, state: GroupState, now_ms: int) -> None:
         self.state, self.state_since_ms = state, now_ms
 
-    def stored(self, assignments: dict[str, bytes] | None = None, *, since_ms: int) -> StoredGroup:
+    def to_stored(
+        self, assignments: dict[str, bytes] | None = None, *, since_ms: int
+    ) -> StoredGroup:
         if assignments is None:
             assignments = {member.member_id: member.assignment for member in self.roster}
         return StoredGroup(
@@ -198,5 +200,5 @@ class Rebalance:
             protocol_name=self.protocol_name,
             leader=self.roster.leader or None,
             state_since_ms=since_ms,
-            members=self.roster.stored(self.protocol_name, assignments),
+            members=self.roster.to_stored(self.protocol_name, assignments),
         )

@@ -9,7 +9,7 @@ from core_log.foundation.clock import Clock
 from core_log.foundation.errors import HeadwaterError, StorageFailed
 from core_log.groups.producer_ids import ProducerIds
 from core_log.groups.transaction_shards import OpenByPartition, TransactionShards
-from core_log.groups.transactional_id import StateHome, TransactionalId, TransactionPartitions
+from core_log.groups.transactional_id import StateStore, TransactionalId, TransactionPartitions
 from core_log.groups.transactions import (
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -129,8 +129,8 @@ class TransactionCoordinator:
         found = self._shards.find(transactional_id)
         return found is not None and found.machine.must_abort
 
-    def served(self) -> Iterator[TransactionalId]:
-        return self._shards.served()
+    def list_served(self) -> Iterator[TransactionalId]:
+        return self._shards.list_served()
 
     async def init_producer_id(
         self,
@@ -255,7 +255,7 @@ class TransactionCoordinator:
 
     async def tick(self, now_ms: int) -> None:
         """Finishes what was held up, aborts what takes too long, records what is quiet."""
-        for each in self._shards.served():
+        for each in self._shards.list_served():
             if (self._deadline_of(each) or now_ms + 1) > now_ms:
                 continue
             try:
@@ -266,20 +266,20 @@ class TransactionCoordinator:
         self._forget_unused(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        deadlines = (self._deadline_of(each) for each in self._shards.served())
+        deadlines = (self._deadline_of(each) for each in self._shards.list_served())
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     async def drain(self) -> None:
         """Records everything, so that a clean start finds it all; nothing may be asked any more.
         Raises where only an unclean start knows what to do: it aborts what a disk took of.
         """
-        ends: dict[StateHome, int] = {}
-        for each in self._shards.served():
+        ends: dict[StateStore, int] = {}
+        for each in self._shards.list_served():
             await each.go_on()
             ends[each.home] = max(ends.get(each.home, 0), await each.save())
         for home, end_offset in ends.items():
             await home.log.durable(end_offset)
-        doomed = [each.name for each in self._shards.served() if each.machine.is_doomed]
+        doomed = [each.name for each in self._shards.list_served() if each.machine.is_doomed]
         if doomed:
             raise StorageFailed("what open transactions wrote may be lost", ids=doomed)
 
@@ -310,7 +310,7 @@ class TransactionCoordinator:
         return min(deadlines, default=None)
 
     def _forget_unused(self, now_ms: int) -> None:
-        for each in self._shards.served():
+        for each in self._shards.list_served():
             current, is_quiet = each.current, each.is_saved and not each.lock.locked()
             is_over = current.state.is_complete or current.state is TransactionState.EMPTY
             is_old = now_ms - current.updated_ms >= self._limits.unused_ms_max

@@ -13,7 +13,7 @@ from core_log.groups.transactions import (
 from core_log.model.log import TopicPartition
 
 
-class OpenTransaction(NamedTuple):
+class UnmarkedTransaction(NamedTuple):
     """A partition in which a producer's transaction has no marker yet."""
 
     partition: TopicPartition
@@ -29,7 +29,7 @@ class MarkerBatch(NamedTuple):
 
 
 @dataclass(slots=True)
-class Recovery:
+class TransactionRecovery:
     """First the markers, then, once they are durable, the new state."""
 
     markers: list[MarkerBatch] = field(default_factory=list)
@@ -39,13 +39,13 @@ class Recovery:
 
 def recover_transaction(
     stored: StoredTransaction,
-    open_here: Sequence[OpenTransaction],
+    open_here: Sequence[UnmarkedTransaction],
     *,
     unseen: frozenset[TopicPartition] = frozenset(),
     was_clean: bool,
     fresh_producer_id: int,
     now_ms: int,
-) -> Recovery:
+) -> TransactionRecovery:
     """Finishes what was decided and aborts what was not.
 
     No record of an id is appended while a marker of its previous decision may be lost, so its
@@ -57,12 +57,12 @@ def recover_transaction(
 
     Partitions that could not be looked into are `unseen`; a decision, or an abort, is due to them.
     """
-    recovery = Recovery()
+    recovery = TransactionRecovery()
     if was_clean and stored.state is TransactionState.ONGOING:
         return recovery
     finished, undecided = stored, list(open_here)
     if stored.state.is_prepared:
-        finished = stored.completed(now_ms)
+        finished = stored.complete(now_ms)
         decided = [each for each in open_here if stored.decides(each.partition, each.producer)]
         undecided = [each for each in open_here if each not in decided]
         partitions = unseen.union(each.partition for each in decided)
@@ -89,12 +89,12 @@ def recover_transaction(
         if keeps_epoch:
             recovery.state = _aborted_unheard(stored, now_ms)
         else:
-            recovery.state = _aborted(finished, raised, fresh_producer_id, now_ms)
+            recovery.state = _abort(finished, raised, fresh_producer_id, now_ms)
     return recovery
 
 
 def _mark(
-    recovery: Recovery,
+    recovery: TransactionRecovery,
     producer: ProducerIdentity,
     partitions: frozenset[TopicPartition],
     *,
@@ -110,7 +110,7 @@ def _aborted_unheard(stored: StoredTransaction, now_ms: int) -> StoredTransactio
     return replace(stored, partitions=frozenset(), started_ms=now_ms, updated_ms=now_ms)
 
 
-def _aborted(
+def _abort(
     finished: StoredTransaction, raised: ProducerIdentity, fresh_producer_id: int, now_ms: int
 ) -> StoredTransaction:
     """As after an abort that the client asked for, so that one which does ask may go on."""

@@ -10,11 +10,11 @@ from core_log.groups.placement import partition_of
 from core_log.groups.transaction_log import decode_key, decode_value, encode_key
 from core_log.groups.transaction_recovery import (
     MarkerBatch,
-    OpenTransaction,
-    Recovery,
+    TransactionRecovery,
+    UnmarkedTransaction,
     recover_transaction,
 )
-from core_log.groups.transactional_id import StateHome, TransactionalId, TransactionPartitions
+from core_log.groups.transactional_id import StateStore, TransactionalId, TransactionPartitions
 from core_log.groups.transactions import (
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -33,7 +33,7 @@ OpenByPartition = Mapping[TopicPartition, Iterable[tuple[int, int]]]
 class TransactionShard:
     """One partition of `__transaction_state` and the ids it keeps."""
 
-    home: StateHome
+    home: StateStore
     ids: dict[str, TransactionalId] = field(default_factory=dict)
     unrecovered: set[str] = field(default_factory=set)
     """Not yet in line with the data partitions; nothing is answered about them."""
@@ -72,7 +72,7 @@ class TransactionShards:
                 else:
                     stored[name] = decode_value(record.value)
         self.unload(index)
-        home = StateHome(index, log, leader_epoch)
+        home = StateStore(index, log, leader_epoch)
         shard = self._shards[index] = TransactionShard(home, unrecovered=set(stored))
         for name, state in stored.items():
             shard.ids[name] = TransactionalId(name, home, self._partitions, state, saved=state)
@@ -117,7 +117,7 @@ class TransactionShards:
         each.home.log.append([(encode_key(each.name), None)])
         del self._shard_of(each.name).ids[each.name]
 
-    def served(self) -> Iterator[TransactionalId]:
+    def list_served(self) -> Iterator[TransactionalId]:
         for shard in self._all():
             for name, each in list(shard.ids.items()):
                 if name not in shard.unrecovered:
@@ -138,7 +138,7 @@ class TransactionShards:
         """
         opened_by, strays = self._sort(opened)
         left = await self._write_out((marker, 0) for marker in strays)
-        recoveries: list[tuple[TransactionalId, Recovery]] = []
+        recoveries: list[tuple[TransactionalId, TransactionRecovery]] = []
         for each in [shard.ids[name] for shard in self._all() for name in shard.unrecovered]:
             recovery = recover_transaction(
                 each.current,
@@ -153,9 +153,7 @@ class TransactionShards:
             left |= not_here
             if not not_here:
                 recoveries.append((each, recovery))
-        marked = _marked(each for _, each in recoveries).union(
-            *(each.partitions for each in strays)
-        )
+        marked = _mark(each for _, each in recoveries).union(*(each.partitions for each in strays))
         await self._partitions.sync(marked - left)
         await self._store(recoveries)
         for each, _ in recoveries:
@@ -169,7 +167,7 @@ class TransactionShards:
     ) -> None:
         """Notes what is lost before anybody else may run; then writes the markers missed."""
         opened_by, strays = self._sort({partition: producers})
-        for each in self.served():
+        for each in self.list_served():
             here = [every.producer for every in opened_by[each]]
             each.on_partition_back(partition, here, is_whole=is_whole)
             strays += [
@@ -181,7 +179,7 @@ class TransactionShards:
             raise LogUnavailable("transactions cannot be ended", partition=partition)
         if strays:
             await self._partitions.sync([partition])
-        for each in self.served():
+        for each in self.list_served():
             if partition in each.unwritten:
                 with suppress(HeadwaterError):  # another partition may be in trouble too
                     await each.go_on()
@@ -190,11 +188,11 @@ class TransactionShards:
 
     def _sort(
         self, opened: OpenByPartition
-    ) -> tuple[defaultdict[TransactionalId, list[OpenTransaction]], list[MarkerBatch]]:
+    ) -> tuple[defaultdict[TransactionalId, list[UnmarkedTransaction]], list[MarkerBatch]]:
         """By the id they belong to; those of nobody are to be aborted, once everybody is known."""
         everybody = [each for shard in self._shards.values() for each in shard.ids.values()]
         owners = {id_: each for each in everybody for id_ in _producer_ids(each.current)}
-        opened_by: defaultdict[TransactionalId, list[OpenTransaction]] = defaultdict(list)
+        opened_by: defaultdict[TransactionalId, list[UnmarkedTransaction]] = defaultdict(list)
         strays: list[MarkerBatch] = []
         for partition, producers in opened.items():
             for producer in map(ProducerIdentity._make, producers):
@@ -202,7 +200,7 @@ class TransactionShards:
                 if owner is None and not self._missing:
                     strays.append(MarkerBatch(producer, False, frozenset({partition})))
                 elif owner is not None:
-                    opened_by[owner].append(OpenTransaction(partition, producer))
+                    opened_by[owner].append(UnmarkedTransaction(partition, producer))
         return opened_by, strays
 
     async def _write_out(
@@ -222,8 +220,10 @@ class TransactionShards:
             )
         return left
 
-    async def _store(self, recoveries: Iterable[tuple[TransactionalId, Recovery]]) -> None:
-        ends: dict[StateHome, int] = {}
+    async def _store(
+        self, recoveries: Iterable[tuple[TransactionalId, TransactionRecovery]]
+    ) -> None:
+        ends: dict[StateStore, int] = {}
         for each, recovery in recoveries:
             ends[each.home] = max(ends.get(each.home, 0), each.restore(recovery))
         for home, end_offset in ends.items():
@@ -236,7 +236,7 @@ class TransactionShards:
         return self._shards[partition_of(name, self._partition_count)]
 
 
-def _marked(recoveries: Iterable[Recovery]) -> frozenset[TopicPartition]:
+def _mark(recoveries: Iterable[TransactionRecovery]) -> frozenset[TopicPartition]:
     """Where they had markers written."""
     return frozenset[TopicPartition]().union(
         *(marker.partitions for each in recoveries for marker in each.markers)

@@ -6,12 +6,12 @@ from typing import NamedTuple, Protocol
 
 from core_log.foundation.errors import LogUnavailable, StorageFailed
 from core_log.groups.transaction_log import encode_key, encode_value
-from core_log.groups.transaction_recovery import Recovery
+from core_log.groups.transaction_recovery import TransactionRecovery
 from core_log.groups.transactions import (
     NO_EPOCH,
     ProducerIdentity,
     StoredTransaction,
-    Transaction,
+    TransactionMetadata,
     TransactionState,
 )
 from core_log.model.log import TopicPartition
@@ -44,7 +44,7 @@ class TransactionPartitions(Protocol):
         ...
 
 
-class StateHome(NamedTuple):
+class StateStore(NamedTuple):
     """The partition of `__transaction_state` that holds an id."""
 
     partition: int
@@ -65,14 +65,14 @@ class TransactionalId:
     def __init__(
         self,
         name: str,
-        home: StateHome,
+        home: StateStore,
         partitions: TransactionPartitions,
         current: StoredTransaction,
         *,
         saved: StoredTransaction | None,
     ) -> None:
         self.name, self.home, self._partitions = name, home, partitions
-        self.machine = Transaction(current)
+        self.machine = TransactionMetadata(current)
         self.lock = Lock()
         self.saved = saved
         """The last record appended, which may be older than what is so."""
@@ -92,7 +92,7 @@ class TransactionalId:
     def identity_after(self) -> ProducerIdentity:
         """Who the client is from its next transaction on."""
         current = self.current
-        return (current.completed(0) if current.state.is_prepared else current).identity
+        return (current.complete(0) if current.state.is_prepared else current).identity
 
     @property
     def is_saved(self) -> bool:
@@ -247,7 +247,7 @@ class TransactionalId:
                 self._pending_end = self._append(self.current)
             return self._pending_end
 
-    def restore(self, recovery: Recovery) -> int:
+    def restore(self, recovery: TransactionRecovery) -> int:
         """Enters what recovery found, before anybody is served; returns where the log then ends."""
         if recovery.state is None:
             return 0
@@ -281,7 +281,7 @@ class TransactionalId:
         await self._write_markers(current)
         if not self.unwritten:
             self.unsettled = current.partitions
-            self.machine.enter(current.completed(current.updated_ms))
+            self.machine.enter(current.complete(current.updated_ms))
             self.machine.is_doomed = False
 
     async def _write_markers(self, decided: StoredTransaction) -> None:

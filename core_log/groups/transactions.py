@@ -107,7 +107,7 @@ class StoredTransaction:
             return False
         return not self.bumps_epoch or producer.epoch < self.producer_epoch
 
-    def completed(self, now_ms: int) -> "StoredTransaction":
+    def complete(self, now_ms: int) -> "StoredTransaction":
         """After the markers are written."""
         assert self.state.is_prepared, "only a decided transaction can be complete"
         is_rotated = self.next_producer_id != NO_PRODUCER_ID
@@ -125,12 +125,12 @@ class StoredTransaction:
         )
 
 
-Verdict = StoredTransaction | ErrorCode
+TransitionResult = StoredTransaction | ErrorCode
 """The state to go to, once it is stored; or why not, NONE meaning that all is done already."""
 
 
 @dataclass(slots=True)
-class Transaction:
+class TransactionMetadata:
     """Answers every question by a verdict; the caller stores the new state, then `enter`s it."""
 
     current: StoredTransaction
@@ -176,7 +176,7 @@ class Transaction:
         timeout_ms: int,
         fresh_producer_id: int,
         now_ms: int,
-    ) -> Verdict:
+    ) -> TransitionResult:
         """The next epoch, or a fresh producer id where the epochs are used up."""
         error = self.check_init(expected)
         if error is not ErrorCode.NONE:
@@ -210,7 +210,7 @@ class Transaction:
         The epoch is raised as if the producer had asked for it, who may therefore still ask.
         """
         assert self.current.state is TransactionState.ONGOING, "only an open transaction is fenced"
-        return self._ended(
+        return self._end(
             commit=False, version=VERSION_2, fresh_producer_id=fresh_producer_id, now_ms=now_ms
         )
 
@@ -233,7 +233,7 @@ class Transaction:
         *,
         version: int,
         now_ms: int,
-    ) -> Verdict:
+    ) -> TransitionResult:
         """The first partitions open the transaction."""
         error = self._check_producer(producer)
         if error is not ErrorCode.NONE:
@@ -262,7 +262,7 @@ class Transaction:
         version: int,
         fresh_producer_id: int,
         now_ms: int,
-    ) -> Verdict:
+    ) -> TransitionResult:
         """Commit or abort, whichever the client asks for; a retry is told what was decided."""
         if version >= VERSION_2:
             error = self._check_end(producer, commit=commit)
@@ -272,7 +272,7 @@ class Transaction:
             return error
         if commit and self.must_abort:
             return ErrorCode.TRANSACTION_ABORTABLE
-        return self._ended(
+        return self._end(
             commit=commit, version=version, fresh_producer_id=fresh_producer_id, now_ms=now_ms
         )
 
@@ -280,7 +280,7 @@ class Transaction:
         is_open = self.current.state is TransactionState.ONGOING
         return is_open and now_ms >= self.current.started_ms + self.current.timeout_ms
 
-    def _ended(
+    def _end(
         self, *, commit: bool, version: int, fresh_producer_id: int, now_ms: int
     ) -> StoredTransaction:
         current, bumps = self.current, version >= VERSION_2

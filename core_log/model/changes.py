@@ -14,7 +14,7 @@ from core_log.model.table_schema import TableId, TableSchema
 Positions = Mapping[str, str]
 """Named parts of where a source stands (`stream`, `file/a.csv`), opaque to all but the source."""
 
-Cell: TypeAlias = pa.Array | str | int | bool | None
+ColumnOrValue: TypeAlias = pa.Array | str | int | bool | None
 """A column with a value per change, or the one value that all of them share."""
 
 
@@ -39,16 +39,16 @@ class TableChanges:
     """Per change the row after it; of a delete what is known of the row that went, the key at
     least. Its columns are those of `schema`, in that order and of those types."""
     operations: pa.UInt8Array
-    source: Mapping[str, Cell]
+    source: Mapping[str, ColumnOrValue]
     """Debezium's `source` block in the order of its fields; `source_times` makes its times.
     Of changes read back from the log only `ts_us` is there."""
-    commits: Cell = ""
+    commits: ColumnOrValue = ""
     """Which commit of the source each change belongs to: an LSN, a transaction, a file's name."""
     indexes: pa.Int64Array | None = None
     """Where in its commit each change stands, counted from 0; None where nobody counts."""
     before: pa.StructArray | None = None
     """Rows before an update, where the source sent them; null where it did not."""
-    transaction: Mapping[str, Cell] | None = None
+    transaction: Mapping[str, ColumnOrValue] | None = None
     """Debezium's `transaction` block."""
     moves: pa.BooleanArray | None = None
     """True for a DELETE and the INSERT right behind it that are one change of key. They stay
@@ -137,7 +137,7 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
-class Notices:
+class EventMessages:
     """Events that belong to no table, as JSON: transactions' ends, logical messages, heartbeats."""
 
     kind: str
@@ -166,7 +166,7 @@ class Replacement:
     """What has become of the table, for users; when held, also what holds it and what begins it."""
     commit: str = ""
     """When complete: of which commit of the source the missing rows are deleted."""
-    source: Mapping[str, Cell] = field(default_factory=dict)
+    source: Mapping[str, ColumnOrValue] = field(default_factory=dict)
     """When complete: the `source` block of these deletes, one value each."""
 
 
@@ -179,13 +179,13 @@ class ChangeBatch:
     """What changed of the source's position, as it is after the last change of this batch; empty
     while a transaction of the source goes on, which then stays one transaction of the log."""
     rejects: tuple[Reject, ...] = ()
-    notices: tuple[Notices, ...] = ()
+    notices: tuple[EventMessages, ...] = ()
     replacements: tuple[Replacement, ...] = ()
     """What starts before the rows of this batch, or is complete after them. A batch that has any
     has a position, too."""
 
 
-def joined(parts: Sequence[TableChanges]) -> TableChanges:
+def concat_changes(parts: Sequence[TableChanges]) -> TableChanges:
     """Changes of one table under one schema as they are read back from the log, one behind the
     other."""
     if len(parts) == 1:
@@ -213,7 +213,7 @@ def _joined_images(parts: Sequence[TableChanges]) -> pa.StructArray | None:
     )
 
 
-def source_times(committed_us: int | pa.Int64Array) -> dict[str, Cell]:
+def source_times(committed_us: int | pa.Int64Array) -> dict[str, ColumnOrValue]:
     """The three spellings of one commit time in Debezium's `source` block."""
     if isinstance(committed_us, int):
         return {

@@ -36,7 +36,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RetainedRange:
     """What retention and compaction have left of a partition, as in `Bounds`."""
 
     start: int
@@ -117,7 +117,9 @@ class Log(Protocol):
     async def bounds(
         self, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, Bounds]: ...
-    async def kept(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Kept]:
+    async def retained_ranges(
+        self, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, RetainedRange]:
         """Asks for no end, which would wait for the disk."""
         ...
 

@@ -16,7 +16,7 @@ def first_of(topic: str) -> str:
     return NUMBERED.sub("", topic)
 
 
-def named(first: str, number: int) -> str:
+def generation_name(first: str, number: int) -> str:
     return f"{first}.g{number}"
 
 

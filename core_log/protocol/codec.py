@@ -63,7 +63,7 @@ def _struct_writer(struct: type, version: int, steps: list[_Step], tags: Tags | 
     def write(out: bytearray, message: Any) -> None:
         for get, field in unsayable:
             if not field.is_default(get(message)):
-                raise _unsupported("this version has no such field", struct, field, version)
+                raise _unsupported_error("this version has no such field", struct, field, version)
         for get, write_part in writes:
             write_part(out, get(message))
         if tags is not None:
@@ -133,7 +133,7 @@ def _field_codec(struct: type, field: Field, version: int, *, is_flexible: bool)
 
     def write(out: bytearray, value: Any) -> None:
         if value is None:
-            raise _unsupported("this version cannot send null", struct, field, version)
+            raise _unsupported_error("this version cannot send null", struct, field, version)
         codec.write(out, value)
 
     return codec._replace(write=write)
@@ -161,5 +161,7 @@ def _value_codec(kind: Number | type, version: int, *, is_flexible: bool, nullab
     return nullable_struct_codec(codec) if nullable else codec
 
 
-def _unsupported(problem: str, struct: type, field: Field, version: int) -> UnsupportedByVersion:
+def _unsupported_error(
+    problem: str, struct: type, field: Field, version: int
+) -> UnsupportedByVersion:
     return UnsupportedByVersion(problem, struct=struct.__name__, field=field.name, version=version)

@@ -79,7 +79,7 @@ def _value(cls: type[MessageT]) -> type[MessageT]:
     """Frozen for whoever checks types. Of what `dataclass` would generate for each of the three
     hundred classes only the constructor is, because a broker's start waits for it."""
     made: Any = dataclass(eq=False, repr=False, slots=True)(cls)
-    made.__eq__, made.__hash__, made.__repr__ = _equal, _hashed, _shown
+    made.__eq__, made.__hash__, made.__repr__ = _equal, _hash, _show
     return cast(type[MessageT], made)
 
 
@@ -91,11 +91,11 @@ def _equal(message: object, other: object) -> bool:
     return type(message) is type(other) and _cells(message) == _cells(other)
 
 
-def _hashed(message: object) -> int:
+def _hash(message: object) -> int:
     return hash(_cells(message))
 
 
-def _shown(message: object) -> str:
+def _show(message: object) -> str:
     names: Any = type(message).__dataclass_fields__  # type: ignore[attr-defined]
     cells = (f"{name}={cell!r}" for name, cell in zip(names, _cells(message), strict=True))
     return f"{type(message).__name__}({', '.join(cells)})"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from core_log.foundation.array_types import Int64Array
 from core_log.foundation.errors import DecodeError
 from core_log.model.log import TopicPartition
 from core_log.records.batch_header import (
@@ -18,12 +19,12 @@ from core_log.records.batch_header import (
 )
 from core_log.records.compression import Buffer, compress, decompress
 from core_log.records.record_codec import encode_varint, iterate_batches
-from core_log.records.record_fields import Fields, Sections, read_fields
+from core_log.records.record_fields import RecordFields, RecordSections, read_fields
 from core_log.records.record_headers import FEW, NO_HEADERS, lengths_or_minus_one, pack_stretches
-from core_log.records.row_parts import Column, Kind
+from core_log.records.row_parts import RowColumn, ValueEncoding
 from core_log.records.row_writer import join
 from core_log.records.unreadable_batch import UNREADABLE, found_unreadable
-from core_log.records.varint import Int64s, varint_lengths
+from core_log.records.varint import varint_lengths
 
 BATCH_BYTES_MAX = 1 << 20
 """Fits Kafka's default of max.message.bytes."""
@@ -38,11 +39,11 @@ COLUMN_BYTES_MAX = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class RecordColumns:
     """Records of one partition in the order of their offsets; headers are still encoded."""
 
-    offsets: Int64s
-    timestamps_ms: Int64s
+    offsets: Int64Array
+    timestamps_ms: Int64Array
     keys: pa.BinaryArray
     values: pa.BinaryArray
     headers: pa.BinaryArray
@@ -50,13 +51,13 @@ class Columns:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def slice_from(self, offset: int) -> "Columns":
+    def slice_from(self, offset: int) -> "RecordColumns":
         """Only the records at or above an offset."""
         start = int(np.searchsorted(self.offsets, offset))
         return (
             self
             if not start
-            else Columns(
+            else RecordColumns(
                 self.offsets[start:],
                 self.timestamps_ms[start:],
                 self.keys[start:],
@@ -70,7 +71,7 @@ def encode(
     keys: pa.BinaryArray,
     values: pa.BinaryArray,
     *,
-    timestamps_ms: int | Int64s,
+    timestamps_ms: int | Int64Array,
     headers: bytes | pa.BinaryArray = NO_HEADERS,
     compression: int = 0,
     batch_bytes_max: int = BATCH_BYTES_MAX,
@@ -113,8 +114,8 @@ def encode(
 def encode_records(
     keys: pa.BinaryArray,
     values: pa.BinaryArray,
-    timestamps_ms: Int64s,
-    batches: Int64s,
+    timestamps_ms: Int64Array,
+    batches: Int64Array,
     headers: bytes | pa.BinaryArray = NO_HEADERS,
 ) -> Iterator[memoryview]:
     """Lays out one record per row, and yields the records sections of the given row ranges.
@@ -124,19 +125,19 @@ def encode_records(
     """
     key_bytes, value_bytes = lengths_or_minus_one(keys), lengths_or_minus_one(values)
     firsts = np.repeat(batches[:, 0], batches[:, 1] - batches[:, 0])
-    offset_deltas: Int64s = np.arange(len(keys), dtype=np.int64) - firsts
+    offset_deltas: Int64Array = np.arange(len(keys), dtype=np.int64) - firsts
     time_deltas = timestamps_ms - timestamps_ms[firsts]
     numbers = (time_deltas, offset_deltas, key_bytes, value_bytes)
     record_bytes = 1 + sum(map(varint_lengths, numbers))  # 1: attributes
     record_bytes += key_bytes.clip(0) + value_bytes.clip(0) + _header_bytes(headers)
-    attributes: Int64s = np.zeros_like(offset_deltas)
+    attributes: Int64Array = np.zeros_like(offset_deltas)
     head = (record_bytes, attributes, time_deltas, offset_deltas, key_bytes)
     pieces = [
-        *(Column(pa.array(each), Kind.VARINT) for each in head),
-        Column(keys, Kind.RAW),
-        Column(pa.array(value_bytes), Kind.VARINT),
-        Column(values, Kind.RAW),
-        headers if isinstance(headers, bytes) else Column(headers, Kind.RAW),
+        *(RowColumn(pa.array(each), ValueEncoding.VARINT) for each in head),
+        RowColumn(keys, ValueEncoding.RAW),
+        RowColumn(pa.array(value_bytes), ValueEncoding.VARINT),
+        RowColumn(values, ValueEncoding.RAW),
+        headers if isinstance(headers, bytes) else RowColumn(headers, ValueEncoding.RAW),
     ]
     joined = join(pieces, len(keys), kind=pa.binary())
     ends = np.frombuffer(joined.buffers()[1], np.int32)
@@ -147,7 +148,7 @@ def encode_records(
 
 def decode(
     data: Buffer, *, from_offset: int = 0, partition: TopicPartition | None = None
-) -> Columns:
+) -> RecordColumns:
     """All records at or above an offset; checksums are checked, control batches left out.
     `partition` is for the error that names a batch which cannot be read."""
     parts = decode_parts(
@@ -165,7 +166,7 @@ def decode_parts(
     from_offset: int = 0,
     bytes_max: int,
     partition: TopicPartition | None = None,
-) -> Iterator[Columns]:
+) -> Iterator[RecordColumns]:
     """The same in parts that each hold at most `bytes_max` of records, or one batch."""
     try:
         yield from _parts(data, from_offset, bytes_max)
@@ -175,7 +176,7 @@ def decode_parts(
         ) from error
 
 
-def _parts(data: Buffer, from_offset: int, bytes_max: int) -> Iterator[Columns]:
+def _parts(data: Buffer, from_offset: int, bytes_max: int) -> Iterator[RecordColumns]:
     part, size, position = _Part(memoryview(data)), 0, 0
     for batch in iterate_batches(data):
         header = check_batch(batch)
@@ -203,11 +204,11 @@ class _Part:
     sections: list[Buffer] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
 
-    def decode(self) -> Columns:
+    def decode(self) -> RecordColumns:
         data, starts, ends = self._lay_out()
         heads = np.array([_numbers_of(header) for header in self.headers], dtype=np.int64).T
         counts, base_offsets, last_deltas, base_times, append_times = heads
-        fields = read_fields(Sections(np.frombuffer(data, np.uint8), starts, ends, counts))
+        fields = read_fields(RecordSections(np.frombuffer(data, np.uint8), starts, ends, counts))
         offsets = base_offsets[fields.section] + fields.offset_deltas
         beyond = fields.offset_deltas > last_deltas[fields.section]
         if beyond.any() or (fields.offset_deltas < 0).any() or (np.diff(offsets) <= 0).any():
@@ -216,9 +217,9 @@ class _Part:
         if (append_times >= 0).any():
             given = append_times[fields.section]
             times = np.where(given >= 0, given, times)
-        return Columns(offsets, times, *cut_cells(fields, pa.py_buffer(data)))
+        return RecordColumns(offsets, times, *cut_cells(fields, pa.py_buffer(data)))
 
-    def _lay_out(self) -> tuple[Buffer, Int64s, Int64s]:
+    def _lay_out(self) -> tuple[Buffer, Int64Array, Int64Array]:
         """All records sections in one buffer: the fetched one where nothing is compressed."""
         lengths = np.array([len(section) for section in self.sections], dtype=np.int64)
         if any(header.compression for header in self.headers):
@@ -241,7 +242,7 @@ def _numbers_of(header: BatchHeader) -> tuple[int, int, int, int, int]:
 
 
 def cut_cells(
-    fields: Fields, data: pa.Buffer
+    fields: RecordFields, data: pa.Buffer
 ) -> tuple[pa.BinaryArray, pa.BinaryArray, pa.BinaryArray]:
     """Keys, values and encoded headers.
 
@@ -259,7 +260,7 @@ def cut_cells(
     return keys, values, stretches.take(pa.array(rows + 3))
 
 
-def _single_bytes(stretches: pa.BinaryArray, rows: Int64s) -> pa.BinaryArray:
+def _single_bytes(stretches: pa.BinaryArray, rows: Int64Array) -> pa.BinaryArray:
     """Cells of one byte each, as they are where no record has a header."""
     data = np.frombuffer(stretches.buffers()[2], np.uint8)
     firsts = np.frombuffer(stretches.buffers()[1], np.int32)[rows]
@@ -268,13 +269,13 @@ def _single_bytes(stretches: pa.BinaryArray, rows: Int64s) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), len(rows), buffers)
 
 
-def _indices(rows: Int64s, lengths: Int64s) -> pa.Array:
+def _indices(rows: Int64Array, lengths: Int64Array) -> pa.Array:
     is_null = lengths < 0
     return pa.array(rows, mask=is_null) if is_null.any() else pa.array(rows)
 
 
 def _few_records(
-    keys: pa.BinaryArray, values: pa.BinaryArray, times: Int64s, headers: bytes | pa.BinaryArray
+    keys: pa.BinaryArray, values: pa.BinaryArray, times: Int64Array, headers: bytes | pa.BinaryArray
 ) -> memoryview:
     """The same section as `encode_records` lays out. For a few rows, the calls that handle columns
     take longer than all their bytes."""
@@ -290,7 +291,7 @@ def _few_records(
     return memoryview(section)
 
 
-def _header_bytes(headers: bytes | pa.BinaryArray) -> int | Int64s:
+def _header_bytes(headers: bytes | pa.BinaryArray) -> int | Int64Array:
     return len(headers) if isinstance(headers, bytes) else lengths_or_minus_one(headers)
 
 
@@ -311,7 +312,7 @@ def _spans(cuts: Iterator[tuple[int, int, int]]) -> Iterator[list[tuple[int, int
 def _cut(
     keys: pa.BinaryArray,
     values: pa.BinaryArray,
-    times: Int64s,
+    times: Int64Array,
     headers: bytes | pa.BinaryArray,
     bytes_max: int,
 ) -> Iterator[tuple[int, int, int]]:
@@ -332,7 +333,7 @@ def _cut(
         start = end
 
 
-def _frame(section: memoryview, times: Int64s, compression: int) -> Batch:
+def _frame(section: memoryview, times: Int64Array, compression: int) -> Batch:
     """Prefixes the head. What compression does not make smaller is kept as it is."""
     payload = compress(compression, section)
     if len(payload) >= len(section):
@@ -356,4 +357,6 @@ def _frame(section: memoryview, times: Int64s, compression: int) -> Batch:
 
 
 _NO_CELLS = pa.array([], pa.binary())
-_EMPTY = Columns(np.empty(0, np.int64), np.empty(0, np.int64), _NO_CELLS, _NO_CELLS, _NO_CELLS)
+_EMPTY = RecordColumns(
+    np.empty(0, np.int64), np.empty(0, np.int64), _NO_CELLS, _NO_CELLS, _NO_CELLS
+)

@@ -67,7 +67,7 @@ def declared_bytes(code: int, data: Buffer) -> int | None:
     try:
         size: int = zstandard.frame_content_size(data)
     except zstandard.ZstdError as error:
-        raise _damaged("zstd", error) from error
+        raise _damaged_error("zstd", error) from error
     return size if 0 <= size <= DECOMPRESSED_BYTES_MAX else None
 
 
@@ -84,7 +84,7 @@ def decompress_into(code: int, data: Buffer, room: memoryview) -> bool:
                 filled += count
             return filled == len(room) and not stream.read(1)
     except zstandard.ZstdError as error:
-        raise _damaged("zstd", error) from error
+        raise _damaged_error("zstd", error) from error
 
 
 class _Kept(threading.local):
@@ -112,7 +112,7 @@ def _too_large(kind: str, bytes_max: int) -> DecodeError:
     )
 
 
-def _damaged(kind: str, why: object) -> DecodeError:
+def _damaged_error(kind: str, why: object) -> DecodeError:
     return DecodeError("compressed records are damaged", compression=kind, why=str(why))
 
 
@@ -129,10 +129,10 @@ def _decompress_gzip(data: memoryview, bytes_max: int) -> Buffer:
             try:
                 piece = stream.decompress(rest, _STEP_BYTES)
             except zlib.error as error:
-                raise _damaged("gzip", error) from error
+                raise _damaged_error("gzip", error) from error
             rest = stream.unconsumed_tail
             if not piece and not rest and not stream.eof:
-                raise _damaged("gzip", "it ends early")
+                raise _damaged_error("gzip", "it ends early")
             out += piece
             if len(out) > bytes_max:
                 raise _too_large("gzip", bytes_max)
@@ -157,11 +157,11 @@ def _decompress_snappy(data: memoryview, bytes_max: int) -> Buffer:
     out, position = bytearray(), len(_XERIAL_MAGIC) + len(_XERIAL_VERSIONS)
     while position < len(data):
         if position + _BLOCK_LENGTH.size > len(data):
-            raise _damaged("snappy", "it ends early")
+            raise _damaged_error("snappy", "it ends early")
         (length,) = _BLOCK_LENGTH.unpack_from(data, position)
         position += _BLOCK_LENGTH.size
         if not 0 < length <= len(data) - position:
-            raise _damaged("snappy", "a block is longer than the rest")
+            raise _damaged_error("snappy", "a block is longer than the rest")
         block = data[position : position + length]
         out += _decompress_snappy_block(block, bytes_max - len(out), bytes_max)
         position += length
@@ -176,10 +176,10 @@ def _decompress_snappy_block(block: memoryview, room: int, bytes_max: int) -> Bu
         if declared > room:
             raise _too_large("snappy", bytes_max)
         if declared > _SNAPPY_RATIO_MAX * len(block):
-            raise _damaged("snappy", "it declares more than it can hold")
+            raise _damaged_error("snappy", "it declares more than it can hold")
         return bytes(snappy.decompress_raw(block))
     except DecompressionError as error:
-        raise _damaged("snappy", error) from error
+        raise _damaged_error("snappy", error) from error
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
@@ -205,12 +205,12 @@ def _decompress_lz4(data: memoryview, bytes_max: int) -> Buffer:
             piece = stream.decompress(rest, max_length=_STEP_BYTES)
             rest = b""
             if not piece and stream.needs_input and not stream.eof:
-                raise _damaged("lz4", "it ends early")
+                raise _damaged_error("lz4", "it ends early")
             out += piece
             if len(out) > bytes_max:
                 raise _too_large("lz4", bytes_max)
     except (RuntimeError, EOFError) as error:
-        raise _damaged("lz4", error) from error
+        raise _damaged_error("lz4", error) from error
     return out
 
 
@@ -239,7 +239,7 @@ def _decompress_zstd(data: memoryview, bytes_max: int) -> Buffer:
                 if len(out) > bytes_max:
                     raise _too_large("zstd", bytes_max)
     except zstandard.ZstdError as error:
-        raise _damaged("zstd", error) from error
+        raise _damaged_error("zstd", error) from error
     return out
 
 

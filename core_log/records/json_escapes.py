@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from core_log.records.varint import Int64s
-from core_log.rows.arrow_buffers import Bytes, column_of, stretches
+from core_log.foundation.array_types import Int64Array, UInt8Array
+from core_log.rows.arrow_buffers import column_of, stretches
 
 BACKSLASH, QUOTE, FIRST_PRINTABLE = ord("\\"), ord('"'), 0x20
 SHORT_ESCAPES = {QUOTE: '"', BACKSLASH: "\\", 8: "b", 9: "t", 10: "n", 12: "f", 13: "r"}
@@ -35,16 +35,18 @@ def escape(column: pa.Array) -> pa.Array:
     return column_of(pa.string(), text, ends, like=column)
 
 
-def _escaped_places(data: Bytes) -> Int64s:
+def _escaped_places(data: UInt8Array) -> Int64Array:
     is_escaped = data == QUOTE
     is_escaped |= data == BACKSLASH
     is_escaped |= data < FIRST_PRINTABLE
     return np.flatnonzero(is_escaped)
 
 
-def _spread(data: Bytes, places: Int64s, widths: Int64s, codes: Bytes, grown: Int64s) -> Bytes:
+def _spread(
+    data: UInt8Array, places: Int64Array, widths: Int64Array, codes: UInt8Array, grown: Int64Array
+) -> UInt8Array:
     """Makes room for every escape, and writes it there."""
-    text: Bytes = np.empty(len(data) + int(grown[-1]), np.uint8)
+    text: UInt8Array = np.empty(len(data) + int(grown[-1]), np.uint8)
     is_copied, starts = np.ones(len(text), np.bool_), places + grown[:-1]
     for step in range(1, int(widths.max())):
         longer = starts if step == 1 else starts[widths > step]
@@ -62,14 +64,14 @@ def _spread(data: Bytes, places: Int64s, widths: Int64s, codes: Bytes, grown: In
     return text
 
 
-def _widths() -> Bytes:
+def _widths() -> UInt8Array:
     widths = np.ones(256, np.uint8)
     widths[:FIRST_PRINTABLE] = LONG_WIDTH
     widths[list(SHORT_ESCAPES)] = 2
     return widths
 
 
-def _letters() -> Bytes:
+def _letters() -> UInt8Array:
     letters = np.zeros(256, np.uint8)
     letters[list(SHORT_ESCAPES)] = [ord(letter) for letter in SHORT_ESCAPES.values()]
     return letters

@@ -34,10 +34,10 @@ def murmur2_column(keys: pa.BinaryArray) -> Hashes:
     shortest = int(lengths.min(initial=int(lengths.max(initial=0))))
     for place in range(0, int(lengths.max(initial=0)) // 4 * 4, 4):
         if place + 4 <= shortest:
-            hashed = hashed * np.uint32(MIX) ^ _mixed(words[starts + place])
+            hashed = hashed * np.uint32(MIX) ^ _mix(words[starts + place])
             continue
         rows = np.flatnonzero(lengths >= place + 4)
-        hashed[rows] = hashed[rows] * np.uint32(MIX) ^ _mixed(words[starts[rows] + place])
+        hashed[rows] = hashed[rows] * np.uint32(MIX) ^ _mix(words[starts[rows] + place])
     tails = np.flatnonzero(lengths % 4)
     rest = lengths[tails] % 4
     tail = words[starts[tails] + lengths[tails] - rest] & _TAIL_MASKS[rest]
@@ -46,6 +46,6 @@ def murmur2_column(keys: pa.BinaryArray) -> Hashes:
     return hashed ^ hashed >> np.uint32(15)
 
 
-def _mixed(words: Hashes) -> Hashes:
+def _mix(words: Hashes) -> Hashes:
     words = words * np.uint32(MIX)
     return (words ^ words >> np.uint32(SHIFT)) * np.uint32(MIX)

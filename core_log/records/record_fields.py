@@ -6,9 +6,10 @@ from functools import cache
 
 import numpy as np
 
+from core_log.foundation.array_types import Int64Array, UInt8Array
 from core_log.foundation.errors import DecodeError
 from core_log.foundation.speed import chosen_speed
-from core_log.records.varint import Bytes, Int64s, read_pairs, read_varints
+from core_log.records.varint import read_pairs, read_varints
 
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two lengths, header count
 _COMPILED_RECORDS_MIN = 2_000
@@ -16,40 +17,42 @@ _LOCKSTEP_BATCHES_MIN = 48  # fewer than these are walked faster one after anoth
 
 
 @dataclass(frozen=True, slots=True)
-class Sections:
+class RecordSections:
     """The records sections of batches, all within one buffer; one row per batch."""
 
-    data: Bytes
-    starts: Int64s
-    ends: Int64s
-    counts: Int64s
+    data: UInt8Array
+    starts: Int64Array
+    ends: Int64Array
+    counts: Int64Array
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class RecordFields:
     """One row per record: its numbers, and the positions of its parts; length -1 is null."""
 
-    section: Int64s  # which batch the record belongs to
-    starts: Int64s  # of the record's own length
-    ends: Int64s
-    timestamp_deltas: Int64s
-    timestamp_ends: Int64s
-    offset_deltas: Int64s
-    key_starts: Int64s
-    key_lengths: Int64s
-    value_starts: Int64s
-    value_lengths: Int64s
-    header_starts: Int64s
+    section: Int64Array  # which batch the record belongs to
+    starts: Int64Array  # of the record's own length
+    ends: Int64Array
+    timestamp_deltas: Int64Array
+    timestamp_ends: Int64Array
+    offset_deltas: Int64Array
+    key_starts: Int64Array
+    key_lengths: Int64Array
+    value_starts: Int64Array
+    value_lengths: Int64Array
+    header_starts: Int64Array
 
 
-def read_fields(sections: Sections) -> Fields:
+def read_fields(sections: RecordSections) -> RecordFields:
     """Only the walk from length to length is serial; every field is read for all at once."""
     starts, ends = record_bounds(sections)
     section = np.repeat(np.arange(len(sections.counts)), sections.counts)
     return read_fields_at(sections.data, section, starts, ends)
 
 
-def read_fields_at(data: Bytes, section: Int64s, starts: Int64s, ends: Int64s) -> Fields:
+def read_fields_at(
+    data: UInt8Array, section: Int64Array, starts: Int64Array, ends: Int64Array
+) -> RecordFields:
     """The same where it is known already at which positions records begin and end."""
     _, bodies = read_varints(data, starts)
     timestamp_deltas, timestamp_ends = read_varints(data, bodies + 1)
@@ -61,7 +64,7 @@ def read_fields_at(data: Bytes, section: Int64s, starts: Int64s, ends: Int64s) -
     header_starts = value_starts + value_lengths.clip(0)
     if (header_starts >= ends).any():
         raise DecodeError("record ends before its headers")
-    return Fields(
+    return RecordFields(
         section=section,
         starts=starts,
         ends=ends,
@@ -76,13 +79,13 @@ def read_fields_at(data: Bytes, section: Int64s, starts: Int64s, ends: Int64s) -
     )
 
 
-def check_lengths(lengths: Int64s, starts: Int64s, ends: Int64s) -> None:
+def check_lengths(lengths: Int64Array, starts: Int64Array, ends: Int64Array) -> None:
     """What begins at `starts` must fit before `ends`; -1 stands for null."""
     if ((lengths < -1) | (lengths > ends - starts)).any():
         raise DecodeError("field is longer than its record")
 
 
-def record_bounds(sections: Sections) -> tuple[Int64s, Int64s]:
+def record_bounds(sections: RecordSections) -> tuple[Int64Array, Int64Array]:
     """Where each record begins and ends; batches must be exactly full."""
     counts = sections.counts
     if ((counts < 0) | (counts > (sections.ends - sections.starts) // RECORD_BYTES_MIN)).any():
@@ -104,7 +107,7 @@ def record_bounds(sections: Sections) -> tuple[Int64s, Int64s]:
     return starts, _check_bounds(sections, firsts, starts)
 
 
-def _check_bounds(sections: Sections, firsts: Int64s, starts: Int64s) -> Int64s:
+def _check_bounds(sections: RecordSections, firsts: Int64Array, starts: Int64Array) -> Int64Array:
     """Ends, each of which must be the start of the next record or the end of the batch."""
     lengths, bodies = read_varints(sections.data, starts)
     if ((lengths < RECORD_BYTES_MIN - 1) | (lengths > len(sections.data))).any():
@@ -118,7 +121,9 @@ def _check_bounds(sections: Sections, firsts: Int64s, starts: Int64s) -> Int64s:
     return ends
 
 
-def _walk_in_lockstep(sections: Sections, firsts: Int64s, starts: Int64s) -> tuple[Int64s, Int64s]:
+def _walk_in_lockstep(
+    sections: RecordSections, firsts: Int64Array, starts: Int64Array
+) -> tuple[Int64Array, Int64Array]:
     """Takes one step in every batch at a time, for as long as enough batches have one left.
 
     Returns how many records of each batch are found, and where its next one begins.
@@ -147,7 +152,7 @@ def _walk_in_lockstep(sections: Sections, firsts: Int64s, starts: Int64s) -> tup
 
 
 @cache
-def _compiled_walk() -> Callable[[Bytes, int, int, Int64s], bool] | None:
+def _compiled_walk() -> Callable[[UInt8Array, int, int, Int64Array], bool] | None:
     if chosen_speed() != "fast":
         return None
     from core_log.compiled.record_kernels import (
@@ -174,7 +179,7 @@ def _long_step(section: bytes, place: int) -> int:
     return int(bodies[0]) - place + int(lengths[0])  # which a column of numbers could not hold
 
 
-def _strides() -> Int64s:
+def _strides() -> Int64Array:
     """How far the next record is, by the first two bytes; 0 where its length takes more."""
     pairs = np.arange(1 << 16, dtype=np.int64)
     low, high = pairs & 0xFF, pairs >> 8

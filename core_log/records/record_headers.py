@@ -6,11 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.foundation.array_types import Int64Array
 from core_log.foundation.errors import DecodeError
 from core_log.records.record_codec import encode_varint
-from core_log.records.row_parts import Column, Kind, Piece
+from core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
 from core_log.records.row_writer import join
-from core_log.records.varint import Int64s, read_varints, write_varints
+from core_log.records.varint import read_varints, write_varints
 
 NO_HEADERS = b"\0"
 NOTHING = pa.scalar(b"", pa.binary())
@@ -40,7 +41,7 @@ def encode_header_columns(
     """
     if 0 < rows <= FEW:
         return pa.array(_few_headers(headers, rows, where_valid), pa.binary())
-    pieces: list[Piece] = []
+    pieces: list[RowPart] = []
     constant = encode_varint(len(headers))
     if where_valid:
         counts = np.full(rows, len(headers), dtype=np.int64)
@@ -52,15 +53,19 @@ def encode_header_columns(
         if isinstance(value, bytes | None):
             constant += encode_varint(-1 if value is None else len(value)) + (value or b"")
             continue
-        pieces += [constant, _varints(lengths_or_minus_one(value)), Column(value, Kind.RAW)]
+        pieces += [
+            constant,
+            _varints(lengths_or_minus_one(value)),
+            RowColumn(value, ValueEncoding.RAW),
+        ]
         constant = b""
     pieces.append(constant)
-    pieces += [Column(_whole_headers(*each), Kind.RAW) for each in where_valid.items()]
+    pieces += [RowColumn(_whole_headers(*each), ValueEncoding.RAW) for each in where_valid.items()]
     return join(pieces, rows, kind=pa.binary())
 
 
-def _varints(numbers: Int64s) -> Column:
-    return Column(pa.array(numbers), Kind.VARINT)
+def _varints(numbers: Int64Array) -> RowColumn:
+    return RowColumn(pa.array(numbers), ValueEncoding.VARINT)
 
 
 def _few_headers(
@@ -109,7 +114,7 @@ def header_column(encoded: pa.BinaryArray, name: str) -> pa.BinaryArray:
     return values.take(pa.array(chosen, mask=chosen < 0))
 
 
-def lengths_or_minus_one(column: pa.BinaryArray) -> Int64s:
+def lengths_or_minus_one(column: pa.BinaryArray) -> Int64Array:
     if not len(column):
         return np.zeros(0, np.int64)
     bounds = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: len(column) + 1]
@@ -124,7 +129,7 @@ def _encode_name(name: str) -> bytes:
     return encode_varint(len(encoded)) + encoded
 
 
-def _split(encoded: pa.BinaryArray) -> tuple[Int64s, pa.BinaryArray, pa.BinaryArray]:
+def _split(encoded: pa.BinaryArray) -> tuple[Int64Array, pa.BinaryArray, pa.BinaryArray]:
     """Counts per record, and all names and values in record order.
 
     The n-th header of every record is read at once, so the loop is as long as the longest set.
@@ -158,7 +163,7 @@ def _split(encoded: pa.BinaryArray) -> tuple[Int64s, pa.BinaryArray, pa.BinaryAr
     return counts, names, stretches.take(pa.array(rows + 2, mask=is_null))
 
 
-def pack_stretches(marks: Int64s, data: pa.Buffer) -> pa.BinaryArray:
+def pack_stretches(marks: Int64Array, data: pa.Buffer) -> pa.BinaryArray:
     """What lies between neighbouring marks of one buffer, as a column that copies nothing."""
     bounds = np.append(marks, marks[-1:]).astype(np.int32)
     if not len(marks):

@@ -9,22 +9,20 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 from core_log.foundation.errors import DecodeError
-from core_log.foundation.speed import Warming, chosen_speed
+from core_log.foundation.speed import CompiledSpeed, chosen_speed
 from core_log.model.log import TopicPartition
-from core_log.records.arrow_codec import COLUMN_BYTES_MAX, Columns
+from core_log.records.arrow_codec import COLUMN_BYTES_MAX, RecordColumns
 from core_log.records.batch_header import HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, check_batch
 from core_log.records.compression import Buffer, declared_bytes, decompress, decompress_into
 from core_log.records.record_codec import iterate_batches
-from core_log.records.record_fields import Sections, read_fields
+from core_log.records.record_fields import RecordSections, read_fields
 from core_log.records.record_headers import header_column
 from core_log.records.unreadable_batch import UNREADABLE, found_unreadable
-from core_log.records.varint import Bytes, Int64s
 
-Mask = npt.NDArray[np.bool_]
 COMPILED_RECORDS_MIN = 500
 """Fewer at a time are as well read the plain way."""
 WORTH_RECORDS = 20_000
@@ -38,37 +36,37 @@ OFFSET, TIME, KEY, KEY_BYTES, VALUE, VALUE_BYTES, HEADERS, END = range(8)
 NO_NUMBER = -1
 
 
-class Scratch:
+class RecordScratch:
     """Memory for decompressed records, used again by whoever reads the next ones: fresh memory
     of that size would come page by page from the kernel each time."""
 
     def __init__(self) -> None:
-        self._memory: Bytes = np.zeros(0, np.uint8)
+        self._memory: UInt8Array = np.zeros(0, np.uint8)
 
-    def room(self, size: int) -> Bytes:
+    def room(self, size: int) -> UInt8Array:
         """At least so many bytes, and zeros behind what can be used."""
         wanted = size + SLACK_BYTES
         if len(self._memory) >= wanted:
             return self._memory
-        memory: Bytes = np.zeros(-(-wanted // STEP_BYTES) * STEP_BYTES, np.uint8)
+        memory: UInt8Array = np.zeros(-(-wanted // STEP_BYTES) * STEP_BYTES, np.uint8)
         if len(memory) <= KEPT_BYTES_MAX:
             self._memory = memory
         return memory
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class RecordField:
     """One field of many records, each in its place within `data`; a length of -1 is null."""
 
-    data: Bytes
-    starts: Int64s
-    lengths: Int64s
+    data: UInt8Array
+    starts: Int64Array
+    lengths: Int64Array
 
     @classmethod
-    def of(cls, column: pa.Array) -> "Cells":
+    def of(cls, column: pa.Array) -> "RecordField":
         """Of a column of bytes or text."""
         bounds = np.zeros(1, np.int64)
-        data: Bytes = np.zeros(0, np.uint8)
+        data: UInt8Array = np.zeros(0, np.uint8)
         if len(column):
             _, offsets, buffer = column.buffers()
             found = np.frombuffer(offsets, np.int32)[column.offset :][: len(column) + 1]
@@ -83,16 +81,16 @@ class Cells:
         return len(self.starts)
 
     @property
-    def ends(self) -> Int64s:
-        ends: Int64s = self.starts + self.lengths.clip(0)
+    def ends(self) -> Int64Array:
+        ends: Int64Array = self.starts + self.lengths.clip(0)
         return ends
 
     @property
     def size(self) -> int:
         return int(self.lengths.clip(0).sum())
 
-    def pick(self, rows: slice | Mask | Int64s) -> "Cells":
-        return Cells(self.data, self.starts[rows], self.lengths[rows])
+    def pick(self, rows: slice | BoolArray | Int64Array) -> "RecordField":
+        return RecordField(self.data, self.starts[rows], self.lengths[rows])
 
     def column(self) -> pa.BinaryArray:
         """A copy of its own."""
@@ -111,31 +109,31 @@ class Cells:
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
-    """Records of one partition in the order of their offsets, for as long as their `Scratch` is
-    not used again."""
+class RecordViews:
+    """Records of one partition in the order of their offsets, for as long as their
+    `RecordScratch` is not used again."""
 
-    offsets: Int64s
-    timestamps_ms: Int64s
-    keys: Cells
-    values: Cells
-    headers: Cells
+    offsets: Int64Array
+    timestamps_ms: Int64Array
+    keys: RecordField
+    values: RecordField
+    headers: RecordField
 
     @classmethod
-    def of(cls, columns: Columns) -> "Located":
+    def of(cls, columns: RecordColumns) -> "RecordViews":
         cells = (columns.keys, columns.values, columns.headers)
-        return cls(columns.offsets, columns.timestamps_ms, *map(Cells.of, cells))
+        return cls(columns.offsets, columns.timestamps_ms, *map(RecordField.of, cells))
 
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def columns(self) -> Columns:
+    def columns(self) -> RecordColumns:
         """A copy of its own."""
         cells = (each.column() for each in (self.keys, self.values, self.headers))
-        return Columns(self.offsets, self.timestamps_ms, *cells)
+        return RecordColumns(self.offsets, self.timestamps_ms, *cells)
 
-    def pick(self, rows: slice | Mask | Int64s) -> "Located":
-        return Located(
+    def pick(self, rows: slice | BoolArray | Int64Array) -> "RecordViews":
+        return RecordViews(
             self.offsets[rows],
             self.timestamps_ms[rows],
             self.keys.pick(rows),
@@ -143,11 +141,11 @@ class Located:
             self.headers.pick(rows),
         )
 
-    def header_numbers(self, name: str) -> Int64s:
+    def header_numbers(self, name: str) -> Int64Array:
         """The numbers that this header has as text; `NO_NUMBER` where there is no such header."""
         cells, encoded = self.headers, name.encode()
         found = np.full(len(cells), NO_NUMBER, np.int64)
-        walk = _compiled(len(cells))
+        walk = _load_compiled(len(cells))
         if walk is not None:
             wanted = np.frombuffer(encoded, np.uint8)
             if walk.header_numbers(cells.data, cells.starts, cells.ends, wanted, found):
@@ -161,11 +159,11 @@ class Located:
 
 def locate(
     data: Buffer,
-    scratch: Scratch,
+    scratch: RecordScratch,
     *,
     from_offset: int = 0,
     partition: TopicPartition | None = None,
-) -> Located:
+) -> RecordViews:
     """All records at or above an offset; checksums are checked, control batches left out."""
     [found] = locate_parts(
         data, scratch, from_offset=from_offset, bytes_max=COLUMN_BYTES_MAX, partition=partition
@@ -175,12 +173,12 @@ def locate(
 
 def locate_parts(
     data: Buffer,
-    scratch: Scratch,
+    scratch: RecordScratch,
     *,
     from_offset: int = 0,
     bytes_max: int,
     partition: TopicPartition | None = None,
-) -> Iterator[Located]:
+) -> Iterator[RecordViews]:
     """The same in parts that each hold at most `bytes_max`, or one batch; there is always one.
     The next part takes the memory of the one before it."""
     try:
@@ -191,7 +189,9 @@ def locate_parts(
         ) from error
 
 
-def _parts(data: Buffer, scratch: Scratch, from_offset: int, bytes_max: int) -> Iterator[Located]:
+def _parts(
+    data: Buffer, scratch: RecordScratch, from_offset: int, bytes_max: int
+) -> Iterator[RecordViews]:
     packed: list[_Packed] = []
     size = 0
     for batch in iterate_batches(data):
@@ -203,11 +203,11 @@ def _parts(data: Buffer, scratch: Scratch, from_offset: int, bytes_max: int) -> 
         whole = decompress(header.compression, section) if declared is None else None
         each = _Packed(header, section, whole, declared or len(whole or b""))
         if packed and size + each.size > bytes_max:
-            yield _located(packed, scratch, from_offset=from_offset)
+            yield _locate(packed, scratch, from_offset=from_offset)
             packed, size = [], 0
         packed.append(each)
         size += each.size
-    yield _located(packed, scratch, from_offset=from_offset)
+    yield _locate(packed, scratch, from_offset=from_offset)
 
 
 class _Packed(NamedTuple):
@@ -219,11 +219,11 @@ class _Packed(NamedTuple):
     size: int
 
 
-def _located(packed: Sequence[_Packed], scratch: Scratch, *, from_offset: int) -> Located:
-    memory, ends = _decompressed(packed, scratch)
+def _locate(packed: Sequence[_Packed], scratch: RecordScratch, *, from_offset: int) -> RecordViews:
+    memory, ends = _decompress(packed, scratch)
     starts = np.append(0, ends[:-1]) if len(ends) else ends
     counts = np.array([each.header.record_count for each in packed], dtype=np.int64)
-    found, section = _found(memory, Sections(memory, starts, ends, counts))
+    found, section = _find(memory, RecordSections(memory, starts, ends, counts))
     heads = [_numbers_of(each.header) for each in packed]
     numbers = np.array(heads, dtype=np.int64).reshape(-1, 4).T
     base_offsets, last_deltas, base_times, append_times = numbers
@@ -233,22 +233,22 @@ def _located(packed: Sequence[_Packed], scratch: Scratch, *, from_offset: int) -
         raise DecodeError("records are not in the order of their offsets")
     times = base_times[section] + found[TIME]
     given = append_times[section]
-    located = Located(
+    located = RecordViews(
         offsets,
         np.where(given >= 0, given, times),
-        Cells(memory, found[KEY], found[KEY_BYTES]),
-        Cells(memory, found[VALUE], found[VALUE_BYTES]),
-        Cells(memory, found[HEADERS], found[END] - found[HEADERS]),
+        RecordField(memory, found[KEY], found[KEY_BYTES]),
+        RecordField(memory, found[VALUE], found[VALUE_BYTES]),
+        RecordField(memory, found[HEADERS], found[END] - found[HEADERS]),
     )
     first = int(np.searchsorted(offsets, from_offset))
     return located.pick(slice(first, None)) if first else located
 
 
-def _decompressed(packed: Sequence[_Packed], scratch: Scratch) -> tuple[Bytes, Int64s]:
+def _decompress(packed: Sequence[_Packed], scratch: RecordScratch) -> tuple[UInt8Array, Int64Array]:
     """All records sections behind each other, and where each ends."""
     while True:
         sizes = np.array([each.size for each in packed], dtype=np.int64)
-        ends: Int64s = np.cumsum(sizes)
+        ends: Int64Array = np.cumsum(sizes)
         if len(ends) and ends[-1] > COLUMN_BYTES_MAX:
             raise DecodeError(TOO_MUCH, hint="fetch fewer bytes")
         memory = scratch.room(int(ends[-1]) if len(ends) else 0)
@@ -256,7 +256,7 @@ def _decompressed(packed: Sequence[_Packed], scratch: Scratch) -> tuple[Bytes, I
         rooms = [memory.data[start:end] for start, end in bounds]
         if all(_put(each, room) for each, room in zip(packed, rooms, strict=True)):
             return memory, ends
-        packed = [_unpacked(each) for each in packed]
+        packed = [_unpack(each) for each in packed]
 
 
 def _put(packed: _Packed, room: memoryview) -> bool:
@@ -266,21 +266,21 @@ def _put(packed: _Packed, room: memoryview) -> bool:
     return True
 
 
-def _unpacked(packed: _Packed) -> _Packed:
+def _unpack(packed: _Packed) -> _Packed:
     whole = decompress(packed.header.compression, packed.section)
     return packed._replace(whole=whole, size=len(whole))
 
 
-def _found(data: Bytes, sections: Sections) -> tuple[Int64s, Int64s]:
+def _find(data: UInt8Array, sections: RecordSections) -> tuple[Int64Array, Int64Array]:
     """The numbers of all records, and which section each belongs to."""
     room = (sections.ends - sections.starts) // 7
     if ((sections.counts < 0) | (sections.counts > room)).any():
         raise DecodeError("batch cannot hold its records")
     total = int(sections.counts.sum())
     section = np.repeat(np.arange(len(sections.counts)), sections.counts)
-    walk = _compiled(total)
+    walk = _load_compiled(total)
     if walk is not None:
-        found: Int64s = np.empty((8, total), np.int64)
+        found: Int64Array = np.empty((8, total), np.int64)
         if walk.locate(data, sections.starts, sections.ends, sections.counts, found):
             return found, section
     fields = read_fields(sections)
@@ -309,7 +309,7 @@ def hurry() -> None:
     _walk().hurry()
 
 
-def _compiled(records: int) -> ModuleType | None:
+def _load_compiled(records: int) -> ModuleType | None:
     if records < COMPILED_RECORDS_MIN:
         return None
     _walk().count(records)
@@ -318,15 +318,15 @@ def _compiled(records: int) -> ModuleType | None:
 
 
 @cache
-def _walk() -> Warming[Any]:
-    return Warming(None, _loaded if chosen_speed() == "fast" else None, WORTH_RECORDS)
+def _walk() -> CompiledSpeed[Any]:
+    return CompiledSpeed(None, _load if chosen_speed() == "fast" else None, WORTH_RECORDS)
 
 
-def _loaded() -> Any:
+def _load() -> Any:
     from core_log.compiled import record_kernels
 
     # Compiled when first called, for arrays of the kind that comes.
-    memory, nowhere = Scratch().room(0), np.zeros(0, np.int64)
+    memory, nowhere = RecordScratch().room(0), np.zeros(0, np.int64)
     record_kernels.locate(memory, nowhere, nowhere, nowhere, np.empty((8, 0), np.int64))
     name = np.frombuffer(b"name", np.uint8)
     record_kernels.header_numbers(memory, nowhere, nowhere, name, nowhere.copy())

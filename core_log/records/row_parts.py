@@ -13,7 +13,7 @@ from core_log.rows.text.time import UNIT_DIGITS, moments_to_text
 Other = TypeVar("Other")
 
 
-class Kind(IntEnum):
+class ValueEncoding(IntEnum):
     """How a column's values become bytes."""
 
     RAW = 0
@@ -34,16 +34,16 @@ class Kind(IntEnum):
     """In the fewest digits that name the number, as Java lays them out."""
 
 
-class Column(NamedTuple):
+class RowColumn(NamedTuple):
     values: pa.Array
-    kind: Kind
+    kind: ValueEncoding
 
 
-Piece: TypeAlias = bytes | Column
+RowPart: TypeAlias = bytes | RowColumn
 """Bytes that every row has, or a value of each row's own."""
 
 
-def merged(parts: Iterable[bytes | Other]) -> list[bytes | Other]:
+def merge_constants(parts: Iterable[bytes | Other]) -> list[bytes | Other]:
     """What is the same in all rows becomes one part where it stands side by side."""
     found: list[bytes | Other] = []
     for part in parts:
@@ -54,17 +54,17 @@ def merged(parts: Iterable[bytes | Other]) -> list[bytes | Other]:
     return found
 
 
-def as_text(column: Column) -> Column:
+def as_text(column: RowColumn) -> RowColumn:
     """The same in text where it is of a kind that only the compiled way writes by itself."""
     values, kind = column
     match kind:
-        case Kind.RAW if pa.types.is_dictionary(values.type):
-            return Column(values.dictionary_decode(), kind)
-        case Kind.DECIMAL:
-            return Column(decimal_to_text(values), Kind.STRING)
-        case Kind.MOMENT:
+        case ValueEncoding.RAW if pa.types.is_dictionary(values.type):
+            return RowColumn(values.dictionary_decode(), kind)
+        case ValueEncoding.DECIMAL:
+            return RowColumn(decimal_to_text(values), ValueEncoding.STRING)
+        case ValueEncoding.MOMENT:
             digits = UNIT_DIGITS[values.type.unit]
-            return Column(moments_to_text(values, digits=digits), Kind.STRING)
-        case Kind.FLOAT:
-            return Column(float_text(values), Kind.RAW)
+            return RowColumn(moments_to_text(values, digits=digits), ValueEncoding.STRING)
+        case ValueEncoding.FLOAT:
+            return RowColumn(float_text(values), ValueEncoding.RAW)
     return column

@@ -7,13 +7,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.records.json_escapes import escape
-from core_log.records.row_parts import Column, Kind, Piece, as_text, merged
+from core_log.records.row_parts import RowColumn, RowPart, ValueEncoding, as_text, merge_constants
 from core_log.records.varint import write_varints
 
 
-def join_plainly(pieces: Sequence[Piece], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
+def join_plainly(pieces: Sequence[RowPart], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
     """Put together in C++: no Python object per value."""
-    parts = merged(part for some in _with_numbers_together(pieces) for part in _parts(some))
+    parts = merge_constants(
+        part for some in _with_numbers_together(pieces) for part in _parts(some)
+    )
     if len(parts) == 1 and isinstance(parts[0], bytes):
         return pa.repeat(pa.scalar(parts[0], pa.binary()).cast(kind), rows)
     return pc.binary_join_element_wise(
@@ -24,29 +26,29 @@ def join_plainly(pieces: Sequence[Piece], rows: int, kind: pa.DataType, null: by
     )
 
 
-def _with_numbers_together(pieces: Iterable[Piece]) -> Iterator[Piece | list[pa.Array]]:
+def _with_numbers_together(pieces: Iterable[RowPart]) -> Iterator[RowPart | list[pa.Array]]:
     """Varints that stand side by side are written at once."""
     for is_varint, some in groupby(
-        pieces, lambda each: isinstance(each, Column) and each.kind == Kind.VARINT
+        pieces, lambda each: isinstance(each, RowColumn) and each.kind == ValueEncoding.VARINT
     ):
         if is_varint:
-            yield [each.values for each in some if isinstance(each, Column)]
+            yield [each.values for each in some if isinstance(each, RowColumn)]
         else:
             yield from some
 
 
-def _parts(piece: Piece | list[pa.Array]) -> list[bytes | pa.Array]:
+def _parts(piece: RowPart | list[pa.Array]) -> list[bytes | pa.Array]:
     if isinstance(piece, bytes):
         return [piece]
     if isinstance(piece, list):
         return [write_varints(*(each.to_numpy() for each in piece))]
     values, form = as_text(piece)
     match form:
-        case Kind.RAW:
+        case ValueEncoding.RAW:
             return [values]
-        case Kind.STRING if values.null_count:
+        case ValueEncoding.STRING if values.null_count:
             return [pc.binary_join_element_wise('"', escape(values), '"', "")]
-        case Kind.STRING:
+        case ValueEncoding.STRING:
             return [b'"', escape(values), b'"']
         case _:
             return [values.cast(pa.string())]

@@ -6,10 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from core_log.foundation.array_types import Int64Array, UInt8Array
 from core_log.foundation.errors import DecodeError
 
-Int64s = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[Any]  # unsigned; numpy's stubs forget that whenever a plain int takes part
 
 _VARINT_BYTES_MAX, _WORD_BYTES = 10, 8
@@ -35,7 +34,7 @@ def _keep_freed_memory() -> None:
 _keep_freed_memory()
 
 
-def write_varints(*columns: Int64s) -> pa.BinaryArray:
+def write_varints(*columns: Int64Array) -> pa.BinaryArray:
     """One binary value per row: that row's numbers, each as a varint, side by side."""
     words = _pack([piece for column in columns for piece in _spread(column)], len(columns[0]))
     lengths = np.stack([length for _, length in words], axis=1)
@@ -51,7 +50,7 @@ def write_varints(*columns: Int64s) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), len(lengths), buffers)
 
 
-def varint_lengths(numbers: Int64s) -> Int64s:
+def varint_lengths(numbers: Int64Array) -> Int64Array:
     """How many bytes each number takes: one per started group of seven bits."""
     zigzag = _to_zigzag(numbers)
     lengths, top, shift = np.ones(len(numbers), dtype=np.int64), int(zigzag.max(initial=0)), 7
@@ -61,7 +60,7 @@ def varint_lengths(numbers: Int64s) -> Int64s:
     return lengths
 
 
-def read_varints(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
+def read_varints(data: UInt8Array, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Reads one varint per row at `positions`; returns the numbers and where each one ends.
 
     Never reads outside `data`; a position beyond its end yields noise, which is for the caller
@@ -76,7 +75,7 @@ def read_varints(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
     return numbers, ends
 
 
-def read_pairs(data: Bytes, positions: Int64s) -> Words:
+def read_pairs(data: UInt8Array, positions: Int64Array) -> Words:
     """The two bytes at each position as one number; positions are held within `data`."""
     last = len(data) - 1
     if positions.max(initial=0) < last:
@@ -86,7 +85,7 @@ def read_pairs(data: Bytes, positions: Int64s) -> Words:
     return low.astype(np.uint16) | np.where(positions < last, high, 0).astype(np.uint16) << 8
 
 
-def _read_long_varints(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
+def _read_long_varints(data: UInt8Array, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
     zigzag, ends = np.zeros(len(positions), dtype=np.uint64), positions.copy()
     unfinished, last = np.arange(len(positions)), len(data) - 1
     for index in range(_VARINT_BYTES_MAX):
@@ -100,11 +99,11 @@ def _read_long_varints(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
     raise DecodeError("number does not end", position=int(positions[unfinished[0]]))
 
 
-def _to_zigzag(numbers: Int64s) -> Words:
+def _to_zigzag(numbers: Int64Array) -> Words:
     return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
 
 
-def _spread(numbers: Int64s) -> list[tuple[Words, Words]]:
+def _spread(numbers: Int64Array) -> list[tuple[Words, Words]]:
     """Varints as little-endian words with their lengths: one word, or two beyond 56 bits."""
     zigzag = _to_zigzag(numbers)
     top = int(zigzag.max(initial=0))

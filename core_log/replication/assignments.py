@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from core_log.protocol.error_codes import ErrorCode
-from core_log.replication.decisions import DEFAULT, MorePartitions, NewTopic, Refused
+from core_log.replication.decisions import DEFAULT, MorePartitions, NewTopic, RequestRefusal
 from core_log.replication.metadata import MetadataImage, Topic
 from core_log.replication.placement import place
 
@@ -18,22 +18,24 @@ class Counts(NamedTuple):
     replication_factor: int
 
 
-def assign_new(image: MetadataImage, wanted: NewTopic, default: Counts) -> list[Replicas] | Refused:
+def assign_new(
+    image: MetadataImage, wanted: NewTopic, default: Counts
+) -> list[Replicas] | RequestRefusal:
     """The replicas of every partition of a new topic, in order."""
     if wanted.assignments:
-        return _given(image, wanted)
+        return _parse_given(image, wanted)
     if wanted.replication_factor < DEFAULT or wanted.replication_factor == 0:
-        return Refused(
+        return RequestRefusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be at least 1, or -1 for the default",
         )
     if wanted.partition_count < DEFAULT or wanted.partition_count == 0:
-        return Refused(
+        return RequestRefusal(
             ErrorCode.INVALID_PARTITIONS,
             "Number of partitions must be at least 1, or -1 for the default",
         )
     factor = wanted.replication_factor
-    return _dealt(
+    return _deal(
         image,
         first=len(image.topics),
         count=partition_count(wanted, default),
@@ -43,28 +45,30 @@ def assign_new(image: MetadataImage, wanted: NewTopic, default: Counts) -> list[
 
 def assign_more(
     image: MetadataImage, topic: Topic, wanted: MorePartitions
-) -> list[Replicas] | Refused:
+) -> list[Replicas] | RequestRefusal:
     """The replicas of the partitions to be added."""
     have = len(topic.partitions)
     if wanted.count == have:
-        return Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s)")
+        return RequestRefusal(
+            ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s)"
+        )
     if wanted.count < have:
-        return Refused(
+        return RequestRefusal(
             ErrorCode.INVALID_PARTITIONS,
             f"Topic has {have} partition(s); {wanted.count} would not be an increase",
         )
     count, factor = wanted.count - have, len(topic.partitions[0].replicas)
     if wanted.assignments is None:
-        return _dealt(image, first=have, count=count, factor=factor)
+        return _deal(image, first=have, count=count, factor=factor)
     if len(wanted.assignments) != count:
-        return Refused(
+        return RequestRefusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"{count} partition(s) to add, but {len(wanted.assignments)} assignment(s)",
         )
     for replicas in wanted.assignments:
         problem = _replicas_problem(image, replicas, factor)
         if problem is not None:
-            return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+            return RequestRefusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     return list(wanted.assignments)
 
 
@@ -74,26 +78,26 @@ def partition_count(wanted: NewTopic, default: Counts) -> int:
     return default.partitions if wanted.partition_count == DEFAULT else wanted.partition_count
 
 
-def _given(image: MetadataImage, wanted: NewTopic) -> list[Replicas] | Refused:
+def _parse_given(image: MetadataImage, wanted: NewTopic) -> list[Replicas] | RequestRefusal:
     if wanted.replication_factor != DEFAULT or wanted.partition_count != DEFAULT:
-        return Refused(
+        return RequestRefusal(
             ErrorCode.INVALID_REQUEST,
             "Partition count and replication factor must be -1 when replicas are assigned",
         )
     by_partition = dict(wanted.assignments)
     if len(by_partition) < len(wanted.assignments):
-        return Refused(
+        return RequestRefusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition has more than one assignment"
         )
     if by_partition.keys() != set(range(len(by_partition))):
-        return Refused(
+        return RequestRefusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Assigned partitions must count up from 0"
         )
     factor = len(wanted.assignments[0][1])
     for replicas in by_partition.values():
         problem = _replicas_problem(image, replicas, factor)
         if problem is not None:
-            return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+            return RequestRefusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     return [by_partition[index] for index in range(len(by_partition))]
 
 
@@ -116,12 +120,12 @@ def _unknown(replicas: Sequence[int], known: Collection[int]) -> list[int]:
     return [each for each in replicas if each not in known]
 
 
-def _dealt(
+def _deal(
     image: MetadataImage, *, first: int, count: int, factor: int
-) -> list[Replicas] | Refused:
+) -> list[Replicas] | RequestRefusal:
     alive = image.alive
     if factor > len(alive):
-        return Refused(
+        return RequestRefusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Replication factor {factor} is larger than the number of live brokers, {len(alive)}",
         )

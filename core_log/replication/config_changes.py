@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from core_log.foundation.errors import ConfigError
 from core_log.protocol.error_codes import ErrorCode
 from core_log.replication.config_keys import ConfigType
-from core_log.replication.decisions import ConfigChange, Operation, Refused
+from core_log.replication.decisions import ConfigChange, ConfigOperation, RequestRefusal
 from core_log.replication.topic_config import TopicConfigs, key_of
 
 
@@ -14,58 +14,62 @@ def new_config(
     wanted: Mapping[str, str | None],
     *,
     null_code: ErrorCode = ErrorCode.INVALID_CONFIG,
-) -> dict[str, str] | Refused:
+) -> dict[str, str] | RequestRefusal:
     """The configuration of a new topic, or of one whose configuration is replaced; Kafka has a code
     of its own for a null in the latter.
     """
     nulls = [name for name, value in wanted.items() if value is None]
     if nulls:
-        return Refused(null_code, f"Null is not a value of {', '.join(nulls)}")
+        return RequestRefusal(null_code, f"Null is not a value of {', '.join(nulls)}")
     config = {name: value for name, value in wanted.items() if value is not None}
-    return _checked(configs, config)
+    return _check(configs, config)
 
 
 def changed_config(
     configs: TopicConfigs, current: Mapping[str, str], changes: Iterable[ConfigChange]
-) -> dict[str, str] | Refused:
+) -> dict[str, str] | RequestRefusal:
     """`current` after the changes; it is not touched itself."""
     config = dict(current)
     for name, operation, value in changes:
-        if operation is Operation.DELETE:
+        if operation is ConfigOperation.DELETE:
             config.pop(name, None)
         elif value is None:
-            return Refused(ErrorCode.INVALID_REQUEST, f"Null is not a value of {name}")
-        elif operation is Operation.SET:
+            return RequestRefusal(ErrorCode.INVALID_REQUEST, f"Null is not a value of {name}")
+        elif operation is ConfigOperation.SET:
             config[name] = value
         else:
-            merged = _merged(configs, config, name, operation, value)
-            if isinstance(merged, Refused):
+            merged = _merge(configs, config, name, operation, value)
+            if isinstance(merged, RequestRefusal):
                 return merged
             config[name] = merged
-    return _checked(configs, config)
+    return _check(configs, config)
 
 
-def _merged(
-    configs: TopicConfigs, config: Mapping[str, str], name: str, operation: Operation, value: str
-) -> str | Refused:
+def _merge(
+    configs: TopicConfigs,
+    config: Mapping[str, str],
+    name: str,
+    operation: ConfigOperation,
+    value: str,
+) -> str | RequestRefusal:
     try:
         key = key_of(name)
     except ConfigError as error:
-        return Refused(ErrorCode.INVALID_CONFIG, error.problem)
+        return RequestRefusal(ErrorCode.INVALID_CONFIG, error.problem)
     if key.type is not ConfigType.LIST:
-        return Refused(
+        return RequestRefusal(
             ErrorCode.INVALID_CONFIG, f"Cannot {operation.name} to {name}, which is not a list"
         )
     parts = [each.strip() for each in configs.text(config, name).split(",") if each.strip()]
     given = [each.strip() for each in value.split(",") if each.strip()]
-    if operation is Operation.APPEND:
+    if operation is ConfigOperation.APPEND:
         return ",".join(dict.fromkeys([*parts, *given]))
     return ",".join(each for each in parts if each not in given)
 
 
-def _checked(configs: TopicConfigs, config: dict[str, str]) -> dict[str, str] | Refused:
+def _check(configs: TopicConfigs, config: dict[str, str]) -> dict[str, str] | RequestRefusal:
     try:
         configs.check(config)
     except ConfigError as error:
-        return Refused(ErrorCode.INVALID_CONFIG, error.problem)
+        return RequestRefusal(ErrorCode.INVALID_CONFIG, error.problem)
     return config

@@ -7,7 +7,7 @@ from enum import IntEnum
 from core_log.foundation.errors import ConfigError
 
 Value = bool | int | float | str | tuple[str, ...]
-Check = Callable[[Value], str | None]
+ValueCheck = Callable[[Value], str | None]
 """Says what is wrong with a value of the right type, or None."""
 
 INT_MAX = (1 << 31) - 1
@@ -43,7 +43,7 @@ class ConfigKey:
     broker_name: str
     """What the broker-wide default of this key is called in Kafka's server.properties."""
     documentation: str
-    check: Check | None = None
+    check: ValueCheck | None = None
 
     def parse(self, text: str) -> Value:
         """The value as its type; raises `ConfigError` for text that is none."""
@@ -61,7 +61,7 @@ class ConfigKey:
         return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-def at_least(least: float) -> Check:
+def at_least(least: float) -> ValueCheck:
     def check(value: Value) -> str | None:
         assert isinstance(value, int | float), "only numbers have a least value"
         return None if value >= least else f"value must be at least {least}"
@@ -69,7 +69,7 @@ def at_least(least: float) -> Check:
     return check
 
 
-def between(least: float, most: float) -> Check:
+def between(least: float, most: float) -> ValueCheck:
     def check(value: Value) -> str | None:
         assert isinstance(value, int | float), "only numbers have a range"
         return None if least <= value <= most else f"value must be from {least} to {most}"
@@ -81,14 +81,14 @@ def gzip_level(value: Value) -> str | None:
     return None if value in (-1, *range(1, 10)) else "value must be -1, or from 1 to 9"
 
 
-def one_of(*known: str) -> Check:
+def one_of(*known: str) -> ValueCheck:
     def check(value: Value) -> str | None:
         return None if value in known else f"value must be one of {', '.join(known)}"
 
     return check
 
 
-def some_of(*known: str) -> Check:
+def some_of(*known: str) -> ValueCheck:
     def check(value: Value) -> str | None:
         assert isinstance(value, tuple), "only lists have members"
         return None if set(value) <= set(known) else f"value may name only {', '.join(known)}"
@@ -96,7 +96,7 @@ def some_of(*known: str) -> Check:
     return check
 
 
-def only(allowed: Value, reason: str) -> Check:
+def only(allowed: Value, reason: str) -> ValueCheck:
     """For keys of which this broker does just one thing."""
 
     def check(value: Value) -> str | None:

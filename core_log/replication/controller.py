@@ -15,7 +15,7 @@ from core_log.replication.decisions import (
     MorePartitions,
     NewTopic,
     ProducerIdBlock,
-    Refused,
+    RequestRefusal,
     TopicReference,
 )
 from core_log.replication.metadata import INTERNAL_TOPICS, METADATA_TOPIC, MetadataImage, Topic
@@ -72,9 +72,11 @@ class Controller:
         """What to answer whoever uses a topic that does not exist and is not to be created."""
         return _unknown_topic(name).code
 
-    def create_topics(self, wanted: Sequence[NewTopic]) -> Decision[dict[str, Topic | Refused]]:
+    def create_topics(
+        self, wanted: Sequence[NewTopic]
+    ) -> Decision[dict[str, Topic | RequestRefusal]]:
         """Per name the topic as it will be, or why not."""
-        answer: dict[str, Topic | Refused] = {}
+        answer: dict[str, Topic | RequestRefusal] = {}
         records: list[MetadataRecord] = []
         total = sum(max(partition_count(each, self._default), 0) for each in wanted)
         if total > PARTITIONS_PER_REQUEST_MAX:
@@ -83,7 +85,9 @@ class Controller:
         times = Counter(each.name for each in wanted)
         for each in wanted:
             if times[each.name] > 1:
-                answer[each.name] = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name")
+                answer[each.name] = RequestRefusal(
+                    ErrorCode.INVALID_REQUEST, "Duplicate topic name"
+                )
                 continue
             refused = self._name_refused(each.name, taken)
             answer[each.name] = outcome = refused or self._new_topic(each)
@@ -92,28 +96,28 @@ class Controller:
                 records += _creation(outcome)
         return Decision(answer, records)
 
-    def _name_refused(self, name: str, taken: Mapping[str, str]) -> Refused | None:
+    def _name_refused(self, name: str, taken: Mapping[str, str]) -> RequestRefusal | None:
         problem = name_problem(name)
         if problem is not None:
-            return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+            return RequestRefusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         if name == METADATA_TOPIC:
-            return Refused(ErrorCode.INVALID_REQUEST, f"{name} cannot be created")
+            return RequestRefusal(ErrorCode.INVALID_REQUEST, f"{name} cannot be created")
         if self._image.topic(name) is not None:
-            return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists")
+            return RequestRefusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists")
         other = taken.get(collision_key(name))
         if other is not None:
-            return Refused(
+            return RequestRefusal(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"Topic '{name}' collides with topic '{other}': '.' and '_' count as the same",
             )
         return None
 
-    def _new_topic(self, wanted: NewTopic) -> Topic | Refused:
+    def _new_topic(self, wanted: NewTopic) -> Topic | RequestRefusal:
         config = new_config(self._configs, wanted.config)
-        if isinstance(config, Refused):
+        if isinstance(config, RequestRefusal):
             return config
         replicas = assign_new(self._image, wanted, self._default)
-        if isinstance(replicas, Refused):
+        if isinstance(replicas, RequestRefusal):
             return replicas
         topic = Topic(wanted.name, self._new_id(), config=config)
         for index, each in enumerate(replicas):
@@ -136,7 +140,9 @@ class Controller:
             outcome = self._find_doomed(reference, is_repeated=times[reference] > 1)
             answer[reference] = outcome
             if outcome.refused is None and outcome.topic_id in doomed:
-                twice = Refused(ErrorCode.INVALID_REQUEST, "Topic was named by name and by id")
+                twice = RequestRefusal(
+                    ErrorCode.INVALID_REQUEST, "Topic was named by name and by id"
+                )
                 for each in (reference, doomed.pop(outcome.topic_id)):
                     answer[each] = Deletion(outcome.name, outcome.topic_id, twice)
             elif outcome.refused is None:
@@ -147,7 +153,7 @@ class Controller:
         name, topic_id = reference
 
         def refused(code: ErrorCode, message: str | None = None) -> Deletion:
-            return Deletion(name, topic_id, Refused(code, message))
+            return Deletion(name, topic_id, RequestRefusal(code, message))
 
         if is_repeated:
             what = "id" if name is None else "name"
@@ -168,31 +174,33 @@ class Controller:
 
     def create_partitions(
         self, wanted: Sequence[MorePartitions]
-    ) -> Decision[dict[str, Refused | None]]:
-        answer: dict[str, Refused | None] = {}
+    ) -> Decision[dict[str, RequestRefusal | None]]:
+        answer: dict[str, RequestRefusal | None] = {}
         records: list[MetadataRecord] = []
         times = Counter(each.name for each in wanted)
         room = PARTITIONS_PER_REQUEST_MAX
         for each in wanted:
             topic = self._image.topic(each.name)
             if times[each.name] > 1:
-                answer[each.name] = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name")
+                answer[each.name] = RequestRefusal(
+                    ErrorCode.INVALID_REQUEST, "Duplicate topic name"
+                )
             elif topic is None:
-                answer[each.name] = Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                answer[each.name] = RequestRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             else:
                 added = self._more_partitions(topic, each, room)
-                answer[each.name] = added if isinstance(added, Refused) else None
-                if not isinstance(added, Refused):
+                answer[each.name] = added if isinstance(added, RequestRefusal) else None
+                if not isinstance(added, RequestRefusal):
                     records += added
                     room -= len(added)
         return Decision(answer, records)
 
     def _more_partitions(
         self, topic: Topic, wanted: MorePartitions, room: int
-    ) -> list[PartitionRecord] | Refused:
+    ) -> list[PartitionRecord] | RequestRefusal:
         have = len(topic.partitions)
         if self._configs.is_compacted(topic.config) and wanted.count > have:
-            return Refused(
+            return RequestRefusal(
                 ErrorCode.POLICY_VIOLATION,
                 "Topic is compacted: with more partitions, records of a key would lie in two of "
                 "them; create a new topic with that many and copy",
@@ -200,14 +208,16 @@ class Controller:
         if wanted.count - have > room:
             return _too_many(wanted.count - have)
         replicas = assign_more(self._image, topic, wanted)
-        if isinstance(replicas, Refused):
+        if isinstance(replicas, RequestRefusal):
             return replicas
         return [
             self._new_partition(topic.topic_id, have + nth, each)
             for nth, each in enumerate(replicas)
         ]
 
-    def alter_config(self, name: str, changes: Iterable[ConfigChange]) -> Decision[Refused | None]:
+    def alter_config(
+        self, name: str, changes: Iterable[ConfigChange]
+    ) -> Decision[RequestRefusal | None]:
         """Changes some keys of a topic's configuration."""
         topic = self._image.topic(name)
         if topic is None:
@@ -216,7 +226,7 @@ class Controller:
 
     def replace_config(
         self, name: str, wanted: Mapping[str, str | None]
-    ) -> Decision[Refused | None]:
+    ) -> Decision[RequestRefusal | None]:
         """Sets a topic's whole configuration; what is not named goes back to its default."""
         topic = self._image.topic(name)
         if topic is None:
@@ -225,9 +235,9 @@ class Controller:
         return self._set_config(topic, config)
 
     def _set_config(
-        self, topic: Topic, config: dict[str, str] | Refused
-    ) -> Decision[Refused | None]:
-        if isinstance(config, Refused):
+        self, topic: Topic, config: dict[str, str] | RequestRefusal
+    ) -> Decision[RequestRefusal | None]:
+        if isinstance(config, RequestRefusal):
             return Decision(config)
         return Decision(
             None,
@@ -275,25 +285,25 @@ class Controller:
 
     def allocate_producer_ids(
         self, broker_id: int, broker_epoch: int
-    ) -> Decision[ProducerIdBlock | Refused]:
+    ) -> Decision[ProducerIdBlock | RequestRefusal]:
         broker = self._image.brokers.get(broker_id)
         if broker is None or broker.broker_epoch != broker_epoch:
-            return Decision(Refused(ErrorCode.STALE_BROKER_EPOCH))
+            return Decision(RequestRefusal(ErrorCode.STALE_BROKER_EPOCH))
         block = ProducerIdBlock(self._image.next_producer_id, PRODUCER_IDS_PER_BLOCK)
         following = block.first + block.count
         return Decision(block, [ProducerIdsRecord(broker_id, broker_epoch, following)])
 
     def change_in_sync(
         self, broker_id: int, topic_id: UUID, partition: int, wanted: InSyncProposal
-    ) -> Decision[Refused | None]:
+    ) -> Decision[RequestRefusal | None]:
         """What a leader proposes counts only from the leader that is, about the set that is."""
         topic = self._image.topic_by_id(topic_id)
         if topic is None or partition not in topic.partitions:
-            return Decision(Refused(ErrorCode.UNKNOWN_TOPIC_ID))
+            return Decision(RequestRefusal(ErrorCode.UNKNOWN_TOPIC_ID))
         now = topic.partitions[partition]
         code = self._proposal_error(broker_id, now, wanted)
         if code is not None:
-            return Decision(Refused(code))
+            return Decision(RequestRefusal(code))
         in_sync = tuple(each for each in now.replicas if each in wanted.in_sync)
         epoch = now.partition_epoch + 1
         change = PartitionChangeRecord(
@@ -335,15 +345,15 @@ def _creation(topic: Topic) -> list[MetadataRecord]:
     ]
 
 
-def _too_many(count: int) -> Refused:
-    return Refused(
+def _too_many(count: int) -> RequestRefusal:
+    return RequestRefusal(
         ErrorCode.POLICY_VIOLATION,
         f"{count} partitions in one request, where {PARTITIONS_PER_REQUEST_MAX} are allowed",
     )
 
 
-def _unknown_topic(name: str) -> Refused:
+def _unknown_topic(name: str) -> RequestRefusal:
     problem = name_problem(name)
     if problem is not None:
-        return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")
+        return RequestRefusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    return RequestRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")

@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RequestRefusal:
     """Why a request, or one part of it, changes nothing."""
 
     code: ErrorCode
@@ -55,7 +55,7 @@ class Deletion:
 
     name: str | None
     topic_id: UUID
-    refused: Refused | None = None
+    refused: RequestRefusal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class MorePartitions:
     assignments: tuple[tuple[int, ...], ...] | None = None
 
 
-class Operation(IntEnum):
+class ConfigOperation(IntEnum):
     """What to do to one configuration key, numbered as IncrementalAlterConfigs does."""
 
     SET = 0
@@ -78,7 +78,7 @@ class Operation(IntEnum):
 
 class ConfigChange(NamedTuple):
     name: str
-    operation: Operation
+    operation: ConfigOperation
     value: str | None
 
 

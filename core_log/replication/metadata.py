@@ -151,18 +151,18 @@ class MetadataImage:
 
     @_take.register
     def _(self, record: RemoveTopicRecord) -> None:
-        topic = self._known(record.topic_id)
+        topic = self._find_known(record.topic_id)
         del self.topics[topic.name], self.topics_by_id[topic.topic_id]
         self._changes.forget(topic)
 
     @_take.register
     def _(self, record: PartitionRecord) -> None:
-        self._known(record.topic_id).partitions[record.partition] = record
+        self._find_known(record.topic_id).partitions[record.partition] = record
         self._changes.partitions_added[record.topic_id, record.partition] = record
 
     @_take.register
     def _(self, record: PartitionChangeRecord) -> None:
-        partitions = self._known(record.topic_id).partitions
+        partitions = self._find_known(record.topic_id).partitions
         before = partitions.get(record.partition)
         if before is None or record.partition_epoch <= before.partition_epoch:
             raise CorruptLog("metadata changes a partition out of turn", partition=record.partition)
@@ -182,7 +182,7 @@ class MetadataImage:
 
     @_take.register
     def _(self, record: TopicConfigRecord) -> None:
-        topic = self._known(record.topic_id)
+        topic = self._find_known(record.topic_id)
         if record.value is None:
             topic.config.pop(record.name, None)
         else:
@@ -209,7 +209,7 @@ class MetadataImage:
     def _(self, record: FeatureLevelRecord) -> None:
         self.features[record.name] = record.level
 
-    def _known(self, topic_id: UUID) -> Topic:
+    def _find_known(self, topic_id: UUID) -> Topic:
         topic = self.topics_by_id.get(topic_id)
         if topic is None:
             raise CorruptLog("metadata speaks of a topic it never created", topic_id=topic_id)

@@ -10,7 +10,7 @@ from core_log.model.state_log import StateLog
 from core_log.replication.decisions import Decision
 from core_log.replication.metadata import MetadataChanges, MetadataImage
 from core_log.replication.metadata_records import MetadataRecord, decode_record, encode_record
-from core_log.replication.snapshots import Snapshot, Snapshots
+from core_log.replication.snapshots import MetadataSnapshot, MetadataSnapshots
 from core_log.storage.log_config import UNLIMITED, LogConfig
 
 METADATA_LOG_CONFIG = LogConfig(
@@ -41,7 +41,7 @@ class MetadataLog:
     def __init__(
         self,
         log: MetadataPartition,
-        snapshots: Snapshots,
+        snapshots: MetadataSnapshots,
         listener: Callable[[MetadataChanges], None],
     ) -> None:
         """`listener` is told of every change as soon as the image shows it; not during `load`."""
@@ -148,7 +148,9 @@ class MetadataLog:
         if grown < SNAPSHOT_AFTER_RECORDS or grown < 2 * self.image.record_count:
             return False
         async with self._turn:
-            snapshot = Snapshot(self.image.end_offset, self._epoch, list(self.image.records()))
+            snapshot = MetadataSnapshot(
+                self.image.end_offset, self._epoch, list(self.image.records())
+            )
             await asyncio.to_thread(self._snapshots.write, snapshot, now_ms=now_ms)
             self._snapshot_offset = snapshot.end_offset
             self._log.forget_before(snapshot.end_offset)

@@ -34,7 +34,7 @@ class InSyncProposal:
 
 
 @dataclass(slots=True)
-class Progress:
+class FollowerProgress:
     """What a leader knows of one follower, in this epoch."""
 
     offset: int = UNKNOWN  # everything below is on the follower's disk
@@ -71,8 +71,8 @@ class Leader:
     started_ms: int = 0
     pending: InSyncProposal | None = None
     epoch_start_offset: int = field(init=False)
-    progress: dict[int, Progress] = field(init=False)
-    _counted: tuple[Progress, ...] = field(init=False)
+    progress: dict[int, FollowerProgress] = field(init=False)
+    _counted: tuple[FollowerProgress, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         assert self.broker_id in self.in_sync, "a leader is always in sync with itself"
@@ -83,7 +83,7 @@ class Leader:
         """Followers are unknown until they fetch; those in sync get the usual time to do so."""
         self.epoch_start_offset = self.end_offset
         self.progress = {
-            replica: Progress(caught_up_ms=now_ms if replica in self.in_sync else UNKNOWN)
+            replica: FollowerProgress(caught_up_ms=now_ms if replica in self.in_sync else UNKNOWN)
             for replica in self.replicas
             if replica != self.broker_id
         }
@@ -143,7 +143,7 @@ class Leader:
         }
         return self._propose(self.in_sync - lagging) if lagging else None
 
-    def _lags(self, progress: Progress, now_ms: int) -> bool:
+    def _lags(self, progress: FollowerProgress, now_ms: int) -> bool:
         if UNKNOWN < progress.offset < self.high_watermark:
             return True  # it has lost what was committed, so it must not be elected
         return now_ms - progress.caught_up_ms > self.lag_ms_max

@@ -23,7 +23,7 @@ _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class MetadataSnapshot:
     """What the records below `end_offset`, the last of them of `epoch`, come to."""
 
     end_offset: int
@@ -35,13 +35,13 @@ class Snapshot:
         return f"{self.end_offset:020d}-{self.epoch:010d}.checkpoint"
 
 
-class Snapshots:
+class MetadataSnapshots:
     """The snapshot files of one metadata partition, in its directory as Kafka has them."""
 
     def __init__(self, files: Files, directory: Path) -> None:
         self._files, self._directory = files, directory
 
-    def newest(self) -> Snapshot | None:
+    def newest(self) -> MetadataSnapshot | None:
         """Raises `CorruptLog` when it is damaged: the log before it may be gone."""
         names = self._names()
         if not names:
@@ -54,7 +54,7 @@ class Snapshots:
                 "metadata snapshot is damaged", file=str(path), found=error.problem
             ) from error
 
-    def write(self, snapshot: Snapshot, *, now_ms: int) -> None:
+    def write(self, snapshot: MetadataSnapshot, *, now_ms: int) -> None:
         """On disk when this returns, and the older ones gone."""
         data = encode_snapshot(snapshot, now_ms=now_ms)
         self._files.replace(self._directory / snapshot.name, data)
@@ -66,7 +66,7 @@ class Snapshots:
         return sorted(each for each in self._files.names(self._directory) if _NAME.fullmatch(each))
 
 
-def encode_snapshot(snapshot: Snapshot, *, now_ms: int) -> bytes:
+def encode_snapshot(snapshot: MetadataSnapshot, *, now_ms: int) -> bytes:
     """Record batches like the log's own, between a record that opens and one that closes."""
     out, offset, part = bytearray(), 0, list[PlainRecord]()
     for value in _values(snapshot):
@@ -80,7 +80,7 @@ def encode_snapshot(snapshot: Snapshot, *, now_ms: int) -> bytes:
     return bytes(out)
 
 
-def decode_snapshot(data: bytes) -> Snapshot:
+def decode_snapshot(data: bytes) -> MetadataSnapshot:
     """Raises `CorruptBatch` or `DecodeError` unless every record is there."""
     values = [
         record.value or b"" for batch in iterate_batches(data) for record in decode_batch(batch)[1]
@@ -91,10 +91,10 @@ def decode_snapshot(data: bytes) -> Snapshot:
     records = [decode_record(value) for value in values[1:-1]]
     if tail["count"] != len(records):
         raise DecodeError("snapshot misses records", expected=tail["count"], found=len(records))
-    return Snapshot(head["end_offset"], head["epoch"], records)
+    return MetadataSnapshot(head["end_offset"], head["epoch"], records)
 
 
-def _values(snapshot: Snapshot) -> Iterator[bytes]:
+def _values(snapshot: MetadataSnapshot) -> Iterator[bytes]:
     yield _frame("snapshot", end_offset=snapshot.end_offset, epoch=snapshot.epoch)
     yield from map(encode_record, snapshot.records)
     yield _frame("snapshot-end", count=len(snapshot.records))

@@ -4,16 +4,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core_log.records.varint import Int64s
-
-Bytes = npt.NDArray[np.uint8]
-Mask = npt.NDArray[np.bool_]
+from core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 
 COLUMN_BYTES_MAX = 2**31 - 1
 """Offsets of such columns count in 31 bits."""
 
 
-def stretches(column: pa.Array) -> tuple[Bytes, Int64s]:
+def stretches(column: pa.Array) -> tuple[UInt8Array, Int64Array]:
     """All bytes in a row, and n + 1 offsets into them from 0 on; a null is empty."""
     if not len(column):
         return np.zeros(0, np.uint8), np.zeros(1, np.int64)
@@ -26,7 +23,9 @@ def stretches(column: pa.Array) -> tuple[Bytes, Int64s]:
     return found[offsets[0] : offsets[-1]], offsets.astype(np.int64) - offsets[0]
 
 
-def column_of(kind: pa.DataType, data: Bytes, offsets: Int64s, *, like: pa.Array) -> pa.Array:
+def column_of(
+    kind: pa.DataType, data: UInt8Array, offsets: Int64Array, *, like: pa.Array
+) -> pa.Array:
     """A column of these bytes that is null where `like` is."""
     assert offsets[-1] <= COLUMN_BYTES_MAX, "a batch of rows stays below 2 GiB a column"
     buffers = [
@@ -37,13 +36,13 @@ def column_of(kind: pa.DataType, data: Bytes, offsets: Int64s, *, like: pa.Array
     return pa.Array.from_buffers(kind, len(like), buffers)
 
 
-def fixed_width_column(kind: pa.DataType, data: Bytes, *, like: pa.Array) -> pa.Array:
+def fixed_width_column(kind: pa.DataType, data: UInt8Array, *, like: pa.Array) -> pa.Array:
     """The same for text of which every value has the width of `data`'s rows."""
     offsets = np.arange(len(like) + 1, dtype=np.int64) * data.shape[1]
     return column_of(kind, data.reshape(-1), offsets, like=like)
 
 
-def pieces_of(data: Bytes, starts: Int64s, ends: Int64s) -> pa.StringArray:
+def pieces_of(data: UInt8Array, starts: Int64Array, ends: Int64Array) -> pa.StringArray:
     """Stretches of one run of text, in order and apart from each other."""
     if not len(starts):
         return pa.array([], pa.string())
@@ -67,15 +66,15 @@ def validity(column: pa.Array) -> pa.Buffer | None:
     return pa.py_buffer(np.packbits(is_valid(column), bitorder="little"))
 
 
-def is_valid(column: pa.Array) -> Mask:
-    found: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+def is_valid(column: pa.Array) -> BoolArray:
+    found: BoolArray = column.is_valid().to_numpy(zero_copy_only=False)
     return found
 
 
-def integers(column: pa.Array) -> Int64s:
+def integers(column: pa.Array) -> Int64Array:
     """The stored 64-bit numbers of a column; 0 where it is null."""
     numbers = column.view(pa.int64())
     if numbers.null_count:
         numbers = numbers.fill_null(0)
-    found: Int64s = numbers.to_numpy()
+    found: Int64Array = numbers.to_numpy()
     return found

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from core_log.model.changes import TableChanges
 from core_log.model.table_schema import TableSchema
-from core_log.records.record_views import Cells
+from core_log.records.record_views import RecordField
 
 SCHEMA_HEADER = "headwater.schema"
 """Which schema of its topic a record was written under: a number, as text."""
@@ -42,6 +42,6 @@ class RowCodec(Protocol):
         Tombstones and truncate markers are not among the records."""
         ...
 
-    def scan(self, values: Cells, schema: TableSchema) -> TableChanges | None:
+    def scan(self, values: RecordField, schema: TableSchema) -> TableChanges | None:
         """What `decode` gives, read where the values lie; None where only `decode` can tell."""
         ...

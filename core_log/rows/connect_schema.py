@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from core_log.model.changes import Cell
+from core_log.model.changes import ColumnOrValue
 from core_log.model.table_schema import TableSchema
-from core_log.rows.converters.converter import WireForm
+from core_log.rows.converters.converter import Converter
 
 SNAPSHOT_STEPS = (
     "true", "first", "first_in_data_collection", "last_in_data_collection", "last", "false",
@@ -23,7 +23,7 @@ NUMBERS_IN_SOURCE = {"txId", "lsn", "xmin", "origin_lsn", "thread", "server_id"}
 NUMBER, TEXT, FLAG = "int64", "string", "boolean"
 
 
-def row_fields(schema: TableSchema, forms: Mapping[str, WireForm]) -> list[dict[str, Any]]:
+def row_fields(schema: TableSchema, forms: Mapping[str, Converter]) -> list[dict[str, Any]]:
     """Only the key is never null: of a row that went there may be no more than that."""
     return [
         forms[name].connect_schema(is_optional=name not in schema.key) | {"field": name}
@@ -31,7 +31,9 @@ def row_fields(schema: TableSchema, forms: Mapping[str, WireForm]) -> list[dict[
     ]
 
 
-def key_schema(schema: TableSchema, forms: Mapping[str, WireForm], *, topic: str) -> dict[str, Any]:
+def key_schema(
+    schema: TableSchema, forms: Mapping[str, Converter], *, topic: str
+) -> dict[str, Any]:
     fields = [
         forms[name].connect_schema(is_optional=False) | {"field": name} for name in schema.key
     ]
@@ -39,15 +41,15 @@ def key_schema(schema: TableSchema, forms: Mapping[str, WireForm], *, topic: str
 
 
 def row_schema(
-    schema: TableSchema, forms: Mapping[str, WireForm], *, topic: str, is_optional: bool
+    schema: TableSchema, forms: Mapping[str, Converter], *, topic: str, is_optional: bool
 ) -> dict[str, Any]:
     return struct(row_fields(schema, forms), is_optional=is_optional, name=f"{topic}.Value")
 
 
 def envelope_schema(
     schema: TableSchema,
-    forms: Mapping[str, WireForm],
-    source: Mapping[str, Cell],
+    forms: Mapping[str, Converter],
+    source: Mapping[str, ColumnOrValue],
     *,
     topic: str,
 ) -> dict[str, Any]:
@@ -63,14 +65,14 @@ def envelope_schema(
     return struct(fields, is_optional=False, name=f"{topic}.Envelope", version=2)
 
 
-def source_schema(source: Mapping[str, Cell]) -> dict[str, Any]:
+def source_schema(source: Mapping[str, ColumnOrValue]) -> dict[str, Any]:
     connector = source.get("connector")
     owner = f".{connector}" if isinstance(connector, str) else ""
     fields = [_source_field(name, cell) for name, cell in source.items()]
     return struct(fields, is_optional=False, name=f"io.debezium.connector{owner}.Source", version=1)
 
 
-def _source_field(name: str, cell: Cell) -> dict[str, Any]:
+def _source_field(name: str, cell: ColumnOrValue) -> dict[str, Any]:
     if name == "snapshot":
         return {
             "type": TEXT,
@@ -85,14 +87,14 @@ def _source_field(name: str, cell: Cell) -> dict[str, Any]:
     return plain(cell_type(name, cell), name, is_optional=is_optional)
 
 
-def source_shape(source: Mapping[str, Cell]) -> Hashable:
+def source_shape(source: Mapping[str, ColumnOrValue]) -> Hashable:
     """What of a `source` block its schema depends on."""
     fields = tuple((name, cell_type(name, cell), cell is None) for name, cell in source.items())
     connector = source.get("connector")
     return fields, connector if isinstance(connector, str) else ""
 
 
-def cell_type(name: str, cell: Cell) -> str:
+def cell_type(name: str, cell: ColumnOrValue) -> str:
     """Connect's type of a field of the `source` block."""
     kind = cell.type if isinstance(cell, pa.Array) else None
     if isinstance(cell, bool) or kind == pa.bool_():

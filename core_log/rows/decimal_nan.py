@@ -28,15 +28,15 @@ def text_type(kind: pa.DataType) -> pa.DataType:
     return pa.list_(text_type(kind.value_type)) if pa.types.is_list(kind) else pa.string()
 
 
-def declared(schema: TableSchema) -> TableSchema:
+def declare_nan_columns(schema: TableSchema) -> TableSchema:
     """What such records are written under, so that a table's schema stays the same and nobody
     reads a NaN as a number: a reader whose column is a decimal refuses the record."""
     if not any(DECLARED in column.parameters for column in schema.columns):
         return schema
-    return replace(schema, columns=tuple(map(_declared, schema.columns)))
+    return replace(schema, columns=tuple(map(_declare, schema.columns)))
 
 
-def _declared(column: Column) -> Column:
+def _declare(column: Column) -> Column:
     if DECLARED not in column.parameters:
         return column
     others = {name: text for name, text in column.parameters.items() if name != DECLARED}

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.speed import Warming, chosen_speed
-from core_log.records.varint import Int64s
-from core_log.rows.arrow_buffers import Bytes, stretches
+from core_log.foundation.array_types import Int64Array, UInt8Array
+from core_log.foundation.speed import CompiledSpeed, chosen_speed
+from core_log.rows.arrow_buffers import stretches
 
 Digests = npt.NDArray[np.uint64]
 
@@ -33,7 +33,7 @@ def digests_of(columns: Sequence[pa.Array], rows: int) -> Digests:
     """Of `rows` rows. Two different rows have the same digest about once in 2^64 pairs."""
     found: Digests = np.full(rows, _STEP, dtype=np.uint64)
     for column in columns if rows else ():
-        found = _mixed(found * _MIX_1 + _of_column(column))
+        found = _mix(found * _MIX_1 + _of_column(column))
     return found
 
 
@@ -54,7 +54,7 @@ def _of_values(column: pa.Array) -> Digests:
     kind = column.type
     if pa.types.is_floating(kind):
         numbers = column.cast(pa.float64()).fill_null(0).to_numpy() + 0.0  # one zero, not two
-        return _mixed(np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64))
+        return _mix(np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64))
     if pa.types.is_decimal(kind):
         return _of_words(column, kind.bit_width // 64)
     if not pa.types.is_primitive(kind):  # texts and bytes
@@ -66,7 +66,7 @@ def _of_values(column: pa.Array) -> Digests:
     elif not pa.types.is_integer(kind):
         column = column.cast(pa.int64())
     numbers = column.fill_null(0).to_numpy()
-    return _mixed(numbers.astype(np.int64 if numbers.dtype.kind == "i" else np.uint64))
+    return _mix(numbers.astype(np.int64 if numbers.dtype.kind == "i" else np.uint64))
 
 
 def _of_nested(column: pa.Array) -> Digests:
@@ -78,20 +78,20 @@ def _of_nested(column: pa.Array) -> Digests:
         offsets = column.offsets.to_numpy()
         first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
         pairs = [column.keys.slice(first, count), column.items.slice(first, count)]
-        return _summed(_mixed(digests_of(pairs, count)), np.diff(offsets))
+        return _sum(_mix(digests_of(pairs, count)), np.diff(offsets))
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
     items = _of_column(column.flatten())
     places = np.arange(len(items)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return _summed(_mixed(items + places.astype(np.uint64) * _STEP), lengths)
+    return _sum(_mix(items + places.astype(np.uint64) * _STEP), lengths)
 
 
-def _summed(items: Digests, lengths: npt.NDArray[np.integer[Any]]) -> Digests:
+def _sum(items: Digests, lengths: npt.NDArray[np.integer[Any]]) -> Digests:
     """One digest for so many of them each time."""
     ends = np.cumsum(lengths)
     sums = np.append(np.zeros(1, np.uint64), np.cumsum(items, dtype=np.uint64))
     counts = lengths.astype(np.uint64)
     found: Digests = sums[ends] - sums[ends - lengths]
-    return _mixed(found + counts * _STEP)
+    return _mix(found + counts * _STEP)
 
 
 def _of_words(column: pa.Array, count: int) -> Digests:
@@ -99,27 +99,27 @@ def _of_words(column: pa.Array, count: int) -> Digests:
     words = words[column.offset * count : (column.offset + len(column)) * count]
     found: Digests = np.zeros(len(column), dtype=np.uint64)
     for place in range(count):
-        found = _mixed(found * _MIX_1 + words[place::count])
+        found = _mix(found * _MIX_1 + words[place::count])
     return found
 
 
 def _of_bytes(column: pa.Array) -> Digests:
     data, offsets = stretches(column.cast(pa.binary()))
     lengths = np.diff(offsets)
-    walk = _compiled(len(lengths))
+    walk = _load_compiled(len(lengths))
     if walk is None or len(data) < WORD:
-        found = _gathered(data, offsets[:-1], lengths)
+        found = _gather(data, offsets[:-1], lengths)
     else:
         found = np.empty(len(lengths), np.uint64)
         words = np.ndarray((len(data) - WORD + 1,), "<u8", buffer=data, strides=(1,))
-        walk.gather(_fixed(data), _fixed(words), offsets, LOOPED_BYTES_MAX, found)
+        walk.gather(_to_fixed(data), _to_fixed(words), offsets, LOOPED_BYTES_MAX, found)
     for row in np.flatnonzero(lengths > LOOPED_BYTES_MAX).tolist():
         content = data[offsets[row] : offsets[row + 1]].tobytes()
         found[row] = int.from_bytes(blake2b(content, digest_size=WORD).digest(), "little")
-    return _mixed(found)
+    return _mix(found)
 
 
-def _gathered(data: Bytes, starts: Int64s, lengths: Int64s) -> Digests:
+def _gather(data: UInt8Array, starts: Int64Array, lengths: Int64Array) -> Digests:
     """Word by word, all rows at once."""
     found: Digests = lengths.astype(np.uint64) * _STEP
     is_long = lengths > LOOPED_BYTES_MAX
@@ -130,17 +130,17 @@ def _gathered(data: Bytes, starts: Int64s, lengths: Int64s) -> Digests:
         left = lengths[rows] - place
         taken = words[starts[rows] + place]
         taken = np.where(left < WORD, taken & _TAILS[np.minimum(left, WORD - 1)], taken)
-        found[rows] = _mixed(found[rows] * _MIX_1 + taken)
+        found[rows] = _mix(found[rows] * _MIX_1 + taken)
     return found
 
 
-def _mixed(numbers: npt.NDArray[np.generic]) -> Digests:
+def _mix(numbers: npt.NDArray[np.generic]) -> Digests:
     """Every bit of the outcome depends on every bit that comes in (the end of splitmix64)."""
     bits = numbers.view(np.uint64)
-    walk = _compiled(len(bits))
+    walk = _load_compiled(len(bits))
     if walk is not None:
         found: Digests = np.empty(len(bits), np.uint64)
-        walk.mix(_fixed(np.ascontiguousarray(bits)), found)
+        walk.mix(_to_fixed(np.ascontiguousarray(bits)), found)
         return found
     bits = (bits ^ bits >> np.uint64(30)) * _MIX_1
     bits = (bits ^ bits >> np.uint64(27)) * _MIX_2
@@ -148,14 +148,14 @@ def _mixed(numbers: npt.NDArray[np.generic]) -> Digests:
     return mixed
 
 
-def _fixed(numbers: Any) -> Any:
+def _to_fixed(numbers: Any) -> Any:
     """One kind of array is compiled for, whosever memory it is."""
     seen = numbers.view()
     seen.flags.writeable = False
     return seen
 
 
-def _compiled(rows: int) -> ModuleType | None:
+def _load_compiled(rows: int) -> ModuleType | None:
     if rows < ROWS_MIN:
         return None
     _walk().count(rows)
@@ -164,17 +164,17 @@ def _compiled(rows: int) -> ModuleType | None:
 
 
 @cache
-def _walk() -> Warming[Any]:
-    return Warming(None, _loaded if chosen_speed() == "fast" else None, WORTH_ROWS)
+def _walk() -> CompiledSpeed[Any]:
+    return CompiledSpeed(None, _load if chosen_speed() == "fast" else None, WORTH_ROWS)
 
 
-def _loaded() -> Any:
+def _load() -> Any:
     from core_log.compiled import digest_kernels
 
     # Compiled when first called, for arrays of the kind that comes.
     data, found = np.zeros(4 * WORD, np.uint8), np.empty(2, np.uint64)
     words = np.ndarray((len(data) - WORD + 1,), "<u8", buffer=data, strides=(1,))
     offsets = np.array([0, 9, 12])
-    digest_kernels.gather(_fixed(data), _fixed(words), offsets, LOOPED_BYTES_MAX, found)
-    digest_kernels.mix(_fixed(found), np.empty(2, np.uint64))
+    digest_kernels.gather(_to_fixed(data), _to_fixed(words), offsets, LOOPED_BYTES_MAX, found)
+    digest_kernels.mix(_to_fixed(found), np.empty(2, np.uint64))
     return digest_kernels

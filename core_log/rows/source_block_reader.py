@@ -10,22 +10,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.foundation.errors import DecodeError, RowsRejected
-from core_log.model.changes import Cell, source_times
+from core_log.model.changes import ColumnOrValue, source_times
 from core_log.rows.connect_schema import NUMBERS_IN_SOURCE
 from core_log.rows.json.envelope_splitter import as_text, cut_blocks
 from core_log.rows.json.object_reader import read_objects
 from core_log.rows.settings import WireSettings
 
 KINDS = {bool: pa.bool_(), int: pa.int64(), str: pa.string()}
-Blocks = tuple[Mapping[str, Cell], Mapping[str, Cell] | None]
+SourceBlocks = tuple[Mapping[str, ColumnOrValue], Mapping[str, ColumnOrValue] | None]
 """The `source` block and the `transaction` block, as columns."""
-Stretch = tuple[int, int, Blocks]
+EventRange = tuple[int, int, SourceBlocks]
 """Neighbouring events: the first, the one behind the last, and their blocks of the same fields."""
 
 
 def blocks_of(
     values: pa.BinaryArray, wire: WireSettings, committed_us: pa.Int64Array, *, topic: str
-) -> Iterator[Stretch]:
+) -> Iterator[EventRange]:
     """Flat rows say nothing of their source but when they were committed."""
     if not len(values):
         return
@@ -38,7 +38,7 @@ def blocks_of(
         yield 0, len(values), (source_times(committed_us), None)
 
 
-def _of_texts(sources: pa.StringArray, transactions: pa.StringArray) -> Iterator[Stretch]:
+def _of_texts(sources: pa.StringArray, transactions: pa.StringArray) -> Iterator[EventRange]:
     try:
         yield 0, len(sources), (_source(sources), _columns(transactions))
         return
@@ -52,31 +52,31 @@ def _of_texts(sources: pa.StringArray, transactions: pa.StringArray) -> Iterator
         yield start, end, (source, _columns(transactions.slice(start, count)))
 
 
-def _source(texts: pa.StringArray) -> dict[str, Cell]:
+def _source(texts: pa.StringArray) -> dict[str, ColumnOrValue]:
     columns = _columns(texts)
     if columns is None:
         raise DecodeError("an event does not say where it comes from")
     return _as_told(columns)
 
 
-def _as_told(columns: Mapping[str, Cell]) -> dict[str, Cell]:
+def _as_told(columns: Mapping[str, ColumnOrValue]) -> dict[str, ColumnOrValue]:
     """What all events have in common as the one value that the source gave for all of them: the
     schema of the block, and its name, come from that."""
     return {name: _one_value(cell) for name, cell in columns.items()}
 
 
-def _one_value(cell: Cell) -> Cell:
+def _one_value(cell: ColumnOrValue) -> ColumnOrValue:
     if not isinstance(cell, pa.Array) or not len(cell):
         return cell
     if cell.null_count == len(cell):
         return None
     first = cell[0]
     is_one = not cell.null_count and pc.all(pc.equal(cell, first)).as_py()
-    found: Cell = first.as_py() if is_one else cell
+    found: ColumnOrValue = first.as_py() if is_one else cell
     return found
 
 
-def _columns(texts: pa.StringArray) -> dict[str, Cell] | None:
+def _columns(texts: pa.StringArray) -> dict[str, ColumnOrValue] | None:
     if texts.null_count == len(texts):
         return None
     if texts.null_count:
@@ -101,7 +101,7 @@ def _kind(name: str, value: object) -> pa.DataType:
     return KINDS[type(value)]
 
 
-def _of_avro(values: pa.BinaryArray, wire: WireSettings, topic: str) -> Iterator[Stretch]:
+def _of_avro(values: pa.BinaryArray, wire: WireSettings, topic: str) -> Iterator[EventRange]:
     from core_log.rows.avro.codecs import AvroTopic
 
     reader = AvroTopic(wire, topic=topic)
@@ -121,5 +121,5 @@ def _of_avro(values: pa.BinaryArray, wire: WireSettings, topic: str) -> Iterator
         yield start, end, (told, None if has_none else _members(transaction))
 
 
-def _members(column: pa.StructArray) -> dict[str, Cell]:
+def _members(column: pa.StructArray) -> dict[str, ColumnOrValue]:
     return dict(zip((field.name for field in column.type), column.flatten(), strict=True))

@@ -94,13 +94,13 @@ class AbortedIndex:
             return None
         fresh = self._entries[self._written // ENTRY.size :]
         file = self._open()
-        write_all(file, self._written, _packed(fresh))
+        write_all(file, self._written, _pack(fresh))
         self._written = len(self._entries) * ENTRY.size
         return file
 
     def _put_in_place(self, entries: list[AbortedTransaction]) -> None:
         if entries or self._files.exists(self._path):
-            self._files.replace(self._path, _packed(entries))
+            self._files.replace(self._path, _pack(entries))
         self._file, self._written = None, len(entries) * ENTRY.size
 
     def release(self) -> None:
@@ -114,5 +114,5 @@ class AbortedIndex:
         return self._file
 
 
-def _packed(entries: Iterable[AbortedTransaction]) -> bytes:
+def _pack(entries: Iterable[AbortedTransaction]) -> bytes:
     return b"".join(ENTRY.pack(VERSION, *entry) for entry in entries)

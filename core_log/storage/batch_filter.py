@@ -5,28 +5,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from core_log.foundation.array_types import BoolArray, Int64Array
 from core_log.records.batch_header import CONTROL, DELETE_HORIZON
-from core_log.records.varint import Int64s
 from core_log.storage.compaction import LastRecord
 from core_log.storage.key_digests import KeyDigests
 from core_log.storage.newest_offsets import NewestOffsets
 from core_log.storage.record_starts import RecordStarts
 from core_log.storage.segment_chunks import (
-    Chunk,
-    Rows,
-    Stretch,
+    ChunkRecords,
+    ChunkRows,
+    SegmentChunk,
     pick_records,
     read_readable,
 )
 from core_log.storage.transaction_trail import TransactionTrail
 
-Flags = npt.NDArray[np.bool_]
-
 
 @dataclass(slots=True)
-class Tally:
+class CleaningStats:
     """What a pass has met and taken."""
 
     records: int = 0
@@ -37,17 +34,17 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CleaningDecision:
     """Per row of a chunk what becomes of the batch, and which records of rewritten ones stay."""
 
-    is_kept: Flags
+    is_kept: BoolArray
     """Stays byte for byte."""
-    is_emptied: Flags
+    is_emptied: BoolArray
     """Only the head stays."""
-    is_rewritten: Flags
-    gets_horizon: Flags
-    kept_counts: Int64s
-    stretches: list[tuple[Stretch, Flags]] = field(default_factory=list)
+    is_rewritten: BoolArray
+    gets_horizon: BoolArray
+    kept_counts: Int64Array
+    stretches: list[tuple[ChunkRecords, BoolArray]] = field(default_factory=list)
 
 
 class BatchFilter:
@@ -73,9 +70,9 @@ class BatchFilter:
         self._unreadable = unreadable
         offsets = [last.last_data_offset for last in last_records.values()]
         self._last_data = np.array([each for each in offsets if each is not None], dtype=np.int64)
-        self.tally = Tally()
+        self.tally = CleaningStats()
 
-    def judge(self, chunk: Chunk, *, is_last: bool) -> Verdict:
+    def judge(self, chunk: SegmentChunk, *, is_last: bool) -> CleaningDecision:
         """With `is_last` the last batch keeps its head, which ends what was cleaned. Batches that
         cannot be read stay as they are."""
         attributes, counts = chunk.column("attributes"), chunk.column("record_count")
@@ -102,7 +99,7 @@ class BatchFilter:
         stays_empty = is_empty & self._carries_state(chunk, is_control)
         stays_empty[-1] |= is_last and bool(is_empty[-1])
         is_rewritten = ~is_empty & ((kept_counts < counts) | gets_horizon)
-        return Verdict(
+        return CleaningDecision(
             is_kept=~is_empty & ~is_rewritten,
             is_emptied=stays_empty,
             is_rewritten=is_rewritten,
@@ -111,7 +108,7 @@ class BatchFilter:
             stretches=stretches,
         )
 
-    def _stretches(self, chunk: Chunk, rows: Rows) -> Iterable[Stretch]:
+    def _stretches(self, chunk: SegmentChunk, rows: ChunkRows) -> Iterable[ChunkRecords]:
         """The records to judge: where the first pass has been, only those it found to be newest."""
         starts = self._starts.take(chunk, rows)
         if starts is not None:
@@ -121,7 +118,9 @@ class BatchFilter:
                 return (picked,)
         return read_readable(chunk, rows, self._unreadable)
 
-    def _keep(self, stretch: Stretch, is_control: Flags, is_past: Flags) -> tuple[Flags, Flags]:
+    def _keep(
+        self, stretch: ChunkRecords, is_control: BoolArray, is_past: BoolArray
+    ) -> tuple[BoolArray, BoolArray]:
         """Which records stay, and which are tombstones."""
         fields, offsets = stretch.fields, stretch.offsets
         marker = is_control[fields.section] if is_control.any() else np.zeros_like(offsets, bool)
@@ -135,7 +134,7 @@ class BatchFilter:
             self.tally.deletes_dropped_to = max(self.tally.deletes_dropped_to, last + 1)
         return (keep & ~too_old) | marker, is_tombstone
 
-    def _is_newest(self, stretch: Stretch) -> Flags:
+    def _is_newest(self, stretch: ChunkRecords) -> BoolArray:
         """In the dirty part: whether the map ended up with this very offset. Below: no newer."""
         offsets, fields = stretch.offsets, stretch.fields
         newest = np.zeros(len(offsets), dtype=np.bool_)
@@ -152,7 +151,7 @@ class BatchFilter:
             newest[keyed] = ~self._newest.knows(digests)
         return newest
 
-    def _carries_state(self, chunk: Chunk, is_control: Flags) -> Flags:
+    def _carries_state(self, chunk: SegmentChunk, is_control: BoolArray) -> BoolArray:
         """Whether a batch is the newest of its producer: its head tells sequence and epoch."""
         carries = np.zeros(len(chunk.heads), dtype=np.bool_)
         producer_ids, last_offsets = chunk.column("producer_id"), chunk.last_offsets
@@ -171,8 +170,10 @@ class BatchFilter:
         return carries
 
 
-def runs(flags: Flags) -> Iterator[tuple[int, int]]:
+def runs(flags: BoolArray) -> Iterator[tuple[int, int]]:
     """Stretches of rows that are true, as ranges."""
-    edges: Rows = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False])).astype(np.int8)))
+    edges: ChunkRows = np.flatnonzero(
+        np.diff(np.concatenate(([False], flags, [False])).astype(np.int8))
+    )
     pairs: Any = edges.reshape(-1, 2).tolist()
     yield from (tuple(pair) for pair in pairs)

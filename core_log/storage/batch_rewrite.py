@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
+from core_log.foundation.array_types import BoolArray, Int64Array
 from core_log.records.batch_header import (
     CHECKED_FROM,
     COMPRESSION_MASK,
@@ -19,16 +20,16 @@ from core_log.records.batch_header import (
 )
 from core_log.records.compression import Buffer, compress
 from core_log.records.record_headers import NOTHING, pack_stretches
-from core_log.records.varint import Int64s, varint_lengths, write_varints
-from core_log.storage.batch_filter import Flags, Verdict
-from core_log.storage.segment_chunks import Chunk, Rows, Stretch
+from core_log.records.varint import varint_lengths, write_varints
+from core_log.storage.batch_filter import CleaningDecision
+from core_log.storage.segment_chunks import ChunkRecords, ChunkRows, SegmentChunk
 
 _CHECKSUM = Struct(">I")
 _NO_TIMESTAMP = -1
 
 
 def rewritten_batches(
-    chunk: Chunk, verdict: Verdict, *, horizon_ms: int
+    chunk: SegmentChunk, verdict: CleaningDecision, *, horizon_ms: int
 ) -> Iterator[tuple[int, BatchHeader, Buffer]]:
     """Row, head and bytes of every batch that loses records or gets a delete horizon."""
     for stretch, keep in verdict.stretches:
@@ -59,7 +60,11 @@ def emptied_batch(header: BatchHeader) -> tuple[BatchHeader, Buffer]:
 
 
 def _cut_sections(
-    chunk: Chunk, stretch: Stretch, taken: Flags, places: Rows, horizon_ms: int | None
+    chunk: SegmentChunk,
+    stretch: ChunkRecords,
+    taken: BoolArray,
+    places: ChunkRows,
+    horizon_ms: int | None,
 ) -> Iterator[memoryview]:
     """The kept records of each of these batches, one behind the other."""
     rows = np.flatnonzero(taken)
@@ -68,7 +73,7 @@ def _cut_sections(
     if horizon_ms is None:
         kept = _slices(data, fields.starts[rows], fields.ends[rows])
     else:
-        kept = _retimed(chunk, stretch, rows, data, horizon_ms)
+        kept = _retime(chunk, stretch, rows, data, horizon_ms)
     bounds = np.frombuffer(kept.buffers()[1], np.int32)
     joined = memoryview(kept.buffers()[2])
     counts = np.bincount(fields.section[rows], minlength=len(stretch.rows))[places]
@@ -77,26 +82,28 @@ def _cut_sections(
         yield joined[bounds[begin] : bounds[end]]
 
 
-def _slices(data: pa.Buffer, starts: Int64s, ends: Int64s) -> pa.BinaryArray:
+def _slices(data: pa.Buffer, starts: Int64Array, ends: Int64Array) -> pa.BinaryArray:
     stretches = pack_stretches(np.stack((starts, ends), axis=1).ravel(), data)
     return stretches.take(pa.array(np.arange(0, len(stretches), 2)))
 
 
-def _retimed(
-    chunk: Chunk, stretch: Stretch, rows: Rows, data: pa.Buffer, horizon_ms: int
+def _retime(
+    chunk: SegmentChunk, stretch: ChunkRecords, rows: ChunkRows, data: pa.Buffer, horizon_ms: int
 ) -> pa.BinaryArray:
     """Records whose timestamps count from the delete horizon, which takes the base's place."""
     fields = stretch.fields
     base = chunk.column("base_timestamp")[stretch.rows][fields.section[rows]]
     deltas = base + fields.timestamp_deltas[rows] - horizon_ms
     rest = fields.ends[rows] - fields.timestamp_ends[rows]
-    attributes: Int64s = np.zeros_like(deltas)
+    attributes: Int64Array = np.zeros_like(deltas)
     heads = write_varints(1 + varint_lengths(deltas) + rest, attributes, deltas)
     tails = _slices(data, fields.timestamp_ends[rows], fields.ends[rows])
     return pc.binary_join_element_wise(heads, tails, NOTHING)
 
 
-def _newest_times(chunk: Chunk, stretch: Stretch, taken: Flags, places: Rows) -> list[int]:
+def _newest_times(
+    chunk: SegmentChunk, stretch: ChunkRecords, taken: BoolArray, places: ChunkRows
+) -> list[int]:
     rows = np.flatnonzero(taken)
     section = stretch.fields.section[rows]
     base = chunk.column("base_timestamp")[stretch.rows]

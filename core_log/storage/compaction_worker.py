@@ -10,7 +10,7 @@ import numpy as np
 
 from core_log.foundation.errors import HeadwaterError
 from core_log.records.batch_header import CONTROL
-from core_log.storage.batch_filter import BatchFilter, Tally, Verdict, runs
+from core_log.storage.batch_filter import BatchFilter, CleaningDecision, CleaningStats, runs
 from core_log.storage.batch_rewrite import emptied_batch, rewritten_batches
 from core_log.storage.cleanable_range import SegmentFacts, group_segments
 from core_log.storage.cleaned_segment import CleanedSegment
@@ -27,7 +27,7 @@ from core_log.storage.newest_offsets import ENTRY_BYTES_MAX, NewestOffsets
 from core_log.storage.prefetch import read_ahead
 from core_log.storage.record_starts import RecordStarts
 from core_log.storage.segment import LOG, file_name
-from core_log.storage.segment_chunks import Chunk, Rows, read_chunks, read_readable
+from core_log.storage.segment_chunks import ChunkRows, SegmentChunk, read_chunks, read_readable
 from core_log.storage.transaction_trail import TransactionTrail
 
 NICE = 10
@@ -95,7 +95,7 @@ class Compaction:
                     return stopped_at
         return request.end_offset
 
-    def _put_keys(self, chunk: Chunk, rows: Rows) -> int | None:
+    def _put_keys(self, chunk: SegmentChunk, rows: ChunkRows) -> int | None:
         """Where the first batch begins whose keys do not all find room; None if all do."""
         for stretch in read_readable(chunk, rows, self._unreadable):
             fields, data = stretch.fields, np.frombuffer(stretch.data, np.uint8)
@@ -115,7 +115,7 @@ class Compaction:
 
     def _write_segments(
         self, taken: list[SegmentFacts], end_offset: int
-    ) -> tuple[tuple[Swap, ...], Tally]:
+    ) -> tuple[tuple[Swap, ...], CleaningStats]:
         """The second pass: what stays, in as few segments as fit it."""
         request, trail = self._request, TransactionTrail(self._request.aborted)
         judge = BatchFilter(
@@ -150,7 +150,7 @@ class Compaction:
         self._files.sync_directory(self._directory)
         return tuple(swaps), judge.tally
 
-    def _chunks(self, segment: SegmentFacts) -> Iterator[Chunk]:
+    def _chunks(self, segment: SegmentFacts) -> Iterator[SegmentChunk]:
         path = self._directory / file_name(segment.base_offset, LOG)
         file, base = self._files.open(path), segment.base_offset
         return read_ahead(read_chunks(file, segment.size, name=str(path), base_offset=base))
@@ -181,7 +181,7 @@ class Compaction:
 
 
 def surviving_batches(
-    chunk: Chunk, verdict: Verdict, *, horizon_ms: int
+    chunk: SegmentChunk, verdict: CleaningDecision, *, horizon_ms: int
 ) -> Iterator[tuple[Bytes, list[tuple[int, int, int]]]]:
     """What stays of a chunk, in order: bytes, with length, last offset and time of each batch."""
     fresh = {

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from core_log.records.varint import Bytes, Int64s
+from core_log.foundation.array_types import Int64Array, UInt8Array
 
-Digests = npt.NDArray[Any]
+KeyDigestRows = npt.NDArray[Any]
 """Two unsigned 64-bit words per key."""
 
 WORDWISE_BYTES_MAX = 256
@@ -36,7 +36,7 @@ class KeyDigests:
         self._of_length = factors.integers(0, 1 << 64, _LANES, dtype=np.uint64)
         self._factors = factors.integers(0, 1 << 64, (_WORDS_MAX, _LANES), dtype=np.uint64)
 
-    def of(self, data: Bytes, starts: Int64s, lengths: Int64s) -> Digests:
+    def of(self, data: UInt8Array, starts: Int64Array, lengths: Int64Array) -> KeyDigestRows:
         """One row per key, all of them lying in one buffer; no length is negative."""
         lanes = np.empty((_LANES, len(starts)), dtype=np.uint64)
         sizes = lengths.view(np.uint64)
@@ -55,7 +55,9 @@ class KeyDigests:
             digests[row] = np.frombuffer(digest, np.uint64)
         return digests
 
-    def _add_words(self, lanes: Digests, data: Bytes, starts: Int64s, lengths: Int64s) -> None:
+    def _add_words(
+        self, lanes: KeyDigestRows, data: UInt8Array, starts: Int64Array, lengths: Int64Array
+    ) -> None:
         """Adds factor times word for every word; what a shorter key lacks adds nothing."""
         shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
         for place in range(0, longest, 8):
@@ -70,11 +72,11 @@ class KeyDigests:
                 lanes[lane, rows] += first[lane] * low + second[lane] * high
 
 
-def read_words(data: Bytes, positions: Int64s) -> Digests:
+def read_words(data: UInt8Array, positions: Int64Array) -> KeyDigestRows:
     """The eight bytes at each position as one number; beyond the end of `data` they are zero."""
     last = len(data) - 8
     if len(positions) and last >= 0 and int(positions.max()) <= last:
-        words: Digests = np.ndarray((last + 1,), "<u8", buffer=data, strides=(1,))
+        words: KeyDigestRows = np.ndarray((last + 1,), "<u8", buffer=data, strides=(1,))
         return words[positions]
     padded = np.zeros(len(data) + 16, dtype=np.uint8)
     padded[: len(data)] = data

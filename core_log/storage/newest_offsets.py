@@ -5,15 +5,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from core_log.records.varint import Int64s
-from core_log.storage.key_digests import Digests
+from core_log.foundation.array_types import Int64Array
+from core_log.storage.key_digests import KeyDigestRows
 
 ENTRY_BYTES_MAX = 40
 """Per key: 24 for digest and offset, and between 6 and 12 for the slots that lead to them."""
 
 _SLOTS_MIN = 1 << 10
 
-Rows = npt.NDArray[Any]
+OffsetRows = npt.NDArray[Any]
 
 
 class NewestOffsets:
@@ -26,15 +26,15 @@ class NewestOffsets:
     def __init__(self, entries_max: int) -> None:
         self.entries_max = entries_max
         self.count = 0
-        self._digests: Digests = np.empty((entries_max, 2), dtype=np.uint64)
-        self._offsets: Int64s = np.empty(entries_max, dtype=np.int64)
-        self._slots: Rows = np.zeros(_SLOTS_MIN, dtype=np.int32)  # number + 1; 0 is free
+        self._digests: KeyDigestRows = np.empty((entries_max, 2), dtype=np.uint64)
+        self._offsets: Int64Array = np.empty(entries_max, dtype=np.int64)
+        self._slots: OffsetRows = np.zeros(_SLOTS_MIN, dtype=np.int32)  # number + 1; 0 is free
 
     @property
     def size_bytes(self) -> int:
         return self.count * (16 + 8) + self._slots.nbytes
 
-    def put(self, digests: Digests, offsets: Int64s) -> int:
+    def put(self, digests: KeyDigestRows, offsets: Int64Array) -> int:
         """Notes keys at ascending offsets, one that comes again anew; how many found room."""
         start = 0
         while start < len(digests):
@@ -48,10 +48,10 @@ class NewestOffsets:
             start = end
         return start
 
-    def knows(self, digests: Digests) -> npt.NDArray[np.bool_]:
+    def knows(self, digests: KeyDigestRows) -> npt.NDArray[np.bool_]:
         return self._find(digests, may_add=False) >= 0
 
-    def surviving(self) -> Int64s:
+    def surviving(self) -> Int64Array:
         """All newest offsets, ascending. Only `knows` may be asked after this."""
         held = self._offsets[: self.count]
         held.sort()
@@ -80,7 +80,7 @@ class NewestOffsets:
             rest = np.flatnonzero(self._slots[slot] != todo + 1)
             todo, slot, step = todo[rest], (slot[rest] + step[rest]) & mask, step[rest]
 
-    def _find(self, digests: Digests, *, may_add: bool) -> Rows:
+    def _find(self, digests: KeyDigestRows, *, may_add: bool) -> OffsetRows:
         """The number of each digest's entry, -1 where there is none."""
         numbers = np.full(len(digests), -1, dtype=np.int64)
         todo, mask = np.arange(len(digests)), len(self._slots) - 1
@@ -104,7 +104,7 @@ class NewestOffsets:
             todo, slot, step = todo[rest], (slot[rest] + step[rest]) & mask, step[rest]
         return numbers
 
-    def _add(self, slots: Rows, digests: Digests) -> None:
+    def _add(self, slots: OffsetRows, digests: KeyDigestRows) -> None:
         """Gives each free slot to one of those who want it; the others find it taken."""
         claims = -1 - np.arange(len(slots), dtype=np.int32)
         self._slots[slots] = claims
@@ -114,7 +114,7 @@ class NewestOffsets:
         self._slots[slots[won]] = np.arange(self.count + 1, count + 1, dtype=np.int32)
         self.count = count
 
-    def _first_slots(self, digests: Digests) -> tuple[Rows, Rows]:
+    def _first_slots(self, digests: KeyDigestRows) -> tuple[OffsetRows, OffsetRows]:
         """Where to look first, and by how much to go on; an odd step reaches every slot."""
         mask = len(self._slots) - 1
         return (digests[:, 0] & mask).astype(np.int64), (digests[:, 1] & mask | 1).astype(np.int64)

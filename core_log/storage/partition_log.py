@@ -19,10 +19,10 @@ from core_log.storage.leader_epochs import UNDEFINED, EpochCache
 from core_log.storage.log_config import LogConfig
 from core_log.storage.producers import ProducerStates, is_data
 from core_log.storage.replay import mend_aborted, replay_marker, restore_producers
-from core_log.storage.retention import is_worth_rolling, outlived
+from core_log.storage.retention import find_expired, is_worth_rolling
 from core_log.storage.segment import FOREVER, LOG, SUFFIXES, Segment
 from core_log.storage.segments import Segments
-from core_log.storage.snapshots import SPACING_BYTES, Snapshots
+from core_log.storage.snapshots import SPACING_BYTES, ProducerSnapshots
 from core_log.storage.swap import cleaned_path, cleaned_paths, commit_swap, finish_swap
 from core_log.storage.time_lookup import TimedOffset, first_at_or_after, newest
 
@@ -51,7 +51,7 @@ class PartitionLog:
         segments: Segments,
         end_offset: int,
         producers: ProducerStates,
-        snapshots: Snapshots,
+        snapshots: ProducerSnapshots,
         epochs: EpochCache,
         marks: PartitionMarks,
     ) -> None:
@@ -293,13 +293,13 @@ class PartitionLog:
         """The newest record by timestamp, among those below `below`."""
         return newest(self.segments, start_offset=self.start_offset, below=below)
 
-    def aborted(self, lo: int, hi: int) -> list[AbortedTransaction]:
+    def find_aborted(self, lo: int, hi: int) -> list[AbortedTransaction]:
         """The aborted transactions of which something may lie in [lo, hi)."""
         try:
-            return self.segments.aborted(lo, hi)
+            return self.segments.find_aborted(lo, hi)
         except CorruptLog:  # of an index, unless the batches are damaged as well
             mend_aborted(self.segments, self._snapshots, self.end_offset)
-            return self.segments.aborted(lo, hi)
+            return self.segments.find_aborted(lo, hi)
 
     def sync_job(self) -> SyncJob:
         """What must be synced for everything written so far to be on disk."""
@@ -316,7 +316,7 @@ class PartitionLog:
         active.remember(self.end_offset, active.size)
         return self._durability.job(active.file, self.end_offset)
 
-    def synced(self, job: SyncJob) -> None:
+    def finish_sync(self, job: SyncJob) -> None:
         """The job ran to its end."""
         self.refused = ""
         self._durability.on_synced(job)
@@ -333,7 +333,7 @@ class PartitionLog:
         except OSError as error:
             self.sync_failed(error)
             raise self._refusal(error) from error
-        self.synced(job)
+        self.finish_sync(job)
 
     def begin_epoch(self, epoch: int) -> None:
         """What is appended from now on was written by this leader."""
@@ -391,7 +391,7 @@ class PartitionLog:
         is_aged = is_worth_rolling(self.segments, self._config, now_ms=now_ms)
         if is_aged and self.end_offset <= below:
             self.roll()
-        gone = outlived(
+        gone = find_expired(
             self.segments,
             self._config,
             now_ms=now_ms,

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from core_log.records.varint import Int64s
-from core_log.storage.segment_chunks import Chunk, Rows, Stretch
+from core_log.foundation.array_types import Int64Array
+from core_log.storage.segment_chunks import ChunkRecords, ChunkRows, SegmentChunk
 
 
 class RecordStarts:
@@ -11,18 +11,18 @@ class RecordStarts:
 
     def __init__(self, bytes_max: int) -> None:
         self._room = bytes_max
-        self._known: dict[tuple[str, int], tuple[Rows, Rows]] = {}
+        self._known: dict[tuple[str, int], tuple[ChunkRows, ChunkRows]] = {}
 
-    def keep(self, chunk: Chunk, stretch: Stretch) -> None:
+    def keep(self, chunk: SegmentChunk, stretch: ChunkRecords) -> None:
         starts = stretch.fields.starts
         if stretch.data is chunk.data and 4 * len(starts) <= self._room:
             self._room -= 4 * len(starts)
             self._known[chunk.file, chunk.position] = (stretch.rows, starts.astype(np.uint32))
 
-    def take(self, chunk: Chunk, rows: Rows) -> Int64s | None:
+    def take(self, chunk: SegmentChunk, rows: ChunkRows) -> Int64Array | None:
         """Where every record of these rows begins, if exactly these were walked."""
         known = self._known.pop((chunk.file, chunk.position), None)
         if known is None or not np.array_equal(known[0], rows):
             return None
-        starts: Int64s = known[1].astype(np.int64)
+        starts: Int64Array = known[1].astype(np.int64)
         return starts

@@ -14,12 +14,12 @@ from core_log.storage.producers import ProducerStates
 from core_log.storage.replay import restore_producers
 from core_log.storage.segment import LOG, Segment, file_name
 from core_log.storage.segments import DAMAGE_HINT, Segments
-from core_log.storage.snapshots import Snapshots
+from core_log.storage.snapshots import ProducerSnapshots
 from core_log.storage.swap import UNFINISHED, base_offsets, finish_swaps
-from core_log.storage.tail import Cut, Tail
+from core_log.storage.tail import Tail, Truncation
 
 
-class Recovery:
+class LogRecovery:
     """One opening of one partition; `cut` says what was taken off its end, if anything was."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Recovery:
         self._topic, self._partition, self._config = topic, partition, config
         self._checkpoints, self._now_ms = checkpoints, now_ms
         self._epochs = EpochCache(files, directory)
-        self.cut: Cut | None = None
+        self.cut: Truncation | None = None
 
     def open_trusting(self) -> PartitionLog:
         """After a clean stop: everything is on disk, and only the newest batches are looked at."""
@@ -85,7 +85,7 @@ class Recovery:
         self._checkpoints.recovery_points.set(self._topic, self._partition, end_offset)
         return self._assemble(segments, snapshots, producers, end_offset)
 
-    def _indexed_to(self, snapshots: Snapshots, recovery_point: int | None) -> int:
+    def _indexed_to(self, snapshots: ProducerSnapshots, recovery_point: int | None) -> int:
         """Indexes are synced with the first batches behind a snapshot, and not before."""
         taken = snapshots.before((recovery_point or 0) - 1)
         return taken[0] if taken else 0
@@ -101,7 +101,7 @@ class Recovery:
                 hint=DAMAGE_HINT,
             )
 
-    def _find(self) -> tuple[Segments, Snapshots]:
+    def _find(self) -> tuple[Segments, ProducerSnapshots]:
         """The segments that count, after the traces of unfinished work are gone."""
         finish_swaps(self._files, self._directory)
         names = self._files.names(self._directory)
@@ -125,7 +125,7 @@ class Recovery:
         offsets = [int(stem) for stem in stems if stem.isdigit()]
         return (
             Segments(self._files, self._directory, segments),
-            Snapshots(self._files, self._directory, offsets),
+            ProducerSnapshots(self._files, self._directory, offsets),
         )
 
     def _segment(self, base_offset: int, *, is_new: bool) -> Segment:
@@ -140,7 +140,7 @@ class Recovery:
     def _assemble(
         self,
         segments: Segments,
-        snapshots: Snapshots,
+        snapshots: ProducerSnapshots,
         producers: ProducerStates,
         end_offset: int,
     ) -> PartitionLog:

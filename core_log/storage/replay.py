@@ -8,13 +8,13 @@ from core_log.storage.aborted import AbortedTransaction
 from core_log.storage.producers import ProducerStates
 from core_log.storage.segment import FOREVER, Segment
 from core_log.storage.segments import Segments
-from core_log.storage.snapshots import Snapshots
+from core_log.storage.snapshots import ProducerSnapshots
 
 
 def restore_producers(
     producers: ProducerStates,
     segments: Segments,
-    snapshots: Snapshots,
+    snapshots: ProducerSnapshots,
     end_offset: int,
     *,
     certain_to: int = FOREVER,
@@ -43,7 +43,7 @@ def restore_producers(
             markers.sync()
 
 
-def mend_aborted(segments: Segments, snapshots: Snapshots, end_offset: int) -> None:
+def mend_aborted(segments: Segments, snapshots: ProducerSnapshots, end_offset: int) -> None:
     """Makes anew every index of aborted transactions that contradicts itself."""
     for segment in segments:
         if segment.aborted.is_damaged:
@@ -51,7 +51,7 @@ def mend_aborted(segments: Segments, snapshots: Snapshots, end_offset: int) -> N
 
 
 def rebuild_aborted(
-    segment: Segment, segments: Segments, snapshots: Snapshots, end_offset: int
+    segment: Segment, segments: Segments, snapshots: ProducerSnapshots, end_offset: int
 ) -> None:
     """Finds a segment's aborted transactions anew, from the state of producers at its start."""
     taken = snapshots.before(segment.base_offset)

@@ -8,7 +8,7 @@ from core_log.storage.segment import Segment
 from core_log.storage.segments import Segments
 
 
-def outlived(
+def find_expired(
     segments: Segments, config: LogConfig, *, now_ms: int, start_offset: int, below: int
 ) -> Sequence[Segment]:
     """The oldest segments to delete, all of them wholly below `below`, never the active one.

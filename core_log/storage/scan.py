@@ -20,7 +20,7 @@ FEW_HEADS_BYTES = 4 << 10
 CHECK_BYTES = 1 << 20
 
 
-class Window:
+class FileWindow:
     """Reads a file forward through one buffer."""
 
     __slots__ = ("_chunk", "_end", "_file", "_from", "ahead_bytes")
@@ -41,7 +41,7 @@ class Window:
 
 def heads(file: File, position: int, end: int, *, name: str) -> Iterator[tuple[int, BatchHeader]]:
     """Position and head of every batch in a stretch we wrote; anything else is `CorruptLog`."""
-    window, next_offset = Window(file, end, ahead_bytes=FEW_HEADS_BYTES), UNKNOWN
+    window, next_offset = FileWindow(file, end, ahead_bytes=FEW_HEADS_BYTES), UNKNOWN
     while position < end:
         head = window.at(position, HEADER_BYTES)
         header = BatchHeader.read(head) if len(head) == HEADER_BYTES else None
@@ -77,7 +77,7 @@ class CheckedBatches:
     def __init__(
         self, file: File, position: int, end: int, *, next_offset: int, may_skip: bool
     ) -> None:
-        self._window = Window(file, end, ahead_bytes=CHECK_BYTES)
+        self._window = FileWindow(file, end, ahead_bytes=CHECK_BYTES)
         self._end, self._may_skip = end, may_skip
         self.position, self.next_offset = position, next_offset
         self.damage: Damage | None = None
@@ -126,7 +126,7 @@ def is_zero(file: File, position: int, end: int) -> bool:
 
 def find_batch(file: File, position: int, end: int, *, offset: int) -> int | None:
     """Position of the first whole batch at or after `position` that could follow `offset`."""
-    window = Window(file, end, ahead_bytes=CHECK_BYTES)
+    window = FileWindow(file, end, ahead_bytes=CHECK_BYTES)
     while position + HEADER_BYTES <= end:
         chunk = bytes(window.at(position, CHECK_BYTES))
         mark = chunk.find(MAGIC, MAGIC_AT)

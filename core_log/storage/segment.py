@@ -100,9 +100,9 @@ class Segment:
 
     def search_from(self, timestamp: int) -> int:
         """No batch that ends before this offset has a record at or after `timestamp`."""
-        return self._confirmed(self.times.before_timestamp(timestamp))[1]
+        return self._confirm(self.times.before_timestamp(timestamp))[1]
 
-    def _confirmed(self, entry: tuple[int, int]) -> tuple[int, int]:
+    def _confirm(self, entry: tuple[int, int]) -> tuple[int, int]:
         """An entry of the time index that its log confirms: this one, or the base."""
         timestamp, offset = entry
         if timestamp != NO_TIMESTAMP:
@@ -118,7 +118,7 @@ class Segment:
         newest = self.max_timestamp
         if start_offset <= self.max_timestamp_offset < below:
             return newest
-        newest, offset = self._confirmed(self.times.before_offset(below))
+        newest, offset = self._confirm(self.times.before_offset(below))
         entry = self.index.before_offset(below - 1)
         if newest == NO_TIMESTAMP or offset < start_offset:
             newest, entry = NO_TIMESTAMP, self.index.before_offset(start_offset)
@@ -183,7 +183,7 @@ class Segment:
     def _check_times(self, entry: tuple[int, int] | None) -> None:
         """With the first entry of one index comes one of the other, unless nothing has a time."""
         newest = self.times.last()
-        if (entry and newest[0] == NO_TIMESTAMP) or self._confirmed(newest) != newest:
+        if (entry and newest[0] == NO_TIMESTAMP) or self._confirm(newest) != newest:
             raise CorruptLog("time index contradicts its log", file=str(self.path))
 
     def _extend(

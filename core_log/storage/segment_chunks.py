@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
+from core_log.foundation.array_types import Int64Array
 from core_log.foundation.errors import CorruptLog, DecodeError
 from core_log.records.batch_header import (
     CHECKED_FROM,
@@ -18,8 +19,7 @@ from core_log.records.batch_header import (
     BatchHeader,
 )
 from core_log.records.compression import Buffer, decompress
-from core_log.records.record_fields import Fields, Sections, read_fields, read_fields_at
-from core_log.records.varint import Int64s
+from core_log.records.record_fields import RecordFields, RecordSections, read_fields, read_fields_at
 from core_log.storage.files import File
 
 CHUNK_BYTES = 4 << 20  # what is at work at once should stay near the processor
@@ -27,7 +27,7 @@ COMPRESSED_CHUNK_BYTES = 1 << 20
 BATCH_RECORDS_BYTES_MAX = 512 << 20
 STRETCH_BYTES = 32 << 20
 
-Rows = npt.NDArray[Any]
+ChunkRows = npt.NDArray[Any]
 
 HEADS = np.dtype(
     [
@@ -54,23 +54,23 @@ _LENGTH, _CHECKSUM = Struct(">i"), Struct(">I")
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class SegmentChunk:
     """Some neighbouring batches of one file; one row per batch."""
 
     file: str
     position: int
     data: memoryview
-    starts: Int64s
+    starts: Int64Array
     """Within `data`; the batches follow each other without gaps."""
-    ends: Int64s
-    heads: Rows
+    ends: Int64Array
+    heads: ChunkRows
 
-    def column(self, name: str) -> Int64s:
-        column: Int64s = self.heads[name].astype(np.int64)
+    def column(self, name: str) -> Int64Array:
+        column: Int64Array = self.heads[name].astype(np.int64)
         return column
 
     @property
-    def last_offsets(self) -> Int64s:
+    def last_offsets(self) -> Int64Array:
         return self.column("base_offset") + self.column("last_offset_delta")
 
     @property
@@ -98,16 +98,16 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ChunkRecords:
     """The records of some rows of a chunk, in one buffer; `fields.section` counts in `rows`."""
 
-    rows: Rows
+    rows: ChunkRows
     data: Buffer
-    fields: Fields
-    offsets: Int64s
+    fields: RecordFields
+    offsets: Int64Array
 
 
-def read_chunks(file: File, size: int, *, name: str, base_offset: int) -> Iterator[Chunk]:
+def read_chunks(file: File, size: int, *, name: str, base_offset: int) -> Iterator[SegmentChunk]:
     """Raises `CorruptLog` at the first batch that is not what was promised."""
     position, next_offset, wanted = 0, base_offset, COMPRESSED_CHUNK_BYTES
     while position < size:
@@ -124,7 +124,7 @@ def read_chunks(file: File, size: int, *, name: str, base_offset: int) -> Iterat
         next_offset = int(chunk.last_offsets[-1]) + 1
 
 
-def _parse(data: bytes, position: int, size: int, *, name: str, next_offset: int) -> Chunk:
+def _parse(data: bytes, position: int, size: int, *, name: str, next_offset: int) -> SegmentChunk:
     view, starts, begin, reason = memoryview(data), [], 0, "file ends inside a batch"
     is_last = position + len(data) == size
     while begin + HEADER_BYTES <= len(data):
@@ -153,15 +153,15 @@ def _parse(data: bytes, position: int, size: int, *, name: str, next_offset: int
     return chunk
 
 
-def _columns(data: memoryview, position: int, begins: list[int], name: str) -> Chunk:
+def _columns(data: memoryview, position: int, begins: list[int], name: str) -> SegmentChunk:
     starts = np.array(begins, dtype=np.int64)
     ends = np.append(starts[1:], len(data))[: len(starts)]
     raw = np.frombuffer(data, np.uint8)
     heads = raw[starts[:, None] + np.arange(HEADER_BYTES)].view(HEADS).ravel()
-    return Chunk(name, position, data, starts, ends, heads)
+    return SegmentChunk(name, position, data, starts, ends, heads)
 
 
-def _check_heads(chunk: Chunk, next_offset: int) -> None:
+def _check_heads(chunk: SegmentChunk, next_offset: int) -> None:
     if not len(chunk.heads):
         return
     deltas, counts = chunk.column("last_offset_delta"), chunk.column("record_count")
@@ -176,7 +176,9 @@ def _check_heads(chunk: Chunk, next_offset: int) -> None:
             raise chunk.damage(int(np.flatnonzero(is_wrong)[0]), reason)
 
 
-def read_records(chunk: Chunk, rows: Rows, *, bytes_max: int = STRETCH_BYTES) -> Iterator[Stretch]:
+def read_records(
+    chunk: SegmentChunk, rows: ChunkRows, *, bytes_max: int = STRETCH_BYTES
+) -> Iterator[ChunkRecords]:
     """The records of chosen batches in stretches of at most `bytes_max`, or one batch."""
     compressed = (chunk.column("attributes")[rows] & COMPRESSION_MASK) != 0
     if not compressed.any():
@@ -200,7 +202,9 @@ def read_records(chunk: Chunk, rows: Rows, *, bytes_max: int = STRETCH_BYTES) ->
     yield _join(chunk, taken, sections)
 
 
-def read_readable(chunk: Chunk, rows: Rows, unreadable: set[int]) -> Iterator[Stretch]:
+def read_readable(
+    chunk: SegmentChunk, rows: ChunkRows, unreadable: set[int]
+) -> Iterator[ChunkRecords]:
     """The same without batches that do not hold what their heads say. Their checksums are right,
     so they came so; where they begin is added to `unreadable`."""
     done = 0
@@ -216,7 +220,9 @@ def read_readable(chunk: Chunk, rows: Rows, unreadable: set[int]) -> Iterator[St
                 unreadable.add(int(chunk.heads["base_offset"][rows[place]]))
 
 
-def pick_records(chunk: Chunk, rows: Rows, starts: Int64s, wanted: Int64s) -> Stretch | None:
+def pick_records(
+    chunk: SegmentChunk, rows: ChunkRows, starts: Int64Array, wanted: Int64Array
+) -> ChunkRecords | None:
     """Only the records at the wanted offsets, where it is known at which positions all of the
     rows' records begin. None where offsets have gaps, so that they do not count the records.
     """
@@ -230,21 +236,25 @@ def pick_records(chunk: Chunk, rows: Rows, starts: Int64s, wanted: Int64s) -> St
     ends = np.where(numbers == lasts[section], chunk.ends[rows][section], following)
     data = np.frombuffer(chunk.data, np.uint8)
     fields = read_fields_at(data, section, starts[numbers], ends)
-    return Stretch(rows, chunk.data, fields, wanted)
+    return ChunkRecords(rows, chunk.data, fields, wanted)
 
 
-def _join(chunk: Chunk, rows: list[int], sections: Sequence[Buffer]) -> Stretch:
+def _join(chunk: SegmentChunk, rows: list[int], sections: Sequence[Buffer]) -> ChunkRecords:
     ends = np.cumsum([len(section) for section in sections])
     return _stretch(chunk, np.array(rows), b"".join(sections), np.append(0, ends[:-1]), ends)
 
 
 def _stretch(
-    chunk: Chunk, rows: Rows, data: Buffer, starts: Int64s, ends: Int64s | None = None
-) -> Stretch:
+    chunk: SegmentChunk,
+    rows: ChunkRows,
+    data: Buffer,
+    starts: Int64Array,
+    ends: Int64Array | None = None,
+) -> ChunkRecords:
     limits = chunk.ends[rows] if ends is None else ends
     counts = chunk.column("record_count")[rows]
     try:
-        fields = read_fields(Sections(np.frombuffer(data, np.uint8), starts, limits, counts))
+        fields = read_fields(RecordSections(np.frombuffer(data, np.uint8), starts, limits, counts))
     except DecodeError as error:
         if len(rows) == 1:
             raise chunk.damage(int(rows[0]), str(error)) from error
@@ -258,4 +268,4 @@ def _stretch(
     if is_wrong.any():
         row = rows[fields.section[np.flatnonzero(is_wrong)[0]]]
         raise chunk.damage(int(row), "records are not in the order of their offsets")
-    return Stretch(rows, data, fields, offsets)
+    return ChunkRecords(rows, data, fields, offsets)

@@ -139,7 +139,7 @@ class Segments:
                     hint=DAMAGE_HINT,
                 )
 
-    def aborted(self, lo: int, hi: int) -> list[AbortedTransaction]:
+    def find_aborted(self, lo: int, hi: int) -> list[AbortedTransaction]:
         """The aborted transactions of which something may lie in [lo, hi)."""
         found: list[AbortedTransaction] = []
         for segment in self.from_offset(lo):

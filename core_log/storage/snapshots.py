@@ -11,10 +11,10 @@ from core_log.storage.segment import file_name
 SPACING_BYTES = 8 << 20
 """A recovery walks about twice this much by heads."""
 
-Snapshot = list[tuple[int, Producer]]
+ProducerSnapshot = list[tuple[int, Producer]]
 
 
-class Snapshots:
+class ProducerSnapshots:
     """Files named by the offset they hold good for. Unsynced: a damaged one is passed over."""
 
     def __init__(self, files: Files, directory: Path, offsets: list[int]) -> None:
@@ -34,14 +34,14 @@ class Snapshots:
         if offset not in self._offsets:
             self._offsets.append(offset)
 
-    def at(self, offset: int) -> Snapshot | None:
+    def at(self, offset: int) -> ProducerSnapshot | None:
         """The snapshot taken exactly there, if it is there and whole."""
         try:
             return decode_snapshot(self._files.read(self._path(offset)))
         except (FileNotFoundError, DecodeError):
             return None
 
-    def before(self, offset: int, *, spare: int = 0) -> tuple[int, Snapshot] | None:
+    def before(self, offset: int, *, spare: int = 0) -> tuple[int, ProducerSnapshot] | None:
         """The newest whole one at or before `offset`, passing over the `spare` newest."""
         for taken_at in reversed(self._offsets):
             if taken_at <= offset:

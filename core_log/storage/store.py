@@ -32,7 +32,7 @@ from core_log.storage.properties import (
     write_properties,
     write_topic_id,
 )
-from core_log.storage.recovery import Recovery
+from core_log.storage.recovery import LogRecovery
 from core_log.storage.renewal import RenewalJob
 
 logger = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class Store:
     def _recover(
         self, key: TopicPartition, directory: Path, config: LogConfig, *, is_new: bool
     ) -> PartitionLog:
-        recovery = Recovery(
+        recovery = LogRecovery(
             self.files,
             directory,
             topic=key.topic,
@@ -179,7 +179,7 @@ class Store:
         """Takes a partition that is offline up again, after its files were renewed."""
         key = TopicPartition(topic, partition)
         broken = self._partitions[key]
-        recovery = Recovery(
+        recovery = LogRecovery(
             self.files,
             broken.directory,
             topic=topic,

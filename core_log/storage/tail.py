@@ -11,7 +11,7 @@ from core_log.storage.segments import DAMAGE_HINT, Segments
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Truncation:
     """What recovery took off the end of a partition: none of it had been promised to be on disk."""
 
     file: str
@@ -43,7 +43,7 @@ class Tail:
         self._files, self._segments, self._indexed_to = files, segments, indexed_to
         self._recovery_point, self._may_skip, self._now_ms = recovery_point, may_skip, now_ms
         self.end_offset = segments.first.base_offset
-        self.cut: Cut | None = None
+        self.cut: Truncation | None = None
 
     def check(self) -> None:
         """Leaves every segment as long as it holds, synced; `end_offset` is where it ends."""
@@ -147,7 +147,7 @@ class Tail:
         if is_followed:
             found_from, found_to = self._span(segment, size, found, later)
             kept = [self._keep(segment, position, size), *map(self._keep_whole, later)]
-        self.cut = Cut(
+        self.cut = Truncation(
             str(segment.path),
             position,
             damage.offset,

@@ -10,7 +10,7 @@ from core_log.foundation.errors import DecodeError
 from core_log.records.batch_header import CONTROL, TRANSACTIONAL
 from core_log.records.record_codec import decode_varint
 from core_log.storage.aborted import AbortedTransaction
-from core_log.storage.segment_chunks import Chunk
+from core_log.storage.segment_chunks import SegmentChunk
 
 _ABORT, _COMMIT = 0, 1
 
@@ -32,7 +32,7 @@ class TransactionTrail:
         self.still_needed: list[AbortedTransaction] = []
         """Aborted transactions whose batches were met before their marker."""
 
-    def discardable(self, chunk: Chunk) -> npt.NDArray[np.bool_]:
+    def discardable(self, chunk: SegmentChunk) -> npt.NDArray[np.bool_]:
         """Rows of aborted transactions, and markers of which no batch is left."""
         discard = np.zeros(len(chunk.heads), dtype=np.bool_)
         attributes = chunk.column("attributes")
@@ -76,7 +76,7 @@ class TransactionTrail:
         return False
 
 
-def _control_type(chunk: Chunk, row: int) -> int | None:
+def _control_type(chunk: SegmentChunk, row: int) -> int | None:
     """The type of the batch's only record, from its key: two bytes of version, two of type."""
     if not chunk.heads["record_count"][row]:
         return None

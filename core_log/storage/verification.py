@@ -17,7 +17,7 @@ from core_log.storage.swap import SWAP, base_offsets
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LogFinding:
     """One thing that is not as it should be; `is_damage` unless the next start settles it."""
 
     file: str
@@ -30,7 +30,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Tally:
+class VerificationStats:
     """What was read and found sound."""
 
     segments: int = 0
@@ -73,8 +73,8 @@ def promise_of(files: Files, log_directory: Path, partition: TopicPartition) -> 
 
 
 def verify_partition(
-    files: Files, directory: Path, promise: Promise, tally: Tally
-) -> Iterator[Finding]:
+    files: Files, directory: Path, promise: Promise, tally: VerificationStats
+) -> Iterator[LogFinding]:
     """Reads everything once: batches by checksum, offsets for gaps, indexes against the batches."""
     names = files.names(directory)
     yield from _set_aside(directory, names)
@@ -83,7 +83,9 @@ def verify_partition(
     for base in bases:
         path = directory / file_name(base, LOG)
         if expected is not None and base < expected:
-            yield Finding(str(path), "segment begins before the end of the one before it", 0, base)
+            yield LogFinding(
+                str(path), "segment begins before the end of the one before it", 0, base
+            )
         elif expected is not None and base > expected:
             yield from _gap(path, 0, expected, base, promise)
         check = SegmentCheck(files, directory, base, promise, is_last=base == bases[-1])
@@ -96,25 +98,27 @@ def verify_partition(
     tally.start_offset = bases[0] if bases else None
 
 
-def _set_aside(directory: Path, names: list[str]) -> Iterator[Finding]:
+def _set_aside(directory: Path, names: list[str]) -> Iterator[LogFinding]:
     """What is not the log, and somebody may look for."""
     for name in sorted(names):
         if CUT in name:
             problem = "batches behind a damaged place, set aside by an earlier start"
-            yield Finding(str(directory / name), problem, is_damage=False)
+            yield LogFinding(str(directory / name), problem, is_damage=False)
         elif DAMAGED in name:
             problem = "a segment as it was before it was mended"
-            yield Finding(str(directory / name), problem, is_damage=False)
+            yield LogFinding(str(directory / name), problem, is_damage=False)
         elif name.endswith(SWAP):
             problem = "an interrupted compaction, which the next start completes"
-            yield Finding(str(directory / name), problem, is_damage=False)
+            yield LogFinding(str(directory / name), problem, is_damage=False)
 
 
-def _gap(path: Path, position: int, offset: int, found: int, promise: Promise) -> Iterator[Finding]:
+def _gap(
+    path: Path, position: int, offset: int, found: int, promise: Promise
+) -> Iterator[LogFinding]:
     """Missing offsets are compaction's work where it has been, and a loss anywhere else."""
     if promise.cleaned_to is None or offset >= promise.cleaned_to:
         known = promise.cleaned_to is not None
-        yield Finding(str(path), "offsets are missing", position, offset, found, is_damage=known)
+        yield LogFinding(str(path), "offsets are missing", position, offset, found, is_damage=known)
 
 
 class SegmentCheck:
@@ -133,7 +137,7 @@ class SegmentCheck:
         self._times = TimeIndexCheck(files, directory / file_name(base, TIMES), base)
         self._aborted = AbortedIndexCheck(files, directory / file_name(base, ABORTED))
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[LogFinding]:
         position = 0
         while position < self.size:
             checked = CheckedBatches(
@@ -144,7 +148,7 @@ class SegmentCheck:
                 break
             position = checked.damage.position
             following = find_batch(self._file, position + 1, self.size, offset=self.end_offset)
-            yield from self._lost(position, following, checked.damage.reason)
+            yield from self._find_lost(position, following, checked.damage.reason)
             if following is None:
                 return  # what indexes say of the part that is lost is nothing new
             position = following
@@ -154,7 +158,7 @@ class SegmentCheck:
         for index in (self._index, self._times, self._aborted):
             yield from index.finish(self.end_offset)
 
-    def _follow(self, checked: CheckedBatches) -> Iterator[Finding]:
+    def _follow(self, checked: CheckedBatches) -> Iterator[LogFinding]:
         for position, header, _ in checked:
             if header.base_offset > self.end_offset:
                 yield from _gap(
@@ -166,7 +170,7 @@ class SegmentCheck:
             yield from self._times.see(position, header)
             yield from self._aborted.see(position, header)
 
-    def _lost(self, position: int, following: int | None, reason: str) -> Iterator[Finding]:
+    def _find_lost(self, position: int, following: int | None, reason: str) -> Iterator[LogFinding]:
         if following is None and is_zero(self._file, position, self.size):
             return  # room that was reserved and never written
         next_offset = None
@@ -176,7 +180,7 @@ class SegmentCheck:
         is_tail = following is None and self._is_last
         is_tail = is_tail and self.end_offset >= self._promise.recovery_point
         problem = f"unfinished end, cut at the next start: {reason}" if is_tail else reason
-        yield Finding(
+        yield LogFinding(
             str(self._path),
             problem,
             position,
@@ -194,7 +198,7 @@ class OffsetIndexCheck:
         self._entries = _entries(IndexFile(files, path, OFFSET_ENTRY, is_new=False))
         self._next = next(self._entries, None)
 
-    def see(self, position: int, header: BatchHeader) -> Iterator[Finding]:
+    def see(self, position: int, header: BatchHeader) -> Iterator[LogFinding]:
         while self._next is not None and self._next[1] <= position:
             relative, at = self._next
             if at != position or self._base + relative != header.last_offset:
@@ -208,12 +212,12 @@ class OffsetIndexCheck:
         while self._next is not None and self._next[1] < position:
             self._next = next(self._entries, None)
 
-    def finish(self, end_offset: int) -> Iterator[Finding]:
+    def finish(self, end_offset: int) -> Iterator[LogFinding]:
         if self._next is not None:
             yield self._wrong("offset index points beyond the last batch", *self._next)
 
-    def _wrong(self, problem: str, relative: int, at: int) -> Finding:
-        return Finding(str(self._path), problem, at, self._base + relative)
+    def _wrong(self, problem: str, relative: int, at: int) -> LogFinding:
+        return LogFinding(str(self._path), problem, at, self._base + relative)
 
 
 class TimeIndexCheck:
@@ -224,7 +228,7 @@ class TimeIndexCheck:
         self._entries = _entries(IndexFile(files, path, TIME_ENTRY, is_new=False))
         self._next = next(self._entries, None)
 
-    def see(self, position: int, header: BatchHeader) -> Iterator[Finding]:
+    def see(self, position: int, header: BatchHeader) -> Iterator[LogFinding]:
         while self._next is not None and self._base + self._next[1] < header.base_offset:
             previous, self._next = self._next, next(self._entries, None)
             if self._next is not None and self._next[0] <= previous[0]:
@@ -234,15 +238,15 @@ class TimeIndexCheck:
             yield self._wrong("time index hides a batch with a later time", self._next[1])
             self._next = None
 
-    def finish(self, end_offset: int) -> Iterator[Finding]:
+    def finish(self, end_offset: int) -> Iterator[LogFinding]:
         while self._next is not None:
             if self._base + self._next[1] >= end_offset:
                 yield self._wrong("time index points beyond the last batch", self._next[1])
                 return
             self._next = next(self._entries, None)
 
-    def _wrong(self, problem: str, relative: int) -> Finding:
-        return Finding(str(self._path), problem, None, self._base + relative)
+    def _wrong(self, problem: str, relative: int) -> LogFinding:
+        return LogFinding(str(self._path), problem, None, self._base + relative)
 
 
 class AbortedIndexCheck:
@@ -258,18 +262,18 @@ class AbortedIndexCheck:
         except CorruptLog as error:
             self._problem = error.problem
 
-    def see(self, position: int, header: BatchHeader) -> Iterator[Finding]:
+    def see(self, position: int, header: BatchHeader) -> Iterator[LogFinding]:
         entry = self._missing.get(header.base_offset)
         if entry is not None and header.is_control and header.producer_id == entry.producer_id:
             del self._missing[header.base_offset]
         return iter(())
 
-    def finish(self, end_offset: int) -> Iterator[Finding]:
+    def finish(self, end_offset: int) -> Iterator[LogFinding]:
         if self._problem:
-            yield Finding(str(self._path), self._problem)
+            yield LogFinding(str(self._path), self._problem)
         for offset in self._missing:
             problem = "transaction index names a marker that is not there"
-            yield Finding(str(self._path), problem, None, offset)
+            yield LogFinding(str(self._path), problem, None, offset)
 
 
 def _entries(index: IndexFile) -> Iterator[tuple[int, int]]:

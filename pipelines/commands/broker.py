@@ -10,7 +10,7 @@ import click
 
 from core_log.foundation.errors import ConfigError, DirectoryInUse
 from pipelines.terminal.output import Output, shared_options
-from pipelines.terminal.resting_log import LOOK_AGAIN_S, Lender
+from pipelines.terminal.resting_log import LOOK_AGAIN_S, LogLender
 
 if TYPE_CHECKING:
     from core_log.foundation.settings import BrokerSettings
@@ -61,7 +61,7 @@ async def _serve(settings: "BrokerSettings") -> None:
     """A command that has the log comes to its end first."""
     from core_log.broker.serve import serve
 
-    lender = Lender(settings.data)
+    lender = LogLender(settings.data)
     while True:
         try:
             return await serve(settings)

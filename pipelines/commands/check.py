@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from pipelines.terminal.output import Output, counted, shared_options
+from pipelines.terminal.output import Output, format_count, shared_options
 
 
 @click.command()
@@ -38,4 +38,4 @@ def check(output: Output, path: Path, allow_unset: bool) -> None:
         "unset": [each.as_json() for each in found.unset],
         "remarks": [each.as_json() for each in found.remarks],
     }
-    output.result(answer, [f"nothing is wrong in {counted(len(found.files), 'file')}"])
+    output.result(answer, [f"nothing is wrong in {format_count(len(found.files), 'file')}"])

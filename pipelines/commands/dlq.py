@@ -10,13 +10,13 @@ import click
 from core_log.foundation.errors import ConfigError, LogRejected
 from pipelines.terminal.confirmation import confirm, yes_option
 from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, counted, printable, shared_options, table
+from pipelines.terminal.output import Output, format_count, printable, shared_options, table
 from pipelines.terminal.signals import run_until_signal
 from pipelines.terminal.times import time_text
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
-    from pipelines.dead_letters.dead_letter import DeadLetter, StoredLetter
+    from pipelines.dead_letters.dead_letter import DeadLetter, StoredDeadLetter
     from pipelines.dead_letters.redrive import Redriven
     from pipelines.journal.schemas import SchemaReader
 
@@ -44,8 +44,10 @@ def ls(
     output: Output, pipeline: str, of_table: str | None, data: Path | None, bootstrap: str | None
 ) -> None:
     """Count the dead letters of PIPELINE by table and problem."""
-    letters = run_until_signal(found(LogAddress(data, bootstrap), pipeline, of_table, (), None))
-    groups: dict[tuple[str, str, str, str], list[StoredLetter]] = {}
+    letters = run_until_signal(
+        find_letters(LogAddress(data, bootstrap), pipeline, of_table, (), None)
+    )
+    groups: dict[tuple[str, str, str, str], list[StoredDeadLetter]] = {}
     for each in letters:
         letter = each.letter
         group = (table_of(letter), letter.unit, letter.stage.name.lower(), letter.error)
@@ -96,8 +98,8 @@ def show(
 
         async with LogAddress(data, bootstrap).open_or_own() as log:
             schemas = SchemaReader(log)
-            letters = await chosen(log, pipeline, of_table, numbers, limit)
-            return [await told(each, schemas) for each in letters]
+            letters = await choose_letters(log, pipeline, of_table, numbers, limit)
+            return [await describe_letter(each, schemas) for each in letters]
 
     letters = run_until_signal(work())
     output.result([facts for facts, _ in letters], (line for _, lines in letters for line in lines))
@@ -132,7 +134,7 @@ def redrive(
         from pipelines.dead_letters.redrive import redrive as put_back
 
         async with LogAddress(data, bootstrap).open_or_own() as log:
-            letters = await chosen(log, pipeline, of_table, numbers, limit)
+            letters = await choose_letters(log, pipeline, of_table, numbers, limit)
             return await put_back(log, pipeline, letters, now_ms=time.time_ns() // 1_000_000)
 
     done = run_until_signal(work())
@@ -178,11 +180,11 @@ def drop(
     which = "every dead letter" if every else "these dead letters"
     confirm(f"drop {which} of {pipeline}?", yes=yes)
 
-    async def work() -> "list[StoredLetter]":
+    async def work() -> "list[StoredDeadLetter]":
         from pipelines.dead_letters.dead_letter import dead_letter_home, encode_removals
 
         async with LogAddress(data, bootstrap).open_or_own() as log:
-            letters = await chosen(log, pipeline, of_table, numbers, limit)
+            letters = await choose_letters(log, pipeline, of_table, numbers, limit)
             gone = [each.letter for each in letters]
             for batch in encode_removals(gone, now_ms=time.time_ns() // 1_000_000):
                 await log.append(dead_letter_home(pipeline), batch)
@@ -190,27 +192,27 @@ def drop(
 
     dropped = run_until_signal(work())
     facts = {"dropped": [each.number for each in dropped]}
-    output.result(facts, [f"dropped {counted(len(dropped), 'letter')}"])
+    output.result(facts, [f"dropped {format_count(len(dropped), 'letter')}"])
 
 
-async def found(
+async def find_letters(
     address: LogAddress,
     pipeline: str,
     of_table: str | None,
     numbers: Sequence[int],
     limit: int | None,
-) -> "list[StoredLetter]":
+) -> "list[StoredDeadLetter]":
     async with address.open_or_own() as log:
-        return await chosen(log, pipeline, of_table, numbers, limit)
+        return await choose_letters(log, pipeline, of_table, numbers, limit)
 
 
-async def chosen(
+async def choose_letters(
     log: "KafkaLog",
     pipeline: str,
     of_table: str | None,
     numbers: Sequence[int],
     limit: int | None,
-) -> "list[StoredLetter]":
+) -> "list[StoredDeadLetter]":
     """The letters that the options mean, oldest first."""
     from pipelines.dead_letters.dead_letter import read_letters
     from pipelines.terminal.table_names import find_table
@@ -242,8 +244,8 @@ def table_of(letter: "DeadLetter") -> str:
     return letter.table or letter.topic
 
 
-async def told(
-    stored: "StoredLetter", schemas: "SchemaReader"
+async def describe_letter(
+    stored: "StoredDeadLetter", schemas: "SchemaReader"
 ) -> tuple[dict[str, object], list[str]]:
     """A letter for programs, and the same in lines for people."""
     from pipelines.dead_letters.display import content_of
@@ -271,7 +273,7 @@ async def told(
     return facts, list(lines_of(stored, place, content))
 
 
-def lines_of(stored: "StoredLetter", place: str, content: object) -> Iterator[str]:
+def lines_of(stored: "StoredDeadLetter", place: str, content: object) -> Iterator[str]:
     import json
 
     letter = stored.letter

@@ -12,14 +12,14 @@ from pipelines.terminal.output import (
     DependencyMissing,
     DifferencesFound,
     Output,
-    counted,
+    format_count,
     shared_options,
 )
 from pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
     from pipelines.file.loader import LoadedPipeline
-    from pipelines.preview.doctor_checks import Examined
+    from pipelines.preview.doctor_checks import DoctorResult
 
 
 @click.command()
@@ -38,22 +38,22 @@ def doctor(output: Output, path: Path | None) -> None:
     """
     if path is None and DEFAULT_FILE.is_file():
         path = DEFAULT_FILE
-    pipelines = _loaded(output, path)
+    pipelines = _load(output, path)
     found = run_until_signal(_examine(pipelines))
     facts = [each.facts() for each in found]
     lines = [line for each in found for line in _lines(output, each)]
     problems = [each for each in found if each.is_fatal]
     orphans = [each for each in found if each.is_orphan]
     if problems:
-        problem = f"{counted(len(problems), 'problem')} found"
+        problem = f"{format_count(len(problems), 'problem')} found"
         raise DependencyMissing(problem, data=facts, lines=lines)
     if orphans:
-        problem = f"{counted(len(orphans), 'pipeline')} left behind"
+        problem = f"{format_count(len(orphans), 'pipeline')} left behind"
         raise DifferencesFound(problem, data=facts, lines=lines)
     output.result(facts, lines)
 
 
-def _loaded(output: Output, path: Path | None) -> "list[LoadedPipeline]":
+def _load(output: Output, path: Path | None) -> "list[LoadedPipeline]":
     if path is None:
         return []
     from pipelines.file.given_files import load_given
@@ -61,7 +61,7 @@ def _loaded(output: Output, path: Path | None) -> "list[LoadedPipeline]":
     return load_given(output, path)
 
 
-async def _examine(pipelines: "Sequence[LoadedPipeline]") -> "list[Examined]":
+async def _examine(pipelines: "Sequence[LoadedPipeline]") -> "list[DoctorResult]":
     from pipelines.preview.doctor_checks import SPARK, examine_machine, examine_pipeline
 
     embedded = {each.log_path for each in pipelines if each.spec.log.type == "embedded"}
@@ -74,13 +74,13 @@ async def _examine(pipelines: "Sequence[LoadedPipeline]") -> "list[Examined]":
     return found
 
 
-async def _examine_logs(pipelines: "Sequence[LoadedPipeline]") -> "list[Examined]":
+async def _examine_logs(pipelines: "Sequence[LoadedPipeline]") -> "list[DoctorResult]":
     """Of a cluster always; of our own only where somebody runs: taking over a log at rest would be
     more than to look."""
-    from pipelines.preview.doctor_checks import Examined, examine_log
+    from pipelines.preview.doctor_checks import DoctorResult, examine_log
     from pipelines.terminal.log_as_found import log_as_found
 
-    found: list[Examined] = []
+    found: list[DoctorResult] = []
     names = [pipeline.name for pipeline in pipelines]
     clusters = {each.log_path: each for each in pipelines if each.spec.log.type == "kafka"}
     for pipeline in clusters.values():
@@ -90,7 +90,9 @@ async def _examine_logs(pipelines: "Sequence[LoadedPipeline]") -> "list[Examined
                 found += await examine_log(cluster, names)
         except HeadwaterError as error:
             scrub = pipeline.redaction.scrub
-            found.append(Examined("log", scrub(error.statement), scrub(error.hint), is_fatal=True))
+            found.append(
+                DoctorResult("log", scrub(error.statement), scrub(error.hint), is_fatal=True)
+            )
     for directory in sorted({each.log_path for each in pipelines} - clusters.keys()):
         try:
             async with LogAddress(directory, None).open() as log:
@@ -100,8 +102,8 @@ async def _examine_logs(pipelines: "Sequence[LoadedPipeline]") -> "list[Examined
     return found
 
 
-def _lines(output: Output, each: "Examined") -> list[str]:
+def _lines(output: Output, each: "DoctorResult") -> list[str]:
     colors = {"ok": "green", "remark": "yellow", "problem": "red"}
-    mark = output.styled(f"{each.mark:<7}", fg=colors[each.mark])
+    mark = output.style(f"{each.mark:<7}", fg=colors[each.mark])
     lines = [f"{mark}  {each.what}" + (f": {each.problem}" if each.problem else "")]
     return [*lines, f"         {each.cure}"] if each.problem and each.cure else lines

@@ -85,7 +85,7 @@ def drop(
         if not gone:
             output.note(f"no table of {pipeline} has a former topic")
         return
-    loaded = _loaded(output, address, pipeline)
+    loaded = _load(output, address, pipeline)
     if with_data and loaded is None:
         raise ConfigError(
             "only a pipeline file says where its targets are", hint="name it: -f FILE"
@@ -109,7 +109,7 @@ def _reset_table(
     with_data: bool,
     yes: bool,
 ) -> None:
-    loaded = _loaded(output, address, pipeline)
+    loaded = _load(output, address, pipeline)
     if loaded is None:
         raise ConfigError(
             "only a pipeline file says how its source reads a table anew", hint="name it: -f FILE"
@@ -165,7 +165,7 @@ async def _drop_table(
             async for each in found:
                 gone.append(each)
         except HeadwaterError:
-            for line in _told(gone):
+            for line in _describe(gone):
                 output.note(line)
             raise
     return table, gone
@@ -217,7 +217,7 @@ async def _check_at_rest(address: LogAddress, pipeline: str) -> None:
         )
 
 
-def _loaded(output: Output, address: LogAddress, pipeline: str) -> "LoadedPipeline | None":
+def _load(output: Output, address: LogAddress, pipeline: str) -> "LoadedPipeline | None":
     if address.file is None:
         return None
     from pipelines.file.given_files import load_named
@@ -248,7 +248,7 @@ async def _drop(
             async for each in drop_from_log(log, pipeline, left, now_ms=now_ms()):
                 gone.append(each)
         except HeadwaterError:
-            for line in _told(gone):
+            for line in _describe(gone):
                 output.note(line)
             raise
     return gone
@@ -280,5 +280,5 @@ async def _drop_outside(loaded: "LoadedPipeline", *, with_data: bool) -> list[st
     return [*gone, *(f"{each} (source)" for each in await source.drop())]
 
 
-def _told(gone: list[str]) -> Iterator[str]:
+def _describe(gone: list[str]) -> Iterator[str]:
     return (f"removed before it failed: {each}" for each in gone)

@@ -13,7 +13,7 @@ from pipelines.terminal.output import Output, shared_options
 from sinks import SINKS
 
 if TYPE_CHECKING:
-    from config.reference import Key
+    from config.reference import SettingKey
 
 WIDTH = 92
 
@@ -90,7 +90,7 @@ def _tell(output: Output, what: str) -> None:
     if name in ("source", "sink") and path:
         wanted = name
         name, _, path = path.partition(".")
-    sections: list[tuple[str, str, list[Key]]] = []
+    sections: list[tuple[str, str, list[SettingKey]]] = []
     if not wanted and name in fields_of(PipelineSpec):
         sections.append((what, "", keys_below(keys_of(PipelineSpec), what)))
     elif not wanted and (found := keys_called(keys_of(PipelineSpec), what)):
@@ -110,14 +110,16 @@ def _tell(output: Output, what: str) -> None:
     output.result(answer, (line for section in sections for line in _section(output, *section)))
 
 
-def _section(output: Output, title: str, summary: str, keys: Iterable["Key"]) -> Iterator[str]:
-    yield output.styled(title, fg="cyan", bold=True)
+def _section(
+    output: Output, title: str, summary: str, keys: Iterable["SettingKey"]
+) -> Iterator[str]:
+    yield output.style(title, fg="cyan", bold=True)
     if summary:
         yield summary
     for key in keys:
         yield ""
         default = "required" if key.is_required else f"default {key.default}" * bool(key.default)
-        yield "  ".join(filter(None, (output.styled(key.path, fg="green"), key.type, default)))
+        yield "  ".join(filter(None, (output.style(key.path, fg="green"), key.type, default)))
         yield from (f"    {line}" for line in wrap(key.text, WIDTH))
         yield from (f"    for example: {example}" for example in key.examples)
     yield ""

@@ -9,7 +9,7 @@ import click
 from core_log.foundation.errors import ConfigError
 from pipelines.terminal.confirmation import confirm, yes_option
 from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, counted, shared_options, table
+from pipelines.terminal.output import Output, format_count, shared_options, table
 from pipelines.terminal.signals import run_until_signal
 from pipelines.terminal.starting_points import resolve
 
@@ -73,7 +73,7 @@ def describe(output: Output, group: str, data: Path | None, bootstrap: str | Non
         ],
         "partitions": rows,
     }
-    lines = [f"{found.name}  {found.state}  {counted(len(found.members), 'member')}"]
+    lines = [f"{found.name}  {found.state}  {format_count(len(found.members), 'member')}"]
     head = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT")
     output.result(facts, lines + table(head, [tuple(row.values()) for row in rows]))
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 import click
 
 from pipelines.terminal.confirmation import confirm, yes_option
-from pipelines.terminal.output import DifferencesFound, Output, counted, shared_options, table
+from pipelines.terminal.output import DifferencesFound, Output, format_count, shared_options, table
 from pipelines.terminal.times import time_text
 
 if TYPE_CHECKING:
     from core_log.model.log import TopicPartition
     from core_log.records.batch_header import BatchHeader
     from core_log.storage.files import Files
-    from core_log.storage.verification import Finding
+    from core_log.storage.verification import LogFinding
 
 DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -186,11 +186,16 @@ def verify(output: Output, directory: Path) -> None:
     """
     from core_log.storage.files import OsFiles
     from core_log.storage.survey import partition_directories
-    from core_log.storage.verification import Finding, Tally, promise_of, verify_partition
+    from core_log.storage.verification import (
+        LogFinding,
+        VerificationStats,
+        promise_of,
+        verify_partition,
+    )
 
     files = OsFiles(may_write=False)
     found = partition_directories(files, directory)
-    tally, findings = Tally(), list[Finding]()
+    tally, findings = VerificationStats(), list[LogFinding]()
     for partition, path in found.items():
         output.detail(f"reading {partition.topic}-{partition.partition}")
         findings += verify_partition(files, path, promise_of(files, path.parent, partition), tally)
@@ -203,13 +208,13 @@ def verify(output: Output, directory: Path) -> None:
     }
     damage = [finding for finding in findings if finding.is_damage]
     summary = (
-        f"{counted(len(found), 'partition')}, {counted(tally.segments, 'segment')}, "
-        f"{tally.batches:,} batches, {counted(tally.size, 'byte')} read: "
+        f"{format_count(len(found), 'partition')}, {format_count(tally.segments, 'segment')}, "
+        f"{tally.batches:,} batches, {format_count(tally.size, 'byte')} read: "
     )
     lines = [finding_line(finding) for finding in findings]
     if damage:
         raise DifferencesFound(
-            f"the log is damaged in {counted(len(damage), 'place')}",
+            f"the log is damaged in {format_count(len(damage), 'place')}",
             data=data,
             lines=[*lines, f"{summary}damaged"],
             hint="restore it from a copy; without one headwater log mend DIRECTORY lets everybody"
@@ -218,7 +223,7 @@ def verify(output: Output, directory: Path) -> None:
     output.result(data, [*lines, f"{summary}sound"])
 
 
-def finding_facts(finding: "Finding") -> dict[str, object]:
+def finding_facts(finding: "LogFinding") -> dict[str, object]:
     return {
         "file": finding.file,
         "problem": finding.problem,
@@ -229,7 +234,7 @@ def finding_facts(finding: "Finding") -> dict[str, object]:
     }
 
 
-def finding_line(finding: "Finding") -> str:
+def finding_line(finding: "LogFinding") -> str:
     """file:position: damage: what, and which offsets are touched."""
     place = finding.file if finding.position is None else f"{finding.file}:{finding.position}"
     kind = "damage" if finding.is_damage else "note"
@@ -282,5 +287,5 @@ def mend(output: Output, directory: Path, yes: bool) -> None:
     ]
     copies = sorted({str(each["copy"]) for each in facts})
     lines += [f"{copy}: the segment as it was" for copy in copies]
-    summary = f"{counted(len(facts), 'place')} mended" if facts else "nothing to mend"
+    summary = f"{format_count(len(facts), 'place')} mended" if facts else "nothing to mend"
     output.result(facts, [*lines, summary])

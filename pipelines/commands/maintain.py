@@ -8,7 +8,7 @@ import click
 from core_log.foundation.errors import ConfigError
 from pipelines.terminal.control_writer import TARGET
 from pipelines.terminal.log_address import file_option
-from pipelines.terminal.output import DifferencesFound, Output, counted, shared_options
+from pipelines.terminal.output import DifferencesFound, Output, format_count, shared_options
 from pipelines.terminal.signals import run_until_signal
 from pipelines.terminal.table_names import split_target
 
@@ -42,7 +42,7 @@ def maintain(output: Output, target: str, sink: str | None) -> None:
     data = {"pipeline": pipeline, "done": said, "failed": failures}
     if failures:
         lines = [*said, *(f"{name}: {why}" for name, why in failures.items())]
-        problem = f"{counted(len(failures), 'table')} could not be maintained"
+        problem = f"{format_count(len(failures), 'table')} could not be maintained"
         raise DifferencesFound(problem, data=data, lines=lines)
     output.result(data, said or ["nothing was to be done"])
 

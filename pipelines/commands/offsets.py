@@ -10,7 +10,7 @@ from core_log.foundation.errors import ConfigError
 from pipelines.terminal.confirmation import confirm, yes_option
 from pipelines.terminal.control_writer import check_pipeline, now_ms, running_pipelines
 from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, counted, printable, shared_options, table
+from pipelines.terminal.output import Output, format_count, printable, shared_options, table
 from pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
@@ -207,4 +207,4 @@ def _tell(
         for part, position in after.items()
     ]
     output.result({"pipeline": pipeline, "parts": changed}, lines)
-    output.note(f"{counted(len(changed), 'part')} of the position of {pipeline} changed")
+    output.note(f"{format_count(len(changed), 'part')} of the position of {pipeline} changed")

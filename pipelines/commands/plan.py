@@ -10,7 +10,7 @@ import click
 from pipelines.terminal.output import (
     DifferencesFound,
     Output,
-    counted,
+    format_count,
     printable,
     shared_options,
     table,
@@ -18,7 +18,7 @@ from pipelines.terminal.output import (
 
 if TYPE_CHECKING:
     from pipelines.preview.plan import Difference, Plan
-    from pipelines.preview.sample import Sample
+    from pipelines.preview.sample import SampledRows
 
 
 HIDING = ("mask of ", "drop of ")
@@ -96,7 +96,7 @@ async def _plan(output: Output, path: Path, sample: int | None) -> None:
         data.append(said)
     if failures:
         raise DifferencesFound(
-            f"{counted(failures, 'table')} cannot be planned", data=data, lines=lines
+            f"{format_count(failures, 'table')} cannot be planned", data=data, lines=lines
         )
     output.result(data, lines)
 
@@ -119,7 +119,7 @@ def plan_lines(found: "Plan") -> list[str]:
         )
         for each in found.topics
     ]
-    lines = [f"PIPELINE {found.pipeline}   {counted(len(topics), 'topic')}"]
+    lines = [f"PIPELINE {found.pipeline}   {format_count(len(topics), 'topic')}"]
     lines += table(("TOPIC", "TABLE", "KEY", "PARTITIONS", "CLEANUP", "STATE"), topics)
     if found.at_source:
         lines += ["", "SOURCE"] + [f"  {line}" for line in found.at_source]
@@ -164,7 +164,7 @@ def _difference_line(each: "Difference") -> str:
     return f"{line}   cannot share a topic with the old records" if each.needs_migration else line
 
 
-def sample_lines(sample: "Sample") -> list[str]:
+def sample_lines(sample: "SampledRows") -> list[str]:
     lines = ["", f"SAMPLE {sample.table}"]
     lines += [f"  before  {_row_text(row)}" for row in sample.before]
     return lines + [f"  after   {target}: {_row_text(row)}" for target, row in sample.after]

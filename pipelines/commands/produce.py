@@ -12,7 +12,7 @@ import click
 
 from core_log.foundation.errors import ConfigError
 from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, counted, shared_options
+from pipelines.terminal.output import Output, format_count, shared_options
 from pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
@@ -58,25 +58,25 @@ def produce(
     address = LogAddress(data, bootstrap)
     if key_separator == "":
         raise ConfigError("the key separator is empty", hint="--key-separator : for example")
-    appended = Appended(topic, ACKS[acks], key_separator.encode() if key_separator else None)
+    appended = LineProducer(topic, ACKS[acks], key_separator.encode() if key_separator else None)
     try:
         run_until_signal(append_stdin(address, appended))
     finally:
         verb = "sent" if acks == "0" else "appended"
-        output.note(f"{counted(appended.records, 'record')} {verb}")
+        output.note(f"{format_count(appended.records, 'record')} {verb}")
     output.result({"topic": topic, "records": appended.records, "bytes": appended.size}, [])
 
 
-async def append_stdin(address: LogAddress, appended: "Appended") -> None:
+async def append_stdin(address: LogAddress, appended: "LineProducer") -> None:
     from pipelines.terminal.stdin_lines import handfuls
 
     async with address.open(retry_for_ms=RETRY_FOR_MS) as log:
         await appended.begin(log)
         async for lines in handfuls(sys.stdin.fileno()):
-            await finished(appended.append(log, lines))
+            await finish_before_cancel(appended.append(log, lines))
 
 
-async def finished(work: Coroutine[Any, Any, None]) -> None:
+async def finish_before_cancel(work: Coroutine[Any, Any, None]) -> None:
     """Lets what has begun come to its end before a cancellation goes on."""
     task = asyncio.ensure_future(work)
     try:
@@ -86,7 +86,7 @@ async def finished(work: Coroutine[Any, Any, None]) -> None:
         raise
 
 
-class Appended:
+class LineProducer:
     """Turns lines into batches, one per partition, and counts what the log has taken."""
 
     def __init__(self, topic: str, acks: int, separator: bytes | None) -> None:

@@ -15,8 +15,8 @@ from pipelines.terminal.signals import run_until_signal
 from pipelines.terminal.table_names import split_target
 
 if TYPE_CHECKING:
-    from pipelines.time_travel.history.cut_points import Moment
-    from pipelines.time_travel.rebuild.rebuild import Rebuilding, Rebuilt
+    from pipelines.time_travel.history.cut_points import CutPoint
+    from pipelines.time_travel.rebuild.rebuild import RebuildResult, TableRebuild
 
 
 class _Options(NamedTuple):
@@ -90,8 +90,8 @@ async def _rebuild(
     from pipelines.file.inline_sink import sink_elsewhere
     from pipelines.time_travel.history.cut_points import moment_called
     from pipelines.time_travel.rebuild.rebuild import (
-        Rebuilding,
-        Wanted,
+        RebuildOptions,
+        TableRebuild,
         find_rebuilding,
         rebuild,
         rebuild_elsewhere,
@@ -112,7 +112,7 @@ async def _rebuild(
         rebuilding = await find_rebuilding(loaded, log, table=table, sink=options.sink)
         if options.into is not None:
             part = sink_elsewhere(rebuilding.part, options.into)
-            rebuilding = Rebuilding(loaded, part, rebuilding.subject)
+            rebuilding = TableRebuild(loaded, part, rebuilding.subject)
         if options.as_of is None:
             tables = [stored.schema.table for stored in rebuilding.sources]
             await check_not_reread(log, pipeline, tables)
@@ -124,7 +124,7 @@ async def _rebuild(
                 await rebuildable(rebuilding, clock=SystemClock()).close()
             return _plan(rebuilding, options, moment)
         as_of = moment if options.as_of else None
-        wanted = Wanted(swaps=options.swap, verifies=options.verify, as_of=as_of)
+        wanted = RebuildOptions(swaps=options.swap, verifies=options.verify, as_of=as_of)
         clock, progress = SystemClock(), ReplayProgress(output)
         if options.into is not None:
             rebuilt = await rebuild_elsewhere(
@@ -150,7 +150,7 @@ async def _rebuild(
     return facts, list(_lines(rebuilding, options, rebuilt, facts))
 
 
-def _facts(rebuilding: "Rebuilding", options: _Options, moment: "Moment") -> dict[str, Any]:
+def _facts(rebuilding: "TableRebuild", options: _Options, moment: "CutPoint") -> dict[str, Any]:
     return {
         "pipeline": rebuilding.loaded.name,
         "sink": rebuilding.part.name,
@@ -162,7 +162,7 @@ def _facts(rebuilding: "Rebuilding", options: _Options, moment: "Moment") -> dic
 
 
 def _plan(
-    rebuilding: "Rebuilding", options: _Options, moment: "Moment"
+    rebuilding: "TableRebuild", options: _Options, moment: "CutPoint"
 ) -> tuple[dict[str, Any], list[str]]:
     """What would be done; the moment has been found possible."""
     table, sink = printable(str(rebuilding.target)), printable(rebuilding.part.name)
@@ -180,7 +180,10 @@ def _plan(
 
 
 def _lines(
-    rebuilding: "Rebuilding", options: _Options, rebuilt: "Rebuilt", facts: Mapping[str, Any]
+    rebuilding: "TableRebuild",
+    options: _Options,
+    rebuilt: "RebuildResult",
+    facts: Mapping[str, Any],
 ) -> Iterator[str]:
     from pipelines.dead_letters.row_display import row_line
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.terminal.output import Output, counted, shared_options
+from pipelines.terminal.output import Output, format_count, shared_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ def run(
     with all_of_it_stays():
         from config.log_format import set_up_logging
         from config.redaction import Redaction
-        from pipelines.running.run import Wanted
+        from pipelines.running.run import RunOptions
         from pipelines.running.run import run as run_pipelines
         from pipelines.running.switch_interval import take_short_turns
         from pipelines.terminal.signals import run_until_signal
@@ -108,7 +108,7 @@ def run(
         from pipelines.file.loader import redaction_of
 
         nonlocal secrets
-        secrets = secrets.joined([redaction_of(loaded)])
+        secrets = secrets.merge([redaction_of(loaded)])
         output.scrub = secrets.scrub
 
     async def show(look: "Look") -> None:
@@ -122,7 +122,7 @@ def run(
         await view.watch()
 
     shown: Show = show
-    wanted = Wanted(
+    wanted = RunOptions(
         load_files,
         shown,
         keep_unsaid=keep_unsaid,
@@ -135,7 +135,7 @@ def run(
     for name, pipeline in snapshot["pipelines"].items():
         letters = sum(table["dead_letters"] for table in pipeline["tables"].values())
         if letters:  # nobody else says it: with --once no status is there to be asked afterwards
-            put_aside = counted(letters, "record")
+            put_aside = format_count(letters, "record")
             output.note(f"{put_aside} of {name} could not be applied: headwater dlq show {name}")
     if once:
         _refuse_undelivered(snapshot, names)
@@ -145,15 +145,15 @@ def run(
 def _refuse_undelivered(snapshot: "Snapshot", names: frozenset[str]) -> None:
     """Decision D5: exit 0 says that every table of the files was delivered whole."""
     from pipelines.terminal.output import DifferencesFound
-    from pipelines.watching.undelivered import undelivered, undelivered_lines
+    from pipelines.watching.undelivered import find_undelivered, undelivered_lines
 
-    found = [each for each in undelivered(snapshot) if each.pipeline in names]
+    found = [each for each in find_undelivered(snapshot) if each.pipeline in names]
     if not found:
         return
     tables = {(each.pipeline, each.table) for each in found}
     lines = "".join(f"\n  {line}" for line in undelivered_lines(found))
     raise DifferencesFound(
-        f"not everything was delivered: {counted(len(tables), 'table')} of"
+        f"not everything was delivered: {format_count(len(tables), 'table')} of"
         f" {', '.join(sorted({each.pipeline for each in found}))}{lines}",
         data={**snapshot, "undelivered": [each.as_json() for each in found]},
         lines=[],

@@ -83,7 +83,7 @@ for _action, (_about, _answer) in ACTIONS.items():
 async def _wish(address: LogAddress, target: str, action: str, where: str) -> Mapping[str, Any]:
     """Returns once the wish is on disk, and taken up by a source that runs and answers soon.
     Raises `SourceRejected` where that refuses it."""
-    from pipelines.journal.control import Wish, write_control
+    from pipelines.journal.control import Signal, write_control
     from pipelines.journal.inventory import tables_of
     from pipelines.terminal.table_names import find_table, split_target
 
@@ -95,7 +95,7 @@ async def _wish(address: LogAddress, target: str, action: str, where: str) -> Ma
         known |= set(running.get(pipeline, {}).get("tables", ()))
         table = find_table(given, known, pipeline=pipeline) if given else ""
         options = {ACTION: action} | ({WHERE: where} if where else {})
-        wish = Wish(KIND, table, secrets.token_hex(8), options)
+        wish = Signal(KIND, table, secrets.token_hex(8), options)
         await write_control(log, pipeline, [wish], now_ms=now_ms())
     is_running = pipeline in running
     return {

@@ -15,7 +15,7 @@ from pipelines.terminal.output import Output, envelope, shared_options
 from pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
-    from pipelines.running.owner_client import Owner
+    from pipelines.running.owner_client import LockHolder
 
 WATCH_MS = 2_000
 PIPED_WIDTH = 120
@@ -53,13 +53,13 @@ def status(
     owner = address.owner()
     if watch:
         run_until_signal(_watch(output, owner, pipeline, shows_all=shows_all))
-    found = chosen(owner.status(), pipeline)
+    found = choose_pipeline(owner.status(), pipeline)
     if positions:
         found = {**found, "positions": run_until_signal(_positions(output, address, found))}
     output.result(found, _lines(output, found, with_positions=positions, shows_all=shows_all))
 
 
-def chosen(snapshot: Mapping[str, Any], pipeline: str | None) -> Mapping[str, Any]:
+def choose_pipeline(snapshot: Mapping[str, Any], pipeline: str | None) -> Mapping[str, Any]:
     """Only what was asked for."""
     if pipeline is None:
         return snapshot
@@ -88,7 +88,7 @@ def _lines(
         has_unicode=speaks_unicode(sys.stdout.encoding),
     ):
         yield "".join(
-            output.styled(span.text, fg=span.style) if _is_color(span.style) else span.text
+            output.style(span.text, fg=span.style) if _is_color(span.style) else span.text
             for span in line
         ).rstrip()
     if with_positions:
@@ -135,12 +135,14 @@ async def _positions(
     return found
 
 
-async def _watch(output: Output, owner: "Owner", pipeline: str | None, *, shows_all: bool) -> None:
+async def _watch(
+    output: Output, owner: "LockHolder", pipeline: str | None, *, shows_all: bool
+) -> None:
     """On a terminal drawn in place; elsewhere one answer after the other."""
     from pipelines.watching.progress import ProgressView, is_drawable
 
     async def look() -> Mapping[str, Any]:
-        return chosen(await asyncio.to_thread(owner.status), pipeline)
+        return choose_pipeline(await asyncio.to_thread(owner.status), pipeline)
 
     if is_drawable(sys.stdout) and not output.as_json:
         await ProgressView(look, has_color=output.has_color).watch(sys.stdout)

@@ -78,15 +78,15 @@ def tail(
     log. Times are those of the records; a place given as a time is the first record of that time
     or later.
     """
-    printer = Printer(output, count)
-    wanted = Wanted(
+    printer = TailPrinter(output, count)
+    wanted = TailOptions(
         target, generation, start, partition, follow=follow, uncommitted=uncommitted, raw=raw
     )
     run_until_signal(read(LogAddress(data, bootstrap), wanted, printer, output))
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TailOptions:
     """What of which topic."""
 
     target: str
@@ -98,7 +98,7 @@ class Wanted:
     raw: bool
 
 
-class Printer:
+class TailPrinter:
     """Writes records to stdout, a fetch at a time, until enough were written."""
 
     def __init__(self, output: Output, count_max: int | None) -> None:
@@ -137,7 +137,9 @@ class Printer:
                 sys.stdout.flush()
 
 
-async def read(address: LogAddress, wanted: Wanted, printer: Printer, output: Output) -> None:
+async def read(
+    address: LogAddress, wanted: TailOptions, printer: TailPrinter, output: Output
+) -> None:
     from core_log.model.log import FetchLimit, Isolation
     from pipelines.terminal.event_lines import EventLines
     from pipelines.terminal.generation_choice import chosen_topic, gone_on

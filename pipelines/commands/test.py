@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.terminal.output import DifferencesFound, Output, counted, shared_options
+from pipelines.terminal.output import DifferencesFound, Output, format_count, shared_options
 
 if TYPE_CHECKING:
     from pipelines.file.loader import LoadedPipeline
-    from pipelines.preview.worked_examples import Outcome, TableDifference
+    from pipelines.preview.worked_examples import ExampleResult, TableDifference
 
 
 @click.command()
@@ -30,38 +30,40 @@ def test(output: Output, path: Path) -> None:
         each.name: run_examples(each) for each in load_given(output, path, reaches_systems=False)
     }
     data = {name: [outcome_facts(outcome) for outcome in found] for name, found in outcomes.items()}
-    lines = [line for found in outcomes.values() for each in found for line in told(each)]
+    lines = [
+        line for found in outcomes.values() for each in found for line in describe_outcome(each)
+    ]
     count = sum(map(len, outcomes.values()))
     failed = sum(not each.is_passed for found in outcomes.values() for each in found)
     if failed:
         raise DifferencesFound(
-            f"{failed} of {counted(count, 'test')} failed", data=data, lines=lines
+            f"{failed} of {format_count(count, 'test')} failed", data=data, lines=lines
         )
     output.result(data, lines)
     output.note(
-        f"{counted(count, 'test')} passed" if count else "there are no `tests:` in the file"
+        f"{format_count(count, 'test')} passed" if count else "there are no `tests:` in the file"
     )
 
 
-def run_examples(loaded: "LoadedPipeline") -> "list[Outcome]":
+def run_examples(loaded: "LoadedPipeline") -> "list[ExampleResult]":
     from pipelines.loops.assembly import wire_of
-    from pipelines.preview.worked_examples import Examples
-    from pipelines.transforms.after_log import AfterLog
-    from pipelines.transforms.before_log import BeforeLog, salt_of
+    from pipelines.preview.worked_examples import WorkedExamples
+    from pipelines.transforms.after_log import RowTransforms
+    from pipelines.transforms.before_log import MasksAndDrops, salt_of
 
     spec = loaded.spec
     # Each test has transforms of its own: which tables have been seen is remembered by routes.
     return [
-        Examples(
-            BeforeLog(spec.transform, salt=salt_of(spec.pipeline)),
-            AfterLog(spec.transform, spec.route, directory=loaded.directory),
+        WorkedExamples(
+            MasksAndDrops(spec.transform, salt=salt_of(spec.pipeline)),
+            RowTransforms(spec.transform, spec.route, directory=loaded.directory),
             wire_of(loaded),
         ).run(test)
         for test in spec.tests
     ]
 
 
-def outcome_facts(outcome: "Outcome") -> dict[str, object]:
+def outcome_facts(outcome: "ExampleResult") -> dict[str, object]:
     return {
         "name": outcome.name,
         "passed": outcome.is_passed,
@@ -74,7 +76,7 @@ def outcome_facts(outcome: "Outcome") -> dict[str, object]:
     }
 
 
-def told(outcome: "Outcome") -> Iterator[str]:
+def describe_outcome(outcome: "ExampleResult") -> Iterator[str]:
     yield f"{'ok  ' if outcome.is_passed else 'FAIL'}  {outcome.name}"
     if outcome.error:
         yield from (f"      {line}" for line in outcome.error.splitlines())

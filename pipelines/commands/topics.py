@@ -9,7 +9,7 @@ import click
 from core_log.foundation.errors import ConfigError
 from pipelines.terminal.confirmation import confirm, yes_option
 from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, counted, shared_options, table
+from pipelines.terminal.output import Output, format_count, shared_options, table
 from pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def create(
 
     run_until_signal(work())
     created = {"topic": topic, "partitions": partitions, "config": config}
-    output.result(created, [f"created {topic} with {counted(partitions, 'partition')}"])
+    output.result(created, [f"created {topic} with {format_count(partitions, 'partition')}"])
 
 
 def topic_settings(topic: str, partitions: int, config: dict[str, str]) -> "TopicSettings":
@@ -174,15 +174,15 @@ async def look_at(
             "start": bounds[part].start,
             "stable": bounds[part].stable,
             "end": bounds[part].end,
-            "compacted_to": known(bounds[part].cleaned_to),
-            "deletes_dropped_to": known(bounds[part].deletes_dropped_to),
+            "compacted_to": known_offset(bounds[part].cleaned_to),
+            "deletes_dropped_to": known_offset(bounds[part].deletes_dropped_to),
         }
         for each, part in zip(found.partitions, parts_of(found), strict=True)
     ]
     return found, rows, {each.name: each.value for each in config if not each.is_default}
 
 
-def known(offset: int) -> int | None:
+def known_offset(offset: int) -> int | None:
     """-1 says that this log cannot tell."""
     return offset if offset >= 0 else None
 

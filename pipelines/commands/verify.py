@@ -13,7 +13,7 @@ from pipelines.terminal.output import (
     DependencyMissing,
     DifferencesFound,
     Output,
-    counted,
+    format_count,
     printable,
     shared_options,
     table,
@@ -22,7 +22,7 @@ from pipelines.terminal.signals import run_until_signal
 from pipelines.terminal.table_names import split_target
 
 if TYPE_CHECKING:
-    from pipelines.time_travel.verify.result import Verdict
+    from pipelines.time_travel.verify.result import TableVerdict
 
 
 @click.command()
@@ -67,7 +67,7 @@ def verify(
     if any(each.compared.differing for each in verdicts):
         differing = sum(each.compared.differing for each in verdicts)
         raise DifferencesFound(
-            f"{counted(differing, 'key')} differ" + ("s" if differing == 1 else ""),
+            f"{format_count(differing, 'key')} differ" + ("s" if differing == 1 else ""),
             data=facts,
             lines=lines,
             hint="" if repair else f"headwater verify {target} --repair mends them",
@@ -75,7 +75,7 @@ def verify(
     failed = sum(each.is_failed for each in verdicts)
     if failed:
         raise DifferencesFound(
-            f"not everything could be compared: {counted(failed, 'comparison')} failed",
+            f"not everything could be compared: {format_count(failed, 'comparison')} failed",
             data=facts,
             lines=lines,
         )
@@ -91,10 +91,10 @@ async def _verify(
     against: str | None,
     sink: str | None,
     repair: bool,
-) -> "Sequence[Verdict]":
+) -> "Sequence[TableVerdict]":
     from core_log.foundation.clock import SystemClock
     from pipelines.file.given_files import load_named
-    from pipelines.time_travel.verify.result import Sides
+    from pipelines.time_travel.verify.result import ComparedSides
     from pipelines.time_travel.verify.result_store import remember
     from pipelines.time_travel.verify.table_selection import subject_of, subjects_of
     from pipelines.time_travel.verify.verify import Verifier
@@ -120,7 +120,7 @@ async def _verify(
         verifier = Verifier(
             loaded, log, clock=SystemClock(), is_running=pipeline in running, tell=output.note
         )
-        sides = Sides(
+        sides = ComparedSides(
             source=against in (None, "source"),
             targets=against in (None, "log", "table"),
             only=sink,
@@ -130,9 +130,9 @@ async def _verify(
         return verdicts
 
 
-def facts_of(verdict: "Verdict") -> dict[str, Any]:
+def facts_of(verdict: "TableVerdict") -> dict[str, Any]:
     """For programs."""
-    from pipelines.dead_letters.row_display import shown
+    from pipelines.dead_letters.row_display import to_json_value
 
     compared = verdict.compared
     return {
@@ -143,7 +143,7 @@ def facts_of(verdict: "Verdict") -> dict[str, Any]:
         "log_rows": compared.log_rows,
         "rows": compared.rows,
         "problems": {kind.name.lower(): count for kind, count in compared.counts.items() if count},
-        "keys": [shown(each) for each in verdict.named],
+        "keys": [to_json_value(each) for each in verdict.named],
         "at": verdict.moment.meant,
         "offsets": {
             f"{topic}-{number}": end for (topic, number), end in verdict.moment.ends.items()
@@ -156,7 +156,7 @@ def facts_of(verdict: "Verdict") -> dict[str, Any]:
             for (topic, partition), offset in verdict.unread
         ],
         "incomparable": verdict.incomparable.count,
-        "incomparable_keys": [shown(each) for each in verdict.incomparable.named],
+        "incomparable_keys": [to_json_value(each) for each in verdict.incomparable.named],
         "dead_letters": [
             {"topic": topic, "partition": partition, "offset": offset}
             for (topic, partition), offset in verdict.dead
@@ -166,7 +166,7 @@ def facts_of(verdict: "Verdict") -> dict[str, Any]:
     }
 
 
-def _lines(verdicts: "Sequence[Verdict]") -> Iterator[str]:
+def _lines(verdicts: "Sequence[TableVerdict]") -> Iterator[str]:
     if not verdicts:
         return
     head = ("TABLE", "COMPARED", "AT", "ROWS", "IN THE LOG", "DIFFERING")
@@ -177,7 +177,7 @@ def _lines(verdicts: "Sequence[Verdict]") -> Iterator[str]:
             "-" if each.problem else printable(each.moment.meant),
             None if each.problem else each.compared.rows,
             None if each.problem else each.compared.log_rows,
-            _found(each),
+            _find(each),
         )
         for each in verdicts
     ]
@@ -186,7 +186,7 @@ def _lines(verdicts: "Sequence[Verdict]") -> Iterator[str]:
         yield from _details(each)
 
 
-def _found(verdict: "Verdict") -> int | str:
+def _find(verdict: "TableVerdict") -> int | str:
     """In one word or two, with what was left out in the same place."""
     if verdict.is_reread:
         return "being read again"
@@ -197,14 +197,14 @@ def _found(verdict: "Verdict") -> int | str:
     if verdict.unread:
         return "not all compared"
     if verdict.dead:
-        return f"equal but for {counted(len(verdict.dead), 'dead letter')}"
+        return f"equal but for {format_count(len(verdict.dead), 'dead letter')}"
     if verdict.left_out:
         left_out = ", ".join(map(printable, sorted(verdict.left_out)))
         return f"equal but for {left_out}, not compared"
     return "equal"
 
 
-def _details(verdict: "Verdict") -> Iterator[str]:
+def _details(verdict: "TableVerdict") -> Iterator[str]:
     from pipelines.dead_letters.row_display import row_line
 
     name = f"{printable(str(verdict.subject.target))} in {printable(verdict.side)}"
@@ -215,7 +215,7 @@ def _details(verdict: "Verdict") -> Iterator[str]:
     for key in verdict.incomparable.named:
         yield f"{name}: {row_line(key)} cannot be compared"
     if verdict.mended:
-        yield f"{name}: {counted(verdict.mended, 'row')} mended"
+        yield f"{name}: {format_count(verdict.mended, 'row')} mended"
     if verdict.unmended:
         yield f"{name}: not mended: {verdict.unmended}"
     if verdict.left_out and (verdict.compared.differing or verdict.unread):
@@ -225,4 +225,4 @@ def _details(verdict: "Verdict") -> Iterator[str]:
         yield f"{name}: {row_line(each['key'] or {})} {each['problem']}"
     more = verdict.compared.differing - len(verdict.named)
     if more > 0:
-        yield f"{name}: and {counted(more, 'more key')}"
+        yield f"{name}: and {format_count(more, 'more key')}"

@@ -12,7 +12,7 @@ from core_log.foundation.settings import TopicSettings
 from core_log.model.changes import Reject
 from core_log.model.log import Log, TopicPartition
 from core_log.records import arrow_codec
-from core_log.records.arrow_codec import Columns
+from core_log.records.arrow_codec import RecordColumns
 from core_log.records.batch_header import Batch
 from core_log.records.compression import Compression
 from core_log.records.record_codec import Header
@@ -31,7 +31,7 @@ PIECE_BYTES_MAX = 8 << 20
 RECORD_BYTES_MAX = 32 << 20
 
 
-class Stage(Enum):
+class FailureStage(Enum):
     """Where a record failed, in Kafka Connect's words."""
 
     SOURCE = "TASK_POLL"
@@ -40,10 +40,12 @@ class Stage(Enum):
     SINK = "TASK_PUT"
 
     @staticmethod
-    def of(error: RecordsRejected) -> "Stage":
+    def of(error: RecordsRejected) -> "FailureStage":
         if isinstance(error, TransformRejected):
-            return Stage.TRANSFORM
-        return Stage.DECODING if isinstance(error.__cause__, DecodeError) else Stage.SINK
+            return FailureStage.TRANSFORM
+        return (
+            FailureStage.DECODING if isinstance(error.__cause__, DecodeError) else FailureStage.SINK
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class DeadLetter:
     value: bytes | None
     headers: tuple[Header, ...]
     """The record's own."""
-    stage: Stage
+    stage: FailureStage
     error: str
     """What was wrong, without any value of the record."""
     at: str
@@ -123,7 +125,7 @@ def encode_rejects(
             key=None,
             value=reject.content[:PIECE_BYTES_MAX],
             headers=((AT_HEADER, reject.at.encode()),),
-            stage=Stage.SOURCE,
+            stage=FailureStage.SOURCE,
             error=reject.problem,
             at=reject.at,
             table=str(reject.table),
@@ -177,7 +179,7 @@ def _headers(letter: DeadLetter, pipeline: str) -> list[Header]:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredLetter:
+class StoredDeadLetter:
     """A letter as the topic holds it."""
 
     letter: DeadLetter
@@ -186,11 +188,11 @@ class StoredLetter:
     since_ms: int
 
 
-async def read_letters(log: Log, pipeline: str) -> list[StoredLetter]:
+async def read_letters(log: Log, pipeline: str) -> list[StoredDeadLetter]:
     """Those that nobody has decided about yet, oldest first; of a record that failed again the
     newest."""
     home = dead_letter_home(pipeline)
-    found: dict[bytes, StoredLetter] = {}
+    found: dict[bytes, StoredDeadLetter] = {}
     async for columns in read_decided(log, home):
         for place, stored in _decode(columns):
             found.pop(place, None)
@@ -199,7 +201,7 @@ async def read_letters(log: Log, pipeline: str) -> list[StoredLetter]:
     return list(found.values())
 
 
-def _decode(columns: Columns) -> Iterator[tuple[bytes, StoredLetter | None]]:
+def _decode(columns: RecordColumns) -> Iterator[tuple[bytes, StoredDeadLetter | None]]:
     for offset, time_ms, place, value, headers in zip(
         columns.offsets.tolist(),
         columns.timestamps_ms.tolist(),
@@ -212,7 +214,7 @@ def _decode(columns: Columns) -> Iterator[tuple[bytes, StoredLetter | None]]:
             yield place, None
         else:
             pairs = [(each["key"].decode(), each["value"]) for each in headers]
-            yield place, StoredLetter(_letter(value, pairs), offset, time_ms)
+            yield place, StoredDeadLetter(_letter(value, pairs), offset, time_ms)
 
 
 def _letter(value: bytes | None, headers: Sequence[Header]) -> DeadLetter:
@@ -226,7 +228,7 @@ def _letter(value: bytes | None, headers: Sequence[Header]) -> DeadLetter:
         key=by_name.get(KEY_HEADER),
         value=value,
         headers=own,
-        stage=Stage(said[ERRORS + "stage"]),
+        stage=FailureStage(said[ERRORS + "stage"]),
         error=said[ERRORS + "exception.message"],
         at=(by_name.get(AT_HEADER) or b"").decode(),
         table=said[TABLE_HEADER],

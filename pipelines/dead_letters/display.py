@@ -7,7 +7,7 @@ from core_log.model.changes import Operation
 from core_log.rows.codec import SCHEMA_HEADER
 from core_log.rows.codec_table import codec_for
 from pipelines.dead_letters.dead_letter import DeadLetter
-from pipelines.dead_letters.row_display import shown, shown_bytes
+from pipelines.dead_letters.row_display import shown_bytes, to_json_value
 from pipelines.journal.schemas import SchemaReader
 
 
@@ -15,12 +15,12 @@ async def content_of(letter: DeadLetter, schemas: SchemaReader) -> object:
     """The operation and the row; the bytes as text where they cannot be decoded, which may be the
     very reason why they are here."""
     try:
-        return await _decoded(letter, schemas)
+        return await _decode(letter, schemas)
     except HeadwaterError:
         return shown_bytes(letter.value or b"")
 
 
-async def _decoded(letter: DeadLetter, schemas: SchemaReader) -> object:
+async def _decode(letter: DeadLetter, schemas: SchemaReader) -> object:
     number = dict(letter.headers).get(SCHEMA_HEADER)
     if number is None or letter.value is None:
         return shown_bytes(letter.value or b"")
@@ -29,4 +29,4 @@ async def _decoded(letter: DeadLetter, schemas: SchemaReader) -> object:
         pa.array([letter.key], pa.binary()), pa.array([letter.value], pa.binary()), stored.schema
     )
     [operation], [row] = changes.operations.to_pylist(), changes.rows.to_pylist()
-    return {"operation": Operation(operation).name.lower(), "row": shown(row)}
+    return {"operation": Operation(operation).name.lower(), "row": to_json_value(row)}

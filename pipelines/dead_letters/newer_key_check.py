@@ -8,13 +8,13 @@ import pyarrow.compute as pc
 
 from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
 from core_log.records import arrow_codec
-from core_log.records.arrow_codec import Columns
+from core_log.records.arrow_codec import RecordColumns
 from core_log.rows.codec import TRUNCATE_KEY
 
 FETCHES_MAX = 20
 
 
-def records_of(columns: Columns, wanted: pa.BinaryArray) -> list[tuple[bytes, int, bool]]:
+def records_of(columns: RecordColumns, wanted: pa.BinaryArray) -> list[tuple[bytes, int, bool]]:
     """Key, offset and whether it is more than a tombstone, of the records with these keys."""
     rows = np.flatnonzero(np.asarray(pc.is_in(columns.keys, value_set=wanted)))
     keys = columns.keys.take(pa.array(rows)).to_pylist()

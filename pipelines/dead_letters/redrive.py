@@ -14,12 +14,12 @@ from core_log.records.record_codec import Header, PlainRecord, encode_batch
 from core_log.rows.codec import TRUNCATE_KEY
 from pipelines.dead_letters.dead_letter import (
     DeadLetter,
-    StoredLetter,
+    StoredDeadLetter,
     dead_letter_home,
     encode_removals,
 )
 from pipelines.dead_letters.newer_key_check import is_overtaken, records_of
-from pipelines.journal.commits import NO_TIME, Commit, Stretch, commits_home, encode_commit
+from pipelines.journal.commits import NO_TIME, Commit, OffsetRange, commits_home, encode_commit
 from pipelines.journal.generations import Generations
 from pipelines.journal.positions import load_positions
 from pipelines.journal.read_to_end import read_decided
@@ -30,7 +30,7 @@ ATTEMPTS_MAX = 5
 """The source may append to the same keys while we look; then we look again."""
 
 
-class Fate(Enum):
+class RedriveResult(Enum):
     """What became of a letter."""
 
     REDRIVEN = "redriven"
@@ -44,25 +44,27 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    stored: StoredLetter
-    fate: Fate
+    stored: StoredDeadLetter
+    fate: RedriveResult
 
 
 async def redrive(
-    log: Log, pipeline: str, letters: Sequence[StoredLetter], *, now_ms: int
+    log: Log, pipeline: str, letters: Sequence[StoredDeadLetter], *, now_ms: int
 ) -> list[Redriven]:
     """Appends each record again, takes its letter away, and marks the commit boundary that lets
     sinks see it, in one transaction per partition."""
-    fates = {each.number: Fate.NO_RECORD for each in letters}
+    fates = {each.number: RedriveResult.NO_RECORD for each in letters}
     former = Generations.of(await load_positions(log, pipeline)).former if letters else {}
     topics = {each.letter.topic for each in letters if each.letter.topic_id}
     ids = {topic: await log.topic_id(topic) for topic in topics - former.keys()}
-    by_partition: dict[TopicPartition, list[StoredLetter]] = {}
+    by_partition: dict[TopicPartition, list[StoredDeadLetter]] = {}
     for each in letters:
         if each.letter.topic in former:
-            fates[each.number] = Fate.FORMER  # sinks that have crossed over read nothing there
+            fates[each.number] = (
+                RedriveResult.FORMER
+            )  # sinks that have crossed over read nothing there
         elif each.letter.topic_id and each.letter.topic_id != ids[each.letter.topic]:
-            fates[each.number] = Fate.ANEW
+            fates[each.number] = RedriveResult.ANEW
         elif each.letter.is_record:
             place = TopicPartition(each.letter.topic, each.letter.partition)
             by_partition.setdefault(place, []).append(each)
@@ -72,7 +74,9 @@ async def redrive(
         assert writer is not None, "there is a writer where there is something to write"
         back = await _redrive_partition(log, writer, pipeline, partition, group, now_ms=now_ms)
         for each in group:
-            fates[each.number] = Fate.REDRIVEN if each.number in back else Fate.OVERTAKEN
+            fates[each.number] = (
+                RedriveResult.REDRIVEN if each.number in back else RedriveResult.OVERTAKEN
+            )
     return [Redriven(each, fates[each.number]) for each in letters]
 
 
@@ -85,7 +89,7 @@ async def _redrive_partition(
     writer: Writer,
     pipeline: str,
     partition: TopicPartition,
-    group: Sequence[StoredLetter],
+    group: Sequence[StoredDeadLetter],
     *,
     now_ms: int,
 ) -> set[int]:
@@ -105,7 +109,7 @@ async def _redrive_partition(
                 for removal in encode_removals([each.letter for each in going], now_ms=now_ms):
                     await transaction.append(dead_letter_home(pipeline), removal)
                 count = batch.record_count
-                stretch = Stretch(first, first + count, count, len(batch.data))
+                stretch = OffsetRange(first, first + count, count, len(batch.data))
                 # Without a boundary behind them the records would wait for the next commit.
                 ids = {partition.topic: await log.topic_id(partition.topic)}
                 commit = Commit(pipeline, NO_TIME, {}, {partition: stretch}, ids)
@@ -167,7 +171,7 @@ async def _look(log: Log, partition: TopicPartition, letters: Sequence[DeadLette
 async def _append(
     transaction: Transaction,
     partition: TopicPartition,
-    going: Sequence[StoredLetter],
+    going: Sequence[StoredDeadLetter],
     seen: _Seen,
     now_ms: int,
 ) -> tuple[int, Batch]:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 
-def shown(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """What JSON can hold: decimals with all their digits, times in ISO 8601, bytes as text where
     they are one."""
     if isinstance(value, Decimal):
@@ -20,9 +20,9 @@ def shown(value: Any) -> Any:
     if isinstance(value, bytes):
         return shown_bytes(value)
     if isinstance(value, Mapping):
-        return {name: shown(inner) for name, inner in value.items()}
+        return {name: to_json_value(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [shown(inner) for inner in value]
+        return [to_json_value(inner) for inner in value]
     return value
 
 
@@ -34,4 +34,4 @@ def shown_bytes(content: bytes) -> str:
 
 
 def row_line(row: Mapping[str, Any]) -> str:
-    return json.dumps(shown(row), ensure_ascii=False, default=str)
+    return json.dumps(to_json_value(row), ensure_ascii=False, default=str)

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from config.debezium import translate
-from config.document import MappingNode, Node, ScalarNode, plain
+from config.document import MappingNode, ScalarNode, YamlNode, plain
 from config.mistake_codes import Code
-from config.mistakes import MISTAKES_SHOWN_MAX, Keys, did_you_mean
+from config.mistakes import MISTAKES_SHOWN_MAX, KeyPath, did_you_mean
 from config.model_keys import fields_of
 from config.registry import load_settings, load_type
 from config.validation import Validator
@@ -16,7 +16,7 @@ from connectors import SETTINGS as SOURCE_SETTINGS
 from connectors import SOURCES
 from core_log.foundation.errors import ConfigError
 from core_log.foundation.settings import Settings
-from pipelines.file.spec import SinkUnit, SourceUnit
+from pipelines.file.spec import SinkTask, SourceTask
 from pipelines.reports import VERIFY
 from sinks import SETTINGS as SINK_SETTINGS
 from sinks import SINKS
@@ -36,7 +36,7 @@ class LoadedPart:
     component: Callable[..., Any] = field(compare=False)
     """Made as `component(settings, context)`, and its class loaded only then; `kind` says which."""
     settings: Settings
-    unit: SourceUnit | SinkUnit
+    unit: SourceTask | SinkTask
     """The keys that do not depend on the type. A component that declares one of them itself, such
     as another default of `commit_every`, has it in `settings`; see `unit_setting`."""
     content: Mapping[str, Any] = field(repr=False)
@@ -61,11 +61,13 @@ def settings_of(kind: str, *, is_source: bool) -> type[Settings]:
     return load_settings(kind, SINK_SETTINGS, SINKS, group="headwater.sinks")
 
 
-def _made(kind: str, *arguments: Any, is_source: bool) -> Any:
+def _make(kind: str, *arguments: Any, is_source: bool) -> Any:
     return component_of(kind, is_source=is_source)(*arguments)
 
 
-def load_part(validator: Validator, node: Node, at: Keys, *, is_source: bool) -> LoadedPart | None:
+def load_part(
+    validator: Validator, node: YamlNode, at: KeyPath, *, is_source: bool
+) -> LoadedPart | None:
     """A source or a sink; what is wrong with it is told to `validator`."""
     word = "source" if is_source else "sink"
     if not isinstance(node, MappingNode):
@@ -86,20 +88,20 @@ def load_part(validator: Validator, node: Node, at: Keys, *, is_source: bool) ->
     except ConfigError as error:
         validator.tell(Code.UNKNOWN_TYPE, kind.place, error.problem, error.hint)
         return None
-    return _validated(validator, node, at, kind.text, model, is_source=is_source)
+    return _validate(validator, node, at, kind.text, model, is_source=is_source)
 
 
-def _validated(
+def _validate(
     validator: Validator,
     node: MappingNode,
-    at: Keys,
+    at: KeyPath,
     kind: str,
     model: type[Settings],
     *,
     is_source: bool,
 ) -> LoadedPart | None:
     """Each key goes to the component if it declares it, else to what all units have."""
-    unit_model: type[SourceUnit] | type[SinkUnit] = SourceUnit if is_source else SinkUnit
+    unit_model: type[SourceTask] | type[SinkTask] = SourceTask if is_source else SinkTask
     own = set(fields_of(model))
     shared = set(fields_of(unit_model)) - own | {"type"}
     if is_source:
@@ -122,14 +124,14 @@ def _validated(
     if unit is None or settings is None or left:
         return None
     name = SOURCE if is_source else (unit.name or kind)
-    component = partial(_made, kind, is_source=is_source)
+    component = partial(_make, kind, is_source=is_source)
     return LoadedPart(name, kind, component, settings, unit, content=plain(node))
 
 
 def part_again(name: str, content: dict[str, Any], *, is_source: bool) -> LoadedPart:
     kind = content["type"]
     model = settings_of(kind, is_source=is_source)
-    unit_model: type[SourceUnit] | type[SinkUnit] = SourceUnit if is_source else SinkUnit
+    unit_model: type[SourceTask] | type[SinkTask] = SourceTask if is_source else SinkTask
     own = set(fields_of(model))
     shared = set(fields_of(unit_model)) - own | {"type"}
     settings = model.model_validate(
@@ -140,18 +142,18 @@ def part_again(name: str, content: dict[str, Any], *, is_source: bool) -> Loaded
         by_alias=True,
         by_name=False,
     )
-    component = partial(_made, kind, is_source=is_source)
+    component = partial(_make, kind, is_source=is_source)
     return LoadedPart(name, kind, component, settings, unit, content=content)
 
 
 def named_parts(
-    validator: Validator, parts: list[LoadedPart], places: list[Keys]
+    validator: Validator, parts: list[LoadedPart], places: list[KeyPath]
 ) -> tuple[LoadedPart, ...] | None:
     """Sinks without a name are called by their type, the second one `-2`."""
     taken: set[str] = {SOURCE, VERIFY}
     named: list[LoadedPart] = []
     for part, at in zip(parts, places, strict=True):
-        assert isinstance(part.unit, SinkUnit), "sinks have the keys of sinks"
+        assert isinstance(part.unit, SinkTask), "sinks have the keys of sinks"
         name, count = part.name, 1
         while name in taken and not part.unit.name:
             count += 1

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from config.document import ListNode, MappingNode, Node, plain, read_document
-from config.excerpts import illustrated
+from config.document import ListNode, MappingNode, YamlNode, plain, read_document
+from config.excerpts import add_excerpt
 from config.mistake_codes import Code
-from config.mistakes import MISTAKES_SHOWN_MAX, Keys, Mistake, MistakesFound, did_you_mean
+from config.mistakes import MISTAKES_SHOWN_MAX, KeyPath, Mistake, MistakesFound, did_you_mean
 from config.model_keys import fields_of
 from config.redaction import Redaction
 from config.substitution import Substituted, substitute
@@ -86,7 +86,7 @@ class LoadedPipeline:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedFile:
     """What a path holds: its pipelines, and what a run would still need."""
 
     pipelines: tuple[LoadedPipeline, ...]
@@ -111,7 +111,7 @@ def check(
     environment: Mapping[str, str],
     may_be_unset: bool = False,
     reads_expressions: bool = False,
-) -> Checked:
+) -> CheckedFile:
     """Everything that can be known of the files at `path` without any system; raises
     `MistakesFound` with all that is wrong. References to what is not there are mistakes too,
     unless they may be unset. Reading SQL expressions loads DuckDB, which no broker does."""
@@ -123,12 +123,12 @@ def check(
         mistakes.append(Mistake(left.path, None, problem, hint, code=Code.NEIGHBOURS))
     wrong = mistakes if may_be_unset else mistakes + unset
     if wrong:
-        redaction = Redaction().joined(each.redaction for each in readings)
-        raise MistakesFound([_scrubbed(mistake, redaction) for mistake in _ordered(wrong)])
+        redaction = Redaction().merge(each.redaction for each in readings)
+        raise MistakesFound([_redact(mistake, redaction) for mistake in _order(wrong)])
     remarks = [remark for each in readings for remark in each.remarks]
     for left, problem, hint in remarks_between(pipelines):
         remarks.append(Mistake(left.path, None, problem, hint, code=Code.REMARK))
-    return Checked(
+    return CheckedFile(
         pipelines=tuple(pipelines),
         unset=tuple(unset),
         remarks=tuple(remarks),
@@ -139,7 +139,7 @@ def check(
 
 def redaction_of(pipelines: Sequence[LoadedPipeline]) -> Redaction:
     """Takes the secrets of all of them out of whatever is said."""
-    return Redaction().joined(each.redaction for each in pipelines)
+    return Redaction().merge(each.redaction for each in pipelines)
 
 
 @dataclass(slots=True)
@@ -166,8 +166,8 @@ class _Reading:
         reading._read(substitute(document, environment))
         for told in (reading.mistakes, reading.unset, reading.remarks):
             told[:] = [
-                illustrated(each, document, reading.redaction) if at < MISTAKES_SHOWN_MAX else each
-                for at, each in enumerate(_ordered(told))
+                add_excerpt(each, document, reading.redaction) if at < MISTAKES_SHOWN_MAX else each
+                for at, each in enumerate(_order(told))
             ]
         return reading
 
@@ -203,7 +203,7 @@ class _Reading:
             source=source,
             sinks=sinks,
             content=plain(head),
-            redaction=self.redaction.joined(
+            redaction=self.redaction.merge(
                 Redaction(_secrets_of(each))
                 for each in (spec, source.settings, *(sink.settings for sink in sinks))
             ),
@@ -238,7 +238,7 @@ class _Reading:
             problem = "should have at least 1 of them"
             validator.tell(Code.WRONG_VALUE, given.place, problem, keys=("sink",))
             return None
-        nodes: list[tuple[Node, Keys]] = (
+        nodes: list[tuple[YamlNode, KeyPath]] = (
             [(node, ("sink", at)) for at, node in enumerate(given.items)]
             if isinstance(given, ListNode)
             else [(given, ("sink",))]
@@ -265,12 +265,12 @@ def _secrets_of(value: Any) -> set[str]:
     return set()
 
 
-def _ordered(mistakes: Sequence[Mistake]) -> list[Mistake]:
+def _order(mistakes: Sequence[Mistake]) -> list[Mistake]:
     distinct = dict.fromkeys(mistakes)
     return sorted(distinct, key=lambda each: (str(each.path), each.place or (0, 0)))
 
 
-def _scrubbed(mistake: Mistake, redaction: Redaction) -> Mistake:
+def _redact(mistake: Mistake, redaction: Redaction) -> Mistake:
     return replace(
         mistake, problem=redaction.scrub(mistake.problem), hint=redaction.scrub(mistake.hint)
     )

@@ -26,7 +26,7 @@ FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 GENTLE: Any = "1s..1m"
 
 
-class Backoff(NamedTuple):
+class BackoffSettings(NamedTuple):
     """Pauses between retries: from the first, doubled each time, to the longest."""
 
     first_ms: int
@@ -38,7 +38,9 @@ def parse_backoff(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     first, separator, longest = value.partition("..")
-    backoff = Backoff(parse_duration_ms(first), parse_duration_ms(longest if separator else first))
+    backoff = BackoffSettings(
+        parse_duration_ms(first), parse_duration_ms(longest if separator else first)
+    )
     if backoff.first_ms > backoff.longest_ms:
         raise ValueError("the first pause is longer than the longest")
     return backoff
@@ -125,7 +127,7 @@ class RetrySettings(YamlSettings):
     """How long a failing table or sink is tried again before it is quarantined; connections are
     tried for ever."""
     backoff: Annotated[
-        Backoff,
+        BackoffSettings,
         BeforeValidator(parse_backoff),
         WithJsonSchema({"type": "string", "examples": ["1s..1m"]}),
     ] = Field(GENTLE)
@@ -207,7 +209,7 @@ class LimitSettings(YamlSettings):
     """Bytes of the log that a sink reads at a time; decoded they are some ten times as large."""
 
 
-class SourceUnit(YamlSettings):
+class SourceTask(YamlSettings):
     """Keys that every source has beside those of its type."""
 
     type: str
@@ -217,7 +219,7 @@ class SourceUnit(YamlSettings):
     once."""
 
 
-class SinkUnit(YamlSettings):
+class SinkTask(YamlSettings):
     """Keys that every sink has beside those of its type."""
 
     type: str

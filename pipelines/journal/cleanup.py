@@ -11,14 +11,19 @@ from core_log.model.log import TopicPartition
 from core_log.records import arrow_codec
 from pipelines.dead_letters.dead_letter import dead_letter_home, encode_removals, read_letters
 from pipelines.journal.commits import commits_home
-from pipelines.journal.control import COMMITS_FROM, DROPPED, Wish, forget_control, write_control
+from pipelines.journal.control import COMMITS_FROM, DROPPED, Signal, forget_control, write_control
 from pipelines.journal.generations import (
     FILLING,
     GENERATION,
     Generations,
     load_generations,
 )
-from pipelines.journal.inventory import GROUP_PREFIX, Leavings, every_schema_of, leavings_of
+from pipelines.journal.inventory import (
+    GROUP_PREFIX,
+    PipelineInventory,
+    every_schema_of,
+    leavings_of,
+)
 from pipelines.journal.positions import encode_positions, load_positions, positions_home
 from pipelines.journal.schemas import read_schemas, schemas_home
 
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
 
 
 async def drop_from_log(
-    log: "KafkaLog", pipeline: str, left: Leavings, *, now_ms: int
+    log: "KafkaLog", pipeline: str, left: PipelineInventory, *, now_ms: int
 ) -> AsyncIterator[str]:
     """Says what is gone, as it goes. Repeating it after a failure does the rest.
 
@@ -47,7 +52,7 @@ async def drop_from_log(
         yield f"wishes, {count} of them"
     home = commits_home(pipeline)
     end = (await log.bounds([home]))[home].end
-    mark = Wish(DROPPED, "", f"{DROPPED}-{end}", {COMMITS_FROM: str(end)})
+    mark = Signal(DROPPED, "", f"{DROPPED}-{end}", {COMMITS_FROM: str(end)})
     await write_control(log, pipeline, [mark], now_ms=now_ms)
     for group in left.groups:
         await log.groups.delete(group)

@@ -9,7 +9,7 @@ import orjson
 from core_log.foundation.errors import DecodeError
 from core_log.model.changes import Positions
 from core_log.model.log import TopicPartition
-from core_log.records.arrow_codec import Columns
+from core_log.records.arrow_codec import RecordColumns
 from core_log.records.batch_header import Batch
 from pipelines.journal.batch import small_batch
 from pipelines.journal.internal_topics import COMMITS, home_of
@@ -19,7 +19,7 @@ NO_TIME = 0
 """Of a commit that is none of the source's: where such a one lies says nothing about when."""
 
 
-class Stretch(NamedTuple):
+class OffsetRange(NamedTuple):
     """What a transaction appended to one partition: from its first offset to its last plus one."""
 
     first: int
@@ -27,8 +27,8 @@ class Stretch(NamedTuple):
     records: int
     bytes: int
 
-    def joined(self, later: "Stretch") -> "Stretch":
-        return Stretch(
+    def extend_to(self, later: "OffsetRange") -> "OffsetRange":
+        return OffsetRange(
             self.first, later.end, self.records + later.records, self.bytes + later.bytes
         )
 
@@ -43,7 +43,7 @@ class Commit:
     positions: Positions
     """Which parts of the source's position it moved, and where to. Empty where it is not the
     source's, but somebody put records back or into another topic."""
-    touched: Mapping[TopicPartition, Stretch]
+    touched: Mapping[TopicPartition, OffsetRange]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Which topics those were, so that another one of the same name is told from them."""
     truncated: frozenset[str] = frozenset()
@@ -57,7 +57,7 @@ def commits_home(pipeline: str) -> TopicPartition:
 
 
 def encode_commit(commit: Commit, *, now_ms: int) -> Batch:
-    touched: dict[str, dict[str, Stretch]] = {}
+    touched: dict[str, dict[str, OffsetRange]] = {}
     for (topic, partition), stretch in commit.touched.items():
         touched.setdefault(topic, {})[str(partition)] = stretch
     value = orjson.dumps(
@@ -78,7 +78,7 @@ def encode_commit(commit: Commit, *, now_ms: int) -> Batch:
     return small_batch([(commit.pipeline.encode(), value)], now_ms=now_ms)
 
 
-def decode_commits(columns: Columns, pipeline: str) -> Iterator[tuple[int, Commit]]:
+def decode_commits(columns: RecordColumns, pipeline: str) -> Iterator[tuple[int, Commit]]:
     """The commits of one pipeline among those that share its partition, with their offsets."""
     ours = pipeline.encode()
     for offset, key, value in zip(
@@ -100,7 +100,7 @@ def _commit_of(said: Mapping[str, Any]) -> Commit:
         committed_ms=said["committed_ms"],
         positions=said["positions"],
         touched={
-            TopicPartition(topic, int(partition)): Stretch(*stretch)
+            TopicPartition(topic, int(partition)): OffsetRange(*stretch)
             for topic, parts in said["touched"].items()
             for partition, stretch in parts.items()
         },

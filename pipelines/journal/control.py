@@ -15,7 +15,7 @@ from pipelines.journal.internal_topics import CONTROL, home_of, internal_topics
 
 if TYPE_CHECKING:
     from connectors.source import Control
-    from core_log.records.arrow_codec import Columns
+    from core_log.records.arrow_codec import RecordColumns
     from core_log.records.batch_header import Batch
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ UNREACHABLE_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Signal:
     """A desired state; a later one of the same table and kind takes its place."""
 
     kind: str
@@ -49,11 +49,11 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Desired:
+class DesiredTaskState:
     """Everything that is wanted of one pipeline, as of one moment."""
 
     pipeline: str
-    wishes: tuple[Wish, ...] = ()
+    wishes: tuple[Signal, ...] = ()
     """In the order of their writing."""
     is_paused: bool = False
     """The whole pipeline; its tables can be paused by themselves as well."""
@@ -63,7 +63,7 @@ class Desired:
     former one of its name, which was dropped."""
 
     @classmethod
-    def of(cls, pipeline: str, wishes: Iterable[Wish]) -> "Desired":
+    def of(cls, pipeline: str, wishes: Iterable[Signal]) -> "DesiredTaskState":
         standing = tuple(wishes)
         paused = {
             wish.table
@@ -111,13 +111,13 @@ class DesiredState:
     """What is wanted, kept up to date by whoever runs `follow`; reading `now` costs nothing."""
 
     def __init__(self, log: Log, pipeline: str) -> None:
-        self.now = Desired(pipeline)
+        self.now = DesiredTaskState(pipeline)
         self._log, self._home = log, control_home(pipeline)
-        self._standing: dict[tuple[str, str], Wish] = {}
+        self._standing: dict[tuple[str, str], Signal] = {}
         self._offset: int | None = None
         self._changed = asyncio.Event()
 
-    async def load(self) -> Desired:
+    async def load(self) -> DesiredTaskState:
         """Everything written until now, what is in open transactions included."""
         try:
             bounds = (await self._log.bounds([self._home]))[self._home]
@@ -142,7 +142,7 @@ class DesiredState:
                 logger.warning("what is wanted of %s is not known: %s", self.now.pipeline, error)
                 await asyncio.sleep(UNREACHABLE_PAUSE_S)
 
-    async def changed(self, than: Desired) -> Desired:
+    async def wait_for_change(self, than: DesiredTaskState) -> DesiredTaskState:
         """Waits, while somebody follows, until something else is wanted than that."""
         while self.now == than:
             self._changed.clear()
@@ -161,7 +161,7 @@ class DesiredState:
             )
             self._offset = part.next_offset
 
-    def _take(self, columns: "Columns") -> None:
+    def _take(self, columns: "RecordColumns") -> None:
         before = self.now
         for key, value in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True):
             pipeline, table, kind = orjson.loads(key)
@@ -169,18 +169,18 @@ class DesiredState:
                 self._standing.pop((table, kind), None)
                 if value is not None:
                     self._standing[table, kind] = _wish(table, kind, value)
-        now = Desired.of(before.pipeline, self._standing.values())
+        now = DesiredTaskState.of(before.pipeline, self._standing.values())
         if now != before:
             self.now = now
             self._changed.set()
 
 
-async def desired(log: Log, pipeline: str) -> Desired:
+async def read_desired(log: Log, pipeline: str) -> DesiredTaskState:
     """What is wanted of a pipeline, read to the uncommitted end."""
     return await DesiredState(log, pipeline).load()
 
 
-async def write_control(log: Log, pipeline: str, wishes: Iterable[Wish], *, now_ms: int) -> None:
+async def write_control(log: Log, pipeline: str, wishes: Iterable[Signal], *, now_ms: int) -> None:
     """Returns once the wishes are on disk."""
     await log.ensure_topic(control_topic())
     for batch in encode_wishes(pipeline, wishes, now_ms=now_ms):
@@ -189,7 +189,7 @@ async def write_control(log: Log, pipeline: str, wishes: Iterable[Wish], *, now_
 
 async def forget_control(log: Log, pipeline: str, *, now_ms: int, table: str | None = None) -> int:
     """Takes back everything that is wanted, of one table or of all; returns how much that was."""
-    found = (await desired(log, pipeline)).wishes
+    found = (await read_desired(log, pipeline)).wishes
     standing = [wish for wish in found if wish.kind != DROPPED and table in (None, wish.table)]
     if standing:
         keys = [_key(pipeline, wish) for wish in standing]
@@ -198,8 +198,8 @@ async def forget_control(log: Log, pipeline: str, *, now_ms: int, table: str | N
     return len(standing)
 
 
-def pause_wish(*, table: str, is_paused: bool, id: str) -> Wish:
-    return Wish(PAUSE, table, id, {WANTED: PAUSED if is_paused else RUNNING})
+def pause_wish(*, table: str, is_paused: bool, id: str) -> Signal:
+    return Signal(PAUSE, table, id, {WANTED: PAUSED if is_paused else RUNNING})
 
 
 def control_home(pipeline: str) -> TopicPartition:
@@ -210,7 +210,7 @@ def control_topic() -> TopicSettings:
     return next(topic for topic in internal_topics(history_ms=0) if topic.name == CONTROL)
 
 
-def encode_wishes(pipeline: str, wishes: Iterable[Wish], *, now_ms: int) -> "list[Batch]":
+def encode_wishes(pipeline: str, wishes: Iterable[Signal], *, now_ms: int) -> "list[Batch]":
     chosen = list(wishes)
     values: list[bytes | None] = [
         orjson.dumps(
@@ -236,11 +236,11 @@ def _encode(keys: list[bytes], values: list[bytes | None], *, now_ms: int) -> "l
     )
 
 
-def _key(pipeline: str, wish: Wish) -> bytes:
+def _key(pipeline: str, wish: Signal) -> bytes:
     return orjson.dumps([pipeline, wish.table, wish.kind])
 
 
-def _wish(table: str, kind: str, value: bytes) -> Wish:
+def _wish(table: str, kind: str, value: bytes) -> Signal:
     said = orjson.loads(value)
     if said["version"] > FORMAT_VERSION:
         raise DecodeError(
@@ -249,7 +249,7 @@ def _wish(table: str, kind: str, value: bytes) -> Wish:
             table=table,
             kind=kind,
         )
-    return Wish(kind, table, said["id"], said["options"], said["at_ms"])
+    return Signal(kind, table, said["id"], said["options"], said["at_ms"])
 
 
 def _split(table: str) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 from core_log.foundation.settings import TopicSettings
-from core_log.model.changes import Notices
+from core_log.model.changes import EventMessages
 from core_log.model.log import Log, TopicPartition
 from core_log.records import arrow_codec
 from core_log.records.batch_header import Batch
@@ -21,7 +21,7 @@ def notice_topic(pipeline: str, kind: str) -> TopicSettings:
     )
 
 
-class NoticeTopics:
+class EventTopics:
     """Creates each topic when something is first to be said there."""
 
     def __init__(self, log: Log, pipeline: str) -> None:
@@ -29,7 +29,7 @@ class NoticeTopics:
         self._known: set[str] = set()
 
     async def encode(
-        self, notices: Notices, *, now_ms: int
+        self, notices: EventMessages, *, now_ms: int
     ) -> AsyncIterator[tuple[TopicPartition, Batch]]:
         topic = notice_topic(self._pipeline, notices.kind)
         if notices.kind not in self._known:

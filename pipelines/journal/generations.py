@@ -9,7 +9,7 @@ import orjson
 from core_log.foundation.errors import DecodeError
 from core_log.model.changes import Positions
 from core_log.model.log import Log, TopicPartition
-from core_log.model.topic_generations import named, number_of
+from core_log.model.topic_generations import generation_name, number_of
 from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import REPLACEMENT
 
@@ -18,52 +18,52 @@ GENERATION, FILLING = "generation/", "migration/"
 followed it, and how far the next one has been filled."""
 FORMAT_VERSION = 1
 
-Offsets = Mapping[int, int]
+PartitionOffsets = Mapping[int, int]
 """By partition of one topic."""
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class TopicSwitch:
     """From one topic to the next: no change of the source is in both."""
 
     former: str
     topic: str
-    former_ends: Offsets
+    former_ends: PartitionOffsets
     """Everything of the former topic is below."""
-    ends: Offsets
+    ends: PartitionOffsets
     """Below is what was filled in from the former topic."""
-    cleaned_to: Offsets
+    cleaned_to: PartitionOffsets
     """Of the new topic: compaction may have taken older values below this before they came here."""
     is_filled: bool = True
     """False where nothing went over: the source reads the table into the new topic as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TopicLineage:
     """The topics of one table, by the name of the first."""
 
-    switches: tuple[Switch, ...] = ()
+    switches: tuple[TopicSwitch, ...] = ()
     given_up: tuple[str, ...] = ()
     """Topics that were begun to be filled, for what is not wanted any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class MigrationProgress:
     """How far a topic that nobody reads yet has been filled."""
 
     topic: str
     wanted: str
     """Names what it is made for."""
-    read: Offsets
+    read: PartitionOffsets
     """Of the former topic."""
-    ends: Offsets = field(default_factory=dict)
-    marks: Offsets = field(default_factory=dict)
+    ends: PartitionOffsets = field(default_factory=dict)
+    marks: PartitionOffsets = field(default_factory=dict)
     """What will be `Switch.cleaned_to`."""
-    cleaned_to: Offsets = field(default_factory=dict)
-    deletes_dropped_to: Offsets = field(default_factory=dict)
+    cleaned_to: PartitionOffsets = field(default_factory=dict)
+    deletes_dropped_to: PartitionOffsets = field(default_factory=dict)
     """Of the former topic, both, when the filling began."""
-    records: Offsets = field(default_factory=dict)
-    bytes: Offsets = field(default_factory=dict)
+    records: PartitionOffsets = field(default_factory=dict)
+    bytes: PartitionOffsets = field(default_factory=dict)
     newest_ms: int = 0
     has_truncates: bool = False
 
@@ -72,19 +72,21 @@ class Filled:
 class Generations:
     """Of all tables of a pipeline; those that never had but one topic are not mentioned."""
 
-    lines: Mapping[str, Line] = field(default_factory=dict)
-    filled: Mapping[str, Filled] = field(default_factory=dict)
+    lines: Mapping[str, TopicLineage] = field(default_factory=dict)
+    filled: Mapping[str, MigrationProgress] = field(default_factory=dict)
 
     @classmethod
     def of(cls, positions: Positions) -> "Generations":
-        lines, filled = dict[str, Line](), dict[str, Filled]()
+        lines, filled = dict[str, TopicLineage](), dict[str, MigrationProgress]()
         for part, text in positions.items():
             if part.startswith(GENERATION):
                 said = _loads(text)
                 switches = tuple(_switch(each) for each in said["switches"])
-                lines[part.removeprefix(GENERATION)] = Line(switches, tuple(said["given_up"]))
+                lines[part.removeprefix(GENERATION)] = TopicLineage(
+                    switches, tuple(said["given_up"])
+                )
             elif part.startswith(FILLING):
-                filled[part.removeprefix(FILLING)] = _filled(_loads(text))
+                filled[part.removeprefix(FILLING)] = _fill(_loads(text))
         return cls(lines, filled)
 
     def present(self, first: str) -> str:
@@ -96,18 +98,18 @@ class Generations:
         """What the first topic of a table was called, by any of its topics."""
         return next((each.first for each in self._steps() if each.switch.topic == topic), topic)
 
-    def switched(self, first: str, switch: Switch) -> "Generations":
+    def add_switch(self, first: str, switch: TopicSwitch) -> "Generations":
         """With one more topic of a table."""
-        line = self.lines.get(first, Line())
+        line = self.lines.get(first, TopicLineage())
         lines = {**self.lines, first: replace(line, switches=(*line.switches, switch))}
         return replace(self, lines=lines)
 
     def next_topic(self, first: str) -> str:
-        line = self.lines.get(first, Line())
-        return named(first, len(line.switches) + len(line.given_up) + 2)
+        line = self.lines.get(first, TopicLineage())
+        return generation_name(first, len(line.switches) + len(line.given_up) + 2)
 
     @property
-    def switches(self) -> list[Switch]:
+    def switches(self) -> list[TopicSwitch]:
         """Of each table in their order."""
         return [each.switch for each in self._steps()]
 
@@ -140,7 +142,7 @@ class Generations:
 @dataclass(frozen=True, slots=True)
 class _Step:
     first: str
-    switch: Switch
+    switch: TopicSwitch
 
 
 NONE = Generations()
@@ -175,14 +177,14 @@ def source_parts(positions: Positions) -> dict[str, str]:
     return {part: at for part, at in positions.items() if is_of_source(part)}
 
 
-def line_part(first: str, line: Line) -> dict[str, str | None]:
+def line_part(first: str, line: TopicLineage) -> dict[str, str | None]:
     switches = [
         {
             "former": each.former,
             "topic": each.topic,
-            "former_ends": _written(each.former_ends),
-            "ends": _written(each.ends),
-            "cleaned_to": _written(each.cleaned_to),
+            "former_ends": _write(each.former_ends),
+            "ends": _write(each.ends),
+            "cleaned_to": _write(each.cleaned_to),
             "filled": each.is_filled,
         }
         for each in line.switches
@@ -191,11 +193,11 @@ def line_part(first: str, line: Line) -> dict[str, str | None]:
     return {f"{GENERATION}{first}": orjson.dumps(said).decode()}
 
 
-def filled_part(first: str, filled: Filled | None) -> dict[str, str | None]:
+def filled_part(first: str, filled: MigrationProgress | None) -> dict[str, str | None]:
     if filled is None:
         return {f"{FILLING}{first}": None}
     said: dict[str, Any] = {"version": FORMAT_VERSION}
-    said |= {name: _written(getattr(filled, name)) for name in COUNTED}
+    said |= {name: _write(getattr(filled, name)) for name in COUNTED}
     said |= {name: getattr(filled, name) for name in PLAIN}
     return {f"{FILLING}{first}": orjson.dumps(said).decode()}
 
@@ -214,8 +216,8 @@ def _loads(text: str) -> dict[str, Any]:
     return said
 
 
-def _switch(said: Mapping[str, Any]) -> Switch:
-    return Switch(
+def _switch(said: Mapping[str, Any]) -> TopicSwitch:
+    return TopicSwitch(
         said["former"],
         said["topic"],
         _read(said["former_ends"]),
@@ -225,12 +227,12 @@ def _switch(said: Mapping[str, Any]) -> Switch:
     )
 
 
-def _filled(said: Mapping[str, Any]) -> Filled:
+def _fill(said: Mapping[str, Any]) -> MigrationProgress:
     fields: dict[str, Any] = {name: _read(said[name]) for name in COUNTED}
-    return Filled(**fields, **{name: said[name] for name in PLAIN})
+    return MigrationProgress(**fields, **{name: said[name] for name in PLAIN})
 
 
-def _written(offsets: Offsets) -> dict[str, int]:
+def _write(offsets: PartitionOffsets) -> dict[str, int]:
     return {str(partition): offset for partition, offset in offsets.items()}
 
 

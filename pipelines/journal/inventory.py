@@ -22,7 +22,7 @@ GROUP_PREFIX = "headwater."
 
 
 @dataclass(frozen=True, slots=True)
-class Leavings:
+class PipelineInventory:
     """Of one pipeline."""
 
     topics: tuple[str, ...]
@@ -66,13 +66,13 @@ async def tables_of(log: Log, pipeline: str) -> frozenset[str]:
     )
 
 
-async def leavings_of(log: "KafkaLog", pipeline: str) -> Leavings:
+async def leavings_of(log: "KafkaLog", pipeline: str) -> PipelineInventory:
     existing = {topic.name for topic in await log.topics.all()}
     notices = [notice_topic(pipeline, kind).name for kind in KINDS]
     wanted = [*await every_schema_of(log, pipeline), dead_letter_topic(pipeline).name, *notices]
     prefix = f"{GROUP_PREFIX}{pipeline}."
     groups = [group.name for group in await log.groups.all() if group.name.startswith(prefix)]
-    return Leavings(tuple(topic for topic in wanted if topic in existing), tuple(groups))
+    return PipelineInventory(tuple(topic for topic in wanted if topic in existing), tuple(groups))
 
 
 async def _owners(log: Log, topic: str) -> set[str]:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from core_log.foundation.errors import PositionLost
 from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
 from core_log.records import arrow_codec
-from core_log.records.arrow_codec import Columns
+from core_log.records.arrow_codec import RecordColumns
 from pipelines.journal.internal_topics import PARTITIONS
 
 LIMIT = FetchLimit()
@@ -13,7 +13,7 @@ LIMIT = FetchLimit()
 
 async def read_decided(
     log: Log, partition: TopicPartition, *, from_offset: int = 0, end: int | None = None
-) -> AsyncIterator[Columns]:
+) -> AsyncIterator[RecordColumns]:
     """Committed records only, but waits for what is open now to be decided. Ends at the batch that
     reaches `end`, where one is given: who has a transaction open there would wait for himself.
 

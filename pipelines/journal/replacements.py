@@ -7,7 +7,7 @@ from typing import NamedTuple
 import orjson
 
 from core_log.foundation.errors import DecodeError
-from core_log.model.changes import Cell, Phase, Positions, Replacement
+from core_log.model.changes import ColumnOrValue, Phase, Positions, Replacement
 from core_log.model.log import TopicPartition
 from core_log.model.table_schema import TableId
 
@@ -20,7 +20,7 @@ MIXED_MAX = 20
 """Stretches that are remembered of a table; of more, the oldest two become one."""
 
 
-class Mixed(NamedTuple):
+class MixedTopic(NamedTuple):
     """A stretch of a table's topic, by partitions, within which no state was ever its source's."""
 
     since: Mapping[int, int]
@@ -51,35 +51,37 @@ class StoredReplacement:
     starts: Mapping[int, int] = field(default_factory=dict)
     """By partition: rows that were emitted since the start stand here or behind."""
     commit: str = ""
-    source: Mapping[str, Cell] = field(default_factory=dict)
+    source: Mapping[str, ColumnOrValue] = field(default_factory=dict)
     has_ended: bool = False
     """The deletes are appended too: the records from `starts` on are the whole table."""
-    mixed: Mixed = field(default_factory=lambda: Mixed({}, {}))
+    mixed: MixedTopic = field(default_factory=lambda: MixedTopic({}, {}))
     """Its own stretch."""
-    former: tuple[Mixed, ...] = ()
+    former: tuple[MixedTopic, ...] = ()
     """Those of earlier ones in the same topic."""
 
     @property
     def part(self) -> str:
         return part_of(self.table)
 
-    def begun(self, topic_id: str, ends: Mapping[int, int]) -> tuple[Mixed, tuple[Mixed, ...]]:
+    def start(
+        self, topic_id: str, ends: Mapping[int, int]
+    ) -> tuple[MixedTopic, tuple[MixedTopic, ...]]:
         """The stretch of the next one, which begins at these ends of a topic or goes on with this
         one, and those before it."""
         if topic_id != self.topic_id:
-            return Mixed({} if not self.has_ended else ends, {}), ()
+            return MixedTopic({} if not self.has_ended else ends, {}), ()
         if not self.has_ended:
             return self.mixed, self.former
         former = (*self.former, self.mixed)
         if len(former) > MIXED_MAX:
-            former = (Mixed(former[0].since, former[1].until), *former[2:])
-        return Mixed(ends, {}), former
+            former = (MixedTopic(former[0].since, former[1].until), *former[2:])
+        return MixedTopic(ends, {}), former
 
-    def ended(self, ends: Mapping[int, int]) -> "StoredReplacement":
+    def end_at(self, ends: Mapping[int, int]) -> "StoredReplacement":
         """With the ends of its topic behind the deletes."""
-        return replace(self, has_ended=True, mixed=Mixed(self.mixed.since, ends))
+        return replace(self, has_ended=True, mixed=MixedTopic(self.mixed.since, ends))
 
-    def completed(self, end: Replacement) -> "StoredReplacement":
+    def complete(self, end: Replacement) -> "StoredReplacement":
         return replace(self, phase=Phase.COMPLETE, commit=end.commit, source=end.source)
 
     def text(self) -> str:
@@ -110,7 +112,7 @@ class StoredReplacement:
                 "a replacement of a table was written by a newer Headwater",
                 hint="upgrade Headwater here",
             )
-        *former, mixed = [Mixed(*map(_numbered, each)) for each in said["mixed"]]
+        *former, mixed = [MixedTopic(*map(_number, each)) for each in said["mixed"]]
         return cls(
             TableId(*said["table"]),
             said["topic"],
@@ -118,7 +120,7 @@ class StoredReplacement:
             Phase(said["phase"]),
             said["why"],
             said["since_ms"],
-            _numbered(said["starts"]),
+            _number(said["starts"]),
             said["commit"],
             said["source"],
             said["ended"],
@@ -127,7 +129,7 @@ class StoredReplacement:
         )
 
 
-def _numbered(offsets: Mapping[str, int]) -> dict[int, int]:
+def _number(offsets: Mapping[str, int]) -> dict[int, int]:
     return {int(partition): offset for partition, offset in offsets.items()}
 
 
@@ -137,19 +139,19 @@ def part_of(table: TableId) -> str:
 
 def last_replacements(positions: Positions) -> dict[TableId, StoredReplacement]:
     """Those that have ended, too."""
-    return {each.table: each for each in _stored(positions)}
+    return {each.table: each for each in _read_stored(positions)}
 
 
 def replacements_of(positions: Positions) -> dict[TableId, StoredReplacement]:
     """Tables whose rows in the log may differ from their source."""
-    return {each.table: each for each in _stored(positions) if not each.has_ended}
+    return {each.table: each for each in _read_stored(positions) if not each.has_ended}
 
 
-def mixed_in(positions: Positions, topic_id: str) -> list[Mixed]:
+def mixed_in(positions: Positions, topic_id: str) -> list[MixedTopic]:
     """Stretches of a topic whose states are none of its table's."""
     return [
         each
-        for stored in _stored(positions)
+        for stored in _read_stored(positions)
         if stored.topic_id == topic_id
         for each in (*stored.former, stored.mixed)
     ]
@@ -160,7 +162,7 @@ def topics_of_no_moment(
 ) -> set[str]:
     """Of those in which somebody stands: what he has is no state of their tables' source."""
     found = set[str]()
-    for stored in _stored(positions):
+    for stored in _read_stored(positions):
         ends = {part.partition: end for part, end in stands.items() if part.topic == stored.topic}
         is_same = topic_ids.get(stored.topic) == stored.topic_id
         stretches = (*stored.former, stored.mixed) if is_same and ends else ()
@@ -173,13 +175,13 @@ def beginnings_of(positions: Positions, topic_ids: Mapping[str, str]) -> dict[To
     """From where on the records of these very topics are their whole tables."""
     return {
         TopicPartition(each.topic, partition): offset
-        for each in _stored(positions)
+        for each in _read_stored(positions)
         if each.has_ended and topic_ids.get(each.topic) == each.topic_id
         for partition, offset in each.starts.items()
     }
 
 
-def _stored(positions: Positions) -> list[StoredReplacement]:
+def _read_stored(positions: Positions) -> list[StoredReplacement]:
     return [
         StoredReplacement.parse(text)
         for part, text in positions.items()

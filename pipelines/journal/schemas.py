@@ -67,7 +67,7 @@ async def read_schemas(log: Log, home: TopicPartition) -> AsyncIterator[StoredSc
             if value is not None:
                 found[key] = value, time_ms
     for key, (value, time_ms) in found.items():
-        yield _stored(key, value, time_ms)
+        yield _read_stored(key, value, time_ms)
 
 
 async def topics_of(log: Log, pipeline: str) -> Mapping[str, StoredSchema]:
@@ -154,7 +154,7 @@ class SchemaReader:
         self._known |= found
 
 
-class SchemaBook:
+class SchemaStore:
     """The writing side: gives every schema of a topic its number.
 
     A new schema counts from the moment it is handed out; if its transaction then aborts, this book
@@ -219,7 +219,7 @@ class SchemaBook:
         return self._history.get(topic, ())
 
 
-def _stored(key: bytes, value: bytes, time_ms: int) -> StoredSchema:
+def _read_stored(key: bytes, value: bytes, time_ms: int) -> StoredSchema:
     topic, schema_id = orjson.loads(key)
     said = orjson.loads(value)
     if said["version"] > FORMAT_VERSION:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from connectors.source import (
-    Estimating,
     FormCheck,
     Gauge,
     Remark,
+    RowEstimating,
     Source,
     SourceContext,
     SourceReport,
@@ -16,7 +16,7 @@ from connectors.source import (
 from core_log.client import KafkaLog, KafkaSettings
 from core_log.foundation.clock import Clock
 from core_log.foundation.errors import HeadwaterError
-from core_log.foundation.preload import Preparing
+from core_log.foundation.preload import Preloading
 from core_log.model.log import Log, TopicPartition
 from core_log.model.table_schema import TableId, TableSchema
 from core_log.records.compression import Compression
@@ -24,10 +24,10 @@ from core_log.rows.settings import WireSettings
 from pipelines.dead_letters.dead_letter import dead_letter_topic
 from pipelines.file.loader import LoadedPart, LoadedPipeline
 from pipelines.file.log_settings import LogSettings
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.journal.generations import NONE, Generations
 from pipelines.journal.internal_topics import internal_topics
-from pipelines.loops.deliver.dead_letters import SetAsideRecords
+from pipelines.loops.deliver.dead_letters import RejectedRecords
 from pipelines.loops.deliver.deliver import Delivery, deliver
 from pipelines.loops.deliver.pending_rebuilds import RebuildsNeeded
 from pipelines.loops.deliver.slice_reader import Skipped, SliceReader
@@ -39,9 +39,9 @@ from pipelines.loops.ingest.ingest import UNIT, IngestLimits, ingest
 from pipelines.loops.ingest.pause import unless_paused
 from pipelines.loops.ingest.table_topics import TopicRules
 from pipelines.loops.ingest.unserializable_rows import RECORD_BYTES_MAX
-from pipelines.reports import Gauged, Read, Remarked, Reporter
-from pipelines.transforms.after_log import AfterLog
-from pipelines.transforms.before_log import BeforeLog, salt_of
+from pipelines.reports import GaugesRead, ReadProgress, RemarksMade, Reporter
+from pipelines.transforms.after_log import RowTransforms
+from pipelines.transforms.before_log import MasksAndDrops, salt_of
 from sinks.sink import Sink, SinkContext, SplitReader, TableHealth
 
 
@@ -50,7 +50,7 @@ async def run_unit(
     unit: str,
     log: Log,
     *,
-    desired: Callable[[], Desired],
+    desired: Callable[[], DesiredTaskState],
     clock: Clock,
     report: Reporter,
     until_end: bool = False,
@@ -77,7 +77,7 @@ async def run_unit(
     part = next(part for part in loaded.sinks if part.name == unit)
     sink = make_sink(loaded, part, clock=clock, report=_health_told(loaded, part, report))
     try:
-        if isinstance(sink, Preparing):
+        if isinstance(sink, Preloading):
             sink.prepare()
         await ensure_topics(loaded, log)
         delivery = delivery_of(
@@ -146,7 +146,7 @@ def _health_told(
 ) -> Callable[[TableHealth], None]:
     def tell(health: TableHealth) -> None:
         name = f"small_files {health.table}"
-        report(Gauged(loaded.name, part.name, name, health.small_files, health.files))
+        report(GaugesRead(loaded.name, part.name, name, health.small_files, health.files))
 
     return tell
 
@@ -165,7 +165,7 @@ def topic_rules(loaded: LoadedPipeline, generations: Generations = NONE) -> Topi
 
 async def row_estimates(source: Source) -> Mapping[TableId, int]:
     """About how many rows the source's tables have; nothing of a source that cannot say so."""
-    return await source.row_estimates() if isinstance(source, Estimating) else {}
+    return await source.row_estimates() if isinstance(source, RowEstimating) else {}
 
 
 def topic_config(log: LogSettings) -> dict[str, str]:
@@ -198,27 +198,27 @@ async def _run_source(
     loaded: LoadedPipeline,
     log: Log,
     *,
-    desired: Callable[[], Desired],
+    desired: Callable[[], DesiredTaskState],
     clock: Clock,
     report: Reporter,
     until_end: bool,
 ) -> None:
     def tell(progress: SourceReport) -> None:
         if isinstance(progress, Gauge):
-            report(Gauged(loaded.name, UNIT, progress.name, progress.value, progress.limit))
+            report(GaugesRead(loaded.name, UNIT, progress.name, progress.value, progress.limit))
             return
         if isinstance(progress, Remark):
             said = progress.finding
             report(
-                Remarked(loaded.name, UNIT, progress.name, "", "")
+                RemarksMade(loaded.name, UNIT, progress.name, "", "")
                 if said is None
-                else Remarked(
+                else RemarksMade(
                     loaded.name, UNIT, progress.name, said.problem, said.cure, said.left_out
                 )
             )
             return
         report(
-            Read(
+            ReadProgress(
                 loaded.name,
                 UNIT,
                 str(progress.table),
@@ -242,7 +242,7 @@ async def _run_source(
             log,
             topics=topic_rules(loaded, generations),
             wire=wire_of(loaded),
-            before_log=BeforeLog(loaded.spec.transform, salt=salt_of(loaded.spec.pipeline)),
+            before_log=MasksAndDrops(loaded.spec.transform, salt=salt_of(loaded.spec.pipeline)),
             compression=Compression[loaded.spec.log.compression.upper()],
             row_estimates=partial(row_estimates, source),
         )
@@ -271,7 +271,7 @@ def delivery_of(
     sink: Sink,
     log: Log,
     *,
-    desired: Callable[[], Desired],
+    desired: Callable[[], DesiredTaskState],
     clock: Clock,
     report: Reporter,
     topics: Collection[str] | None = None,
@@ -281,7 +281,7 @@ def delivery_of(
     """What brings a sink everything that the pipeline has, or only some topics. `beginnings`: where
     a new table begins, if not at offset 0. `rebuilds`: hears of tables that need one."""
     limits = loaded.spec.limits
-    set_aside = SetAsideRecords(
+    set_aside = RejectedRecords(
         log,
         loaded.name,
         part.name,
@@ -289,12 +289,12 @@ def delivery_of(
         clock=clock,
         report=report,
     )
-    after_log = AfterLog(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
+    after_log = RowTransforms(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
     reader = SliceReader(
         log,
         after_log=after_log,
         fetch_bytes=limits.fetch_size_bytes,
-        skipped=set_aside.skipped,
+        skipped=set_aside.skipped_offsets,
     )
     slicer = Slicer(
         log,
@@ -307,7 +307,7 @@ def delivery_of(
         read=reader.read,
         clock=clock,
         topics=topics,
-        split_reader=split_reader_of(loaded, log, skipped=set_aside.skipped),
+        split_reader=split_reader_of(loaded, log, skipped=set_aside.skipped_offsets),
         beginnings=beginnings,
         tells_moments=getattr(part.settings, "consistent_cut", False),
     )

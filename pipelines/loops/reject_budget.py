@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pipelines.dead_letters.failure_budget import DeadLetterBudget
 from pipelines.file.spec import StopAfter
-from pipelines.reports import Remarked
+from pipelines.reports import RemarksMade
 
 EXHAUSTED = "dead letters"
 """What the remark is about."""
@@ -18,7 +18,7 @@ class RejectBudget:
         self._budgets: dict[str, DeadLetterBudget] = {}
         self._exhausted: set[str] = set()
 
-    def count(self, passed: Mapping[str, int], failed: Mapping[str, int]) -> Remarked | None:
+    def count(self, passed: Mapping[str, int], failed: Mapping[str, int]) -> RemarksMade | None:
         """`passed` rows of tables are in the log, `failed` ones in the dead-letter topic. What is
         to be said, if another table is beyond it by now."""
         before = len(self._exhausted)
@@ -33,10 +33,10 @@ class RejectBudget:
                 self._exhausted.add(table)
         return self._remark() if len(self._exhausted) > before else None
 
-    def _remark(self) -> Remarked:
+    def _remark(self) -> RemarksMade:
         names = sorted(self._exhausted)
         limit = self._stop_after
-        return Remarked(
+        return RemarksMade(
             self._pipeline,
             self._unit,
             EXHAUSTED,

@@ -22,7 +22,7 @@ def pieces_of(rows: int) -> int:
     return min(os.cpu_count() or 1, wanted) if wanted > 1 else 1  # the system is slow to count
 
 
-def started(work: Callable[[], T], size: int) -> "asyncio.Future[T]":
+def start_work(work: Callable[[], T], size: int) -> "asyncio.Future[T]":
     """The same as a future: of what needs no thread it has come when this returns, so that nobody
     waits for the loop's next turn."""
     if size >= THREAD_BYTES_MIN:

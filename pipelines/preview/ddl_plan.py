@@ -12,7 +12,7 @@ from pipelines.file.loader import LoadedPipeline
 from pipelines.journal.schemas import every_topic_of
 from pipelines.loops.assembly import make_sink, make_source
 from pipelines.preview.plan import before_log_of
-from pipelines.transforms.after_log import AfterLog
+from pipelines.transforms.after_log import RowTransforms
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ async def ddl_plans(
         )
     every = {} if log is None else await every_topic_of(log, loaded.name)
     before_log = before_log_of(loaded, every.values())
-    after_log = AfterLog(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
+    after_log = RowTransforms(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
     plans = []
     for each in await source.rehearse(statements):
         targets: tuple[TargetOutcome, ...] = ()

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import HeadwaterError, LogRejected, LogUnavailable
 from pipelines.watching.quantities import size_text
 
@@ -32,7 +32,7 @@ SPARK = "spark"
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class DoctorResult:
     """One thing that was looked at; nothing is wrong with it where there is no problem."""
 
     what: str
@@ -44,7 +44,7 @@ class Examined:
     """It is left of something that is not there any more."""
 
     @classmethod
-    def of(cls, what: str, finding: Finding) -> "Examined":
+    def of(cls, what: str, finding: Diagnostic) -> "DoctorResult":
         return cls(what, finding.problem, finding.cure, finding.is_fatal)
 
     @property
@@ -55,7 +55,7 @@ class Examined:
         return asdict(self)
 
 
-def examine_machine(directories: Sequence[Path], *, needs_java: bool) -> Iterator[Examined]:
+def examine_machine(directories: Sequence[Path], *, needs_java: bool) -> Iterator[DoctorResult]:
     yield check_python(sys.version_info[:2])
     if needs_java:
         yield check_java(_java_version())
@@ -64,45 +64,45 @@ def examine_machine(directories: Sequence[Path], *, needs_java: bool) -> Iterato
         yield check_directory(directory)
 
 
-async def examine_pipeline(loaded: "LoadedPipeline") -> list[Examined]:
+async def examine_pipeline(loaded: "LoadedPipeline") -> list[DoctorResult]:
     """Asks the source and every sink what stands in their way; none of them changes anything."""
     from core_log.foundation.clock import SystemClock
     from pipelines.loops.assembly import make_sink, make_source
 
     clock = SystemClock()
-    found: list[Examined] = []
+    found: list[DoctorResult] = []
     try:
         source = make_source(loaded, clock=clock)
-        found += await _examined(loaded, "source", _of_source(loaded, source))
+        found += await _examine(loaded, "source", _of_source(loaded, source))
     except HeadwaterError as error:
-        found.append(_failed(loaded, "source", error))
+        found.append(_failure_of(loaded, "source", error))
     for part in loaded.sinks:
         try:
             sink = make_sink(loaded, part, clock=clock)
         except HeadwaterError as error:
-            found.append(_failed(loaded, part.name, error))
+            found.append(_failure_of(loaded, part.name, error))
             continue
         try:
-            found += await _examined(loaded, part.name, sink.examine())
+            found += await _examine(loaded, part.name, sink.examine())
         finally:
             await sink.close()
     return found
 
 
-async def _of_source(loaded: "LoadedPipeline", source: "Source") -> list[Finding]:
+async def _of_source(loaded: "LoadedPipeline", source: "Source") -> list[Diagnostic]:
     """A log that cannot be read is found here, as a run would find it."""
     from connectors.source import Resuming
 
     found = list(await source.examine())
     if isinstance(source, Resuming):
         try:
-            found += await source.examine_position(lambda: _stored(loaded))
+            found += await source.examine_position(lambda: _read_stored(loaded))
         except HeadwaterError as error:
-            found.append(Finding(error.statement, error.hint))
+            found.append(Diagnostic(error.statement, error.hint))
     return found
 
 
-async def _stored(loaded: "LoadedPipeline") -> "Positions":
+async def _read_stored(loaded: "LoadedPipeline") -> "Positions":
     from pipelines.journal.generations import source_parts
     from pipelines.journal.positions import load_positions
     from pipelines.terminal.log_as_found import log_as_found
@@ -118,13 +118,13 @@ async def _stored(loaded: "LoadedPipeline") -> "Positions":
         ) from None
 
 
-async def examine_log(log: "KafkaLog", known: Sequence[str]) -> list[Examined]:
+async def examine_log(log: "KafkaLog", known: Sequence[str]) -> list[DoctorResult]:
     """Pipelines that have left something in the log, and that no file speaks of."""
     from pipelines.journal.inventory import pipelines_in
 
     orphans = sorted(await pipelines_in(log) - set(known))
     found = [
-        Examined(
+        DoctorResult(
             "log",
             f"pipeline {name} has left topics or positions, and no file here is about it",
             f"headwater drop {name}, with its file if there still is one",
@@ -132,31 +132,32 @@ async def examine_log(log: "KafkaLog", known: Sequence[str]) -> list[Examined]:
         )
         for name in orphans
     ]
-    return found or [Examined("log")]
+    return found or [DoctorResult("log")]
 
 
-async def _examined(
-    loaded: "LoadedPipeline", unit: str, examining: Awaitable[Sequence[Finding]]
-) -> list[Examined]:
+async def _examine(
+    loaded: "LoadedPipeline", unit: str, examining: Awaitable[Sequence[Diagnostic]]
+) -> list[DoctorResult]:
     what = f"{loaded.name} {unit}"
     try:
         async with asyncio.timeout(EXAMINE_S_MAX):
             findings = await examining
     except HeadwaterError as error:
-        return [_failed(loaded, unit, error)]
+        return [_failure_of(loaded, unit, error)]
     except TimeoutError:
         problem = f"no answer within {EXAMINE_S_MAX:.0f} s"
         cure = "look whether the address is right and lets connections through"
-        return [Examined(what, problem, cure, is_fatal=True)]
+        return [DoctorResult(what, problem, cure, is_fatal=True)]
     scrub = loaded.redaction.scrub
     return [
-        Examined(what, scrub(each.problem), scrub(each.cure), each.is_fatal) for each in findings
-    ] or [Examined(what)]
+        DoctorResult(what, scrub(each.problem), scrub(each.cure), each.is_fatal)
+        for each in findings
+    ] or [DoctorResult(what)]
 
 
-def _failed(loaded: "LoadedPipeline", unit: str, error: HeadwaterError) -> Examined:
+def _failure_of(loaded: "LoadedPipeline", unit: str, error: HeadwaterError) -> DoctorResult:
     scrub = loaded.redaction.scrub
-    return Examined(
+    return DoctorResult(
         f"{loaded.name} {unit}",
         scrub(error.statement),
         scrub(error.hint),
@@ -164,11 +165,13 @@ def _failed(loaded: "LoadedPipeline", unit: str, error: HeadwaterError) -> Exami
     )
 
 
-def check_python(version: tuple[int, int]) -> Examined:
+def check_python(version: tuple[int, int]) -> DoctorResult:
     if version >= PYTHON_MIN:
-        return Examined(f"python {platform.python_version()}")
+        return DoctorResult(f"python {platform.python_version()}")
     least = ".".join(map(str, PYTHON_MIN))
-    return Examined("python", f"python is older than {least}", f"install {least}", is_fatal=True)
+    return DoctorResult(
+        "python", f"python is older than {least}", f"install {least}", is_fatal=True
+    )
 
 
 def _java_version() -> str | None:
@@ -186,42 +189,42 @@ def _java_version() -> str | None:
     return done.stderr + done.stdout
 
 
-def check_java(said: str | None) -> Examined:
+def check_java(said: str | None) -> DoctorResult:
     cure = "apt install openjdk-17-jre-headless (or brew install openjdk@17), or set JAVA_HOME"
     found = re.search(r'version "(?:1\.)?(\d+)', said or "")
     if found is None:
         problem = "the spark sink needs Java, and there is none"
-        return Examined("java", problem, cure, is_fatal=True)
+        return DoctorResult("java", problem, cure, is_fatal=True)
     version = int(found[1])
     if version < JAVA_MIN:
         problem = f"the spark sink needs Java {JAVA_MIN} or newer, this is {version}"
-        return Examined("java", problem, cure, is_fatal=True)
-    return Examined(f"java {version}")
+        return DoctorResult("java", problem, cure, is_fatal=True)
+    return DoctorResult(f"java {version}")
 
 
-def check_open_files(limit: int) -> Examined:
+def check_open_files(limit: int) -> DoctorResult:
     if limit == resource.RLIM_INFINITY or limit >= OPEN_FILES_MIN:
-        return Examined("open files")
-    return Examined(
+        return DoctorResult("open files")
+    return DoctorResult(
         "open files",
         f"a process may open {limit} files, and each partition takes a few",
         f"ulimit -n {OPEN_FILES_MIN}",
     )
 
 
-def check_directory(directory: Path) -> Examined:
+def check_directory(directory: Path) -> DoctorResult:
     """The log's directory, or what it will be made in."""
     what = f"disk of {directory}"
     existing = next(each for each in (directory, *directory.absolute().parents) if each.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         cure = f"let this user write to {existing}, or name another directory under log.path"
-        return Examined(what, f"{existing} cannot be written to", cure, is_fatal=True)
+        return DoctorResult(what, f"{existing} cannot be written to", cure, is_fatal=True)
     free = shutil.disk_usage(existing).free
     if free < DISK_BYTES_MIN:
-        return Examined(
+        return DoctorResult(
             what,
             f"{size_text(free)} are free for the log",
             "make room, or name another directory under log.path",
             is_fatal=True,
         )
-    return Examined(f"{what}, {size_text(free)} free")
+    return DoctorResult(f"{what}, {size_text(free)} free")

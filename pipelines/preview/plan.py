@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from connectors.source import Planning, Replacing, Source
+from connectors.source import Replacing, Source, SourcePlanning
 from core_log.foundation.clock import Clock
 from core_log.foundation.errors import ConfigError, Cure, SchemaRefused
 from core_log.foundation.name_patterns import Pattern
@@ -20,8 +20,8 @@ from pipelines.journal.replacements import replacements_of
 from pipelines.journal.schemas import StoredSchema, every_topic_of
 from pipelines.loops.assembly import make_sink, make_source, row_estimates, topic_rules, wire_of
 from pipelines.loops.ingest.table_topics import partitions_for
-from pipelines.transforms.after_log import AfterLog
-from pipelines.transforms.before_log import BeforeLog, salt_of
+from pipelines.transforms.after_log import RowTransforms
+from pipelines.transforms.before_log import MasksAndDrops, salt_of
 from pipelines.transforms.masks import is_stricter
 from pipelines.transforms.tables import RuleTables
 
@@ -115,7 +115,7 @@ async def plan_of(loaded: LoadedPipeline, log: Log | None, *, clock: Clock) -> P
             )
         )
     _check_names(topics)
-    after_log = AfterLog(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
+    after_log = RowTransforms(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
     targets: list[TableSchema] = []
     for schema in in_log:
         with _failing_alone(schema.table, "transform", into=failures):
@@ -146,7 +146,7 @@ async def plan_of(loaded: LoadedPipeline, log: Log | None, *, clock: Clock) -> P
         pipeline=loaded.name,
         topics=tuple(topics),
         statements=statements,
-        at_source=tuple(await source.plan()) if isinstance(source, Planning) else (),
+        at_source=tuple(await source.plan()) if isinstance(source, SourcePlanning) else (),
         failures=tuple(failures),
         differences=tuple(found),
         moves=_moves(found, generations),
@@ -172,9 +172,9 @@ def _failing_alone(table: TableId, where: str, *, into: list[TableFailure]) -> I
         into.append(TableFailure(str(table), where, str(error)))
 
 
-def before_log_of(loaded: LoadedPipeline, stored: Iterable[StoredSchema] = ()) -> BeforeLog:
+def before_log_of(loaded: LoadedPipeline, stored: Iterable[StoredSchema] = ()) -> MasksAndDrops:
     """`stored`: of the topics that are there, whose hidden columns rules follow."""
-    found = BeforeLog(loaded.spec.transform, salt=salt_of(loaded.spec.pipeline))
+    found = MasksAndDrops(loaded.spec.transform, salt=salt_of(loaded.spec.pipeline))
     for each in stored:
         found.follow(each.schema)
     return found
@@ -242,7 +242,7 @@ async def differences(
             Difference(topic.name, f"drop of {name}", "kept", "dropped", needs_migration=True)
             for name in sorted(gone)
         ]
-        columns, before_columns = _unmasked(schema), _unmasked(before.schema, without=gone)
+        columns, before_columns = _unmask(schema), _unmask(before.schema, without=gone)
         if before_columns.columns != columns.columns:
             found.append(
                 Difference(
@@ -292,7 +292,7 @@ def _mask_differences(topic: str, before: TableSchema, schema: TableSchema) -> I
             )
 
 
-def _unmasked(schema: TableSchema, *, without: Collection[str] = ()) -> TableSchema:
+def _unmask(schema: TableSchema, *, without: Collection[str] = ()) -> TableSchema:
     kept = [each for each in schema.columns if each.name not in without]
     columns = tuple(replace(each, mask="") for each in kept)
     return replace(schema, columns=columns).without_ids

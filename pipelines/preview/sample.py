@@ -12,14 +12,14 @@ from core_log.model.changes import TableChanges
 from pipelines.file.loader import LoadedPipeline
 from pipelines.loops.assembly import make_source
 from pipelines.preview.plan import before_log_of
-from pipelines.transforms.after_log import AfterLog
-from pipelines.transforms.before_log import BeforeLog
+from pipelines.transforms.after_log import RowTransforms
+from pipelines.transforms.before_log import MasksAndDrops
 
 BATCHES_MAX = 20
 
 
 @dataclass(slots=True)
-class Sample:
+class SampledRows:
     """Rows of one table of the source, and what becomes of them."""
 
     table: str
@@ -28,19 +28,19 @@ class Sample:
     """Each with the table of the target that it goes to."""
 
 
-async def sample_of(loaded: LoadedPipeline, *, rows: int, clock: Clock) -> Sequence[Sample]:
+async def sample_of(loaded: LoadedPipeline, *, rows: int, clock: Clock) -> Sequence[SampledRows]:
     """Reads from the beginning until every table has enough, and at most a few batches."""
     before_log = before_log_of(loaded)
-    after_log = AfterLog(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
+    after_log = RowTransforms(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
     source = make_source(loaded, clock=clock, until_end=True)
     wanted = {str(schema.table) for schema in await source.discover()}
-    samples: dict[str, Sample] = {}
+    samples: dict[str, SampledRows] = {}
     seen = 0
     async with aclosing(source.changes({})) as batches:
         async for batch in batches:
             for changes in batch.tables:
                 table = str(changes.schema.table)
-                sample = samples.setdefault(table, Sample(table))
+                sample = samples.setdefault(table, SampledRows(table))
                 missing = rows - len(sample.before)
                 if missing > 0 and not changes.is_truncate:
                     some = changes.take(pa.array(range(min(missing, len(changes)))))
@@ -56,7 +56,7 @@ async def sample_of(loaded: LoadedPipeline, *, rows: int, clock: Clock) -> Seque
 
 
 def _arriving(
-    some: TableChanges, before_log: BeforeLog, after_log: AfterLog
+    some: TableChanges, before_log: MasksAndDrops, after_log: RowTransforms
 ) -> list[tuple[str, dict[str, Any]]]:
     return [
         (str(routed.schema.table), row)

@@ -14,10 +14,10 @@ from core_log.model.log import TopicPartition
 from core_log.model.table_schema import Column, TableId, TableSchema
 from core_log.rows.codec_table import codec_for
 from core_log.rows.settings import WireSettings
-from pipelines.dead_letters.row_display import shown
+from pipelines.dead_letters.row_display import to_json_value
 from pipelines.file.spec import GivenChange, PipelineTest
-from pipelines.transforms.after_log import AfterLog
-from pipelines.transforms.before_log import BeforeLog
+from pipelines.transforms.after_log import RowTransforms
+from pipelines.transforms.before_log import MasksAndDrops
 from pipelines.transforms.columns import parsed_type
 
 OPERATIONS = {
@@ -27,8 +27,8 @@ OPERATIONS = {
     "d": Operation.DELETE,
     "t": Operation.TRUNCATE,
 }
-Row = dict[str, Any]
-Key = tuple[Any, ...]
+ExpectedRow = dict[str, Any]
+ExpectedKey = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class TableDifference:
     """A table of the target that did not become what was expected."""
 
     table: str
-    expected: list[Row]
-    found: list[Row]
+    expected: list[ExpectedRow]
+    found: list[ExpectedRow]
     """Only columns that are expected of some row; all where no row is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExampleResult:
     """What became of one test."""
 
     name: str
@@ -56,29 +56,31 @@ class Outcome:
         return not self.differences and not self.error
 
 
-class Examples:
+class WorkedExamples:
     """Runs tests one after the other; what they share is the pipeline and not a single row."""
 
-    def __init__(self, before_log: BeforeLog, after_log: AfterLog, wire: WireSettings) -> None:
+    def __init__(
+        self, before_log: MasksAndDrops, after_log: RowTransforms, wire: WireSettings
+    ) -> None:
         self._before_log, self._after_log = before_log, after_log
         if wire.value.endswith("avro"):  # needs a registry, which is a system
             wire = wire.model_copy(update={"value": "debezium-json", "registry": ""})
         self._wire = wire
 
-    def run(self, test: PipelineTest) -> Outcome:
-        target, set_aside = Target(), list[str]()
+    def run(self, test: PipelineTest) -> ExampleResult:
+        target, set_aside = MirroredTables(), list[str]()
         try:
             for changes in given_changes(test.given):
                 for transformed in self._through(changes, set_aside):
                     target.apply(transformed)
         except HeadwaterError as error:
-            return Outcome(test.name, set_aside=tuple(set_aside), error=str(error))
+            return ExampleResult(test.name, set_aside=tuple(set_aside), error=str(error))
         differences = [
             difference
             for table, expected in test.expect.items()
             if (difference := compare(table, expected, target.rows(table)))
         ]
-        return Outcome(test.name, tuple(differences), tuple(set_aside))
+        return ExampleResult(test.name, tuple(differences), tuple(set_aside))
 
     def _through(self, changes: TableChanges, set_aside: list[str]) -> list[TableChanges]:
         """As in the runtime: what is rejected is set aside, and the others go on."""
@@ -113,7 +115,7 @@ class Examples:
 def given_changes(given: Sequence[GivenChange]) -> Iterator[TableChanges]:
     """Stretches of changes of one table; a changed key is a delete and an insert."""
     schemas = {name: _schema(name, _of(given, name)) for name in {each.table for each in given}}
-    waiting: list[tuple[str, Operation, Row]] = []
+    waiting: list[tuple[str, Operation, ExpectedRow]] = []
     for change in given:
         is_apart = bool(waiting) and change.table != waiting[0][0]
         if waiting and (is_apart or change.op == "t" or waiting[0][1] is Operation.TRUNCATE):
@@ -128,7 +130,7 @@ def _of(given: Sequence[GivenChange], table: str) -> list[GivenChange]:
     return [each for each in given if each.table == table]
 
 
-def _operations(change: GivenChange, key: Key) -> list[tuple[str, Operation, Row]]:
+def _operations(change: GivenChange, key: ExpectedKey) -> list[tuple[str, Operation, ExpectedRow]]:
     operation, before, after = OPERATIONS[change.op], change.before or {}, change.after or {}
     if operation is Operation.DELETE:
         return [(change.table, operation, before or after)]
@@ -156,12 +158,12 @@ def _schema(name: str, given: Sequence[GivenChange]) -> TableSchema:
     columns = []
     for column in names:
         values = [row[column] for row in rows if column in row]
-        kind = parsed_type(types[column]) if column in types else _inferred(values, name, column)
+        kind = parsed_type(types[column]) if column in types else _infer(values, name, column)
         columns.append(Column(column, kind))
     return TableSchema(TableId(namespace, table), tuple(columns), tuple(key))
 
 
-def _inferred(values: list[Any], table: str, column: str) -> pa.DataType:
+def _infer(values: list[Any], table: str, column: str) -> pa.DataType:
     try:
         kind = pa.array(values).type
     except pa.ArrowException:
@@ -174,7 +176,9 @@ def _inferred(values: list[Any], table: str, column: str) -> pa.DataType:
     return pa.string() if pa.types.is_null(kind) else kind
 
 
-def _changes(schema: TableSchema, given: Sequence[tuple[str, Operation, Row]]) -> TableChanges:
+def _changes(
+    schema: TableSchema, given: Sequence[tuple[str, Operation, ExpectedRow]]
+) -> TableChanges:
     columns = [
         _values([row.get(column.name) for _, _, row in given], column, schema)
         for column in schema.columns
@@ -204,13 +208,13 @@ def _values(values: list[Any], column: Column, schema: TableSchema) -> pa.Array:
         ) from None
 
 
-class Target:
+class MirroredTables:
     """Tables as a mirroring sink would leave them: the newest row of every key."""
 
     def __init__(self) -> None:
-        self._tables: dict[str, dict[Key, Row]] = {}
+        self._tables: dict[str, dict[ExpectedKey, ExpectedRow]] = {}
 
-    def rows(self, table: str) -> list[Row]:
+    def rows(self, table: str) -> list[ExpectedRow]:
         """In the order of their keys."""
         held = self._tables.get(table, {})
         return [held[key] for key in sorted(held, key=_sortable)]
@@ -232,14 +236,14 @@ class Target:
                 held[key] = row
 
 
-def _sortable(key: Key) -> tuple[tuple[bool, Any], ...]:
+def _sortable(key: ExpectedKey) -> tuple[tuple[bool, Any], ...]:
     return tuple(
         (value is not None, value if isinstance(value, int) else str(value)) for value in key
     )
 
 
 def compare(
-    table: str, expected: Iterable[Mapping[str, Any]], found: Sequence[Row]
+    table: str, expected: Iterable[Mapping[str, Any]], found: Sequence[ExpectedRow]
 ) -> TableDifference | None:
     """Of each row only the columns that are expected of it; None when all are as expected."""
     wanted = [dict(row) for row in expected]
@@ -248,15 +252,17 @@ def compare(
     columns = {name for row in wanted for name in row}
     return TableDifference(
         table,
-        [shown(row) for row in wanted],
+        [to_json_value(row) for row in wanted],
         [
-            shown({name: value for name, value in row.items() if not columns or name in columns})
+            to_json_value(
+                {name: value for name, value in row.items() if not columns or name in columns}
+            )
             for row in found
         ],
     )
 
 
-def _has(row: Row, expected: Row) -> bool:
+def _has(row: ExpectedRow, expected: ExpectedRow) -> bool:
     return all(name in row and _same(row[name], value) for name, value in expected.items())
 
 
@@ -270,7 +276,7 @@ def _same(found: Any, expected: Any) -> bool:
     if isinstance(found, datetime) and isinstance(expected, str):
         return _same_moment(found, expected)
     if isinstance(found, date | time | bytes):
-        return bool(shown(found) == str(expected))
+        return bool(to_json_value(found) == str(expected))
     if isinstance(found, list) and isinstance(expected, list):
         return len(found) == len(expected) and all(map(_same, found, expected))
     if isinstance(found, dict) and isinstance(expected, dict):

@@ -9,7 +9,7 @@ CRASH_WINDOW_MS = 600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """What `errors.retry` of a pipeline says."""
 
     for_ms: int = 600_000
@@ -22,7 +22,7 @@ class Backoff:
     """The pause before each further attempt: doubled up to a limit, and never quite the same, so
     that what failed together does not come back together."""
 
-    patience: Patience
+    patience: RetryPolicy
     random: Random
     attempts: int = 0
 

@@ -24,7 +24,7 @@ COMING = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class DirectoryLock:
     """The log as this process reaches it, and what it owes to others."""
 
     log: "KafkaLog"
@@ -43,7 +43,7 @@ class Claim:
     """Partitions that the disk fails, with its reason, where this process has the log."""
 
 
-async def claim(loaded: "LoadedPipeline", data: Path) -> Claim:
+async def claim(loaded: "LoadedPipeline", data: Path) -> DirectoryLock:
     """Takes the directory, or raises `DirectoryInUse`."""
     if loaded.spec.log.type == "kafka":
         return _claim_beside_cluster(data, tuple(loaded.spec.log.bootstrap), loaded)
@@ -62,7 +62,7 @@ async def claim(loaded: "LoadedPipeline", data: Path) -> Claim:
     def client_for(other: "LoadedPipeline") -> "KafkaLog":
         return log.beside(transaction_timeout_ms=other.spec.limits.transaction_timeout_ms)
 
-    return Claim(
+    return DirectoryLock(
         log,
         (log.endpoint,),
         client_for,
@@ -76,7 +76,7 @@ async def claim(loaded: "LoadedPipeline", data: Path) -> Claim:
 
 def _claim_beside_cluster(
     data: Path, bootstrap: tuple[str, ...], loaded: "LoadedPipeline"
-) -> Claim:
+) -> DirectoryLock:
     """The log is a cluster's, but who runs pipelines over it is found the same way."""
     from core_log.client import KafkaLog
 
@@ -98,7 +98,7 @@ def _claim_beside_cluster(
         lock = None
 
     tell_http(COMING)
-    return Claim(
+    return DirectoryLock(
         log,
         bootstrap,
         lambda other: KafkaLog(kafka_settings(other, bootstrap)),
@@ -109,13 +109,13 @@ def _claim_beside_cluster(
     )
 
 
-def join_broker(loaded: "LoadedPipeline", endpoint: Endpoint) -> Claim:
+def join_broker(loaded: "LoadedPipeline", endpoint: Endpoint) -> DirectoryLock:
     """As a client of a `headwater broker`, which runs no pipelines itself."""
     from core_log.client import KafkaLog
 
     bootstrap = (endpoint.kafka,)
     log = KafkaLog(kafka_settings(loaded, bootstrap), first_said_s=0.0)
-    return Claim(
+    return DirectoryLock(
         log,
         bootstrap,
         lambda other: KafkaLog(kafka_settings(other, bootstrap)),

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from core_log.foundation.clock import Clock, SystemClock
 from core_log.foundation.errors import ConfigError
-from core_log.foundation.preload import Preparing
+from core_log.foundation.preload import Preloading
 from core_log.model.log import Log
 from core_log.model.table_schema import TableSchema
 from core_log.records.compression import Compression
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.journal.generations import NONE, Generations, load_generations
 from pipelines.journal.schemas import topics_of
 from pipelines.loops.assembly import ensure_topics, make_source, run_unit, topic_rules, wire_of
@@ -26,8 +26,8 @@ from pipelines.preview.plan import (
 from pipelines.reports import VERIFY, Reporter
 from pipelines.running.migration_approval import is_agreed
 from pipelines.running.sink_task import run_sink
-from pipelines.running.tasks import SOURCE, RunUnit
-from pipelines.transforms.before_log import BeforeLog, salt_of
+from pipelines.running.tasks import SOURCE, RunTask
+from pipelines.transforms.before_log import MasksAndDrops, salt_of
 
 if TYPE_CHECKING:
     from pipelines.file.loader import LoadedPipeline
@@ -37,11 +37,11 @@ def prepare_source(loaded: "LoadedPipeline", unit: str) -> None:
     """Sinks prepare themselves, each in its own life."""
     if unit == SOURCE:
         source = make_source(loaded, clock=SystemClock())
-        if isinstance(source, Preparing):
+        if isinstance(source, Preloading):
             source.prepare()
 
 
-def checked_first() -> RunUnit:
+def checked_first() -> RunTask:
     """`run_unit`, but a source whose changes may not share topics with the records that lie there
     does not begin before these have a next generation, or somebody agrees to that."""
     checked: set[bytes] = set()
@@ -51,7 +51,7 @@ def checked_first() -> RunUnit:
         unit: str,
         log: Log,
         *,
-        desired: Callable[[], Desired],
+        desired: Callable[[], DesiredTaskState],
         clock: Clock,
         report: Reporter,
         until_end: bool = False,
@@ -100,7 +100,7 @@ def checked_first() -> RunUnit:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FirstCheckQuestion:
     """What the file asks of the topics that are there."""
 
     differences: Sequence[Difference] = ()
@@ -113,18 +113,20 @@ class Asked:
         return any(each.needs_migration for each in self.differences)
 
 
-async def asked_of_topics(loaded: "LoadedPipeline", log: Log, *, clock: Clock) -> Asked:
+async def asked_of_topics(
+    loaded: "LoadedPipeline", log: Log, *, clock: Clock
+) -> FirstCheckQuestion:
     await ensure_topics(loaded, log)
     stored = await topics_of(log, loaded.name)
     if not stored:
-        return Asked()
+        return FirstCheckQuestion()
     generations = await load_generations(log, loaded.name, stored)
     source = make_source(loaded, clock=clock)
     schemas = await source.discover()
     before_log = before_log_of(loaded, stored.values())
     in_log = [before_log.schema(schema) for schema in schemas]
     found = await differences(loaded, in_log, stored, log, generations, source=source)
-    return Asked(found, in_log, generations)
+    return FirstCheckQuestion(found, in_log, generations)
 
 
 async def refuse_migration(loaded: "LoadedPipeline", log: Log, *, clock: Clock) -> None:
@@ -139,9 +141,9 @@ async def refuse_impossible(loaded: "LoadedPipeline", log: Log, *, clock: Clock)
 
 
 async def _migrate(
-    loaded: "LoadedPipeline", log: Log, asked: Asked, *, clock: Clock, report: Reporter
+    loaded: "LoadedPipeline", log: Log, asked: FirstCheckQuestion, *, clock: Clock, report: Reporter
 ) -> None:
-    from pipelines.loops.migration.migrate import Move, Rules, migrate
+    from pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate
 
     check_can_be_made(asked.differences)
     if any(each.what == KEY for each in asked.differences):
@@ -152,9 +154,9 @@ async def _migrate(
     for schema in asked.schemas:
         if (former := names.name_of(schema.table)) in topics:
             topic = names.topic_of(schema, partitions=await log.partition_count(former))
-            moves.append(Move(names.first_name_of(schema.table), former, topic, schema))
-    masks = BeforeLog(loaded.spec.transform, salt=salt_of(loaded.spec.pipeline), is_again=True)
-    rules = Rules(wire_of(loaded), masks, Compression[loaded.spec.log.compression.upper()])
+            moves.append(TopicMove(names.first_name_of(schema.table), former, topic, schema))
+    masks = MasksAndDrops(loaded.spec.transform, salt=salt_of(loaded.spec.pipeline), is_again=True)
+    rules = MigrationRules(wire_of(loaded), masks, Compression[loaded.spec.log.compression.upper()])
     await migrate(loaded.name, log, moves, rules, clock=clock, report=report)
 
 

@@ -6,7 +6,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from core_log.model.log import Log
-from pipelines.journal.control import MIGRATE, Desired, Wish, write_control
+from pipelines.journal.control import MIGRATE, DesiredTaskState, Signal, write_control
 
 if TYPE_CHECKING:
     from pipelines.file.loader import LoadedPipeline
@@ -18,11 +18,11 @@ DIGEST_DIGITS = 32
 async def agree(loaded: "LoadedPipeline", log: Log, *, now_ms: int) -> None:
     """Who runs the source obeys it, now or after any crash; another edit has to be agreed to
     again."""
-    wish = Wish(MIGRATE, "", secrets.token_hex(8), {ASKED: asked_by(loaded)})
+    wish = Signal(MIGRATE, "", secrets.token_hex(8), {ASKED: asked_by(loaded)})
     await write_control(log, loaded.name, [wish], now_ms=now_ms)
 
 
-def is_agreed(loaded: "LoadedPipeline", desired: Desired) -> bool:
+def is_agreed(loaded: "LoadedPipeline", desired: DesiredTaskState) -> bool:
     return any(
         wish.kind == MIGRATE and wish.options.get(ASKED) == asked_by(loaded)
         for wish in desired.wishes

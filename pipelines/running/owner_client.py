@@ -15,12 +15,12 @@ ANSWER_BYTES_MAX = 64 << 20
 HINT = "it may just be stopping; look at its log"
 
 
-class OwnerRefused(HeadwaterError):
+class LockHolderRefused(HeadwaterError):
     """The process that runs the pipelines answered that it will not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class LockHolder:
     """Blocks while it waits; in a coroutine call it in a thread."""
 
     address: str
@@ -31,7 +31,7 @@ class Owner:
         return self.ask("GET", "/status")
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> Mapping[str, Any]:
-        """What is answered; raises `OwnerRefused` with the other side's own words."""
+        """What is answered; raises `LockHolderRefused` with the other side's own words."""
         with closing(self._connection()) as connection:
             response = self._send(connection, method, path, body)
             content = _read(response)
@@ -93,7 +93,7 @@ def _read(response: http.client.HTTPResponse) -> Mapping[str, Any]:
 
 def _refusal(status: int, content: Mapping[str, Any]) -> HeadwaterError:
     error = content.get("error") or {}
-    kind = LogUnavailable if status == 503 else ConfigError if status < 500 else OwnerRefused
+    kind = LogUnavailable if status == 503 else ConfigError if status < 500 else LockHolderRefused
     return kind(
         str(error.get("problem", "the request was refused")),
         hint=str(error.get("hint") or ""),

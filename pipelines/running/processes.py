@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from subprocess import Popen
 
-from pipelines.reports import State, StateChanged
-from pipelines.running.backoff import CRASHES_MAX, Backoff, Crashes, Patience
-from pipelines.running.supervisor import Ended, Surroundings, UnitId
-from pipelines.running.tasks import SOURCE, Job, Listeners
+from pipelines.reports import StateChanged, TaskState
+from pipelines.running.backoff import CRASHES_MAX, Backoff, Crashes, RetryPolicy
+from pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId
+from pipelines.running.tasks import SOURCE, Listeners, TaskAssignment
 from pipelines.running.worker_process import WorkerProcess
-from pipelines.running.worker_protocol import Gone, Start, Stop, Word
+from pipelines.running.worker_protocol import StartTask, StopTask, TaskGone, Word
 from pipelines.running.worker_spawn import COMMAND
 
 logger = logging.getLogger(__name__)
@@ -23,14 +23,16 @@ LEAVE_S_MAX = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Posting:
+class TaskPlacement:
     """A unit, and where the log is that it works on."""
 
-    job: Job
+    job: TaskAssignment
     bootstrap: tuple[str, ...]
 
-    def order(self) -> Start:
-        return Start(self.job.unit, self.job.loaded.to_wire(), self.bootstrap, self.job.until_end)
+    def order(self) -> StartTask:
+        return StartTask(
+            self.job.unit, self.job.loaded.to_wire(), self.bootstrap, self.job.until_end
+        )
 
 
 class WorkerProcesses:
@@ -41,7 +43,7 @@ class WorkerProcesses:
         self,
         tasks: asyncio.TaskGroup,
         listeners: Listeners,
-        around: Surroundings,
+        around: TaskEnvironment,
         *,
         command: Sequence[str] = COMMAND,
     ) -> None:
@@ -49,7 +51,7 @@ class WorkerProcesses:
         self._command = command
         self._shared: list[_Place] = []
         self._own: list[_Place] = []
-        self._waiting: dict[UnitId, asyncio.Event] = {}
+        self._waiting: dict[TaskId, asyncio.Event] = {}
 
     def prepare(self, first: Popen[bytes]) -> None:
         """Takes over a process that was spawned before it was known what it will do."""
@@ -62,7 +64,7 @@ class WorkerProcesses:
         for place in idle:
             await place.close()
 
-    def start(self, posting: Posting, *, process_count: int) -> None:
+    def start(self, posting: TaskPlacement, *, process_count: int) -> None:
         """Puts a unit where the fewest are, among that many processes."""
         chosen = self._shared[:process_count]
         place = min(chosen, key=lambda each: len(each.postings), default=None)
@@ -71,7 +73,7 @@ class WorkerProcesses:
             self._shared.append(place)
         place.post(posting)
 
-    async def stop(self, unit: UnitId) -> None:
+    async def stop(self, unit: TaskId) -> None:
         """Returns when the unit has cleaned up behind itself, or its process is gone."""
         place = next((each for each in self._places if unit in each.postings), None)
         if place is None:
@@ -113,10 +115,10 @@ class WorkerProcesses:
 
     async def _keep(self, place: "_Place") -> None:
         """Starts the process of a place again, and again, until everything is closed."""
-        backoff = Backoff(Patience(), self._around.random)
+        backoff = Backoff(RetryPolicy(), self._around.random)
         try:
             while not place.is_over:
-                place.process = await self._started(place)
+                place.process = await self._start(place)
                 if place.is_over:
                     place.process.kill()
                 for posting in place.postings.values():
@@ -132,7 +134,7 @@ class WorkerProcesses:
             for unit in list(place.leaving):
                 self._on_gone(place, unit)
 
-    async def _started(self, place: "_Place") -> WorkerProcess:
+    async def _start(self, place: "_Place") -> WorkerProcess:
         spawned, place.spawned = place.spawned, None
         if spawned is not None:
             return await WorkerProcess.adopt(spawned)
@@ -140,16 +142,16 @@ class WorkerProcesses:
 
     def _hear(self, place: "_Place", word: Word) -> None:
         match word:
-            case Ended():
-                if word.state is not State.QUARANTINED or place.is_until_end(word.unit):
+            case TaskEnded():
+                if word.state is not TaskState.QUARANTINED or place.is_until_end(word.unit):
                     place.postings.pop(word.unit, None)
                 self._listeners.ended(word)
-            case Gone():
+            case TaskGone():
                 self._on_gone(place, word.unit)
             case _:
                 self._listeners.report(word)
 
-    def _on_gone(self, place: "_Place", unit: UnitId) -> None:
+    def _on_gone(self, place: "_Place", unit: TaskId) -> None:
         place.leaving.discard(unit)
         if unit in self._waiting:
             self._waiting[unit].set()
@@ -161,14 +163,14 @@ class WorkerProcesses:
             self._on_gone(place, unit)
         count = place.crashes.on_crash(self._around.clock.monotonic_ms())
         reason = f"its worker process {ending}"
-        logger.error("a worker process %s: %s", ending, _listed(place.postings))
+        logger.error("a worker process %s: %s", ending, _list(place.postings))
         if count >= CRASHES_MAX:
             self._give_up(place, f"{reason}, {count} times in ten minutes")
             return place in self._shared
         if count > 1:
             self._separate(place)
         for unit in place.postings:
-            self._listeners.report(StateChanged(*unit, "", State.RETRYING, reason))
+            self._listeners.report(StateChanged(*unit, "", TaskState.RETRYING, reason))
         if count == 1:
             backoff.reset()
         place.is_pausing = True
@@ -180,8 +182,8 @@ class WorkerProcesses:
         for unit in list(place.postings):
             del place.postings[unit]
             logger.error("%s is quarantined: %s", unit, reason)
-            self._listeners.report(StateChanged(*unit, "", State.QUARANTINED, reason))
-            self._listeners.ended(Ended(unit, State.QUARANTINED, reason, "WorkerDied"))
+            self._listeners.report(StateChanged(*unit, "", TaskState.QUARANTINED, reason))
+            self._listeners.ended(TaskEnded(unit, TaskState.QUARANTINED, reason, "WorkerDied"))
 
     def _separate(self, place: "_Place") -> None:
         """From now on each unit dies alone."""
@@ -199,27 +201,27 @@ class _Place:
     spawned: Popen[bytes] | None = None
     """A process of which nobody has taken care yet."""
     process: WorkerProcess | None = None
-    postings: dict[UnitId, Posting] = field(default_factory=dict)
-    leaving: set[UnitId] = field(default_factory=set)
+    postings: dict[TaskId, TaskPlacement] = field(default_factory=dict)
+    leaving: set[TaskId] = field(default_factory=set)
     keeping: asyncio.Task[None] | None = None
     is_pausing: bool = False
     is_over: bool = False
 
-    def post(self, posting: Posting) -> None:
+    def post(self, posting: TaskPlacement) -> None:
         self.postings[posting.job.unit] = posting
         if self.process is not None:
             self.process.send(posting.order())
 
-    def dismiss(self, unit: UnitId) -> bool:
+    def dismiss(self, unit: TaskId) -> bool:
         """Whether there is anything to wait for."""
         del self.postings[unit]
         if self.process is None:
             return False
         self.leaving.add(unit)
-        self.process.send(Stop(unit))
+        self.process.send(StopTask(unit))
         return True
 
-    def is_until_end(self, unit: UnitId) -> bool:
+    def is_until_end(self, unit: TaskId) -> bool:
         posting = self.postings.get(unit)
         return posting is not None and posting.job.until_end
 
@@ -239,5 +241,5 @@ class _Place:
         await asyncio.wait([self.keeping])
 
 
-def _listed(postings: dict[UnitId, Posting]) -> str:
+def _list(postings: dict[TaskId, TaskPlacement]) -> str:
     return ", ".join(map(str, postings)) or "it had nothing to do"

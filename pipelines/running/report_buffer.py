@@ -5,20 +5,20 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from pipelines.reports import Moved, Stood
+from pipelines.reports import OffsetsApplied, RowsMoved
 from pipelines.running.worker_protocol import Word
 
 GATHER_S = 0.05
 
 
-class Gathering:
+class ReportBuffer:
     """What has moved, and where units stand, is added up for a moment; the first after quiet goes
     at once. Everything else does, too, and takes what came before it along."""
 
     def __init__(self, say: Callable[[Word], None], loop: asyncio.AbstractEventLoop) -> None:
         self._say, self._loop = say, loop
-        self._moved: dict[tuple[str, str, str], Moved] = {}
-        self._stood: dict[tuple[str, str], Stood] = {}
+        self._moved: dict[tuple[str, str, str], RowsMoved] = {}
+        self._stood: dict[tuple[str, str], OffsetsApplied] = {}
         self._lock = threading.Lock()
         """Units report from threads as well."""
         self.is_busy = False
@@ -43,12 +43,12 @@ class Gathering:
 
     def _keeps(self, word: Word) -> bool:
         match word:
-            case Moved():
+            case RowsMoved():
                 moved = (word.pipeline, word.unit, word.table)
                 known = self._moved.get(moved)
                 self._moved[moved] = word if known is None else _sum(known, word)
                 return True
-            case Stood():
+            case OffsetsApplied():
                 unit = (word.pipeline, word.unit)
                 before = self._stood.get(unit)
                 if before is not None:
@@ -73,5 +73,5 @@ class Gathering:
             self._say(word)
 
 
-def _sum(one: Moved, other: Moved) -> Moved:
+def _sum(one: RowsMoved, other: RowsMoved) -> RowsMoved:
     return replace(other, rows=one.rows + other.rows, bytes=one.bytes + other.bytes)

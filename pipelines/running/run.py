@@ -16,19 +16,19 @@ from core_log.foundation.endpoint import Endpoint
 from core_log.foundation.errors import ConfigError, DirectoryInUse, HeadwaterError, LogUnavailable
 from core_log.model.log import Log
 from pipelines.file.loader import LoadedPipeline
-from pipelines.journal.control import desired
+from pipelines.journal.control import read_desired
 from pipelines.journal.internal_topics import internal_topics
-from pipelines.reports import Moved, Report, State
-from pipelines.running.data_directory_lock import COMING, Claim, claim, join_broker
+from pipelines.reports import Report, RowsMoved, TaskState
+from pipelines.running.data_directory_lock import COMING, DirectoryLock, claim, join_broker
 from pipelines.running.handover import body_of, handed_over
 from pipelines.running.log_clients import kafka_settings, opening
 from pipelines.running.migration_approval import agree
 from pipelines.running.processes import WorkerProcesses
 from pipelines.running.running_pipelines import RunningPipelines
-from pipelines.running.supervisor import Ended, Surroundings, expected
-from pipelines.running.tasks import SOURCE, Units
+from pipelines.running.supervisor import TaskEnded, TaskEnvironment, expected_error
+from pipelines.running.tasks import SOURCE, TaskRunner
 from pipelines.terminal.log_owner import find_owner, is_running
-from pipelines.terminal.resting_log import LOOK_AGAIN_S, SILENT_S_MAX, Lender
+from pipelines.terminal.resting_log import LOOK_AGAIN_S, SILENT_S_MAX, LogLender
 from pipelines.watching.report_stream import ReportStream
 from pipelines.watching.status import StatusBoard
 
@@ -47,11 +47,11 @@ Look = Callable[[], Awaitable[Snapshot]]
 Show = Callable[[Look], Coroutine[Any, Any, None]]
 """Shows how far everything is until it is cancelled."""
 
-OVER = {state.value for state in (State.DONE, State.STOPPED, State.QUARANTINED)}
+OVER = {state.value for state in (TaskState.DONE, TaskState.STOPPED, TaskState.QUARANTINED)}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RunOptions:
     """What a `headwater run` was asked for."""
 
     load: Callable[[], Sequence[LoadedPipeline]]
@@ -67,13 +67,13 @@ class Wanted:
     """Whether topics may get new generations where the files ask for that."""
 
 
-async def run(wanted: Wanted) -> Snapshot:
+async def run(wanted: RunOptions) -> Snapshot:
     """Returns the last snapshot when nothing is left to do; raises when something failed."""
     try:
         async with asyncio.TaskGroup() as tasks:
             return await _Run(wanted, tasks).run()
     except ExceptionGroup as group:
-        error = expected(group)
+        error = expected_error(group)
         if error is not None:
             raise error from None
         if len(group.exceptions) == 1 and isinstance(group.exceptions[0], OSError):
@@ -82,13 +82,13 @@ async def run(wanted: Wanted) -> Snapshot:
 
 
 class _Run:
-    def __init__(self, wanted: Wanted, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, wanted: RunOptions, tasks: asyncio.TaskGroup) -> None:
         self._wanted, self._tasks = wanted, tasks
         self._clock = SystemClock()
         self._board, self._stream = StatusBoard(self._clock), ReportStream()
         self._has_moved = asyncio.Event()
         self._pipelines = RunningPipelines(tasks, self._hear)
-        self._around = Surroundings(self._clock, SystemRandom())
+        self._around = TaskEnvironment(self._clock, SystemRandom())
         self._processes = WorkerProcesses(tasks, self._pipelines.listeners(), self._around)
 
     async def run(self) -> Snapshot:
@@ -99,7 +99,7 @@ class _Run:
             self._wanted.keep_unsaid(loaded)
             data = self._wanted.data or loaded[0].log_path
             found = await self._claim_or_attend(loaded, data)
-            if not isinstance(found, Claim):
+            if not isinstance(found, DirectoryLock):
                 return found
             try:
                 return await self._own(found, loaded)
@@ -111,14 +111,14 @@ class _Run:
     def _hear(self, report: Report) -> None:
         self._board(report)
         self._stream(report)
-        if isinstance(report, Moved) and report.unit != SOURCE:
+        if isinstance(report, RowsMoved) and report.unit != SOURCE:
             self._has_moved.set()
 
     async def _claim_or_attend(
         self, loaded: Sequence[LoadedPipeline], data: Path
-    ) -> Claim | Snapshot:
+    ) -> DirectoryLock | Snapshot:
         """As long as somebody else owns the directory, we look on; when nobody does, we do."""
-        silent_s, told, lender = 0.0, 0, Lender(data)
+        silent_s, told, lender = 0.0, 0, LogLender(data)
         while True:
             try:
                 return await claim(loaded[0], data)
@@ -148,8 +148,8 @@ class _Run:
                 logger.info("process %d %s: this one takes over", endpoint.pid, state)
             await asyncio.sleep(LOOK_AGAIN_S)
 
-    async def _own(self, claimed: Claim, loaded: Sequence[LoadedPipeline]) -> Snapshot:
-        units = Units(
+    async def _own(self, claimed: DirectoryLock, loaded: Sequence[LoadedPipeline]) -> Snapshot:
+        units = TaskRunner(
             self._tasks,
             _run_unit_here,
             opening(claimed.client_for),
@@ -183,14 +183,14 @@ class _Run:
             watching.cancel()
             await asyncio.wait([watching])
 
-    async def _watch(self, claimed: Claim) -> None:
+    async def _watch(self, claimed: DirectoryLock) -> None:
         """Status, metrics and the picture come after the first rows."""
-        from pipelines.watching.http_api import Answering, HttpApi
+        from pipelines.watching.http_api import HttpApi, RequestAnswer
 
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_ROWS_S):
                 await self._has_moved.wait()
-        answering = Answering(
+        answering = RequestAnswer(
             self._board, self._stream, claimed.log, self._clock, self._take_over_file
         )
         api = HttpApi(answering, token=claimed.token)
@@ -203,7 +203,7 @@ class _Run:
         finally:
             await api.stop()
 
-    async def _look(self, claimed: Claim) -> Snapshot:
+    async def _look(self, claimed: DirectoryLock) -> Snapshot:
         from pipelines.watching.log_ends import read_ends
 
         with suppress(HeadwaterError, TimeoutError):  # a picture with a hole is better than none
@@ -228,7 +228,7 @@ class _Run:
 
 async def _refuse_paused(loaded: LoadedPipeline, log: Log) -> None:
     """It would never come to its end."""
-    if (await desired(log, loaded.name)).is_paused:
+    if (await read_desired(log, loaded.name)).is_paused:
         raise ConfigError(
             "the pipeline is paused, so that a run of it has no end",
             hint=f"headwater resume {loaded.name}",
@@ -236,7 +236,7 @@ async def _refuse_paused(loaded: LoadedPipeline, log: Log) -> None:
         )
 
 
-async def _prepare_log(claimed: Claim, loaded: Sequence[LoadedPipeline]) -> None:
+async def _prepare_log(claimed: DirectoryLock, loaded: Sequence[LoadedPipeline]) -> None:
     """Makes what units will ask for while their processes are still starting. What goes wrong here
     goes wrong there, too, where it is tried again and told."""
     with suppress(HeadwaterError):
@@ -258,14 +258,14 @@ def _prepare_here(loaded: LoadedPipeline, unit: str) -> None:
 
 
 async def attend(
-    endpoint: Endpoint, loaded: Sequence[LoadedPipeline], wanted: Wanted
+    endpoint: Endpoint, loaded: Sequence[LoadedPipeline], wanted: RunOptions
 ) -> Snapshot | None:
     """Hands the files to the process that runs pipelines, and shows what it does. None when it is
     gone, or about to go; being cancelled leaves it alone."""
-    from pipelines.running.owner_client import Owner
+    from pipelines.running.owner_client import LockHolder
 
     assert endpoint.http and endpoint.token, "an owner with a console has both"
-    owner = Owner(endpoint.http, endpoint.token)
+    owner = LockHolder(endpoint.http, endpoint.token)
     body = body_of(loaded, until_end=wanted.once)
 
     async def look() -> Snapshot:
@@ -295,7 +295,7 @@ async def attend(
 
 
 async def _check_topics(
-    endpoint: Endpoint, loaded: Sequence[LoadedPipeline], wanted: Wanted
+    endpoint: Endpoint, loaded: Sequence[LoadedPipeline], wanted: RunOptions
 ) -> None:
     """Before a running pipeline is stopped for the sake of an edit that cannot be obeyed."""
     from core_log.client import KafkaLog
@@ -335,16 +335,16 @@ async def _until_over(look: Look, names: set[str], *, once: bool) -> Snapshot | 
         ]
         if units and all(found.values()) and all(f["state"] in OVER for _, _, f in units):
             for name, unit, facts in units:
-                if facts["state"] == State.QUARANTINED.value and not once:
+                if facts["state"] == TaskState.QUARANTINED.value and not once:
                     raise errors.SinkRejected(f"{name}/{unit} is quarantined: {facts['reason']}")
             return snapshot
         await asyncio.sleep(ATTACHED_LOOK_S)
 
 
-def raise_failure(ended: Sequence[Ended]) -> None:
+def raise_failure(ended: Sequence[TaskEnded]) -> None:
     """The first unit that was given up says how the run has failed, in its own error's kind."""
     for each in ended:
-        if each.state is State.QUARANTINED:
+        if each.state is TaskState.QUARANTINED:
             kind = getattr(errors, each.kind, HeadwaterError)
             raise _again(kind, f"{each.unit} is quarantined: {each.reason}")
 

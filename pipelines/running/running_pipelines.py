@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from core_log.foundation.errors import DirectoryInUse
-from pipelines.reports import Report, Reporter, State, StateChanged
-from pipelines.running.processes import Posting, WorkerProcesses
-from pipelines.running.supervisor import Ended, UnitId
-from pipelines.running.tasks import SOURCE, Job, Listeners, Units, jobs_of
+from pipelines.reports import Report, Reporter, StateChanged, TaskState
+from pipelines.running.processes import TaskPlacement, WorkerProcesses
+from pipelines.running.supervisor import TaskEnded, TaskId
+from pipelines.running.tasks import SOURCE, Listeners, TaskAssignment, TaskRunner, jobs_of
 
 if TYPE_CHECKING:
     from pipelines.file.loader import LoadedPart, LoadedPipeline
@@ -20,12 +20,12 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedFile:
     """What became of the units of a file that was handed over."""
 
-    started: tuple[UnitId, ...] = ()
-    stopped: tuple[UnitId, ...] = ()
-    unchanged: tuple[UnitId, ...] = ()
+    started: tuple[TaskId, ...] = ()
+    stopped: tuple[TaskId, ...] = ()
+    unchanged: tuple[TaskId, ...] = ()
 
     def as_json(self) -> dict[str, list[str]]:
         return {
@@ -39,9 +39,9 @@ class Applied:
 class _Running:
     loaded: "LoadedPipeline"
     until_end: bool
-    jobs: dict[UnitId, Job]
-    ended: dict[UnitId, Ended] = field(default_factory=dict)
-    finishing: set[UnitId] = field(default_factory=set)
+    jobs: dict[TaskId, TaskAssignment]
+    ended: dict[TaskId, TaskEnded] = field(default_factory=dict)
+    finishing: set[TaskId] = field(default_factory=set)
     """Sinks on their way into the life in which they end; that they stop for it is no news."""
 
     @property
@@ -61,7 +61,7 @@ class RunningPipelines:
         self._bootstrap: tuple[str, ...] = ()
         self._pipelines: dict[str, _Running] = {}
         self._processes: WorkerProcesses | None = None
-        self._units: Units | None = None
+        self._units: TaskRunner | None = None
         self._applying = asyncio.Lock()
         self._changed = asyncio.Event()
 
@@ -70,7 +70,7 @@ class RunningPipelines:
         return Listeners(self._on_report, self._on_ended, lambda _: self._changed.set())
 
     def run_in(
-        self, *, processes: WorkerProcesses, units: Units, bootstrap: tuple[str, ...]
+        self, *, processes: WorkerProcesses, units: TaskRunner, bootstrap: tuple[str, ...]
     ) -> None:
         """Must be called before anything is applied. `bootstrap` is where the log is."""
         self._processes, self._units, self._bootstrap = processes, units, bootstrap
@@ -81,16 +81,16 @@ class RunningPipelines:
 
     async def apply(
         self, pipelines: Sequence["LoadedPipeline"], *, until_end: bool = False
-    ) -> Applied:
+    ) -> AppliedFile:
         """Starts what is new, starts again what is changed, or had ended, and leaves the rest
         alone; units that a file no longer has are stopped."""
         async with self._applying:
-            applied = Applied()
+            applied = AppliedFile()
             for loaded in pipelines:
-                applied = _joined(applied, await self._apply_one(loaded, until_end=until_end))
+                applied = _concat(applied, await self._apply_one(loaded, until_end=until_end))
             return applied
 
-    async def _apply_one(self, loaded: "LoadedPipeline", *, until_end: bool) -> Applied:
+    async def _apply_one(self, loaded: "LoadedPipeline", *, until_end: bool) -> AppliedFile:
         before = self._pipelines.get(loaded.name)
         jobs = {job.unit: job for job in jobs_of(loaded, until_end=until_end)}
         if before is not None and not before.is_over and until_end:
@@ -99,7 +99,7 @@ class RunningPipelines:
                 pipeline=loaded.name,
                 hint=f"headwater status shows how far {loaded.name} is",
             )
-        kept: set[UnitId] = set()
+        kept: set[TaskId] = set()
         if before is not None and not until_end and not before.until_end:
             kept = {
                 unit
@@ -114,9 +114,9 @@ class RunningPipelines:
         for job in starting:
             self._start(job)
         gone = tuple(unit for unit in stopping if unit not in jobs)
-        return Applied(tuple(job.unit for job in starting), gone, tuple(sorted(kept)))
+        return AppliedFile(tuple(job.unit for job in starting), gone, tuple(sorted(kept)))
 
-    async def until_over(self) -> list[Ended]:
+    async def until_over(self) -> list[TaskEnded]:
         """Returns once nothing runs any more: how each unit has ended."""
         while not self._pipelines or not all(each.is_over for each in self._pipelines.values()):
             self._changed.clear()
@@ -129,19 +129,19 @@ class RunningPipelines:
         assert self._units is not None, "close follows run_in"
         await asyncio.gather(self._units.stop_all(), self._processes.close())
 
-    def _start(self, job: Job) -> None:
+    def _start(self, job: TaskAssignment) -> None:
         assert self._processes is not None, "apply follows run_in"
         assert self._units is not None, "apply follows run_in"
         # Until its process says so itself, whoever looks on would take it for one that has ended.
-        self._on_report(StateChanged(job.unit.pipeline, job.unit.name, "", State.STARTING))
+        self._on_report(StateChanged(job.unit.pipeline, job.unit.name, "", TaskState.STARTING))
         workers = job.loaded.spec.workers
         if workers == 0:
             self._units.start(job)
             return
         count = process_count() if workers == "auto" else workers
-        self._processes.start(Posting(job, self._bootstrap), process_count=count)
+        self._processes.start(TaskPlacement(job, self._bootstrap), process_count=count)
 
-    async def _stop(self, unit: UnitId) -> None:
+    async def _stop(self, unit: TaskId) -> None:
         assert self._processes is not None, "apply follows run_in"
         assert self._units is not None, "apply follows run_in"
         await self._units.stop(unit)
@@ -150,15 +150,15 @@ class RunningPipelines:
     def _on_report(self, report: Report) -> None:
         running = self._pipelines.get(report.pipeline)
         if running is not None and isinstance(report, StateChanged):
-            unit = UnitId(report.pipeline, report.unit)
-            if report.state is State.STARTING:
+            unit = TaskId(report.pipeline, report.unit)
+            if report.state is TaskState.STARTING:
                 running.ended.pop(unit, None)
                 running.finishing.discard(unit)
-            elif report.state is State.STOPPED and unit in running.finishing:
+            elif report.state is TaskState.STOPPED and unit in running.finishing:
                 return
         self._report(report)
 
-    def _on_ended(self, ended: Ended) -> None:
+    def _on_ended(self, ended: TaskEnded) -> None:
         running = self._pipelines.get(ended.unit.pipeline)
         if running is None or ended.unit not in running.jobs:
             return
@@ -177,7 +177,7 @@ class RunningPipelines:
                 if unit.name != SOURCE and unit not in running.ended:
                     running.finishing.add(unit)
                     await self._stop(unit)
-                    running.jobs[unit] = Job(job.loaded, job.name, until_end=True)
+                    running.jobs[unit] = TaskAssignment(job.loaded, job.name, until_end=True)
                     self._start(running.jobs[unit])
 
 
@@ -205,7 +205,7 @@ def _content(loaded: "LoadedPipeline", unit: str) -> object:
     return next((part.content for part in parts if part.name == unit), None)
 
 
-def _joined(one: Applied, other: Applied) -> Applied:
-    return Applied(
+def _concat(one: AppliedFile, other: AppliedFile) -> AppliedFile:
+    return AppliedFile(
         one.started + other.started, one.stopped + other.stopped, one.unchanged + other.unchanged
     )

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from core_log.client.gather import let_go
 from core_log.foundation.clock import Clock
 from core_log.model.log import Log, TopicPartition
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.loops.assembly import run_unit
 from pipelines.loops.deliver.pending_rebuilds import RebuildsNeeded
-from pipelines.reports import Reporter, State, StateChanged
+from pipelines.reports import Reporter, StateChanged, TaskState
 
 if TYPE_CHECKING:
     from pipelines.file.loader import LoadedPipeline
@@ -24,7 +24,7 @@ async def run_sink(
     unit: str,
     log: Log,
     *,
-    desired: Callable[[], Desired],
+    desired: Callable[[], DesiredTaskState],
     clock: Clock,
     report: Reporter,
     until_end: bool,
@@ -88,9 +88,9 @@ async def _make_anew(
             loaded, part, table, log, clock=clock, report=report, beginnings=beginnings
         )
         if not failure:
-            report(StateChanged(loaded.name, unit, table, State.RUNNING))
+            report(StateChanged(loaded.name, unit, table, TaskState.RUNNING))
             return
         logger.error("%s: %s is quarantined: %s\n  %s", unit, table, failure, refusal)
         reason = f"{failure}\n{refusal}"
-        report(StateChanged(loaded.name, unit, table, State.QUARANTINED, reason))
+        report(StateChanged(loaded.name, unit, table, TaskState.QUARANTINED, reason))
         rebuilds.give_up(table)

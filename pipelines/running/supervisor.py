@@ -19,8 +19,8 @@ from core_log.foundation.errors import (
 )
 from core_log.foundation.table_failures import leaves_of, place_of
 from pipelines.loops.deliver.quarantine import is_cured_outside, pause_ms, reason_of, said_of
-from pipelines.reports import Moved, Report, Reporter, State, StateChanged
-from pipelines.running.backoff import CRASHES_MAX, Backoff, Crashes, Incident, Patience
+from pipelines.reports import Report, Reporter, RowsMoved, StateChanged, TaskState
+from pipelines.running.backoff import CRASHES_MAX, Backoff, Crashes, Incident, RetryPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -30,11 +30,11 @@ CONNECTIONS = (SourceUnavailable, SinkUnavailable, LogUnavailable)
 Sleep = Callable[[float], Awaitable[None]]
 Redact = Callable[[str], str]
 """Takes the secrets of a pipeline out of a text."""
-Work = Callable[[Reporter], Awaitable[None]]
+TaskAttempt = Callable[[Reporter], Awaitable[None]]
 """One attempt of a unit, told where to report."""
 
 
-class UnitId(NamedTuple):
+class TaskId(NamedTuple):
     """`source`, or a sink's name, of one pipeline."""
 
     pipeline: str
@@ -45,11 +45,11 @@ class UnitId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TaskEnded:
     """How a unit has ended, for good or until a person helps."""
 
-    unit: UnitId
-    state: State
+    unit: TaskId
+    state: TaskState
     reason: str = ""
     kind: str = ""
     """Name of the error's class, where an error ended it."""
@@ -60,7 +60,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class TaskEnvironment:
     """What supervision needs of the world."""
 
     clock: Clock
@@ -70,14 +70,14 @@ class Surroundings:
 
 
 async def supervise(
-    unit: UnitId,
-    work: Work,
-    patience: Patience,
+    unit: TaskId,
+    work: TaskAttempt,
+    patience: RetryPolicy,
     report: Reporter,
-    around: Surroundings,
+    around: TaskEnvironment,
     *,
     tries: int | None = None,
-) -> Ended:
+) -> TaskEnded:
     """Returns when the unit is done, fenced or given up; being cancelled is the only other end.
     `tries`: how often it was given up and tried again; None where it is not tried again."""
     return await _Supervision(unit, work, patience, report, around, tries).run()
@@ -86,11 +86,11 @@ async def supervise(
 class _Supervision:
     def __init__(
         self,
-        unit: UnitId,
-        work: Work,
-        patience: Patience,
+        unit: TaskId,
+        work: TaskAttempt,
+        patience: RetryPolicy,
         report: Reporter,
-        around: Surroundings,
+        around: TaskEnvironment,
         tries: int | None,
     ) -> None:
         self._unit, self._work, self._report, self._around = unit, work, report, around
@@ -99,8 +99,8 @@ class _Supervision:
         self._crash_backoff, self._crashes = Backoff(patience, around.random), Crashes()
         self._has_moved = False
 
-    async def run(self) -> Ended:
-        self._tell(State.STARTING)
+    async def run(self) -> TaskEnded:
+        self._tell(TaskState.STARTING)
         try:
             while True:
                 ended = await self._attempt()
@@ -108,10 +108,10 @@ class _Supervision:
                     self._tell(ended.state, ended.reason)
                     return ended
         except asyncio.CancelledError:
-            self._tell(State.STOPPED)
+            self._tell(TaskState.STOPPED)
             raise
 
-    async def _attempt(self) -> Ended | None:
+    async def _attempt(self) -> TaskEnded | None:
         """One life of the unit; None when there is to be another."""
         clock = self._around.clock
         self._has_moved, started_ms = False, clock.monotonic_ms()
@@ -121,16 +121,16 @@ class _Supervision:
             self._incident.on_ran(
                 for_ms=clock.monotonic_ms() - started_ms, has_moved=self._has_moved
             )
-            error = expected(failure)
+            error = expected_error(failure)
             if isinstance(error, Fenced):
                 logger.info("%s ends: %s", self._unit, error)
-                return Ended(self._unit, State.STOPPED, error.problem, "Fenced")
+                return TaskEnded(self._unit, TaskState.STOPPED, error.problem, "Fenced")
             if error is None:
                 return await self._after_crash(failure)
             return await self._after_error(error)
-        return Ended(self._unit, State.DONE)
+        return TaskEnded(self._unit, TaskState.DONE)
 
-    async def _after_error(self, error: HeadwaterError) -> Ended | None:
+    async def _after_error(self, error: HeadwaterError) -> TaskEnded | None:
         reason = self._around.redact(said_of(error, self._unit.pipeline))
         delay_ms = None
         if error.cure is Cure.TIME:
@@ -143,16 +143,16 @@ class _Supervision:
         await self._pause(delay_ms, reason)
         return None
 
-    def _given_up(self, error: HeadwaterError, reason: str) -> Ended:
+    def _given_up(self, error: HeadwaterError, reason: str) -> TaskEnded:
         retry_ms, has_moved = None, self._has_ever_moved
         if self._tries is not None and is_cured_outside(error):
             retry_ms = pause_ms(0 if has_moved else self._tries)
             reason = reason_of(reason, self._around.clock.now_ms() + retry_ms)
         logger.error("%s is quarantined: %s", self._unit, reason)
         kind = type(error).__name__
-        return Ended(self._unit, State.QUARANTINED, reason, kind, retry_ms, has_moved)
+        return TaskEnded(self._unit, TaskState.QUARANTINED, reason, kind, retry_ms, has_moved)
 
-    async def _after_crash(self, bug: Exception) -> Ended | None:
+    async def _after_crash(self, bug: Exception) -> TaskEnded | None:
         """A bug, ours or of a user's function: only the log holds its words, which may quote
         anything; status names the place."""
         reason, kind = f"crashed by {place_of(bug)}", type(bug).__name__
@@ -161,7 +161,7 @@ class _Supervision:
         if count >= CRASHES_MAX:
             logger.error("%s is quarantined, %s for the third time\n%s", self._unit, reason, told)
             reason = f"{reason}, {count} times in ten minutes"
-            return Ended(self._unit, State.QUARANTINED, reason, kind)
+            return TaskEnded(self._unit, TaskState.QUARANTINED, reason, kind)
         if count == 1:
             self._crash_backoff.reset()
         delay_ms = self._crash_backoff.next_ms()
@@ -176,19 +176,19 @@ class _Supervision:
         return None
 
     async def _pause(self, delay_ms: int, reason: str) -> None:
-        self._tell(State.RETRYING, reason)
+        self._tell(TaskState.RETRYING, reason)
         await self._around.sleep(delay_ms / 1_000)
 
     def _pass_on(self, report: Report) -> None:
-        self._has_moved = self._has_moved or isinstance(report, Moved)
+        self._has_moved = self._has_moved or isinstance(report, RowsMoved)
         self._has_ever_moved = self._has_ever_moved or self._has_moved
         self._report(report)
 
-    def _tell(self, state: State, reason: str = "") -> None:
+    def _tell(self, state: TaskState, reason: str = "") -> None:
         self._report(StateChanged(self._unit.pipeline, self._unit.name, "", state, reason))
 
 
-def expected(failure: Exception) -> HeadwaterError | None:
+def expected_error(failure: Exception) -> HeadwaterError | None:
     """The error behind a failure, also of a group of tasks that failed together: a takeover before
     everything else, then what needs a person. None when a bug is among them."""
     leaves = list(leaves_of(failure))

@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from core_log.foundation.clock import Clock
 from core_log.model.log import Log
-from pipelines.journal.control import RESTART, VERIFIED, Desired, DesiredState, Wish, control_topic
-from pipelines.reports import VERIFY, Reporter, State, Verified
-from pipelines.running.backoff import Patience
-from pipelines.running.supervisor import Ended, Surroundings, UnitId, supervise
+from pipelines.journal.control import (
+    RESTART,
+    VERIFIED,
+    DesiredState,
+    DesiredTaskState,
+    Signal,
+    control_topic,
+)
+from pipelines.reports import VERIFY, Reporter, TableVerified, TaskState
+from pipelines.running.backoff import RetryPolicy
+from pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId, supervise
 
 if TYPE_CHECKING:
     from pipelines.file.loader import LoadedPipeline
@@ -23,7 +30,7 @@ SOURCE = "source"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TaskAssignment:
     """One unit to be run."""
 
     loaded: "LoadedPipeline"
@@ -32,22 +39,24 @@ class Job:
     """The unit ends once what is there now has been read, or applied."""
 
     @property
-    def unit(self) -> UnitId:
-        return UnitId(self.loaded.name, self.name)
+    def unit(self) -> TaskId:
+        return TaskId(self.loaded.name, self.name)
 
     @property
     def is_source(self) -> bool:
         return self.name == SOURCE
 
 
-def jobs_of(loaded: "LoadedPipeline", *, until_end: bool = False) -> list[Job]:
+def jobs_of(loaded: "LoadedPipeline", *, until_end: bool = False) -> list[TaskAssignment]:
     """Only the source is asked to end: how far the sinks have to go is known when it has."""
-    sinks = [Job(loaded, part.name) for part in loaded.sinks]
-    verify = [Job(loaded, VERIFY)] if loaded.spec.verify is not None and not until_end else []
-    return [Job(loaded, loaded.source.name, until_end), *sinks, *verify]
+    sinks = [TaskAssignment(loaded, part.name) for part in loaded.sinks]
+    verify = (
+        [TaskAssignment(loaded, VERIFY)] if loaded.spec.verify is not None and not until_end else []
+    )
+    return [TaskAssignment(loaded, loaded.source.name, until_end), *sinks, *verify]
 
 
-class RunUnit(Protocol):
+class RunTask(Protocol):
     """One life of a unit: `pipelines.loops.assembly.run_unit`."""
 
     async def __call__(
@@ -56,7 +65,7 @@ class RunUnit(Protocol):
         unit: str,
         log: Log,
         *,
-        desired: Callable[[], Desired],
+        desired: Callable[[], DesiredTaskState],
         clock: Clock,
         report: Reporter,
         until_end: bool = False,
@@ -73,30 +82,30 @@ class Listeners:
     """Who is told what about units."""
 
     report: Reporter
-    ended: Callable[[Ended], None]
+    ended: Callable[[TaskEnded], None]
     """A unit is done, fenced or given up; one that is given up may be resumed."""
-    gone: Callable[[UnitId], None]
+    gone: Callable[[TaskId], None]
     """Nothing of the unit runs here any more."""
 
 
-class Units:
+class TaskRunner:
     """Units by name. A failing one never takes another with it."""
 
     def __init__(
         self,
         tasks: asyncio.TaskGroup,
-        run_unit: RunUnit,
+        run_unit: RunTask,
         open_log: OpenLog,
         listeners: Listeners,
-        around: Surroundings,
+        around: TaskEnvironment,
         *,
         prepare: Prepare = lambda *_: None,
     ) -> None:
         self._tasks, self._run_unit, self._open_log = tasks, run_unit, open_log
         self._listeners, self._around, self._prepare = listeners, around, prepare
-        self._running: dict[UnitId, asyncio.Task[None]] = {}
+        self._running: dict[TaskId, asyncio.Task[None]] = {}
 
-    def start(self, job: Job) -> None:
+    def start(self, job: TaskAssignment) -> None:
         """What still runs of the unit is stopped before."""
         self._prepare(job.loaded, job.name)
         before = self._running.get(job.unit)
@@ -104,18 +113,18 @@ class Units:
         self._running[job.unit] = task
         task.add_done_callback(lambda _: self._on_gone(job.unit, task))
 
-    async def _run(self, job: Job, before: asyncio.Task[None] | None) -> None:
+    async def _run(self, job: TaskAssignment, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             before.cancel()
             await asyncio.wait([before])
         await _Unit(job, self._run_unit, self._open_log, self._listeners, self._around).run()
 
-    def _on_gone(self, unit: UnitId, task: asyncio.Task[None]) -> None:
+    def _on_gone(self, unit: TaskId, task: asyncio.Task[None]) -> None:
         if self._running.get(unit) is task:
             del self._running[unit]
             self._listeners.gone(unit)
 
-    async def stop(self, unit: UnitId) -> None:
+    async def stop(self, unit: TaskId) -> None:
         """Returns when it has cleaned up behind itself."""
         task = self._running.get(unit)
         if task is not None:
@@ -139,11 +148,11 @@ class _Unit:
 
     def __init__(
         self,
-        job: Job,
-        run_unit: RunUnit,
+        job: TaskAssignment,
+        run_unit: RunTask,
         open_log: OpenLog,
         listeners: Listeners,
-        around: Surroundings,
+        around: TaskEnvironment,
     ) -> None:
         self._job, self._run_unit, self._open_log = job, run_unit, open_log
         self._listeners = listeners
@@ -189,7 +198,7 @@ class _Unit:
         """Whether the unit shall begin afresh: somebody restarted it, or it was given up and then
         resumed, or is tried again as its cause may be cured outside."""
         retry = self._job.loaded.spec.errors.retry
-        patience = Patience(retry.for_ms, retry.backoff.first_ms, retry.backoff.longest_ms)
+        patience = RetryPolicy(retry.for_ms, retry.backoff.first_ms, retry.backoff.longest_ms)
         supervised = tasks.create_task(
             supervise(
                 self._job.unit,
@@ -212,15 +221,15 @@ class _Unit:
         ended = supervised.result()
         if ended.retry_ms is None:  # else it only rests
             self._listeners.ended(ended)
-        if ended.state is not State.QUARANTINED or self._job.until_end:
+        if ended.state is not TaskState.QUARANTINED or self._job.until_end:
             return False
         await self._until_retried(desired, ended)
         return True
 
-    async def _until_retried(self, desired: DesiredState, ended: Ended) -> None:
+    async def _until_retried(self, desired: DesiredState, ended: TaskEnded) -> None:
         """A person resumes it, or its time comes."""
         self._tries = 1 if ended.has_moved else self._tries + 1
-        waits = [asyncio.ensure_future(self._until_other(desired, Desired.fresh_start))]
+        waits = [asyncio.ensure_future(self._until_other(desired, DesiredTaskState.fresh_start))]
         if ended.retry_ms is not None:
             waits.append(asyncio.ensure_future(self._around.sleep(ended.retry_ms / 1_000)))
         try:
@@ -245,21 +254,23 @@ class _Unit:
             for wish in seen.wishes:
                 if wish.kind == VERIFIED and told.get(wish.table) != wish.id:
                     told[wish.table] = wish.id
-                    self._listeners.report(_verified(self._job.loaded.name, wish))
-            seen = await desired.changed(seen)
+                    self._listeners.report(_to_verified(self._job.loaded.name, wish))
+            seen = await desired.wait_for_change(seen)
 
-    async def _until_other(self, desired: DesiredState, name_of: Callable[[Desired], str]) -> None:
+    async def _until_other(
+        self, desired: DesiredState, name_of: Callable[[DesiredTaskState], str]
+    ) -> None:
         """Waits until `name_of` what is wanted is another than it is now."""
         await self._is_informed.wait()
         seen = desired.now
         first = name_of(seen)
         while name_of(seen) == first:
-            seen = await desired.changed(seen)
+            seen = await desired.wait_for_change(seen)
 
 
-def _verified(pipeline: str, wish: Wish) -> Verified:
+def _to_verified(pipeline: str, wish: Signal) -> TableVerified:
     options = wish.options
-    return Verified(
+    return TableVerified(
         pipeline,
         VERIFY,
         wish.table,
@@ -271,6 +282,6 @@ def _verified(pipeline: str, wish: Wish) -> Verified:
     )
 
 
-def _newest_restart(desired: Desired) -> str:
+def _newest_restart(desired: DesiredTaskState) -> str:
     restarts = [wish.id for wish in desired.wishes if wish.kind == RESTART and not wish.table]
     return restarts[-1] if restarts else ""

@@ -15,15 +15,15 @@ from core_log.client import KafkaLog
 from core_log.foundation.clock import SystemClock
 from pipelines.file.loader import LoadedPipeline
 from pipelines.running.log_clients import kafka_settings, opening
-from pipelines.running.report_buffer import Gathering
-from pipelines.running.supervisor import Surroundings
-from pipelines.running.tasks import Job, Listeners, Prepare, RunUnit, Units
+from pipelines.running.report_buffer import ReportBuffer
+from pipelines.running.supervisor import TaskEnvironment
+from pipelines.running.tasks import Listeners, Prepare, RunTask, TaskAssignment, TaskRunner
 from pipelines.running.worker_protocol import (
-    Gone,
-    Leave,
+    LeaveTask,
     Order,
-    Start,
-    Stop,
+    StartTask,
+    StopTask,
+    TaskGone,
     Word,
     decode_order,
     encode_word,
@@ -37,7 +37,7 @@ ORPHAN_S_MAX = 2.0
 FromWire = Callable[[bytes], LoadedPipeline]
 
 
-def main(run_unit: RunUnit, prepare: Prepare) -> None:
+def main(run_unit: RunTask, prepare: Prepare) -> None:
     parser = argparse.ArgumentParser(prog="pipelines.running.worker_start")
     parser.add_argument("--stdout", type=int, help="descriptor that a sink's own output goes to")
     parser.add_argument("--level", type=int, default=logging.INFO, help="lowest level to be logged")
@@ -52,7 +52,7 @@ def main(run_unit: RunUnit, prepare: Prepare) -> None:
 
 
 def work(
-    run_unit: RunUnit,
+    run_unit: RunTask,
     from_wire: FromWire,
     *,
     stdout: int | None,
@@ -72,7 +72,7 @@ def work(
 
 class _Worker:
     def __init__(
-        self, run_unit: RunUnit, from_wire: FromWire, words: int, prepare: Prepare
+        self, run_unit: RunTask, from_wire: FromWire, words: int, prepare: Prepare
     ) -> None:
         self._run_unit, self._from_wire, self._words = run_unit, from_wire, words
         self._prepare = prepare
@@ -94,11 +94,11 @@ class _Worker:
         def client_for(loaded: LoadedPipeline) -> KafkaLog:
             return KafkaLog(kafka_settings(loaded, bootstraps[loaded.name]))
 
-        say = Gathering(self.say, loop)
+        say = ReportBuffer(self.say, loop)
         async with asyncio.TaskGroup() as tasks:
-            listeners = Listeners(say, say, lambda unit: say(Gone(unit)))
-            around = Surroundings(SystemClock(), SystemRandom())
-            units = Units(
+            listeners = Listeners(say, say, lambda unit: say(TaskGone(unit)))
+            around = TaskEnvironment(SystemClock(), SystemRandom())
+            units = TaskRunner(
                 tasks,
                 self._run_unit,
                 opening(client_for),
@@ -108,15 +108,15 @@ class _Worker:
             )
             while (order := await self._orders.get()) is not None:
                 match order:
-                    case Start():
+                    case StartTask():
                         bootstraps[order.unit.pipeline] = order.bootstrap
                         loaded = self._from_wire(order.pipeline)
                         known = self._redactions.get(loaded.name, Redaction())
-                        self._redactions[loaded.name] = known.joined([loaded.redaction])
-                        units.start(Job(loaded, order.unit.name, order.until_end))
-                    case Stop():
+                        self._redactions[loaded.name] = known.merge([loaded.redaction])
+                        units.start(TaskAssignment(loaded, order.unit.name, order.until_end))
+                    case StopTask():
                         tasks.create_task(units.stop(order.unit))
-                    case Leave():
+                    case LeaveTask():
                         await units.stop_all()
                         break
             else:

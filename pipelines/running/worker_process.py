@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import IO, Self
 
 from core_log.foundation.errors import DecodeError
-from pipelines.running.worker_protocol import Leave, Order, Word, decode_word, encode_order
+from pipelines.running.worker_protocol import LeaveTask, Order, Word, decode_word, encode_order
 from pipelines.running.worker_spawn import COMMAND, spawn
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class WorkerProcess:
 
     async def leave(self, *, wait_s: float) -> None:
         """Lets the units finish what they have begun. `listen` must be running."""
-        self.send(Leave())
+        self.send(LeaveTask())
         try:
             async with asyncio.timeout(wait_s):
                 await self._has_ended.wait()

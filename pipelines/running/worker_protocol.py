@@ -7,16 +7,16 @@ from typing import Any
 import orjson
 
 from core_log.foundation.errors import DecodeError
-from pipelines.reports import Report, State
-from pipelines.running.supervisor import Ended, UnitId
+from pipelines.reports import Report, TaskState
+from pipelines.running.supervisor import TaskEnded, TaskId
 from pipelines.watching.report_lines import read_object, report_from_json, report_to_json
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartTask:
     """Run a unit. Secrets are inside, so this goes over a pipe and nowhere else."""
 
-    unit: UnitId
+    unit: TaskId
     pipeline: bytes = field(repr=False)
     """`LoadedPipeline.to_wire()`."""
     bootstrap: tuple[str, ...]
@@ -24,42 +24,42 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """End a unit; `Gone` is the answer."""
+class StopTask:
+    """End a unit; `TaskGone` is the answer."""
 
-    unit: UnitId
+    unit: TaskId
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class LeaveTask:
     """End all units, then the process."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class TaskGone:
     """Nothing of the unit runs any more."""
 
-    unit: UnitId
+    unit: TaskId
 
 
-Order = Start | Stop | Leave
+Order = StartTask | StopTask | LeaveTask
 """From the owner to a worker; the end of the pipe means that there is no owner any more."""
-Word = Report | Ended | Gone
+Word = Report | TaskEnded | TaskGone
 """From a worker to the owner."""
 
 
 def encode_order(order: Order) -> bytes:
     match order:
-        case Start():
+        case StartTask():
             content = {
                 "start": list(order.unit),
                 "pipeline": base64.b64encode(order.pipeline).decode(),
                 "bootstrap": order.bootstrap,
                 "until_end": order.until_end,
             }
-        case Stop():
+        case StopTask():
             content = {"stop": list(order.unit)}
-        case Leave():
+        case LeaveTask():
             content = {"leave": True}
     return _line(content)
 
@@ -68,29 +68,29 @@ def decode_order(line: bytes) -> Order:
     found = read_object(line)
     match found:
         case {"start": unit, "pipeline": str(wire), "bootstrap": list(bootstrap)}:
-            return Start(
-                UnitId(*unit),
+            return StartTask(
+                TaskId(*unit),
                 base64.b64decode(wire),
                 tuple(bootstrap),
                 until_end=bool(found.get("until_end")),
             )
         case {"stop": unit}:
-            return Stop(UnitId(*unit))
+            return StopTask(TaskId(*unit))
         case {"leave": _}:
-            return Leave()
+            return LeaveTask()
     raise DecodeError("an order to a worker is none that is known", keys=sorted(found))
 
 
 def encode_word(word: Word) -> bytes:
     match word:
-        case Ended():
+        case TaskEnded():
             content: dict[str, Any] = {
                 "ended": list(word.unit),
                 "state": word.state.value,
                 "reason": word.reason,
                 "error": word.kind,
             }
-        case Gone():
+        case TaskGone():
             content = {"gone": list(word.unit)}
         case _:
             content = report_to_json(word)
@@ -101,9 +101,9 @@ def decode_word(line: bytes) -> Word:
     found = read_object(line)
     match found:
         case {"ended": unit, "state": str(state), "reason": str(reason), "error": str(kind)}:
-            return Ended(UnitId(*unit), State(state), reason, kind)
+            return TaskEnded(TaskId(*unit), TaskState(state), reason, kind)
         case {"gone": unit}:
-            return Gone(UnitId(*unit))
+            return TaskGone(TaskId(*unit))
     return report_from_json(found)
 
 

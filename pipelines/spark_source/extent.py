@@ -17,9 +17,9 @@ from pipelines.time_travel.history.as_of import (
     TimeAsOf,
     parse_as_of,
 )
-from pipelines.time_travel.history.commit_index import History
+from pipelines.time_travel.history.commit_index import CommitIndex
 from pipelines.time_travel.history.cut_points import moment_of
-from sinks.sink import Stand, Stands
+from sinks.sink import AppliedOffset, AppliedOffsets
 
 RETRY_FOR_MS = 15_000
 UNKNOWN_TOPIC_MS = 1_000
@@ -62,40 +62,40 @@ class Extent:
         parts = [TopicPartition(topic, each) for topic in ids for each in range(counts[topic])]
         return cls(parts, ids, log, options, clock)
 
-    async def start(self) -> Stands:
+    async def start(self) -> AppliedOffsets:
         """Where a batch begins, and a stream that was never started before."""
         bounds = await self._log.bounds(self.partitions)
         if self._options.start == "earliest":
             return self.stands({part: bounds[part].start for part in self.partitions})
-        return self.stands(await self._found("start", self._options.start, bounds))
+        return self.stands(await self._find("start", self._options.start, bounds))
 
-    async def end(self) -> Stands:
+    async def end(self) -> AppliedOffsets:
         if self._options.as_of is None:
             bounds = await self._log.bounds(self.partitions)
-            return self.stands(await self._found("end", self._options.end, bounds))
+            return self.stands(await self._find("end", self._options.end, bounds))
         as_of = parse_as_of(self._options.as_of, now_ms=self._clock.now_ms())
         if isinstance(as_of, OffsetsAsOf) and len(self._options.topics) > 1:
             raise _not_of_every_partition("asOf", len(self.partitions))
         return self.stands(await self._as_of(as_of))
 
-    async def newest(self) -> Stands:
+    async def newest(self) -> AppliedOffsets:
         bounds = await self._log.bounds(self.partitions)
         return self.stands({part: self._end_of(bounds[part]) for part in self.partitions})
 
-    def stands(self, offsets: Mapping[TopicPartition, int]) -> Stands:
-        return {part: Stand(self.topic_ids[part.topic], at) for part, at in offsets.items()}
+    def stands(self, offsets: Mapping[TopicPartition, int]) -> AppliedOffsets:
+        return {part: AppliedOffset(self.topic_ids[part.topic], at) for part, at in offsets.items()}
 
     def _end_of(self, held: Bounds) -> int:
         return held.end if self._options.isolation is Isolation.UNCOMMITTED else held.stable
 
-    async def _found(
+    async def _find(
         self, option: str, text: str, bounds: Mapping[TopicPartition, Bounds]
     ) -> Mapping[TopicPartition, int]:
         if text in ("latest", "stable"):
             return {part: self._end_of(held) for part, held in bounds.items()}
         match parse_as_of(text, now_ms=self._clock.now_ms()):
             case OffsetsAsOf(offsets):
-                return self._given(option, offsets, bounds)
+                return self._parse_given(option, offsets, bounds)
             case TimeAsOf(at_ms):
                 found = await self._log.offsets_at(self.partitions, timestamp_ms=at_ms)
                 return {part: min(at, self._end_of(bounds[part])) for part, at in found.items()}
@@ -115,7 +115,7 @@ class Extent:
         """Where that begins which the source committed later."""
         found: dict[TopicPartition, int] = {}
         for pipeline, partitions in (await self._by_pipeline()).items():
-            found |= await History(self._log, pipeline).begins(position, partitions)
+            found |= await CommitIndex(self._log, pipeline).begins(position, partitions)
         return found
 
     async def _by_pipeline(self) -> Mapping[str, Sequence[TopicPartition]]:
@@ -126,7 +126,7 @@ class Extent:
             found.setdefault(writers[part.topic], []).append(part)
         return found
 
-    def _given(
+    def _parse_given(
         self, option: str, offsets: Mapping[int, int], bounds: Mapping[TopicPartition, Bounds]
     ) -> Mapping[TopicPartition, int]:
         if -1 in offsets and len(self.partitions) == 1:

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from core_log.foundation.errors import LogRejected, PositionLost
 from core_log.model.log import Log, TopicPartition
-from pipelines.journal.generations import Generations, Switch, load_generations
+from pipelines.journal.generations import Generations, TopicSwitch, load_generations
 from pipelines.journal.schemas import every_topic_of
 from pipelines.spark_source.extent import stored_schemas
 from pipelines.spark_source.options import ReadOptions
-from sinks.sink import Stand, Stands
+from sinks.sink import AppliedOffset, AppliedOffsets
 
 
 async def generations_of(log: Log, topic: str) -> Generations:
@@ -28,7 +28,9 @@ async def in_present(log: Log, options: ReadOptions) -> ReadOptions:
     return replace(options, topics=(present,))
 
 
-async def crossed(log: Log, first: Stands, last: Stands) -> tuple[Stands, Stands]:
+async def cross_generations(
+    log: Log, first: AppliedOffsets, last: AppliedOffsets
+) -> tuple[AppliedOffsets, AppliedOffsets]:
     """A stream that stands in former topics reads them to their ends, and goes on in the next ones
     behind what was filled in from these."""
     begin, end = dict(first), dict(last)
@@ -39,21 +41,21 @@ async def crossed(log: Log, first: Stands, last: Stands) -> tuple[Stands, Stands
             topic_id = await log.topic_id(switch.topic)
             for number, at in switch.ends.items():
                 part = TopicPartition(switch.topic, number)
-                begin.setdefault(part, Stand(topic_id, at))
+                begin.setdefault(part, AppliedOffset(topic_id, at))
     return {part: begin[part] for part in end if part in begin}, end
 
 
-def _steps(generations: Generations, topic: str, held: Collection[str]) -> list[Switch]:
+def _steps(generations: Generations, topic: str, held: Collection[str]) -> list[TopicSwitch]:
     """The switches that lead there from a topic that is held; none where none of them does."""
-    into: Mapping[str, Switch] = {switch.topic: switch for switch in generations.switches}
-    found: list[Switch] = []
+    into: Mapping[str, TopicSwitch] = {switch.topic: switch for switch in generations.switches}
+    found: list[TopicSwitch] = []
     while topic not in held and topic in into:
         found.insert(0, into[topic])
         topic = into[topic].former
     return found if topic in held else []
 
 
-async def _rest_of(log: Log, switch: Switch, begin: Stands) -> Stands:
+async def _rest_of(log: Log, switch: TopicSwitch, begin: AppliedOffsets) -> AppliedOffsets:
     """The end of a former topic, where something of it is left to be read."""
     parts = {TopicPartition(switch.former, each): at for each, at in switch.former_ends.items()}
     if all(part in begin and begin[part].next_offset >= at for part, at in parts.items()):
@@ -67,4 +69,4 @@ async def _rest_of(log: Log, switch: Switch, begin: Stands) -> Stands:
             topic=switch.topic,
             former=switch.former,
         ) from None
-    return {part: Stand(topic_id, at) for part, at in parts.items()}
+    return {part: AppliedOffset(topic_id, at) for part, at in parts.items()}

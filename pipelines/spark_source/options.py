@@ -14,7 +14,7 @@ from core_log.model.log import Isolation
 if TYPE_CHECKING:
     from core_log.foundation.settings import SecuritySettings
 
-Columns = Literal["typed", "raw"]
+ColumnForm = Literal["typed", "raw"]
 FETCH_BYTES = 1 << 20
 """What a fetch brings is taken apart at once: this much of it stays in a processor's cache."""
 
@@ -53,7 +53,7 @@ class ReadOptions:
     bootstrap: tuple[str, ...]
     security: "SecuritySettings"
     topics: tuple[str, ...]
-    columns: Columns
+    columns: ColumnForm
     start: str
     end: str
     as_of: str | None
@@ -78,7 +78,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             raise ConfigError("there is no such option", option=name, hint=hint)
         chosen[names[name.lower()]] = value.strip()
     columns = chosen.get("columns", "typed")
-    if columns not in get_args(Columns):
+    if columns not in get_args(ColumnForm):
         raise ConfigError("columns are typed or raw", columns=columns)
     topics = tuple(part.strip() for part in chosen.get("topic", "").split(",") if part.strip())
     if not topics or (columns == "typed" and len(topics) > 1):
@@ -97,7 +97,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         bootstrap=_bootstrap(chosen),
         security=_security(chosen),
         topics=topics,
-        columns=cast(Columns, columns),
+        columns=cast(ColumnForm, columns),
         start=chosen.get("start", "earliest"),
         end=chosen.get("end", "stable"),
         as_of=chosen.get("asOf"),

@@ -58,7 +58,7 @@ async def _batches(options: ReadOptions, split: Split) -> AsyncGenerator[pa.Reco
                 # Compaction can have removed all that was left before an end that is decided.
                 offset = await _beyond(log, split, offset, options.isolation)
             for part in fetched:
-                for batch in _decoded(part, split, offset):
+                for batch in _decode(part, split, offset):
                     yield batch
                 offset = part.next_offset
 
@@ -78,7 +78,7 @@ async def _beyond(log: Log, split: Split, offset: int, isolation: Isolation) -> 
     return split.end if reached >= split.end else offset
 
 
-def _decoded(fetched: Fetched, split: Split, offset: int) -> Iterator[pa.RecordBatch]:
+def _decode(fetched: Fetched, split: Split, offset: int) -> Iterator[pa.RecordBatch]:
     for columns in arrow_codec.decode_parts(
         fetched.data,
         from_offset=offset,

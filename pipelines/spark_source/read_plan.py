@@ -11,12 +11,12 @@ from core_log.foundation.clock import SystemClock
 from core_log.foundation.errors import PositionLost
 from core_log.model.log import Bounds, Log, TopicPartition
 from pipelines.spark_source.extent import Extent, open_log, stored_schemas
-from pipelines.spark_source.generations import crossed, in_present
+from pipelines.spark_source.generations import cross_generations, in_present
 from pipelines.spark_source.options import ReadOptions
 from pipelines.spark_source.raw import ARROW
 from pipelines.spark_source.typed import TypedColumns
 from pipelines.time_travel.history.cut_points import check_order
-from sinks.sink import Stand, Stands
+from sinks.sink import AppliedOffset, AppliedOffsets
 from sinks.spark.reader.splits import Split, splits_of
 
 Said = Mapping[str, Mapping[str, Any]]
@@ -34,7 +34,7 @@ async def columns(options: ReadOptions) -> StructType:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReadSplit:
     """What one task reads, and what must not have gone from the log until it is through."""
 
     split: Split
@@ -48,7 +48,7 @@ class Part:
     """Where the reading of the whole partition ends."""
 
 
-async def batch(options: ReadOptions) -> list[Part]:
+async def batch(options: ReadOptions) -> list[ReadSplit]:
     async with open_log(options) as log:
         extent = await _extent(log, options)
         start, end = await extent.start(), await extent.end()
@@ -59,41 +59,43 @@ async def batch(options: ReadOptions) -> list[Part]:
 
 async def first_offsets(options: ReadOptions) -> dict[str, Any]:
     async with open_log(options) as log:
-        return _said(await (await _extent(log, options)).start())
+        return _describe(await (await _extent(log, options)).start())
 
 
 async def newest_offsets(options: ReadOptions) -> dict[str, Any]:
     async with open_log(options) as log:
-        return _said(await (await _extent(log, options)).newest())
+        return _describe(await (await _extent(log, options)).newest())
 
 
 async def _extent(log: Log, options: ReadOptions) -> Extent:
     return await Extent.of(log, await in_present(log, options), clock=SystemClock())
 
 
-async def between(options: ReadOptions, start: Said, end: Said) -> list[Part]:
+async def between(options: ReadOptions, start: Said, end: Said) -> list[ReadSplit]:
     """Raises PositionLost where a stream cannot go on from what Spark remembers of it."""
     first, last = _stands(start), _stands(end)
     async with open_log(options) as log:
         if options.columns == "typed":
-            first, last = await crossed(log, first, last)
+            first, last = await cross_generations(log, first, last)
         bounds = await log.bounds(last)
     for partition, stand in last.items():
         _check_goes_on(partition, first.get(partition), stand, bounds[partition])
-    begin = {part: first.get(part, Stand(stand.topic_id, 0)) for part, stand in last.items()}
+    begin = {
+        part: first.get(part, AppliedOffset(stand.topic_id, 0)) for part, stand in last.items()
+    }
     return _parts(begin, last, bounds, options, is_state=False)
 
 
 def _parts(
-    start: Stands,
-    end: Stands,
+    start: AppliedOffsets,
+    end: AppliedOffsets,
     bounds: Mapping[TopicPartition, Bounds],
     options: ReadOptions,
     *,
     is_state: bool,
-) -> list[Part]:
+) -> list[ReadSplit]:
     return [
-        Part(
+        ReadSplit(
             each,
             start[each.partition].next_offset,
             bounds[each.partition].deletes_dropped_to,
@@ -104,7 +106,7 @@ def _parts(
     ]
 
 
-async def check_was_whole(options: ReadOptions, part: Part) -> None:
+async def check_was_whole(options: ReadOptions, part: ReadSplit) -> None:
     """When a task is through: tasks read at different times, and compaction goes on meanwhile."""
     partition = part.split.partition
     async with open_log(options) as log:
@@ -127,7 +129,7 @@ async def check_was_whole(options: ReadOptions, part: Part) -> None:
 
 
 def _check_goes_on(
-    partition: TopicPartition, first: Stand | None, last: Stand, held: Bounds
+    partition: TopicPartition, first: AppliedOffset | None, last: AppliedOffset, held: Bounds
 ) -> None:
     if first is None:  # a partition that is new
         return
@@ -150,20 +152,20 @@ def _check_goes_on(
     )
 
 
-def _offsets(stands: Stands) -> Mapping[TopicPartition, int]:
+def _offsets(stands: AppliedOffsets) -> Mapping[TopicPartition, int]:
     return {partition: stand.next_offset for partition, stand in stands.items()}
 
 
-def _said(stands: Stands) -> dict[str, Any]:
+def _describe(stands: AppliedOffsets) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for (topic, number), stand in stands.items():
         found.setdefault(topic, {TOPIC_ID: stand.topic_id})[str(number)] = stand.next_offset
     return found
 
 
-def _stands(said: Said) -> Stands:
+def _stands(said: Said) -> AppliedOffsets:
     return {
-        TopicPartition(topic, int(number)): Stand(parts[TOPIC_ID], offset)
+        TopicPartition(topic, int(number)): AppliedOffset(parts[TOPIC_ID], offset)
         for topic, parts in said.items()
         for number, offset in parts.items()
         if number != TOPIC_ID

@@ -10,10 +10,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from core_log.column_history import ColumnHistory
+from core_log.foundation.array_types import BoolArray
 from core_log.foundation.errors import SchemaRefused
 from core_log.model.changes import Operation, TableChanges
 from core_log.model.table_schema import Column, TableSchema
-from core_log.rows.arrow_buffers import Mask
 from pipelines.loops.deliver.split_reader import LogSplitReader
 from pipelines.spark_source.extent import client_settings
 from pipelines.spark_source.options import ReadOptions
@@ -57,7 +57,7 @@ class TypedColumns:
         """Every column that the table has ever had, under its newest name; where its type has
         changed, one that holds all of its values, else text."""
         views = [view.schema for view in ColumnHistory(schemas).views]
-        return cls(pa.struct(_unified([each.columns for each in reversed(views)])))
+        return cls(pa.struct(_unify([each.columns for each in reversed(views)])))
 
     @property
     def arrow(self) -> pa.Schema:
@@ -107,7 +107,7 @@ class TypedColumns:
             schema=self.arrow,
         )
 
-    def _struct(self, columns: Sequence[pa.Array], is_there: Mask) -> pa.StructArray:
+    def _struct(self, columns: Sequence[pa.Array], is_there: BoolArray) -> pa.StructArray:
         return pa.StructArray.from_arrays(columns, fields=list(self.row), mask=pa.array(~is_there))
 
     def _rows(self, schema: TableSchema, columns: Sequence[pa.Array]) -> list[pa.Array]:
@@ -133,7 +133,7 @@ class TypedColumns:
             ) from None
 
 
-def _unified(shapes: Sequence[Iterable[Column | pa.Field]]) -> list[pa.Field]:
+def _unify(shapes: Sequence[Iterable[Column | pa.Field]]) -> list[pa.Field]:
     """The first shape's columns in their order, then those that only later ones have."""
     types: dict[str, pa.DataType] = {}
     for shape in shapes:
@@ -148,7 +148,7 @@ def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     if one == other:
         return one
     if pa.types.is_struct(one) and pa.types.is_struct(other):
-        return pa.struct(_unified([one, other]))
+        return pa.struct(_unify([one, other]))
     if pa.types.is_list(one) and pa.types.is_list(other):
         return pa.list_(pa.field("element", _common(one.value_type, other.value_type)))
     if pa.types.is_map(one) and pa.types.is_map(other):

@@ -20,7 +20,7 @@ TARGET = click.argument("target", metavar="PIPELINE[/TABLE]")
 
 async def wish_state(address: LogAddress, target: str, *, is_paused: bool) -> Mapping[str, Any]:
     """Returns once the wish is on disk; who runs the pipeline follows it within moments."""
-    from pipelines.journal.control import desired, pause_wish, write_control
+    from pipelines.journal.control import pause_wish, read_desired, write_control
     from pipelines.journal.inventory import tables_of
 
     pipeline, given = split_target(target)
@@ -31,7 +31,7 @@ async def wish_state(address: LogAddress, target: str, *, is_paused: bool) -> Ma
         table = find_table(given, tables, pipeline=pipeline) if given else ""
         wish = pause_wish(table=table, is_paused=is_paused, id=secrets.token_hex(8))
         await write_control(log, pipeline, [wish], now_ms=now_ms())
-        now = await desired(log, pipeline)
+        now = await read_desired(log, pipeline)
     return {
         "pipeline": pipeline,
         "table": table or None,

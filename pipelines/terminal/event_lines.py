@@ -12,12 +12,12 @@ from core_log.model.log import Log, TopicPartition
 from core_log.records.record_codec import PlainRecord
 from core_log.rows.codec import SCHEMA_HEADER, TRUNCATE_KEY
 from core_log.rows.codec_table import codec_for
-from pipelines.dead_letters.row_display import shown
+from pipelines.dead_letters.row_display import to_json_value
 from pipelines.journal.schemas import SchemaReader
 from pipelines.terminal.output import printable
 from pipelines.terminal.record_lines import line_of, record_line
 
-Group = Sequence[PlainRecord]
+EventGroup = Sequence[PlainRecord]
 
 
 class EventLines:
@@ -29,16 +29,16 @@ class EventLines:
         self._gone: tuple[bytes | None, str] = None, ""
         """Key of the newest delete, and what was shown for it: a tombstone follows."""
 
-    async def of(self, partition: TopicPartition, records: Group) -> list[str]:
+    async def of(self, partition: TopicPartition, records: EventGroup) -> list[str]:
         lines: list[str] = []
         for number, group in groupby(records, schema_number):
             lines += await self._lines(partition, number, list(group))
         return lines
 
     async def _lines(
-        self, partition: TopicPartition, number: int | None, group: Group
+        self, partition: TopicPartition, number: int | None, group: EventGroup
     ) -> list[str]:
-        texts = None if number is None else await self._decoded(partition.topic, number, group)
+        texts = None if number is None else await self._decode(partition.topic, number, group)
         if texts is not None:
             pairs = zip(group, texts, strict=True)
             return [line_of(partition.partition, each, *both) for each, both in pairs]
@@ -52,7 +52,9 @@ class EventLines:
             return line_of(partition.partition, record, text, "-")
         return record_line(partition.partition, record)
 
-    async def _decoded(self, topic: str, number: int, group: Group) -> list[tuple[str, str]] | None:
+    async def _decode(
+        self, topic: str, number: int, group: EventGroup
+    ) -> list[tuple[str, str]] | None:
         """Key and value of each; None where not all of them can be decoded."""
         if (topic, number) in self._unknown:
             return None
@@ -71,9 +73,9 @@ class EventLines:
         except HeadwaterError:  # a registry that does not answer
             self._unknown.add((topic, number))
             return None
-        return self._shown(group, changes)
+        return self._show(group, changes)
 
-    def _shown(self, group: Group, changes: TableChanges) -> list[tuple[str, str]]:
+    def _show(self, group: EventGroup, changes: TableChanges) -> list[tuple[str, str]]:
         keys = [_json(key) if key else "-" for key in changes.keys.to_pylist()]
         kinds = [Operation(kind).name.lower() for kind in changes.operations.to_pylist()]
         rows = map(_json, changes.rows.to_pylist())
@@ -91,4 +93,4 @@ def schema_number(record: PlainRecord) -> int | None:
 
 
 def _json(row: object) -> str:
-    return printable(json.dumps(shown(row), ensure_ascii=False, default=str))
+    return printable(json.dumps(to_json_value(row), ensure_ascii=False, default=str))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core_log.foundation.errors import ConfigError, LogRejected
-from core_log.model.topic_generations import first_of, named, number_of
+from core_log.model.topic_generations import first_of, generation_name, number_of
 from pipelines.terminal.table_names import find_table, split_target
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenGeneration:
     """A topic to read, and what there is to say of it."""
 
     topic: str
@@ -24,7 +24,7 @@ class Chosen:
     """Who has written it; empty where it is followed nowhere."""
 
 
-async def chosen_topic(log: "KafkaLog", target: str, *, generation: int | None) -> Chosen:
+async def chosen_topic(log: "KafkaLog", target: str, *, generation: int | None) -> ChosenGeneration:
     """`target` is PIPELINE/TABLE or a topic; no topic has a slash in its name."""
     existing = {topic.name for topic in await log.topics.all()}
     asked, pipeline = target, ""
@@ -32,19 +32,19 @@ async def chosen_topic(log: "KafkaLog", target: str, *, generation: int | None) 
         asked, pipeline = await _topic_of_table(log, target)
     siblings = _siblings(asked, existing)
     if generation is not None:
-        topic = first_of(asked) if generation == 1 else named(first_of(asked), generation)
+        topic = first_of(asked) if generation == 1 else generation_name(first_of(asked), generation)
         if topic not in existing:
             raise ConfigError(
                 "there is no such generation, or no longer",
                 hint=f"there is {', '.join(siblings)}" if siblings else "headwater topics ls",
                 topic=topic,
             )
-        return Chosen(topic)
+        return ChosenGeneration(topic)
     if not pipeline and len(siblings) < 2:
-        return Chosen(asked, pipeline=await _writer_of(log, asked, existing))
+        return ChosenGeneration(asked, pipeline=await _writer_of(log, asked, existing))
     pipeline = pipeline or await _writer_of(log, asked, existing)
     present = (await _generations(log, pipeline)).former.get(asked, asked)
-    return Chosen(present, _remark(present, asked=asked, siblings=siblings), pipeline)
+    return ChosenGeneration(present, _remark(present, asked=asked, siblings=siblings), pipeline)
 
 
 async def gone_on(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from core_log.client import KafkaLog
     from core_log.embedded import EmbeddedLog
     from core_log.foundation.settings import SecuritySettings
-    from pipelines.running.owner_client import Owner
+    from pipelines.running.owner_client import LockHolder
 
 DEFAULT_DATA, DEFAULT_FILE = Path("data"), Path("pipeline.yaml")
 FILE_KEY = "headwater.file"
@@ -77,7 +77,7 @@ class LogAddress:
             return
         output = click.get_current_context().find_object(Output)
         assert output is not None, "the root command makes the Output of a run"
-        self._told()
+        self._describe()
         with remarks_from_logs(output):
             found = await take_or_find(self._data)
             while isinstance(found, Endpoint):
@@ -150,9 +150,9 @@ class LogAddress:
             return [part.strip() for part in self._bootstrap.split(",") if part.strip()]
         return [self._endpoint().kafka]
 
-    def owner(self) -> "Owner":
+    def owner(self) -> "LockHolder":
         """The process that runs pipelines over this log, on this machine."""
-        from pipelines.running.owner_client import Owner
+        from pipelines.running.owner_client import LockHolder
 
         endpoint = self._endpoint()
         deadline = time.monotonic() + PATIENCE_MS / 1_000
@@ -166,9 +166,9 @@ class LogAddress:
                 data=str(self._data),
                 hint=self._run_hint(),
             )
-        return Owner(endpoint.http, endpoint.token)
+        return LockHolder(endpoint.http, endpoint.token)
 
-    def running_owner(self) -> "Owner | None":
+    def running_owner(self) -> "LockHolder | None":
         """None where no pipeline is running."""
         try:
             return self.owner()
@@ -178,13 +178,13 @@ class LogAddress:
     def _endpoint(self) -> Endpoint:
         """One who has only begun says a little later where he is."""
         deadline = time.monotonic() + PATIENCE_MS / 1_000
-        while (endpoint := self._told()) is None:
+        while (endpoint := self._describe()) is None:
             if time.monotonic() >= deadline or not is_opened(self._data):
                 raise self._nobody()
             time.sleep(HTTP_POLL_S)
         return endpoint
 
-    def _told(self) -> Endpoint | None:
+    def _describe(self) -> Endpoint | None:
         try:
             return read_owner(self._data)
         except PermissionError:

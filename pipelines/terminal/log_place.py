@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from core_log.foundation.settings import SecuritySettings
 
 
-class LogPlace(NamedTuple):
+class DataDirectory(NamedTuple):
     """An embedded log is found by its directory; a cluster by its brokers, and who runs pipelines
     over it by the directory all the same."""
 
@@ -20,7 +20,7 @@ class LogPlace(NamedTuple):
     """How a cluster is spoken to."""
 
 
-def place_in(path: Path) -> LogPlace:
+def place_in(path: Path) -> DataDirectory:
     """Of one file, or of a directory of files that share a log."""
     from pipelines.file.pipeline_paths import files_at
 
@@ -35,12 +35,12 @@ def place_in(path: Path) -> LogPlace:
     return next(iter(places))
 
 
-def _place_of(path: Path) -> LogPlace:
+def _place_of(path: Path) -> DataDirectory:
     from core_log.foundation.gc_freeze import all_of_it_stays
 
     with all_of_it_stays():
         from config.document import MappingNode, read_document
-        from config.excerpts import illustrated
+        from config.excerpts import add_excerpt
         from config.mistakes import MistakesFound
         from config.substitution import substitute
         from config.validation import Validator
@@ -55,10 +55,10 @@ def _place_of(path: Path) -> LogPlace:
         found = validator.validate(LogSettings, document.root.values["log"], ("log",))
         if found is None:
             raise MistakesFound(
-                [illustrated(each, written, redaction) for each in validator.mistakes]
+                [add_excerpt(each, written, redaction) for each in validator.mistakes]
             )
         settings = found
     data = path.parent / settings.path
     if settings.type == "embedded":
-        return LogPlace(data)
-    return LogPlace(data, tuple(settings.bootstrap), settings.security.beside(path.parent))
+        return DataDirectory(data)
+    return DataDirectory(data, tuple(settings.bootstrap), settings.security.beside(path.parent))

@@ -61,23 +61,23 @@ class Output:
         """Says what is so, where, and what to do."""
         if self.as_json:
             data = error.data if isinstance(error, DifferencesFound) else None
-            self.write_error(envelope(data, error=self.scrubbed(error_facts(error, exit_code))))
+            self.write_error(envelope(data, error=self.redact(error_facts(error, exit_code))))
         elif isinstance(error, DifferencesFound):
             for line in error.lines:
                 self.write(line)
-        word = self.styled("error:", fg="red", bold=True)
+        word = self.style("error:", fg="red", bold=True)
         self._tell(f"{word} {error}")
 
-    def scrubbed(self, content: Any) -> Any:
+    def redact(self, content: Any) -> Any:
         """The same without secrets in any of its texts."""
         if isinstance(content, dict):
-            return {key: self.scrubbed(value) for key, value in content.items()}
+            return {key: self.redact(value) for key, value in content.items()}
         if isinstance(content, list | tuple):
-            return [self.scrubbed(value) for value in content]
+            return [self.redact(value) for value in content]
         is_word = content is None or isinstance(content, bool | int | float)
         return content if is_word else self.scrub(str(content))
 
-    def styled(self, text: str, *, fg: str, bold: bool = False) -> str:
+    def style(self, text: str, *, fg: str, bold: bool = False) -> str:
         return click.style(text, fg=fg, bold=bold) if self.has_color else text
 
     def _tell(self, text: str) -> None:
@@ -142,7 +142,7 @@ def _is_number(text: str) -> bool:
     return text == "-" or text.lstrip("-").replace(",", "").isdigit()
 
 
-def counted(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """`1 record`, `2,000 records`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 

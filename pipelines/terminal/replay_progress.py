@@ -9,7 +9,7 @@ from pipelines.watching.quantities import duration_text
 if TYPE_CHECKING:
     from pipelines.reports import Report
     from pipelines.time_travel.history.cut_points import Ends
-    from pipelines.time_travel.rebuild.replay import Replaying
+    from pipelines.time_travel.rebuild.replay import Replay
 
 EVERY_S = 2.0
 
@@ -21,7 +21,7 @@ class ReplayProgress:
         self._output = output
         self._began_s = self._told_s = time.monotonic()
 
-    def __call__(self, replaying: "Replaying") -> None:
+    def __call__(self, replaying: "Replay") -> None:
         now_s = time.monotonic()
         if now_s - self._told_s < EVERY_S or replaying.offsets >= replaying.offsets_wanted:
             return
@@ -44,14 +44,14 @@ class RebuildProgress:
         self._changes = 0
 
     def __call__(self, report: "Report") -> None:
-        from pipelines.reports import Moved, Stood
-        from pipelines.time_travel.rebuild.replay import Replaying
+        from pipelines.reports import OffsetsApplied, RowsMoved
+        from pipelines.time_travel.rebuild.replay import Replay
 
-        if isinstance(report, Moved):
+        if isinstance(report, RowsMoved):
             self._changes += report.rows
-        elif isinstance(report, Stood):
+        elif isinstance(report, OffsetsApplied):
             for part, at in report.positions.items():
                 if part in self._ends:
                     self._reached[part] = min(int(at), self._ends[part])
             wanted = sum(self._ends.values())
-            self._progress(Replaying(self._changes, sum(self._reached.values()), wanted))
+            self._progress(Replay(self._changes, sum(self._reached.values()), wanted))

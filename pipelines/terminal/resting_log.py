@@ -49,7 +49,7 @@ async def take(data: Path) -> "EmbeddedLog":
     return await EmbeddedLog.open(settings, command=_command())
 
 
-class Lender:
+class LogLender:
     """Says once of each command that it has the log for which somebody else waits. When it gives
     the log back is for the lock to say: a process that was killed may keep its number."""
 

@@ -29,9 +29,9 @@ async def resolve(
     if text == LATEST:
         return {partition: bounds[partition].stable for partition in partitions}
     if text.isdigit():
-        return _checked({_the_one(partitions): int(text)}, bounds)
+        return _check({_the_one(partitions): int(text)}, bounds)
     if PER_PARTITION.fullmatch(text):
-        return _checked(_named(partitions, text), bounds)
+        return _check(_name(partitions, text), bounds)
     moment_ms = parse_time(text, now_ms)
     if moment_ms is None:
         raise ConfigError("this says no place in a log", given=text, hint=HINT)
@@ -49,7 +49,7 @@ def _the_one(partitions: Sequence[TopicPartition]) -> TopicPartition:
     return partitions[0]
 
 
-def _named(partitions: Sequence[TopicPartition], text: str) -> dict[TopicPartition, int]:
+def _name(partitions: Sequence[TopicPartition], text: str) -> dict[TopicPartition, int]:
     by_number = {partition.partition: partition for partition in partitions}
     offsets: dict[TopicPartition, int] = {}
     for pair in text.split(","):
@@ -64,7 +64,7 @@ def no_partition(topic: str, number: int, count: int) -> ConfigError:
     return ConfigError("the topic has no such partition", topic=topic, partition=number, has=count)
 
 
-def _checked(
+def _check(
     offsets: dict[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]
 ) -> dict[TopicPartition, int]:
     for partition, offset in offsets.items():

@@ -15,14 +15,14 @@ from pipelines.file.spec import RouteRule, TransformRule
 from pipelines.transforms.by_schema import BySchema
 from pipelines.transforms.columns import Add, Cast, Rename
 from pipelines.transforms.expressions import Expressions
-from pipelines.transforms.functions import Python, UserFunction
+from pipelines.transforms.functions import PythonStep, UserFunction
 from pipelines.transforms.routes import Routes
 from pipelines.transforms.row_filter import Filter
-from pipelines.transforms.rows import Step
+from pipelines.transforms.rows import TransformStep
 from pipelines.transforms.tables import RuleTables
 
 
-class AfterLog:
+class RowTransforms:
     """Every rule that matches a table applies, in the order of the file; of one rule first
     `filter`, then `add`, `rename`, `cast` and `python`. Routes come last and change names only.
 
@@ -107,7 +107,7 @@ class AfterLog:
         return self._given_expressions or Expressions()
 
     def _plan(self, schema: TableSchema) -> "_Plan":
-        steps: list[Step] = []
+        steps: list[TransformStep] = []
         original = schema
         for tables, rule in self._rules:
             if tables.match(original.table):
@@ -119,8 +119,8 @@ class AfterLog:
 
     def _steps(
         self, tables: RuleTables, rule: TransformRule, schema: TableSchema
-    ) -> Iterator[Step]:
-        step: Step
+    ) -> Iterator[TransformStep]:
+        step: TransformStep
         if rule.filter:
             yield Filter(rule.filter, schema, self._expressions, ms_max=rule.time_ms_max)
         if rule.add:
@@ -133,14 +133,14 @@ class AfterLog:
             yield (step := Cast({name: rule.cast[name] for name in names}, schema))
             schema = step.schema
         if rule.python:
-            yield Python(self._functions[rule.python], schema)
+            yield PythonStep(self._functions[rule.python], schema)
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """What is done to the changes of one schema."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[TransformStep, ...]
     schema: TableSchema
     """After the steps."""
     target: TableSchema

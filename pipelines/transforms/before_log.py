@@ -23,7 +23,7 @@ def salt_of(head: PipelineHead) -> bytes:
     return (head.salt.get_secret_value() or f"headwater:{head.name}").encode()
 
 
-class BeforeLog:
+class MasksAndDrops:
     """Masks and drops columns of rows and of the rows before them. What it does belongs to the
     topics' identity: changing it changes what rows of the same name mean."""
 
@@ -47,7 +47,7 @@ class BeforeLog:
         if not plan.changes_anything:
             return changes
         rows = pa.RecordBatch.from_arrays(
-            [self._hidden(changes.rows.column(kept.name), kept) for kept in plan.kept],
+            [self._hide(changes.rows.column(kept.name), kept) for kept in plan.kept],
             schema=plan.schema.arrow,
         )
         before = None if changes.before is None else self._before(changes.before, plan)
@@ -70,7 +70,7 @@ class BeforeLog:
         named = {name for rule in rules for name in (*rule.mask, *rule.drop)}
         check_hidden(self.schema(now), before, named=named)
 
-    def _found(
+    def _find(
         self, tables: RuleTables, wanted: Iterable[str], schema: TableSchema, *, use: str
     ) -> list[tuple[str, str]]:
         """Columns, each with what the rule calls it. One that is gone from the log needs no
@@ -100,7 +100,7 @@ class BeforeLog:
         types = plan.schema.arrow
         return pa.StructArray.from_arrays(
             # struct_field and not .field(): a row that is null as a whole hides nothing in there.
-            [self._hidden(pc.struct_field(before, each.name), each) for each in kept],
+            [self._hide(pc.struct_field(before, each.name), each) for each in kept],
             fields=[types.field(each.name) for each in kept],
             mask=before.is_null(),
         )
@@ -109,10 +109,10 @@ class BeforeLog:
         """The value of rows that are older than the column is as secret as others."""
         if before.missing is None:
             return None
-        values = self._hidden(pa.array([missing_value(before)], before.type), kept)
+        values = self._hide(pa.array([missing_value(before)], before.type), kept)
         return missing_text(values[0].cast(after.type))
 
-    def _hidden(self, values: pa.Array, kept: "_Kept") -> pa.Array:
+    def _hide(self, values: pa.Array, kept: "_Kept") -> pa.Array:
         for mask in kept.masks:
             values = masked_values(values, mask, salt=self._salt)
         return values
@@ -124,7 +124,7 @@ class BeforeLog:
             if not tables.match(schema.table):
                 continue
             shown = replace(schema, columns=tuple(columns.values()))
-            for name, called in self._found(tables, rule.mask, shown, use="mask"):
+            for name, called in self._find(tables, rule.mask, shown, use="mask"):
                 masked = masked_column(
                     columns[name],
                     rule.mask[called],
@@ -133,7 +133,7 @@ class BeforeLog:
                 )
                 columns[name] = replace(masked, rule_name="" if called == name else called)
                 kept[name].masks.append(rule.mask[called])
-            for name, called in self._found(tables, rule.drop, shown, use="drop"):
+            for name, called in self._find(tables, rule.drop, shown, use="drop"):
                 if name in schema.key:
                     raise ConfigError(
                         "a column of the key cannot be dropped, since rows must stay apart",

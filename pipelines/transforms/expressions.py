@@ -38,7 +38,7 @@ PROBED_MAX = 20
 """Failing rows that are asked for their own reason; that many stop a table by default."""
 
 
-class Unanswered(Exception):
+class ExpressionFailed(Exception):
     """Rows on which an expression fails, with the kind of failure; never a value."""
 
     def __init__(self, reasons: Mapping[int, str]) -> None:
@@ -71,14 +71,14 @@ class Expressions:
         *,
         what: str = "expression",
         ms_max: int = MS_MAX,
-    ) -> "Prepared":
+    ) -> "PreparedQuery":
         """The expressions as they apply to rows of this schema, in this order; `what` is what they
         are called when they fail, `ms_max` what they may take for one batch."""
         self._prepared_count += 1
-        view, used = f"rows {self._prepared_count}", self._used(texts, schema)
-        return Prepared(self._database, view, texts, used, schema, what=what, ms_max=ms_max)
+        view, used = f"rows {self._prepared_count}", self._find_used(texts, schema)
+        return PreparedQuery(self._database, view, texts, used, schema, what=what, ms_max=ms_max)
 
-    def _used(self, texts: Mapping[str, str], schema: TableSchema) -> list[str]:
+    def _find_used(self, texts: Mapping[str, str], schema: TableSchema) -> list[str]:
         """Only columns that are used are handed over: it is quicker, and the others may be of types
         that DuckDB does not know."""
         used: dict[str, str] = {}
@@ -97,7 +97,7 @@ class Expressions:
         return list(used.values())
 
 
-class Feed:
+class ViewInput:
     """What a view of DuckDB reads: the batch of the moment."""
 
     def __init__(self, table: pa.Table) -> None:
@@ -107,7 +107,7 @@ class Feed:
         return self.table.__arrow_c_stream__(requested_schema)
 
 
-class Prepared:
+class PreparedQuery:
     """Parsed and bound once; run on every batch of its schema."""
 
     def __init__(
@@ -130,7 +130,7 @@ class Prepared:
         self._time_limit = TimeLimit(ms_max, database.interrupt)
         self._texts = [f"({text}\n)" for text in texts.values()]
         self._nothing = self._columns(pa.RecordBatch.from_pylist([], schema=schema.arrow))
-        self._feed = Feed(self._nothing)
+        self._feed = ViewInput(self._nothing)
         database.register(view, self._feed)
         try:
             self._answers = self._query(self._texts)
@@ -144,7 +144,7 @@ class Prepared:
                 said=str(error).splitlines()[0],
             ) from None
         self.types = {
-            name: _settled(kind, name, self._table)
+            name: _settle(kind, name, self._table)
             for name, kind in zip(texts, answered, strict=True)
         }
 
@@ -154,7 +154,7 @@ class Prepared:
             return self._ask(self._answers, rows)
         except self._failure:
             failing = self._failing(rows)
-        raise Unanswered({row: self._reason(rows, row, at) for at, row in enumerate(failing)})
+        raise ExpressionFailed({row: self._reason(rows, row, at) for at, row in enumerate(failing)})
 
     def evaluate_or_null(self, rows: pa.RecordBatch) -> list[pa.Array]:
         return self._ask(self._query([f"TRY({text})" for text in self._texts]), rows)
@@ -232,7 +232,7 @@ def kind_of(error: Exception) -> str:
     )
 
 
-def _settled(kind: pa.DataType, name: str, table: str) -> pa.DataType:
+def _settle(kind: pa.DataType, name: str, table: str) -> pa.DataType:
     """The type as our columns have it, whatever form DuckDB hands it over in."""
     found = _simple(kind)
     try:

@@ -28,12 +28,12 @@ class UserFunction:
         self._wants_rows = _wants_rows(self._call)
 
     def apply(self, rows: pa.Table, *, table: str) -> pa.Table:
-        """As many rows in the same order; the function's own exceptions come as `Raised`."""
+        """As many rows in the same order; an exception of the function is a `FunctionRaised`."""
         given = rows.to_pylist() if self._wants_rows else rows
         try:
             result = self._call(given)
         except (Exception, SystemExit) as error:
-            raise Raised(type(error).__name__) from None
+            raise FunctionRaised(type(error).__name__) from None
         if self._wants_rows:
             result = self._as_table(result, rows.schema, table)
         if not isinstance(result, pa.Table):
@@ -67,14 +67,14 @@ class UserFunction:
         try:
             return pa.Table.from_pylist(result, schema=schema)
         except (pa.ArrowException, TypeError, ValueError, AttributeError):
-            raise Raised("a value of another type than its column") from None
+            raise FunctionRaised("a value of another type than its column") from None
 
 
-class Raised(Exception):
+class FunctionRaised(Exception):
     """The user's function raised, or gave what no column takes; names the kind, never a value."""
 
 
-class Python:
+class PythonStep:
     """Deletes do not go through the function, since no more than their key is known: of columns
     that it makes they have nulls."""
 
@@ -83,7 +83,7 @@ class Python:
         # What the function does to an empty table tells which columns it makes.
         try:
             made = function.apply(schema.arrow.empty_table(), table=str(schema.table)).schema
-        except Raised as raised:
+        except FunctionRaised as raised:
             raise TransformFailed(
                 "a python transform fails on a table without rows",
                 hint="it is called with one to learn which columns it makes",
@@ -91,14 +91,14 @@ class Python:
                 function=function.name,
                 raised=str(raised),
             ) from None
-        self.schema = self._named(made)
+        self.schema = self._name(made)
 
     def apply(self, changes: TableChanges) -> TableChanges:
         goes = is_operation(changes, Operation.DELETE)
         if not pc.any(goes).as_py():
-            return self._replaced(changes)
+            return self._replace(changes)
         stay, gone = pc.indices_nonzero(pc.invert(goes)), pc.indices_nonzero(goes)
-        made = self._replaced(changes.take(stay)).rows
+        made = self._replace(changes.take(stay)).rows
         kept = changes.rows.take(gone)
         order = pc.sort_indices(pa.concat_arrays([stay, gone]))
         arrow = self.schema.arrow
@@ -109,15 +109,15 @@ class Python:
         rows = pa.RecordBatch.from_arrays(columns, schema=arrow)
         return replace(changes, schema=self.schema, rows=rows, before=None)
 
-    def _replaced(self, changes: TableChanges) -> TableChanges:
+    def _replace(self, changes: TableChanges) -> TableChanges:
         table, name = pa.Table.from_batches([changes.rows]), str(changes.schema.table)
         try:
-            made = self._checked(table, self._function.apply(table, table=name))
-        except Raised:
+            made = self._check(table, self._function.apply(table, table=name))
+        except FunctionRaised:
             failed = failing_rows(
                 table.num_rows,
                 lambda first, count: self._function.apply(table.slice(first, count), table=name),
-                Raised,
+                FunctionRaised,
             )
             if not failed:
                 raise TransformFailed(
@@ -130,7 +130,7 @@ class Python:
         columns = {name: _one(made.column(name)) for name in self.schema.names}
         return with_columns(changes, self.schema, columns)
 
-    def _checked(self, given: pa.Table, made: pa.Table) -> pa.Table:
+    def _check(self, given: pa.Table, made: pa.Table) -> pa.Table:
         for name in self.schema.key:
             if name not in made.column_names or not made.column(name).equals(given.column(name)):
                 raise TransformFailed(
@@ -148,7 +148,7 @@ class Python:
                 function=self._function.name,
             ) from None
 
-    def _named(self, made: pa.Schema) -> TableSchema:
+    def _name(self, made: pa.Schema) -> TableSchema:
         known = {column.name: column for column in self._given.columns}
         columns = []
         for field in made:

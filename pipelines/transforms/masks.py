@@ -62,7 +62,7 @@ def masked_values(values: pa.Array, mask: str, *, salt: bytes) -> pa.Array:
     if mask == "null":
         return pa.nulls(len(values), values.type)
     if mask == "hash":
-        return _hashed(values, salt)
+        return _hash(values, salt)
     if mask == "redact":
         return pc.if_else(values.is_valid(), REDACTED, pa.scalar(None, pa.string()))
     found = TRUNCATE.fullmatch(mask)
@@ -70,7 +70,7 @@ def masked_values(values: pa.Array, mask: str, *, salt: bytes) -> pa.Array:
     return pc.utf8_slice_codeunits(values, 0, int(found[1]))
 
 
-def _hashed(values: pa.Array, salt: bytes) -> pa.StringArray:
+def _hash(values: pa.Array, salt: bytes) -> pa.StringArray:
     """HMAC-SHA-256 in hexadecimal of each value's bytes, or of its text.
 
     Only distinct values are hashed one by one in Python; C++ spreads the results over the rows.
@@ -78,12 +78,12 @@ def _hashed(values: pa.Array, salt: bytes) -> pa.StringArray:
     if not pa.types.is_binary(values.type):
         values = values.cast(pa.string()).cast(pa.binary())
     encoded = values.dictionary_encode()
-    digest = _keyed(salt)
+    digest = _digest_with_key(salt)
     hashes = [digest(value) for value in encoded.dictionary.to_pylist()]
     return pa.array(hashes, pa.string()).take(encoded.indices)
 
 
-def _keyed(salt: bytes) -> Callable[[bytes], str]:
+def _digest_with_key(salt: bytes) -> Callable[[bytes], str]:
     """HMAC by its definition (RFC 2104): nearly three times as fast as the module of that name,
     which makes OpenSSL set up its key again for each value."""
     sha256 = hashlib.sha256

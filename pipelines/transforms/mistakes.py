@@ -24,7 +24,7 @@ def mistakes_in(rules: Sequence[TransformRule], *, directory: Path) -> Iterator[
             try:
                 expressions().check(text)
             except ConfigError as error:
-                yield ("transform", at, *keys), _told(error), error.hint
+                yield ("transform", at, *keys), _describe(error), error.hint
         for name, text in rule.cast.items():
             try:
                 parsed_type(text)
@@ -46,6 +46,6 @@ def _expressions_of(rule: TransformRule) -> Iterator[tuple[tuple[str, ...], str]
     yield from ((("add", name), text) for name, text in rule.add.items())
 
 
-def _told(error: ConfigError) -> str:
+def _describe(error: ConfigError) -> str:
     function = error.facts.get("function")
     return f"{error.problem}: {function}" if function else error.problem

@@ -16,7 +16,7 @@ REFERENCE = re.compile(r"\$(\$|\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RoutedTable:
     """Where a table goes."""
 
     table: TableId
@@ -38,18 +38,18 @@ class Routes:
                 _check_references(template, pattern, rule)
         self._shares: dict[tuple[TableId, tuple[str, ...]], TableId] = {}
 
-    def target(self, table: TableId) -> Target:
+    def target(self, table: TableId) -> RoutedTable:
         for pattern, rule in self._rules:
             groups = pattern.groups(str(table))
             if groups is not None:
                 namespace, dot, name = rule.to.partition(".")
                 if not dot:
                     namespace, name = "", rule.to
-                return Target(
-                    TableId(_filled(namespace, groups), _filled(name, groups)),
-                    {column: _filled(text, groups) for column, text in rule.add_key.items()},
+                return RoutedTable(
+                    TableId(_fill(namespace, groups), _fill(name, groups)),
+                    {column: _fill(text, groups) for column, text in rule.add_key.items()},
                 )
-        return Target(table, {})
+        return RoutedTable(table, {})
 
     def schema(self, schema: TableSchema) -> TableSchema:
         """The table as the target sees it; raises ConfigError where its rows would be taken for
@@ -86,7 +86,7 @@ class Routes:
             )
         return replace(changes, schema=schema, rows=rows, before=before)
 
-    def _claim(self, table: TableId) -> Target:
+    def _claim(self, table: TableId) -> RoutedTable:
         target = self.target(table)
         share = (target.table, tuple(target.key.values()))
         owner = self._shares.setdefault(share, table)
@@ -101,7 +101,7 @@ class Routes:
         return target
 
 
-def _filled(template: str, groups: Sequence[str]) -> str:
+def _fill(template: str, groups: Sequence[str]) -> str:
     return REFERENCE.sub(
         lambda found: "$" if found[1] == "$" else groups[int(found[1]) - 1], template
     )

@@ -9,7 +9,7 @@ from core_log.foundation.errors import ConfigError
 from core_log.model.changes import Operation, TableChanges
 from core_log.model.table_schema import TableSchema
 from pipelines.transforms.errors import rejection
-from pipelines.transforms.expressions import MS_MAX, Expressions, Prepared, Unanswered
+from pipelines.transforms.expressions import MS_MAX, ExpressionFailed, Expressions, PreparedQuery
 from pipelines.transforms.rows import is_operation
 
 DELETE = pa.scalar(int(Operation.DELETE), pa.uint8())
@@ -53,12 +53,12 @@ class Filter:
 
 
 def answers_of(
-    expressions: Prepared, changes: TableChanges, goes: pa.BooleanArray
+    expressions: PreparedQuery, changes: TableChanges, goes: pa.BooleanArray
 ) -> list[pa.Array]:
     """Of deletes only the key is sure to be there: what cannot be computed of them is null."""
     try:
         return expressions.evaluate(changes.rows)
-    except Unanswered as unanswered:
+    except ExpressionFailed as unanswered:
         reasons = unanswered.reasons
     blamed = {row: reason for row, reason in reasons.items() if not goes[row].as_py()}
     if blamed:

@@ -11,7 +11,7 @@ from core_log.model.changes import Operation, TableChanges
 from core_log.model.table_schema import Column, TableSchema
 
 
-class Step(Protocol):
+class TransformStep(Protocol):
     """One thing that is done to the changes of one schema."""
 
     @property

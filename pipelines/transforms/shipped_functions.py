@@ -14,7 +14,7 @@ from core_log.foundation.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Shipped:
+class ShippedModules:
     """Python files by their paths from the directory that they were beside the file in."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Shipped:
 
 
 @cache
-def shipped(modules: Sequence[str], directory: Path) -> Shipped:
+def ship_modules(modules: Sequence[str], directory: Path) -> ShippedModules:
     """These modules, and what they import of what lies beside them, as they are when this is first
     asked: a process does not read them again either."""
     files: dict[str, bytes] = {}
@@ -50,7 +50,7 @@ def shipped(modules: Sequence[str], directory: Path) -> Shipped:
             if name not in files:
                 files[name] = path.read_bytes()
                 waiting += _imported_by(files[name])
-    return Shipped(files)
+    return ShippedModules(files)
 
 
 def _files_of(module: str, directory: Path) -> list[Path]:

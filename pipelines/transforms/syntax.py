@@ -81,16 +81,16 @@ def usable_functions(database: "duckdb.DuckDBPyConnection") -> frozenset[str]:
 def read_syntax(database: "duckdb.DuckDBPyConnection", text: str, usable: frozenset[str]) -> Syntax:
     """Raises ConfigError for everything that is not such an expression."""
     if not text.strip():
-        raise _refused(text, "it is empty")
+        raise _refused_error(text, "it is empty")
     # On a line of its own, the bracket is not in the reach of a comment at the end.
     query = f"SELECT ({text}\n) FROM headwater"
     [said] = database.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0]
     parsed = json.loads(said)
     if parsed["error"]:
-        raise _refused(text, f"it is no SQL expression: {parsed['error_message']}")
+        raise _refused_error(text, f"it is no SQL expression: {parsed['error_message']}")
     selected = _the_one_expression(parsed)
     if selected is None:
-        raise _refused(text, "it is more than one expression")
+        raise _refused_error(text, "it is more than one expression")
     return Syntax(tuple(dict.fromkeys(_names(selected, text, usable, frozenset()))))
 
 
@@ -124,7 +124,7 @@ def _names(node: object, text: str, usable: frozenset[str], bound: frozenset[str
         return
     kind = node.get("class")
     if kind is not None and kind not in KINDS:
-        raise _refused(text, f"it has {TELLING.get(kind, f'a {kind.lower()}')}")
+        raise _refused_error(text, f"it has {TELLING.get(kind, f'a {kind.lower()}')}")
     if kind == "FUNCTION":
         _check_function(node["function_name"], text, usable)
     if kind == "COLUMN_REF":
@@ -158,7 +158,7 @@ def _check_function(name: str, text: str, usable: frozenset[str]) -> None:
         )
 
 
-def _refused(text: str, problem: str) -> ConfigError:
+def _refused_error(text: str, problem: str) -> ConfigError:
     return ConfigError(
         f"an expression is one value computed from a row: {problem}",
         hint="write it as in a SELECT list of DuckDB, such as status <> 'draft'",

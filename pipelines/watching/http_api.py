@@ -26,7 +26,7 @@ Hand = Callable[[bytes], Awaitable[Mapping[str, object]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answering:
+class RequestAnswer:
     """Everything that the routes speak of."""
 
     board: StatusBoard
@@ -40,7 +40,7 @@ class HttpApi:
     """The server is loaded and made by `start`, beside the event loop: it costs nothing before the
     pipelines run, and holds up nobody then."""
 
-    def __init__(self, answering: Answering, *, token: str) -> None:
+    def __init__(self, answering: RequestAnswer, *, token: str) -> None:
         self._answering, self._token = answering, token
         self._socket: socket.socket | None = None
         self._server: uvicorn.Server | None = None
@@ -51,7 +51,7 @@ class HttpApi:
         try:
             listener.bind((HOST, 0))
             port = int(listener.getsockname()[1])
-            self._server = await asyncio.to_thread(self._made, port)
+            self._server = await asyncio.to_thread(self._make, port)
             await self._server.startup([listener])
         except BaseException:
             listener.close()
@@ -67,7 +67,7 @@ class HttpApi:
         await self._server.shutdown([self._socket])
         self._server = self._socket = None
 
-    def _made(self, port: int) -> "uvicorn.Server":
+    def _make(self, port: int) -> "uvicorn.Server":
         """Without uvicorn's main loop: it would take over the process's signals, and all else that
         it does is to wait for the end."""
         with all_of_it_stays():

@@ -8,8 +8,8 @@ import orjson
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+AsgiSend = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, AsgiSend], Awaitable[None]]
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 SCHEME = b"bearer "
@@ -28,7 +28,7 @@ class Guard:
         self._hosts = {f"{name}:{port}".encode() for name in LOOPBACK_NAMES}
         self._origins = {b"http://" + host for host in self._hosts}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: AsgiSend) -> None:
         assert scope["type"] == "http", "neither lifespan nor websockets are served"
         refusal = self._refusal(scope["headers"])
         if refusal is None:
@@ -56,7 +56,7 @@ class Guard:
         return hmac.compare_digest(given[0][len(SCHEME) :].strip(), self._token)
 
 
-async def _refuse(send: Send, status: int, problem: str, hint: str) -> None:
+async def _refuse(send: AsgiSend, status: int, problem: str, hint: str) -> None:
     error: dict[str, object] = {
         "kind": "Refused",
         "problem": problem,

@@ -12,12 +12,12 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 
 from core_log.foundation.errors import ConfigError, Cure, DirectoryInUse, Fenced, HeadwaterError
-from pipelines.journal.control import RESTART, Wish, pause_wish, write_control
+from pipelines.journal.control import RESTART, Signal, pause_wish, write_control
 from pipelines.journal.generations import source_parts
 from pipelines.journal.positions import load_positions
 from pipelines.terminal.table_names import find_table
-from pipelines.watching.http_api import Answering
-from pipelines.watching.http_guard import App, Receive, Scope, Send
+from pipelines.watching.http_api import RequestAnswer
+from pipelines.watching.http_guard import App, AsgiSend, Receive, Scope
 from pipelines.watching.log_ends import read_ends
 from pipelines.watching.metrics import exposition
 from pipelines.watching.task_status import SOURCE
@@ -29,7 +29,7 @@ BODY_BYTES_MAX = 16 << 20
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
-Handler = Callable[[Request], Awaitable[Response]]
+RouteHandler = Callable[[Request], Awaitable[Response]]
 
 
 class NotFound(HeadwaterError):
@@ -51,7 +51,7 @@ STATUS_BY_ERROR: dict[type[HeadwaterError], int] = {
 NOT_SERVED = {404: "there is nothing here", 405: "this is asked for by another method"}
 
 
-class Served(NamedTuple):
+class HttpRoute(NamedTuple):
     """One route; `docs/http-api.md` is this table."""
 
     method: str
@@ -66,16 +66,16 @@ WISHES = {
     "restart": "Begin it afresh where it stands; what was quarantined is tried again.",
 }
 ROUTES = (
-    Served("GET", "/healthz", "healthz", '`{"ok": true}` for as long as the process answers.'),
-    Served(
+    HttpRoute("GET", "/healthz", "healthz", '`{"ok": true}` for as long as the process answers.'),
+    HttpRoute(
         "GET",
         "/status",
         "status",
         "What runs, how far behind it is, what is left to read and what is wrong: the fields of"
         " [status](status.md).",
     ),
-    Served("GET", "/metrics", "metrics", "[Metrics](metrics.md) in Prometheus' text format."),
-    Served(
+    HttpRoute("GET", "/metrics", "metrics", "[Metrics](metrics.md) in Prometheus' text format."),
+    HttpRoute(
         "GET",
         "/events",
         "events",
@@ -83,13 +83,13 @@ ROUTES = (
         " An empty line now and then shows that the connection lives; who reads too slowly is told"
         ' by `{"kind": "Missed", "count": 7}` what was left out.',
     ),
-    Served(
+    HttpRoute(
         "GET",
         "/pipelines/{pipeline}/offsets",
         "offsets",
         "The source's position as the log holds it, and where the sinks last said they stand.",
     ),
-    Served(
+    HttpRoute(
         "GET",
         "/pipelines/{pipeline}/rows/{table}/{key:path}",
         "row",
@@ -98,11 +98,11 @@ ROUTES = (
         " the log has never had it.",
     ),
     *(
-        Served("POST", f"/pipelines/{{pipeline}}/{verb}{table}", "wish", meaning)
+        HttpRoute("POST", f"/pipelines/{{pipeline}}/{verb}{table}", "wish", meaning)
         for verb, meaning in WISHES.items()
         for table in ("", "/{table:path}")
     ),
-    Served(
+    HttpRoute(
         "POST",
         "/run",
         "run",
@@ -111,7 +111,7 @@ ROUTES = (
 )
 
 
-def routes_of(answering: Answering) -> App:
+def routes_of(answering: RequestAnswer) -> App:
     """An ASGI application without a guard of its own."""
     routes = _Routes(answering)
     router = Router(
@@ -121,11 +121,11 @@ def routes_of(answering: Answering) -> App:
         ]
     )
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    async def app(scope: Scope, receive: Receive, send: AsgiSend) -> None:
         try:
             await router({**scope, "app": app}, receive, send)  # or it answers by itself, in text
         except HTTPException as error:
-            told = _told("NotFound", NOT_SERVED[error.status_code], hint="docs/http-api.md")
+            told = _describe("NotFound", NOT_SERVED[error.status_code], hint="docs/http-api.md")
             response = _json(told, status=error.status_code)
             response.headers.update(error.headers or {})
             await response(scope, receive, send)
@@ -136,7 +136,7 @@ def routes_of(answering: Answering) -> App:
 class _Routes:
     """One method per route; what they raise becomes an answer elsewhere."""
 
-    def __init__(self, answering: Answering) -> None:
+    def __init__(self, answering: RequestAnswer) -> None:
         self._to = answering
 
     async def healthz(self, request: Request) -> Response:
@@ -198,7 +198,7 @@ class _Routes:
             table = find_table(table, self._to.board.tables(pipeline), pipeline=pipeline)
         id = secrets.token_hex(8)
         wish = (
-            Wish(RESTART, table or "", id)
+            Signal(RESTART, table or "", id)
             if verb == "restart"
             else pause_wish(table=table or "", is_paused=verb == "pause", id=id)
         )
@@ -229,7 +229,7 @@ class _Routes:
         return name
 
 
-def _safe(handler: Handler) -> Handler:
+def _safe(handler: RouteHandler) -> RouteHandler:
     """Expected failures are answered with their words; a bug only with the fact, since its words
     may quote anything."""
 
@@ -238,18 +238,18 @@ def _safe(handler: Handler) -> Handler:
             return await handler(request)
         except HeadwaterError as error:
             return _json(
-                _told(type(error).__name__, error.problem, hint=error.hint, facts=error.facts),
+                _describe(type(error).__name__, error.problem, hint=error.hint, facts=error.facts),
                 status=_status_of(error),
             )
         except Exception:
             logger.exception("%s %s failed", request.method, request.url.path)
             hint = "the log of the process that runs the pipelines has its traceback"
-            return _json(_told("InternalError", "a bug of ours", hint=hint), status=500)
+            return _json(_describe("InternalError", "a bug of ours", hint=hint), status=500)
 
     return answer
 
 
-def _told(
+def _describe(
     kind: str, problem: str, *, hint: str, facts: Mapping[str, object] | None = None
 ) -> Mapping[str, object]:
     said = {"kind": kind, "problem": problem, "hint": hint or None, "facts": facts or {}}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from pipelines.reports import State
+from pipelines.reports import TaskState
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -13,7 +13,7 @@ Snapshot = Mapping[str, Any]
 """What `StatusBoard.snapshot` says."""
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     labels: tuple[str, ...]
     value: float | None
     """None where it is not known; it is then left out."""
@@ -25,96 +25,100 @@ class MetricSpec:
     kind: Literal["gauge", "counter"]
     labels: tuple[str, ...]
     meaning: str
-    read: Callable[[Snapshot], Iterator[Sample]]
+    read: Callable[[Snapshot], Iterator[MetricSample]]
 
 
-def _per_unit(field: str, scale: float = 1) -> Callable[[Snapshot], Iterator[Sample]]:
-    def read(snapshot: Snapshot) -> Iterator[Sample]:
+def _per_unit(field: str, scale: float = 1) -> Callable[[Snapshot], Iterator[MetricSample]]:
+    def read(snapshot: Snapshot) -> Iterator[MetricSample]:
         for pipeline, found in snapshot["pipelines"].items():
             for unit, facts in found["units"].items():
-                yield Sample((pipeline, unit), _scaled(facts[field], scale))
+                yield MetricSample((pipeline, unit), _scale(facts[field], scale))
 
     return read
 
 
-def _per_table(field: str, scale: float = 1) -> Callable[[Snapshot], Iterator[Sample]]:
-    def read(snapshot: Snapshot) -> Iterator[Sample]:
+def _per_table(field: str, scale: float = 1) -> Callable[[Snapshot], Iterator[MetricSample]]:
+    def read(snapshot: Snapshot) -> Iterator[MetricSample]:
         for pipeline, found in snapshot["pipelines"].items():
             for table, line in found["tables"].items():
                 for unit, facts in line["units"].items():
-                    yield Sample((pipeline, unit, table), _scaled(facts[field], scale))
+                    yield MetricSample((pipeline, unit, table), _scale(facts[field], scale))
 
     return read
 
 
-def _snapshots(field: str, scale: float = 1) -> Callable[[Snapshot], Iterator[Sample]]:
-    def read(snapshot: Snapshot) -> Iterator[Sample]:
+def _snapshots(field: str, scale: float = 1) -> Callable[[Snapshot], Iterator[MetricSample]]:
+    def read(snapshot: Snapshot) -> Iterator[MetricSample]:
         for pipeline, found in snapshot["pipelines"].items():
             for table, line in found["tables"].items():
                 if (reading := line["snapshot"]) is not None:
-                    value = _scaled(reading[field], scale)
-                    yield Sample((pipeline, reading["unit"], table), value)
+                    value = _scale(reading[field], scale)
+                    yield MetricSample((pipeline, reading["unit"], table), value)
 
     return read
 
 
-def _unit_states(snapshot: Snapshot) -> Iterator[Sample]:
+def _unit_states(snapshot: Snapshot) -> Iterator[MetricSample]:
     for pipeline, found in snapshot["pipelines"].items():
         for unit, facts in found["units"].items():
             for state in UNIT_STATES:
-                yield Sample((pipeline, unit, state.value), float(facts["state"] == state.value))
+                yield MetricSample(
+                    (pipeline, unit, state.value), float(facts["state"] == state.value)
+                )
 
 
-def _quarantined(snapshot: Snapshot) -> Iterator[Sample]:
+def _count_quarantined(snapshot: Snapshot) -> Iterator[MetricSample]:
     for pipeline, found in snapshot["pipelines"].items():
         states = [line["state"] for line in found["tables"].values()]
-        yield Sample((pipeline,), float(states.count(State.QUARANTINED.value)))
+        yield MetricSample((pipeline,), float(states.count(TaskState.QUARANTINED.value)))
 
 
-def _rereading(snapshot: Snapshot) -> Iterator[Sample]:
+def _rereading(snapshot: Snapshot) -> Iterator[MetricSample]:
     for pipeline, found in snapshot["pipelines"].items():
         states = [line["state"] for line in found["tables"].values()]
-        yield Sample((pipeline,), float(sum(states.count(each.value) for each in TABLE_STATES)))
+        yield MetricSample(
+            (pipeline,), float(sum(states.count(each.value) for each in TABLE_STATES))
+        )
 
 
-def _offline(snapshot: Snapshot) -> Iterator[Sample]:
+def _offline(snapshot: Snapshot) -> Iterator[MetricSample]:
     for partition, reason in snapshot["offline_partitions"].items():
-        yield Sample((*partition.rsplit("-", 1), reason), 1)
+        yield MetricSample((*partition.rsplit("-", 1), reason), 1)
 
 
-def _started(snapshot: Snapshot) -> Iterator[Sample]:
-    yield Sample((), snapshot["started_ms"] / 1_000)
+def _start(snapshot: Snapshot) -> Iterator[MetricSample]:
+    yield MetricSample((), snapshot["started_ms"] / 1_000)
 
 
-def _gauges(name: str, field: str) -> Callable[[Snapshot], Iterator[Sample]]:
-    def read(snapshot: Snapshot) -> Iterator[Sample]:
+def _gauges(name: str, field: str) -> Callable[[Snapshot], Iterator[MetricSample]]:
+    def read(snapshot: Snapshot) -> Iterator[MetricSample]:
         for pipeline, found in snapshot["pipelines"].items():
             for unit, facts in found["units"].items():
                 if gauge := facts["gauges"].get(name):
-                    yield Sample((pipeline, unit), gauge[field])
+                    yield MetricSample((pipeline, unit), gauge[field])
 
     return read
 
 
-def _table_gauges(name: str, field: str) -> Callable[[Snapshot], Iterator[Sample]]:
-    def read(snapshot: Snapshot) -> Iterator[Sample]:
+def _table_gauges(name: str, field: str) -> Callable[[Snapshot], Iterator[MetricSample]]:
+    def read(snapshot: Snapshot) -> Iterator[MetricSample]:
         for pipeline, found in snapshot["pipelines"].items():
             for unit, facts in found["units"].items():
                 for gauge, figures in facts["gauges"].items():
                     kind, _, table = gauge.partition(" ")
                     if kind == name and table:
-                        yield Sample((pipeline, unit, table), figures[field])
+                        yield MetricSample((pipeline, unit, table), figures[field])
 
     return read
 
 
-def _scaled(value: float | None, scale: float) -> float | None:
+def _scale(value: float | None, scale: float) -> float | None:
     return None if value is None else value * scale
 
 
-TABLE_STATES = (State.REREADING, State.REBUILDING)
+TABLE_STATES = (TaskState.REREADING, TaskState.REBUILDING)
 """That only tables are in."""
-UNIT_STATES = [state for state in State if state not in TABLE_STATES]
+UNIT_STATES = [state for state in TaskState if state not in TABLE_STATES]
 UNIT = ("pipeline", "unit")
 TABLE = ("pipeline", "unit", "table")
 
@@ -124,7 +128,7 @@ METRICS = (
         "gauge",
         (),
         "When this process was started, in seconds since 1970.",
-        _started,
+        _start,
     ),
     MetricSpec(
         "headwater_log_partition_offline",
@@ -195,7 +199,7 @@ METRICS = (
         "gauge",
         ("pipeline",),
         "Tables that are set aside until somebody resumes them.",
-        _quarantined,
+        _count_quarantined,
     ),
     MetricSpec(
         "headwater_rereading_tables",

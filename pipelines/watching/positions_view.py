@@ -11,10 +11,10 @@ from core_log.model.log import Log, TopicPartition
 from core_log.model.table_schema import TableId
 from pipelines.terminal.output import printable, table
 from pipelines.terminal.times import time_text
-from pipelines.time_travel.history.as_of import STREAM, order_of, written
-from pipelines.time_travel.history.target_positions import Told, told_below
+from pipelines.time_travel.history.as_of import STREAM, format_position, order_of
+from pipelines.time_travel.history.target_positions import ReportedOffsets, told_below
 from pipelines.time_travel.verify.table_selection import subjects_of
-from sinks.sink import Stands, TableVersion, Versioned
+from sinks.sink import AppliedOffsets, TableVersion, Versioned
 
 if TYPE_CHECKING:
     from pipelines.file.loader import LoadedPipeline
@@ -69,10 +69,10 @@ async def _versions_of(
             versions = await sink.versions(table, newest=VERSIONS_SHOWN)
     except HeadwaterError as error:
         return [{"problem": error.statement}]
-    return [version_facts(await _told(log, pipeline, each)) for each in versions]
+    return [version_facts(await _describe(log, pipeline, each)) for each in versions]
 
 
-async def _told(log: Log, pipeline: str, version: TableVersion) -> TableVersion:
+async def _describe(log: Log, pipeline: str, version: TableVersion) -> TableVersion:
     """One that ends at no boundary, as a rebuilt copy does, holds at least the last one below."""
     if version.committed_ms is not None:
         return version
@@ -89,7 +89,7 @@ def place_of(part: str, at: str) -> TopicPartition | None:
     return TopicPartition(topic, int(number)) if is_one else None
 
 
-def told_facts(told: Told | None) -> dict[str, Any]:
+def told_facts(told: ReportedOffsets | None) -> dict[str, Any]:
     if told is None:
         return {"committed": None, "position": None}
     return {
@@ -111,11 +111,11 @@ def position_text(positions: Positions) -> str | None:
     """As `--as-of` takes it, where the source's history has an order; else all of its parts."""
     stream = positions.get(STREAM, "")
     if order_of(stream) is not None:
-        return written(stream)
+        return format_position(stream)
     return ",".join(f"{part}={at}" for part, at in sorted(positions.items())) or None
 
 
-def offsets_text(stands: Stands) -> str:
+def offsets_text(stands: AppliedOffsets) -> str:
     """As `--as-of` takes them; of a table that several topics feed with the topics' names."""
     are_several = len({part.topic for part in stands}) > 1
     return ",".join(

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from pipelines.watching.status_screen import Facts, Line, log_line, log_problems, screen
+from pipelines.watching.status_screen import Facts, ScreenLine, log_line, log_problems, screen
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,7 +54,7 @@ class ProgressView:
                 started_s = time.monotonic()
                 snapshot = await self._look()
                 if snapshot["pipelines"]:  # else it is only about to start
-                    live.update(drawn(snapshot, console), refresh=True)
+                    live.update(draw_status(snapshot, console), refresh=True)
                 took_s = time.monotonic() - started_s
                 await asyncio.sleep(max(REFRESH_MS / 1_000, took_s * PAUSE_TO_WORK))
 
@@ -71,7 +71,7 @@ def log_lines(snapshot: Facts) -> list[str]:
     return [*problems, *lines]
 
 
-def drawn(snapshot: Facts, console: "Console") -> "Text":
+def draw_status(snapshot: Facts, console: "Console") -> "Text":
     """The screen as it fits into a terminal."""
     lines = screen(
         snapshot,
@@ -82,7 +82,7 @@ def drawn(snapshot: Facts, console: "Console") -> "Text":
     return rich_text(lines)
 
 
-def rich_text(lines: Sequence[Line]) -> "Text":
+def rich_text(lines: Sequence[ScreenLine]) -> "Text":
     from rich.text import Text
 
     text = Text(no_wrap=True, overflow="crop", end="")

@@ -7,22 +7,32 @@ import orjson
 
 from core_log.foundation.errors import DecodeError
 from pipelines.reports import (
-    Gauged,
-    Known,
-    Moved,
-    Read,
-    Remarked,
+    DeadLettersAdded,
+    GaugesRead,
+    OffsetsApplied,
+    ReadProgress,
+    RemarksMade,
     Report,
-    SetAside,
-    State,
+    RowsMoved,
     StateChanged,
-    Stood,
-    Verified,
+    TableKnown,
+    TableVerified,
+    TaskState,
 )
 
 KINDS: dict[str, type[Report]] = {
     kind.__name__: kind
-    for kind in (StateChanged, Moved, Read, Stood, SetAside, Gauged, Remarked, Known, Verified)
+    for kind in (
+        StateChanged,
+        RowsMoved,
+        ReadProgress,
+        OffsetsApplied,
+        DeadLettersAdded,
+        GaugesRead,
+        RemarksMade,
+        TableKnown,
+        TableVerified,
+    )
 }
 
 
@@ -31,8 +41,8 @@ def report_to_json(report: Report) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": type(report).__name__}
     for each in fields(report):
         value = getattr(report, each.name)
-        found[each.name] = value.value if isinstance(value, State) else value
-    if isinstance(report, Stood):
+        found[each.name] = value.value if isinstance(value, TaskState) else value
+    if isinstance(report, OffsetsApplied):
         found["positions"] = dict(report.positions)
     return found
 
@@ -42,8 +52,8 @@ def report_from_json(found: dict[str, Any]) -> Report:
     try:
         kind = KINDS[content.pop("kind")]
         if kind is StateChanged:
-            content["state"] = State(content["state"])
-        if kind is Remarked:
+            content["state"] = TaskState(content["state"])
+        if kind is RemarksMade:
             content["left_out"] = tuple(content["left_out"])
         return kind(**content)
     except (KeyError, TypeError, ValueError) as error:

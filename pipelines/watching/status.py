@@ -6,32 +6,32 @@ from core_log.foundation.clock import Clock
 from core_log.model.log import TopicPartition
 from pipelines.reports import (
     VERIFY,
-    Gauged,
-    Known,
-    Moved,
-    Read,
-    Remarked,
+    DeadLettersAdded,
+    GaugesRead,
+    OffsetsApplied,
+    ReadProgress,
+    RemarksMade,
     Report,
-    SetAside,
-    State,
+    RowsMoved,
     StateChanged,
-    Stood,
-    Verified,
+    TableKnown,
+    TableVerified,
+    TaskState,
 )
-from pipelines.watching.task_status import SOURCE, Json, TableStatus, UnitStatus
+from pipelines.watching.task_status import SOURCE, Json, TableStatus, TaskStatus
 
 SHAPE_VERSION = 1
 
 WORST_FIRST = (
-    State.QUARANTINED,
-    State.RETRYING,
-    State.REREADING,
-    State.REBUILDING,
-    State.STARTING,
-    State.RUNNING,
-    State.PAUSED,
-    State.DONE,
-    State.STOPPED,
+    TaskState.QUARANTINED,
+    TaskState.RETRYING,
+    TaskState.REREADING,
+    TaskState.REBUILDING,
+    TaskState.STARTING,
+    TaskState.RUNNING,
+    TaskState.PAUSED,
+    TaskState.DONE,
+    TaskState.STOPPED,
 )
 """A pipeline is in the first of these that one of its units is in."""
 
@@ -42,9 +42,9 @@ class StatusBoard:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._started_ms = clock.now_ms()
-        self._pipelines: dict[str, dict[str, UnitStatus]] = {}
+        self._pipelines: dict[str, dict[str, TaskStatus]] = {}
         self._ends: Mapping[str, int] = {}
-        self._verified: dict[str, dict[str, Verified]] = {}
+        self._verified: dict[str, dict[str, TableVerified]] = {}
         self.log_problem: Callable[[], str] = str
         self.offline: Callable[[], Mapping[TopicPartition, str]] = dict
         """Partitions of the log that cannot be used, with the reason."""
@@ -52,31 +52,31 @@ class StatusBoard:
         """Whether everything is about to stop because somebody stops this process."""
 
     def __call__(self, report: Report) -> None:
-        if isinstance(report, Known | Verified):
+        if isinstance(report, TableKnown | TableVerified):
             self._know(report)
             return
         unit = self._unit(report.pipeline, report.unit)
         match report:
             case StateChanged():
                 unit.change(report, now_ms=self._clock.now_ms())
-            case Moved():
+            case RowsMoved():
                 unit.move(report, self._newest(report), monotonic_ms=self._clock.monotonic_ms())
                 if report.unit == SOURCE:
                     self._mark_behind(report)
-            case Read():
+            case ReadProgress():
                 unit.read(report, monotonic_ms=self._clock.monotonic_ms())
-            case Stood():
+            case OffsetsApplied():
                 unit.stand(report, now_ms=self._clock.now_ms())
-            case SetAside():
+            case DeadLettersAdded():
                 unit.set_aside(report)
-            case Gauged():
+            case GaugesRead():
                 unit.gauges[report.name] = report
-            case Remarked():
+            case RemarksMade():
                 unit.remark(report)
 
-    def _know(self, report: Known | Verified) -> None:
+    def _know(self, report: TableKnown | TableVerified) -> None:
         self._unit(report.pipeline, SOURCE).know(report.table)
-        if isinstance(report, Verified):
+        if isinstance(report, TableVerified):
             self._verified.setdefault(report.pipeline, {})[report.table] = report
 
     def forget(self, pipeline: str) -> None:
@@ -102,7 +102,7 @@ class StatusBoard:
     def pipelines(self) -> frozenset[str]:
         return frozenset(self._pipelines)
 
-    def units(self, pipeline: str) -> Mapping[str, UnitStatus]:
+    def units(self, pipeline: str) -> Mapping[str, TaskStatus]:
         return self._pipelines.get(pipeline, {})
 
     def tables(self, pipeline: str) -> frozenset[str]:
@@ -154,17 +154,17 @@ class StatusBoard:
             },
         }
 
-    def _unit(self, pipeline: str, name: str) -> UnitStatus:
-        return self._pipelines.setdefault(pipeline, {}).setdefault(name, UnitStatus())
+    def _unit(self, pipeline: str, name: str) -> TaskStatus:
+        return self._pipelines.setdefault(pipeline, {}).setdefault(name, TaskStatus())
 
-    def _newest(self, moved: Moved) -> int | None:
+    def _newest(self, moved: RowsMoved) -> int | None:
         """Commit time of what the source last put into the log for this table; None where it
         never did, as when a route has given the table another name."""
         source = self._pipelines[moved.pipeline].get(SOURCE)
         table = source.tables.get(moved.table) if source else None
         return table.committed_ms if table else None
 
-    def _mark_behind(self, moved: Moved) -> None:
+    def _mark_behind(self, moved: RowsMoved) -> None:
         """From now on each sink is behind the source by what has just been put into the log."""
         for name, unit in self._pipelines[moved.pipeline].items():
             if name in (SOURCE, VERIFY):
@@ -179,7 +179,7 @@ class StatusBoard:
 
 
 def _table_json(
-    told: Mapping[str, Json], units: Mapping[str, UnitStatus], name: str, *, monotonic_ms: int
+    told: Mapping[str, Json], units: Mapping[str, TaskStatus], name: str, *, monotonic_ms: int
 ) -> Json:
     """One line of the screen: what a table does in all units together."""
     found = {unit: each.tables[name] for unit, each in units.items()}
@@ -204,7 +204,7 @@ def _table_json(
     }
 
 
-def _verified_json(verified: Verified | None) -> Json | None:
+def _verified_json(verified: TableVerified | None) -> Json | None:
     if verified is None:
         return None
     return {
@@ -218,18 +218,18 @@ def _verified_json(verified: Verified | None) -> Json | None:
 
 
 def _table_state(
-    found: Mapping[str, TableStatus], units: Mapping[str, UnitStatus]
+    found: Mapping[str, TableStatus], units: Mapping[str, TaskStatus]
 ) -> tuple[str, str, int | None]:
     """What is wrong with it comes first, then what is being read, then what its units do."""
     unit = min((units[name] for name in found), key=lambda each: WORST_FIRST.index(each.state))
     own = [table for table in found.values() if table.state is not None]
     if own:
-        worst = min(own, key=lambda table: WORST_FIRST.index(table.state or State.RUNNING))
+        worst = min(own, key=lambda table: WORST_FIRST.index(table.state or TaskState.RUNNING))
         assert worst.state is not None, "only tables with a state of their own were chosen"
-        is_stuck = unit.state in (State.QUARANTINED, State.RETRYING)
-        if not (is_stuck and worst.state in (State.REREADING, State.REBUILDING)):
+        is_stuck = unit.state in (TaskState.QUARANTINED, TaskState.RETRYING)
+        if not (is_stuck and worst.state in (TaskState.REREADING, TaskState.REBUILDING)):
             return worst.state.value, worst.reason, worst.since_ms
-    if unit.state is not State.RUNNING:
+    if unit.state is not TaskState.RUNNING:
         return unit.state.value, unit.reason, unit.since_ms
     for name, table in found.items():
         if table.reading and not table.reading.last.is_done:

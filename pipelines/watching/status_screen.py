@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from pipelines.terminal.output import counted, printable
+from pipelines.terminal.output import format_count, printable
 from pipelines.watching.quantities import UNKNOWN, count_text, duration_text, rate_text, size_text
 
 Facts = Mapping[str, Any]
@@ -47,36 +47,36 @@ SUMMED_FROM = 30
 SUMMED_LINES_MIN = 12
 
 
-class Span(NamedTuple):
+class TextSpan(NamedTuple):
     """A piece of a line and how it is drawn: a colour, `bold`, `dim`, or nothing."""
 
     text: str
     style: str = ""
 
 
-Line = list[Span]
+ScreenLine = list[TextSpan]
 
 
-class Column(NamedTuple):
+class ScreenColumn(NamedTuple):
     head: str
     cells: int
     is_right: bool = False
 
 
 COLUMNS = (
-    Column("STATE", 12),
-    Column("SNAPSHOT", 22),
-    Column("LAG", 7, is_right=True),
-    Column("ROWS/S", 7, is_right=True),
-    Column("DLQ", 6, is_right=True),
+    ScreenColumn("STATE", 12),
+    ScreenColumn("SNAPSHOT", 22),
+    ScreenColumn("LAG", 7, is_right=True),
+    ScreenColumn("ROWS/S", 7, is_right=True),
+    ScreenColumn("DLQ", 6, is_right=True),
 )
-VERIFIED = Column("VERIFIED", 22)
+VERIFIED = ScreenColumn("VERIFIED", 22)
 """Only there where something was verified, and the screen is wide."""
 OFFLINE_SHOWN = 5
 """Of the partitions that cannot be used: one failed disk can take all of them."""
 
 
-class Room(NamedTuple):
+class ScreenSpace(NamedTuple):
     """How much of all tables is shown; of too many those that need somebody come first."""
 
     lines: int | None = None
@@ -92,19 +92,23 @@ def screen(
     lines_max: int | None = None,
     tables_max: int | None = None,
     has_unicode: bool = True,
-) -> list[Line]:
+) -> list[ScreenLine]:
     """Lines of at most `width` cells, and lines of at most `tables_max` tables of a pipeline."""
     found = snapshot["pipelines"]
-    lines: list[Line] = []
+    lines: list[ScreenLine] = []
     for problem in log_problems(snapshot):
         wrapped = textwrap.wrap(f"LOG {printable(problem)}", max(width, 20))
-        lines += [[Span(part, "red")] for part in wrapped]
+        lines += [[TextSpan(part, "red")] for part in wrapped]
     if not found:
-        return [*lines, [Span("no pipeline is running here", "dim")]]
+        return [*lines, [TextSpan("no pipeline is running here", "dim")]]
     for index, (name, pipeline) in enumerate(found.items()):
-        rest = Room(tables=tables_max, rest_hint="--all shows them") if tables_max else Room()
+        rest = (
+            ScreenSpace(tables=tables_max, rest_hint="--all shows them")
+            if tables_max
+            else ScreenSpace()
+        )
         if lines_max is not None:
-            rest = Room(max((lines_max - len(lines)) // (len(found) - index), 1))
+            rest = ScreenSpace(max((lines_max - len(lines)) // (len(found) - index), 1))
         block = list(_block(name, pipeline, snapshot["at_ms"], width, rest, has_unicode))
         lines += ([[]] if lines else []) + block
     return [cut(line, width) for line in lines]
@@ -115,18 +119,20 @@ def log_problems(snapshot: Facts) -> list[str]:
     found = [snapshot["log_problem"]] if snapshot["log_problem"] else []
     offline = [f"{at} is offline: {why}" for at, why in snapshot["offline_partitions"].items()]
     rest = len(offline) - OFFLINE_SHOWN
-    more = [f"{counted(rest, 'more partition')} offline; --json shows them"] if rest > 0 else []
+    more = (
+        [f"{format_count(rest, 'more partition')} offline; --json shows them"] if rest > 0 else []
+    )
     return [*found, *offline[:OFFLINE_SHOWN], *more]
 
 
-def plain(line: Line) -> str:
+def plain(line: ScreenLine) -> str:
     return "".join(span.text for span in line).rstrip()
 
 
 def log_line(name: str, pipeline: Facts) -> str:
     """One pipeline in one line, for logs."""
     units, tables = pipeline["units"], pipeline["tables"]
-    parts = [f"{name} {pipeline['state']}", counted(len(tables), "table")]
+    parts = [f"{name} {pipeline['state']}", format_count(len(tables), "table")]
     if source := units.get("source"):
         parts.append(f"{rate_text(source['rows_per_s'])} rows/s in")
     for unit, facts in units.items():
@@ -148,7 +154,7 @@ def log_line(name: str, pipeline: Facts) -> str:
 
 def _reading_text(readings: Sequence[Facts]) -> str:
     rows = sum(each["rows"] for each in readings)
-    text = f"reading {counted(len(readings), 'table')}, {count_text(rows)} rows"
+    text = f"reading {format_count(len(readings), 'table')}, {count_text(rows)} rows"
     fractions = [each["fraction"] for each in readings if each["fraction"] is not None]
     if len(fractions) == len(readings):
         text += f", {min(fractions):.0%}"
@@ -157,19 +163,19 @@ def _reading_text(readings: Sequence[Facts]) -> str:
 
 
 def _block(
-    name: str, pipeline: Facts, at_ms: int, width: int, whole: Room, has_unicode: bool
-) -> Iterator[Line]:
+    name: str, pipeline: Facts, at_ms: int, width: int, whole: ScreenSpace, has_unicode: bool
+) -> Iterator[ScreenLine]:
     tables = pipeline["tables"]
     state = pipeline["state"]
-    head: Line = [
-        Span("PIPELINE ", "dim"),
-        Span(printable(name), "bold"),
-        Span("   "),
-        Span(state, STYLES[state]),
-        Span(f"   {counted(len(tables), 'table')}"),
+    head: ScreenLine = [
+        TextSpan("PIPELINE ", "dim"),
+        TextSpan(printable(name), "bold"),
+        TextSpan("   "),
+        TextSpan(state, STYLES[state]),
+        TextSpan(f"   {format_count(len(tables), 'table')}"),
     ]
     if pipeline["since_ms"] is not None and at_ms - pipeline["since_ms"] >= SINCE_MS_MIN:
-        head.append(Span(f"   for {duration_text(at_ms - pipeline['since_ms'])}", "dim"))
+        head.append(TextSpan(f"   for {duration_text(at_ms - pipeline['since_ms'])}", "dim"))
     units = list(_unit_lines(pipeline["units"], width, has_unicode))
     yield from [head, *units]
     if tables:
@@ -183,7 +189,7 @@ def _block(
         yield from _table_lines(tables, told, at_ms, width, room, has_unicode)
 
 
-def _unit_lines(units: Facts, width: int, has_unicode: bool) -> Iterator[Line]:
+def _unit_lines(units: Facts, width: int, has_unicode: bool) -> Iterator[ScreenLine]:
     cells = max(len(printable(name)) for name in units)
     for name, unit in units.items():
         state = unit["state"]
@@ -191,12 +197,12 @@ def _unit_lines(units: Facts, width: int, has_unicode: bool) -> Iterator[Line]:
         behind = "" if lag is None else f", {count_text(lag)} records"
         size = f"  {size_text(unit['bytes_per_s']):>10}/s" if width >= WIDE else ""
         yield [
-            Span(f"  {printable(name):<{cells}}  "),
-            Span(f"{state:<11}", STYLES[state]),
-            Span(
+            TextSpan(f"  {printable(name):<{cells}}  "),
+            TextSpan(f"{state:<11}", STYLES[state]),
+            TextSpan(
                 f"  {count_text(unit['rows']):>7} rows  {rate_text(unit['rows_per_s']):>7} rows/s"
             ),
-            Span(f"{size}  lag {duration_text(unit['lag_ms'])}{behind}"),
+            TextSpan(f"{size}  lag {duration_text(unit['lag_ms'])}{behind}"),
         ]
         yield from _gauge_lines(unit["gauges"], cells)
         yield from _because(unit["reason"], width, has_unicode)
@@ -205,7 +211,7 @@ def _unit_lines(units: Facts, width: int, has_unicode: bool) -> Iterator[Line]:
             yield from _because("\n".join(said), width, has_unicode)
 
 
-def _gauge_lines(gauges: Facts, indent: int) -> Iterator[Line]:
+def _gauge_lines(gauges: Facts, indent: int) -> Iterator[ScreenLine]:
     """A figure of tables is one line for all of them, and none where it is 0."""
     for name, each in groupby(sorted(gauges), key=lambda gauge: gauge.partition(" ")[0]):
         of_one = [gauges[gauge] for gauge in each]
@@ -217,8 +223,8 @@ def _gauge_lines(gauges: Facts, indent: int) -> Iterator[Line]:
         told = f"{GAUGES.get(name, name)} {shown(value)}"
         style = "red" if limit is not None and value > limit else "dim"
         yield [
-            Span(" " * (indent + 4)),
-            Span(told + ("" if limit is None else f" of {shown(limit)}"), style),
+            TextSpan(" " * (indent + 4)),
+            TextSpan(told + ("" if limit is None else f" of {shown(limit)}"), style),
         ]
 
 
@@ -227,9 +233,9 @@ def _table_lines(
     told: Collection[str],
     at_ms: int,
     width: int,
-    whole: Room,
+    whole: ScreenSpace,
     has_unicode: bool,
-) -> Iterator[Line]:
+) -> Iterator[ScreenLine]:
     """`told` are reasons that stand above already."""
     is_verified = width >= WIDE and any(each.get("verified") for each in tables.values())
     columns = (*COLUMNS, VERIFIED) if is_verified else COLUMNS
@@ -238,8 +244,8 @@ def _table_lines(
     room = min(max(width - fixed, TABLE_CELLS_MIN), TABLE_CELLS_MAX)
     cells = max(min(longest, room), len("TABLE"))
     heads = [f"{'TABLE':<{cells}}"]
-    heads += [_aligned(column.head, column) for column in columns]
-    yield [Span(GAP.join(heads), "dim")]
+    heads += [_align(column.head, column) for column in columns]
+    yield [TextSpan(GAP.join(heads), "dim")]
     order = sorted(tables, key=lambda table: _urgency(tables[table]))
     left_out = 0 if whole.tables is None else max(len(order) - whole.tables, 0)
     order = order[: len(order) - left_out]
@@ -254,19 +260,19 @@ def _table_lines(
     for block in lines[:shown]:
         yield from block
     if left_out := left_out + len(lines) - shown:
-        yield [Span(f"and {counted(left_out, 'more table')}; {whole.rest_hint}", "dim")]
+        yield [TextSpan(f"and {format_count(left_out, 'more table')}; {whole.rest_hint}", "dim")]
 
 
-def _summary(tables: Facts) -> Line:
+def _summary(tables: Facts) -> ScreenLine:
     """How many tables are in which state, the worst first."""
     counts = Counter(table["state"] for table in tables.values())
-    line: Line = [Span("TABLES   ", "dim")]
+    line: ScreenLine = [TextSpan("TABLES   ", "dim")]
     for state in sorted(counts, key=WORST_FIRST.index):
-        line += [Span(f"{count_text(counts[state])} {state}", STYLES[state]), Span("   ")]
+        line += [TextSpan(f"{count_text(counts[state])} {state}", STYLES[state]), TextSpan("   ")]
     return line[:-1]
 
 
-def _as_many_as_fit(blocks: Sequence[Sequence[Line]], lines_max: int | None) -> int:
+def _as_many_as_fit(blocks: Sequence[Sequence[ScreenLine]], lines_max: int | None) -> int:
     if lines_max is None or sum(map(len, blocks)) <= lines_max:
         return len(blocks)
     used = 1  # the line that says how many are left out
@@ -281,33 +287,37 @@ def _urgency(facts: Facts) -> tuple[int, float]:
     return WORST_FIRST.index(facts["state"]), -(facts["lag_ms"] or 0)
 
 
-def _table(name: str, facts: Facts, cells: int, at_ms: int | None, has_unicode: bool) -> Line:
+def _table(name: str, facts: Facts, cells: int, at_ms: int | None, has_unicode: bool) -> ScreenLine:
     """With `at_ms`, the time of the snapshot, it says when the table was verified last."""
     state = facts["state"]
     letters = facts["dead_letters"]
     values = (
-        Span(state, STYLES[state]),
-        Span(_snapshot_text(facts["snapshot"], has_unicode)),
-        Span(duration_text(facts["lag_ms"])),
-        Span(rate_text(facts["rows_per_s"])),
-        Span(count_text(letters), "red" if letters else ""),
+        TextSpan(state, STYLES[state]),
+        TextSpan(_snapshot_text(facts["snapshot"], has_unicode)),
+        TextSpan(duration_text(facts["lag_ms"])),
+        TextSpan(rate_text(facts["rows_per_s"])),
+        TextSpan(count_text(letters), "red" if letters else ""),
     )
-    line: Line = [Span(f"{shortened(printable(name), cells, has_unicode):<{cells}}")]
+    line: ScreenLine = [TextSpan(f"{shorten(printable(name), cells, has_unicode):<{cells}}")]
     for column, value in zip(COLUMNS, values, strict=True):
-        line += [Span(GAP), Span(_aligned(value.text, column), value.style)]
+        line += [TextSpan(GAP), TextSpan(_align(value.text, column), value.style)]
     if at_ms is not None:
-        value = _verified(facts.get("verified"), at_ms)
-        line += [Span(GAP), Span(_aligned(value.text, VERIFIED), value.style)]
+        value = _to_verified(facts.get("verified"), at_ms)
+        line += [TextSpan(GAP), TextSpan(_align(value.text, VERIFIED), value.style)]
     return line
 
 
-def _verified(facts: Facts | None, at_ms: int) -> Span:
+def _to_verified(facts: Facts | None, at_ms: int) -> TextSpan:
     if facts is None:
-        return Span(UNKNOWN)
+        return TextSpan(UNKNOWN)
     ago = f"{duration_text(max(at_ms - facts['at_ms'], 0))} ago"
     if facts["differing"]:
-        return Span(f"{ago}, {count_text(facts['differing'])} differ", "red")
-    return Span(f"{ago}, not all", "yellow") if facts["problem"] else Span(f"{ago}, equal", "green")
+        return TextSpan(f"{ago}, {count_text(facts['differing'])} differ", "red")
+    return (
+        TextSpan(f"{ago}, not all", "yellow")
+        if facts["problem"]
+        else TextSpan(f"{ago}, equal", "green")
+    )
 
 
 def _reason(facts: Facts, told: Collection[str]) -> str:
@@ -334,13 +344,13 @@ def progress_bar(fraction: float, *, has_unicode: bool) -> str:
     return done * full + left * (BAR_CELLS - full)
 
 
-def _because(reason: str, width: int, has_unicode: bool) -> Iterator[Line]:
+def _because(reason: str, width: int, has_unicode: bool) -> Iterator[ScreenLine]:
     """Why something is so, and what to do; all of it, since nothing on the screen matters more."""
     mark = "└" if has_unicode else "-"
     for paragraph in filter(None, map(str.strip, reason.splitlines())):
         wrapped = textwrap.wrap(printable(paragraph), max(width - 4, 20))
         for part in wrapped[:REASON_LINES_MAX]:
-            yield [Span(f"  {mark} {part}", "dim")]
+            yield [TextSpan(f"  {mark} {part}", "dim")]
             mark = " "
 
 
@@ -349,11 +359,11 @@ def first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def _aligned(text: str, column: Column) -> str:
+def _align(text: str, column: ScreenColumn) -> str:
     return f"{text:>{column.cells}}" if column.is_right else f"{text:<{column.cells}}"
 
 
-def shortened(text: str, cells: int, has_unicode: bool = True) -> str:
+def shorten(text: str, cells: int, has_unicode: bool = True) -> str:
     """Long names lose their middle: tables of one schema differ at the end."""
     if len(text) <= cells:
         return text
@@ -362,12 +372,12 @@ def shortened(text: str, cells: int, has_unicode: bool = True) -> str:
     return text[:head] + mark + text[len(text) - (cells - 1 - head) :]
 
 
-def cut(line: Line, width: int) -> Line:
+def cut(line: ScreenLine, width: int) -> ScreenLine:
     """Nothing wraps: a screen of lines stays a screen of lines."""
-    kept: Line = []
+    kept: ScreenLine = []
     for span in line:
         room = width - sum(len(each.text) for each in kept)
         if room <= 0:
             break
-        kept.append(Span(span.text[:room], span.style))
+        kept.append(TextSpan(span.text[:room], span.style))
     return kept

@@ -4,7 +4,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.reports import Gauged, Moved, Read, Remarked, SetAside, State, StateChanged, Stood
+from pipelines.reports import (
+    DeadLettersAdded,
+    GaugesRead,
+    OffsetsApplied,
+    ReadProgress,
+    RemarksMade,
+    RowsMoved,
+    StateChanged,
+    TaskState,
+)
 from pipelines.watching.rates import Rate
 
 SOURCE = "source"
@@ -17,20 +26,20 @@ Json = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Reading:
+class TableProgress:
     """A snapshot, a replay or a rebuild of one table."""
 
-    last: Read
+    last: ReadProgress
     rate: Rate = field(default_factory=lambda: Rate(window_ms=READ_WINDOW_MS))
 
-    def add(self, report: Read, *, monotonic_ms: int) -> None:
+    def add(self, report: ReadProgress, *, monotonic_ms: int) -> None:
         more = _amount(report) - _amount(self.last)
         self.rate.add(max(more, 0), now_ms=monotonic_ms)
         self.last = report
 
     def json(self, unit: str, *, monotonic_ms: int) -> Json:
         last, rate = self.last, self.rate.per_s(now_ms=monotonic_ms)
-        expected, eta_ms, fraction = _expected(last), None, None
+        expected, eta_ms, fraction = _expect(last), None, None
         if last.is_done:
             fraction, eta_ms = 1.0, 0
         elif expected:
@@ -53,7 +62,7 @@ class Reading:
 class TableStatus:
     """One table in one unit."""
 
-    state: State | None = None
+    state: TaskState | None = None
     """None as long as it does what its unit does."""
     reason: str = ""
     since_ms: int | None = None
@@ -67,26 +76,26 @@ class TableStatus:
     problem: str = ""
     has_set_aside: bool = False
     """Whether records of the slice that is being applied went to the dead letters."""
-    reading: Reading | None = None
+    reading: TableProgress | None = None
     row_rate: Rate = field(default_factory=lambda: Rate(window_ms=RATE_WINDOW_MS))
     byte_rate: Rate = field(default_factory=lambda: Rate(window_ms=RATE_WINDOW_MS))
 
     def lag_ms(
-        self, unit_state: State, *, is_at_rest: bool, is_at_end: bool, now_ms: int
+        self, unit_state: TaskState, *, is_at_rest: bool, is_at_end: bool, now_ms: int
     ) -> int | None:
         """How old the oldest change is that has not passed; where everything known has, how long
         the last one took, and nothing once that was a while ago."""
         if self.committed_ms is None or self.moved_ms is None:
             return None
         waiting_since = None if is_at_end else self.behind_since_ms
-        if waiting_since is None and unit_state in (State.RETRYING, State.QUARANTINED):
+        if waiting_since is None and unit_state in (TaskState.RETRYING, TaskState.QUARANTINED):
             waiting_since = self.committed_ms
         if waiting_since is not None:
             return max(now_ms - waiting_since, 0)
         return 0 if is_at_rest else max(self.moved_ms - self.committed_ms, 0)
 
     def json(
-        self, unit_state: State, *, lag_records: int | None, now_ms: int, monotonic_ms: int
+        self, unit_state: TaskState, *, lag_records: int | None, now_ms: int, monotonic_ms: int
     ) -> Json:
         rows_per_s = self.row_rate.per_s(now_ms=monotonic_ms)
         is_at_rest = not lag_records and not rows_per_s
@@ -108,10 +117,10 @@ class TableStatus:
 
 
 @dataclass(slots=True)
-class UnitStatus:
+class TaskStatus:
     """A source or a sink, with its tables."""
 
-    state: State = State.STARTING
+    state: TaskState = TaskState.STARTING
     reason: str = ""
     since_ms: int | None = None
     retries: int = 0
@@ -120,8 +129,8 @@ class UnitStatus:
     waiting_since_ms: int | None = None
     """Of a sink that has not applied anything yet: commit time of the oldest change in the log."""
     tables: dict[str, TableStatus] = field(default_factory=dict)
-    gauges: dict[str, Gauged] = field(default_factory=dict)
-    remarks: dict[str, Remarked] = field(default_factory=dict)
+    gauges: dict[str, GaugesRead] = field(default_factory=dict)
+    remarks: dict[str, RemarksMade] = field(default_factory=dict)
     """By what they are about."""
 
     def change(self, report: StateChanged, *, now_ms: int) -> None:
@@ -129,25 +138,25 @@ class UnitStatus:
             table = self._table(report.table)
             if table.state is not report.state or table.since_ms is None:
                 table.since_ms = now_ms
-                if report.state in (State.REREADING, State.REBUILDING):
+                if report.state in (TaskState.REREADING, TaskState.REBUILDING):
                     table.reading = None  # what was read before says nothing of this one
-            is_own = report.state is not State.RUNNING
+            is_own = report.state is not TaskState.RUNNING
             table.state = report.state if is_own else None
             table.reason = report.reason
             return
-        if report.state is State.STARTING:
+        if report.state is TaskState.STARTING:
             self.positions.clear()
             self.remarks.clear()
             for table in self.tables.values():  # what is still wrong will be said again
                 table.state, table.reason, table.since_ms = None, "", None
-        self.retries += report.state is State.RETRYING
+        self.retries += report.state is TaskState.RETRYING
         self.state, self.reason, self.since_ms = report.state, report.reason, now_ms
 
     def know(self, table: str) -> None:
         """There is something to say of it, though nothing of it has moved since this began."""
         self._table(table)
 
-    def move(self, report: Moved, source_ms: int | None, *, monotonic_ms: int) -> None:
+    def move(self, report: RowsMoved, source_ms: int | None, *, monotonic_ms: int) -> None:
         table = self._table(report.table)
         table.rows += report.rows
         table.bytes += report.bytes
@@ -158,13 +167,13 @@ class UnitStatus:
         is_behind = report.unit != SOURCE and (source_ms or 0) > report.committed_ms
         table.behind_since_ms = report.committed_ms if is_behind else None
 
-    def read(self, report: Read, *, monotonic_ms: int) -> None:
+    def read(self, report: ReadProgress, *, monotonic_ms: int) -> None:
         table = self._table(report.table)
         if table.reading is None or _amount(report) < _amount(table.reading.last):
-            table.reading = Reading(report)  # the first, or one that began again
+            table.reading = TableProgress(report)  # the first, or one that began again
         table.reading.add(report, monotonic_ms=monotonic_ms)
 
-    def stand(self, report: Stood, *, now_ms: int) -> None:
+    def stand(self, report: OffsetsApplied, *, now_ms: int) -> None:
         for part, position in report.positions.items():
             self.positions.pop(part, None)
             self.positions[part] = position
@@ -176,13 +185,13 @@ class UnitStatus:
             if table.has_set_aside:  # what was set aside has passed with the rest of its slice
                 table.has_set_aside, table.behind_since_ms = False, None
 
-    def set_aside(self, report: SetAside) -> None:
+    def set_aside(self, report: DeadLettersAdded) -> None:
         table = self._table(report.table)
         table.dead_letters += report.records
         table.has_set_aside = True
         table.problem = report.problem
 
-    def remark(self, report: Remarked) -> None:
+    def remark(self, report: RemarksMade) -> None:
         self.remarks.pop(report.name, None)
         if report.problem:
             self.remarks[report.name] = report
@@ -249,10 +258,10 @@ def records_behind(*, end: int, offset: int) -> int:
     return max(end - offset - 1, 0)
 
 
-def _amount(read: Read) -> int:
+def _amount(read: ReadProgress) -> int:
     """Bytes where their number is known beforehand, since rows are mostly an estimate."""
     return (read.bytes or 0) if read.bytes_expected else read.rows
 
 
-def _expected(read: Read) -> int | None:
+def _expect(read: ReadProgress) -> int | None:
     return read.bytes_expected or read.rows_expected

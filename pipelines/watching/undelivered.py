@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pipelines.reports import VERIFY, State
-from pipelines.terminal.output import counted, printable
+from pipelines.reports import VERIFY, TaskState
+from pipelines.terminal.output import format_count, printable
 
 SHOWN_MAX = 20
 """Tables that are named in one line; --json names all of them."""
@@ -28,7 +28,7 @@ class Undelivered:
         return asdict(self)
 
 
-def undelivered(snapshot: Mapping[str, Any]) -> list[Undelivered]:
+def find_undelivered(snapshot: Mapping[str, Any]) -> list[Undelivered]:
     """By a status snapshot of pipelines that were to come to their end."""
     return [
         each
@@ -46,13 +46,13 @@ def _of_unit(
         for table in remark["left_out"]:
             reason = "; ".join(filter(None, (remark["problem"], remark["cure"])))
             yield Undelivered(pipeline, table, unit, LEFT_OUT, reason)
-    if facts["state"] != State.DONE.value:
+    if facts["state"] != TaskState.DONE.value:
         for table in tables or ("",):
             yield Undelivered(pipeline, table, unit, facts["state"], facts["reason"])
         return
     for table, told in tables.items():
         own = told["units"].get(unit)
-        if own is not None and own["state"] != State.DONE.value:
+        if own is not None and own["state"] != TaskState.DONE.value:
             yield Undelivered(pipeline, table, unit, own["state"], own["reason"])
 
 
@@ -63,16 +63,16 @@ def undelivered_lines(found: Sequence[Undelivered]) -> list[str]:
         key = (each.pipeline, each.unit, each.state, each.reason)
         groups.setdefault(key, []).append(each.table)
     return [
-        f"{printable(pipeline)}/{printable(unit)}: {_named(names)} {state}"
+        f"{printable(pipeline)}/{printable(unit)}: {_name(names)} {state}"
         + (f": {printable(' '.join(reason.split()))}" if reason else "")
         for (pipeline, unit, state, reason), names in groups.items()
     ]
 
 
-def _named(names: Sequence[str]) -> str:
+def _name(names: Sequence[str]) -> str:
     known = [printable(name) for name in names if name]
     if not known:
         return "all tables"
     shown = ", ".join(known[:SHOWN_MAX])
     left = len(known) - SHOWN_MAX
-    return shown + (f" and {counted(left, 'more table')}" if left > 0 else "")
+    return shown + (f" and {format_count(left, 'more table')}" if left > 0 else "")

@@ -22,44 +22,44 @@ def people_lines(changes: TableChanges) -> str:
     if changes.is_truncate:
         share = (f" {printable(name)}={value}" for name, value in _share(changes).items())
         return f"truncate {table}{''.join(share)}\n"
-    head = _joined(pc.utf8_rpad(WORDS.take(changes.operations), WORD_WIDTH), f" {table}")
-    cells = [_joined(f" {printable(name)}=", cells) for name, cells in _cells(changes)]
-    return _text(head, *_shown(changes, cells), "\n")
+    head = _concat(pc.utf8_rpad(WORDS.take(changes.operations), WORD_WIDTH), f" {table}")
+    cells = [_concat(f" {printable(name)}=", cells) for name, cells in _cells(changes)]
+    return _text(head, *_show(changes, cells), "\n")
 
 
 def json_lines(changes: TableChanges) -> str:
     """`{"op": "update", "table": "shop.orders", "row": {"id": 7, ...}, "at": "shop.orders-0@5"}`;
     whatever is neither a number, a truth nor a composition is text."""
-    table, at = quoted(str(changes.schema.table)), _places(changes)
+    table, at = quote(str(changes.schema.table)), _places(changes)
     if changes.is_truncate:
-        share = ", ".join(f"{quoted(name)}: {value}" for name, value in _share(changes).items())
+        share = ", ".join(f"{quote(name)}: {value}" for name, value in _share(changes).items())
         row = f"{{{share}}}" if share else "null"
         return _text(f'{{"op": "truncate", "table": {table}, "row": {row}, "at": ', at, "}\n")
     cells = [
-        _joined(f"{', ' if number else ''}{quoted(name)}: ", cells)
+        _concat(f"{', ' if number else ''}{quote(name)}: ", cells)
         for number, (name, cells) in enumerate(_cells(changes))
     ]
     words = WORDS.take(changes.operations)
-    head = _joined('{"op": "', words, f'", "table": {table}, "row": {{')
-    return _text(head, *_shown(changes, cells), '}, "at": ', at, "}\n")
+    head = _concat('{"op": "', words, f'", "table": {table}, "row": {{')
+    return _text(head, *_show(changes, cells), '}, "at": ', at, "}\n")
 
 
 def _share(changes: TableChanges) -> dict[str, str]:
     """Of a truncate what all rows have that go; nothing when every row goes."""
-    return {name: quoted(str(value)) for name, value in changes.truncated_where.items()}
+    return {name: quote(str(value)) for name, value in changes.truncated_where.items()}
 
 
 def _cells(changes: TableChanges) -> list[tuple[str, pa.Array]]:
     """Names and written values of all columns, those of the key first."""
-    return [(name, cell_texts(changes.rows.column(name))) for name in _ordered(changes)]
+    return [(name, cell_texts(changes.rows.column(name))) for name in _order(changes)]
 
 
-def _ordered(changes: TableChanges) -> list[str]:
+def _order(changes: TableChanges) -> list[str]:
     key = changes.schema.key
     return [*key, *(name for name in changes.schema.names if name not in key)]
 
 
-def _shown(changes: TableChanges, cells: list[pa.Array]) -> list[pa.Array]:
+def _show(changes: TableChanges, cells: list[pa.Array]) -> list[pa.Array]:
     """Of a delete only the key, where there is one."""
     key = len(changes.schema.key)
     is_delete = pc.equal(changes.operations, int(Operation.DELETE))
@@ -82,21 +82,21 @@ def cell_texts(column: pa.Array) -> pa.Array:
     if pa.types.is_decimal(kind):
         return _quoted_column(_decimals(column))
     if pa.types.is_timestamp(kind):
-        written = extreme_datetimes.written(column)
+        written = extreme_datetimes.datetime_texts(column)
         return _quoted_column(pc.replace_substring(written, " ", "T", max_replacements=1))
     if pa.types.is_date32(kind):
-        return _quoted_column(extreme_datetimes.written(column))
+        return _quoted_column(extreme_datetimes.datetime_texts(column))
     if pa.types.is_time(kind):
-        return _quoted_column(extreme_times.written(column))
+        return _quoted_column(extreme_times.clock_texts(column))
     if pa.types.is_date(kind):
         return _quoted_column(column.cast(pa.string()))
-    return pa.array([_dumped(extreme_datetimes.plain(value)) for value in column], pa.string())
+    return pa.array([_dump(extreme_datetimes.plain(value)) for value in column], pa.string())
 
 
 def _floats(column: pa.Array) -> pa.Array:
     """JSON has no word for what is no number, and none for infinity."""
     texts = column.cast(pa.string())
-    return pc.if_else(pc.is_finite(column), texts, _joined('"', texts, '"')).fill_null(NULL)
+    return pc.if_else(pc.is_finite(column), texts, _concat('"', texts, '"')).fill_null(NULL)
 
 
 def _decimals(column: pa.Array) -> pa.Array:
@@ -107,7 +107,7 @@ def _decimals(column: pa.Array) -> pa.Array:
     return pa.array([None if each is None else f"{each:f}" for each in column.to_pylist()])
 
 
-def _dumped(value: object) -> str:
+def _dump(value: object) -> str:
     """Bytes, lists and structs, which are rare."""
     return orjson.dumps(value, default=_foreign, option=orjson.OPT_NON_STR_KEYS).decode()
 
@@ -118,16 +118,16 @@ def _foreign(value: object) -> str:
 
 def _quoted_column(texts: pa.Array) -> pa.Array:
     """The quick way for all, and the careful one for the few that need it."""
-    found = _joined('"', texts, '"')
+    found = _concat('"', texts, '"')
     awkward = pc.match_substring_regex(texts, AWKWARD).fill_null(False)
     if pc.any(awkward).as_py():
         places = pa.array(np.flatnonzero(np.asarray(awkward)))
-        written = pa.array([quoted(text) for text in texts.take(places).to_pylist()], pa.string())
+        written = pa.array([quote(text) for text in texts.take(places).to_pylist()], pa.string())
         found = pc.replace_with_mask(found, awkward, written)
     return found.fill_null(NULL)
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     return printable(orjson.dumps(text).decode())
 
 
@@ -135,10 +135,10 @@ def printable(text: str) -> str:
     """What a terminal might obey, in JSON's escapes."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else _escaped(each) for each in text)
+    return "".join(each if each.isprintable() else _escape(each) for each in text)
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     units = character.encode("utf-16-be")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
@@ -148,14 +148,14 @@ def _places(changes: TableChanges) -> pa.Array | str:
     if changes.log_partition is None or changes.log_offsets is None:
         return "null"
     topic, partition = changes.log_partition
-    head = quoted(f"{topic}-{partition}@").removesuffix('"')
-    return _joined(head, changes.log_offsets.cast(pa.string()), '"')
+    head = quote(f"{topic}-{partition}@").removesuffix('"')
+    return _concat(head, changes.log_offsets.cast(pa.string()), '"')
 
 
-def _joined(*pieces: pa.Array | str) -> pa.Array:
+def _concat(*pieces: pa.Array | str) -> pa.Array:
     return pc.binary_join_element_wise(*pieces, EMPTY)
 
 
 def _text(*pieces: pa.Array | str) -> str:
-    lines = _joined(*pieces)
+    lines = _concat(*pieces)
     return "".join(lines.to_pylist()) if isinstance(lines, pa.Array) else str(lines)

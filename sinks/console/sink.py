@@ -6,12 +6,12 @@ from typing import TextIO
 
 import pyarrow as pa
 
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import SinkRejected
 from core_log.foundation.name_patterns import Patterns
 from core_log.model.table_schema import TableSchema
 from sinks.console.settings import ConsoleSettings
-from sinks.sink import SinkContext, Slice, Stands
+from sinks.sink import AppliedOffsets, SinkContext, Slice
 
 
 class ConsoleSink:
@@ -26,7 +26,7 @@ class ConsoleSink:
         self._settings, self._output = settings, output or sys.stdout
         self._wanted, self._left = Patterns(settings.tables), settings.limit
 
-    async def applied(self, topics: Sequence[str]) -> Stands | None:
+    async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
         return None
 
     async def apply(self, part: Slice) -> None:
@@ -48,7 +48,7 @@ class ConsoleSink:
         shown = [str(schema.table) for schema in schemas if self._wanted.matches(str(schema.table))]
         return [f"print changes of {table}" for table in sorted(shown)]
 
-    async def examine(self) -> Sequence[Finding]:
+    async def examine(self) -> Sequence[Diagnostic]:
         return ()
 
     async def drop(self) -> Sequence[str]:

@@ -8,15 +8,15 @@ import pyarrow.compute as pc
 
 from core_log.foundation.errors import RowsRejected, SinkRejected
 from core_log.model.table_schema import Column, TableSchema
-from core_log.rows.converters.row import RowForms
+from core_log.rows.converters.row import RowConverters
 from core_log.rows.json.debezium_reader import read_rows
-from sinks.current_rows import StandingRows
+from sinks.current_rows import CurrentRows
 from sinks.files.formats import READABLE
-from sinks.files.manifest import Commit, Manifest
+from sinks.files.manifest import Manifest, ManifestCommit
 from sinks.files.partition_split import ADDED, OPERATION
 from sinks.files.reader import rows_of
 from sinks.files.settings import FilesSinkSettings
-from sinks.files.stores import Store
+from sinks.files.stores import FileStore
 
 COMPRESSIONS = {"gz": "gzip", "st": "zstd"}
 """By the end of a file's name."""
@@ -33,7 +33,7 @@ def check_readable(settings: FilesSinkSettings, schema: TableSchema) -> None:
 
 
 def current_rows(
-    store: Store, manifest: Manifest, head: Commit, schema: TableSchema
+    store: FileStore, manifest: Manifest, head: ManifestCommit, schema: TableSchema
 ) -> Iterator[pa.RecordBatch]:
     """As of a commit, a file at a time. Files are read in the order of their commits, in which the
     changes of a key follow one another, and a truncate follows all that it takes away. Of a table
@@ -46,14 +46,16 @@ def current_rows(
     ]
     if not schema.key:
         return (_read(store, name, schema, schema.names) for name in names)
-    standing = StandingRows()
+    standing = CurrentRows()
     for name in names:
         found = _read(store, name, schema, (*schema.key, OPERATION))
         standing.take(found.select(list(schema.key)), found.column(OPERATION))
     return standing.of(_read(store, name, schema, schema.names) for name in names)
 
 
-def _read(store: Store, name: str, schema: TableSchema, wanted: Sequence[str]) -> pa.RecordBatch:
+def _read(
+    store: FileStore, name: str, schema: TableSchema, wanted: Sequence[str]
+) -> pa.RecordBatch:
     """A file in the schema of now: what it lacks is null."""
     content = store.read(name)
     if content is None:
@@ -88,7 +90,7 @@ def _lines(name: str, content: bytes, schema: TableSchema) -> pa.Table:
     try:
         there = orjson.loads(first).keys()
         chosen = tuple(each for each in columns if each.name in there)
-        forms = RowForms.of(TableSchema(schema.table, chosen, ()), READABLE)
+        forms = RowConverters.of(TableSchema(schema.table, chosen, ()), READABLE)
         return pa.Table.from_batches([read_rows(texts.flatten().cast(pa.string()), forms)])
     except (RowsRejected, ValueError) as error:
         raise SinkRejected(

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from core_log.model.table_schema import TableSchema
-from core_log.rows.converters.row import RowForms
+from core_log.rows.converters.row import RowConverters
 from core_log.rows.json.writer import join, object_pieces
 from core_log.rows.settings import WireSettings
 from sinks.files.settings import FilesSinkSettings
@@ -37,7 +37,7 @@ class ParquetFile:
 
     def write(self, rows: pa.RecordBatch) -> None:
         if self._writer is None:
-            self._writer = self._opened(rows)
+            self._writer = self._open(rows)
         self._writer.write_batch(rows)
 
     def size(self) -> int:
@@ -45,11 +45,11 @@ class ParquetFile:
 
     def close(self) -> None:
         if self._writer is None:
-            self._writer = self._opened(pa.RecordBatch.from_pylist([], self._schema))
+            self._writer = self._open(pa.RecordBatch.from_pylist([], self._schema))
         self._writer.close()
         self._sink.close()
 
-    def _opened(self, rows: pa.RecordBatch) -> Any:
+    def _open(self, rows: pa.RecordBatch) -> Any:
         from pyarrow import parquet
 
         return parquet.ParquetWriter(
@@ -64,7 +64,7 @@ class JsonFile:
     """A row per line."""
 
     def __init__(self, path: Path, schema: TableSchema, *, compression: str) -> None:
-        self._forms = RowForms.of(schema, READABLE)
+        self._forms = RowConverters.of(schema, READABLE)
         self._raw = pa.OSFile(str(path), "wb")
         is_plain = compression == "none"
         self._sink = self._raw if is_plain else pa.CompressedOutputStream(self._raw, compression)

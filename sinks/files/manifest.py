@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from core_log.foundation.errors import SinkRejected
 from core_log.model.log import TopicPartition
 from core_log.model.table_schema import TableId
-from sinks.files.stores import OURS, Store
-from sinks.sink import Stand, Stands
+from sinks.files.stores import OURS, FileStore
+from sinks.sink import AppliedOffset, AppliedOffsets
 
 SINKS = f"{OURS}/sinks"
 FORMAT_VERSION = 1
@@ -45,7 +45,7 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class ManifestCommit:
     """A slice that counts. `stands` covers every topic that was ever applied."""
 
     sequence: int = 0
@@ -53,7 +53,7 @@ class Commit:
     id: str = ""
     writer: str = ""
     """Which run of which process committed it."""
-    stands: Stands = field(default_factory=dict)
+    stands: AppliedOffsets = field(default_factory=dict)
     files: tuple[CommittedFile, ...] = ()
     cut: int | None = None
     """Where the commit boundary's record stands in `__headwater_commits`."""
@@ -82,14 +82,14 @@ class Commit:
         return json.dumps(document).encode()
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> "Commit":
+    def from_bytes(cls, content: bytes) -> "ManifestCommit":
         document = document_of(content)
         return cls(
             document["sequence"],
             document["id"],
             document["writer"],
             {
-                TopicPartition(each["topic"], each["partition"]): Stand(
+                TopicPartition(each["topic"], each["partition"]): AppliedOffset(
                     each["topic_id"], each["next_offset"]
                 )
                 for each in document["stands"]
@@ -123,12 +123,12 @@ class Manifest:
     """The commits of one sink. Their numbers have no gaps, so the newest is found from any
     older one by looking whether there is a next."""
 
-    def __init__(self, store: Store, sink: str) -> None:
+    def __init__(self, store: FileStore, sink: str) -> None:
         self._store = store
         self._root = f"{SINKS}/{sink}"
-        self._head = Commit()
+        self._head = ManifestCommit()
 
-    def head(self) -> Commit:
+    def head(self) -> ManifestCommit:
         """The newest commit, looked up now."""
         if not self._head.sequence:
             hint = self._store.read(self._hint)
@@ -137,11 +137,11 @@ class Manifest:
             self._head = following
         return self._head
 
-    def commit_at(self, sequence: int) -> Commit | None:
+    def commit_at(self, sequence: int) -> ManifestCommit | None:
         content = self._store.read(self._name(sequence))
-        return None if content is None else Commit.from_bytes(content)
+        return None if content is None else ManifestCommit.from_bytes(content)
 
-    def add(self, commit: Commit) -> bool:
+    def add(self, commit: ManifestCommit) -> bool:
         """Whether it now is the one of its number; then everything of it counts."""
         if not self._store.create(self._name(commit.sequence), commit.to_bytes()):
             return False
@@ -152,12 +152,12 @@ class Manifest:
         """So that the next start need not list all commits; it may be missing or behind."""
         self._store.put(self._hint, str(self._head.sequence).encode())
 
-    def commits(self) -> Iterator[Commit]:
+    def commits(self) -> Iterator[ManifestCommit]:
         """From the oldest to the newest, as far as they have not been removed."""
         for name in self._store.names(f"{self._root}/commits"):
             content = self._store.read(name)
             if content is not None:
-                yield Commit.from_bytes(content)
+                yield ManifestCommit.from_bytes(content)
 
     def announce(self, intent: Intent) -> None:
         self._store.put(f"{self._root}/intents/{intent.name}", intent.to_bytes())
@@ -175,7 +175,7 @@ class Manifest:
         commits = [name for name in names if name.startswith(f"{self._root}/commits/")]
         self._store.remove([name for name in names if name not in set(commits)])
         self._store.remove(commits)
-        self._head = Commit()
+        self._head = ManifestCommit()
 
     @property
     def _hint(self) -> str:
@@ -184,7 +184,7 @@ class Manifest:
     def _name(self, sequence: int) -> str:
         return f"{self._root}/commits/{sequence:020d}.json"
 
-    def _newest_listed(self) -> Commit:
+    def _newest_listed(self) -> ManifestCommit:
         names = self._store.names(f"{self._root}/commits")
         content = self._store.read(names[-1]) if names else None
-        return Commit() if content is None else Commit.from_bytes(content)
+        return ManifestCommit() if content is None else ManifestCommit.from_bytes(content)

@@ -22,12 +22,12 @@ ADDED = (
 )
 
 
-class Appended(NamedTuple):
+class AppendedRows(NamedTuple):
     schema: TableSchema
     rows: pa.RecordBatch
 
 
-def appended(changes: TableChanges, *, has_metadata: bool) -> Appended:
+def to_append_rows(changes: TableChanges, *, has_metadata: bool) -> AppendedRows:
     """No key, and every column can be null: of deletes and truncates only little is known."""
     columns = tuple(Column(each.name, each.type) for each in changes.schema.columns)
     arrays = list(changes.rows.columns)
@@ -47,10 +47,10 @@ def appended(changes: TableChanges, *, has_metadata: bool) -> Appended:
             changes.committed_us.cast(pa.timestamp("us", "UTC")),
         ]
     schema = TableSchema(changes.schema.table, columns, ())
-    return Appended(schema, pa.RecordBatch.from_arrays(arrays, schema=schema.arrow))
+    return AppendedRows(schema, pa.RecordBatch.from_arrays(arrays, schema=schema.arrow))
 
 
-def divided(part: Appended, by: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+def divide(part: AppendedRows, by: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Rows by directory, in the order they had."""
     rows = part.rows
     if not by:

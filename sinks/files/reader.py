@@ -7,7 +7,7 @@ import pyarrow as pa
 from core_log.foundation.errors import SinkRejected
 from core_log.s3.settings import S3Settings
 from sinks.files.manifest import SINKS, CommittedFile, Manifest
-from sinks.files.stores import Store, store_of
+from sinks.files.stores import FileStore, store_of
 
 
 def files(path: str, name: str, *, s3: S3Settings | None = None) -> list[str]:
@@ -30,7 +30,7 @@ def table(path: str, name: str, *, s3: S3Settings | None = None) -> pa.Table:
     return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
 
 
-def committed_files(store: Store, name: str) -> list[CommittedFile]:
+def committed_files(store: FileStore, name: str) -> list[CommittedFile]:
     named = (part.removeprefix(f"{SINKS}/") for part in store.names(SINKS))
     sinks = {part.partition("/")[0] for part in named}
     return [

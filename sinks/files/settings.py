@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from core_log.foundation.settings import DurationMs, PatternText, SizeBytes, Texts, YamlSettings
 from core_log.s3.settings import S3Settings
 
-Compression = Literal["none", "gzip", "zstd", "snappy"]
+OutputCompression = Literal["none", "gzip", "zstd", "snappy"]
 
 
 class RollSettings(YamlSettings):
@@ -19,7 +19,7 @@ class RollSettings(YamlSettings):
     """About how large a file gets."""
 
 
-class TableSettings(YamlSettings):
+class FileTableSettings(YamlSettings):
     """What holds for some of the tables."""
 
     partition_by: Texts = Field((), examples=["order_day", ["country", "order_day"]])
@@ -53,10 +53,10 @@ class FilesSinkSettings(YamlSettings):
     """How the bucket of an `s3://` path is reached."""
     format: Literal["parquet", "jsonl"] = "parquet"
     """What the files hold. In JSON lines decimals are strings and times are ISO 8601."""
-    compression: Compression | None = None
+    compression: OutputCompression | None = None
     """How files are compressed: Parquet with zstd, and JSON lines not at all, unless said
     otherwise. JSON lines know `gzip` and `zstd`, and get the ending `.gz` or `.zst`."""
-    tables: dict[PatternText, TableSettings] = Field(
+    tables: dict[PatternText, FileTableSettings] = Field(
         {}, examples=[{"*": {"partition_by": ["order_day"]}}]
     )
     """Settings per table, by patterns over its name (`schema.table`); the first that matches."""

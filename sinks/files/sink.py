@@ -12,16 +12,16 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import Fenced, HeadwaterError, SinkRejected
 from core_log.foundation.table_failures import failures_named
 from core_log.model.table_schema import TableId, TableSchema
-from sinks.files.manifest import Commit, CommittedFile, Intent, Manifest
+from sinks.files.manifest import CommittedFile, Intent, Manifest, ManifestCommit
 from sinks.files.path_names import table_directory
 from sinks.files.settings import FilesSinkSettings
-from sinks.files.staged_files import Staged, Staging
-from sinks.files.stores import OURS, Store, store_of
-from sinks.sink import Contents, SinkContext, Slice, Stands
+from sinks.files.staged_files import StagedFile, Staging
+from sinks.files.stores import OURS, FileStore, store_of
+from sinks.sink import AppliedOffsets, SinkContext, Slice, TableContents
 
 ID_DIGITS = 16
 
@@ -40,17 +40,17 @@ class FilesSink:
     Settings = FilesSinkSettings
 
     def __init__(
-        self, settings: FilesSinkSettings, context: SinkContext, *, store: Store | None = None
+        self, settings: FilesSinkSettings, context: SinkContext, *, store: FileStore | None = None
     ) -> None:
         self._settings, self._context = settings, context
         self._given_store = store
-        self._opened: tuple[Store, Manifest] | None = None
+        self._opened: tuple[FileStore, Manifest] | None = None
         self._writer = uuid4().hex
         self._is_clean = False
         """Whether nothing is left of runs that broke off."""
         self._claimed: set[TableId] = set()
 
-    async def applied(self, topics: Sequence[str]) -> Stands | None:
+    async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
         head = await in_thread(lambda: self._target()[1].head())
         return {part: stand for part, stand in head.stands.items() if part.topic in topics}
 
@@ -78,12 +78,12 @@ class FilesSink:
             for schema in schemas
         ]
 
-    async def examine(self) -> Sequence[Finding]:
+    async def examine(self) -> Sequence[Diagnostic]:
         store, _ = self._target()
         try:
             await in_thread(store.check)
         except HeadwaterError as error:
-            return [Finding(error.statement, error.hint or "see to it that it can be written")]
+            return [Diagnostic(error.statement, error.hint or "see to it that it can be written")]
         return []
 
     async def drop(self) -> Sequence[str]:
@@ -92,7 +92,7 @@ class FilesSink:
     @asynccontextmanager
     async def contents(
         self, schema: TableSchema, topics: Collection[str]
-    ) -> AsyncIterator[Contents]:
+    ) -> AsyncIterator[TableContents]:
         """Files are never changed, so a commit stays what it is."""
         from sinks.files.contents import check_readable, current_rows
 
@@ -106,12 +106,12 @@ class FilesSink:
                 yield batch
 
         stands = {part: at for part, at in head.stands.items() if part.topic in topics}
-        yield Contents(stands, schema.names, batches())
+        yield TableContents(stands, schema.names, batches())
 
     async def close(self) -> None:
         """Nothing is held between slices."""
 
-    def _target(self) -> tuple[Store, Manifest]:
+    def _target(self) -> tuple[FileStore, Manifest]:
         if self._opened is None:
             context, settings = self._context, self._settings
             store = self._given_store or store_of(
@@ -120,7 +120,9 @@ class FilesSink:
             self._opened = store, Manifest(store, f"{context.pipeline}.{context.name}")
         return self._opened
 
-    def _commit(self, part: Slice, head: Commit, intent_id: str, staged: list[Staged]) -> None:
+    def _commit(
+        self, part: Slice, head: ManifestCommit, intent_id: str, staged: list[StagedFile]
+    ) -> None:
         """Each step can be the last: what is left is removed by the next run, or done again."""
         store, manifest = self._target()
         files = tuple(each.file for each in staged)
@@ -144,9 +146,9 @@ class FilesSink:
         self._is_clean = True
 
     def _commit_of(
-        self, part: Slice, head: Commit, intent: Intent, files: tuple[CommittedFile, ...]
-    ) -> Commit:
-        return Commit(
+        self, part: Slice, head: ManifestCommit, intent: Intent, files: tuple[CommittedFile, ...]
+    ) -> ManifestCommit:
+        return ManifestCommit(
             sequence=intent.sequence,
             id=intent.id,
             writer=self._writer,
@@ -156,7 +158,7 @@ class FilesSink:
             committed_ms=self._context.clock.now_ms(),
         )
 
-    def _check_ours(self, commit: Commit, intent: Intent) -> None:
+    def _check_ours(self, commit: ManifestCommit, intent: Intent) -> None:
         """A commit of that number is there: ours, whose answer got lost, or somebody else's."""
         store, manifest = self._target()
         there = manifest.commit_at(commit.sequence)
@@ -166,9 +168,9 @@ class FilesSink:
         if there is not None and there.id != commit.id:
             store.remove(intent.files)
             manifest.withdraw(intent)
-        raise fenced(intent.sequence)
+        raise fenced_error(intent.sequence)
 
-    def _fence(self, head: Commit, intent: Intent) -> Commit:
+    def _fence(self, head: ManifestCommit, intent: Intent) -> ManifestCommit:
         """Takes the number that whoever has announced files may still commit under: what is removed
         then can never count."""
         _, manifest = self._target()
@@ -187,10 +189,10 @@ class FilesSink:
         if not manifest.add(fence):
             there = manifest.commit_at(fence.sequence)
             if there is None or (there.writer, there.id) != (fence.writer, fence.id):
-                raise fenced(fence.sequence)
+                raise fenced_error(fence.sequence)
         return manifest.head()
 
-    def _clear_leftovers(self, head: Commit, intent: Intent) -> None:
+    def _clear_leftovers(self, head: ManifestCommit, intent: Intent) -> None:
         """Removes what earlier runs have put in place and never committed."""
         store, manifest = self._target()
         for left in manifest.intents():
@@ -235,14 +237,14 @@ class FilesSink:
         return said + (["removed the manifest"] if head.sequence else [])
 
 
-def check_start(part: Slice, head: Commit) -> None:
+def check_start(part: Slice, head: ManifestCommit) -> None:
     """A partition that the target knows nothing of begins with this slice."""
     for partition, stand in part.start.items():
         if head.stands.get(partition, stand) != stand:
-            raise fenced(head.sequence + 1)
+            raise fenced_error(head.sequence + 1)
 
 
-def fenced(sequence: int) -> Fenced:
+def fenced_error(sequence: int) -> Fenced:
     return Fenced("another run has moved the target on", commit=sequence)
 
 

@@ -12,7 +12,7 @@ from core_log.model.changes import TableChanges
 from core_log.model.table_schema import TableId, TableSchema
 from sinks.files.formats import RowFile, ending_of, open_file
 from sinks.files.manifest import CommittedFile
-from sinks.files.partition_split import appended, divided
+from sinks.files.partition_split import divide, to_append_rows
 from sinks.files.path_names import table_directory
 from sinks.files.settings import FilesSinkSettings
 
@@ -20,14 +20,14 @@ ROW_GROUP_BYTES = 8 << 20
 DIGEST_BYTES = 8
 
 
-class Staged(NamedTuple):
+class StagedFile(NamedTuple):
     """A whole file, and where it belongs."""
 
     file: CommittedFile
     path: Path
 
 
-class Target(NamedTuple):
+class FileTarget(NamedTuple):
     """What shares a file: rows of one schema for one directory."""
 
     directory: str
@@ -36,10 +36,10 @@ class Target(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Growing:
+class GrowingFile:
     """A file that is being written; rows wait until they are worth a row group."""
 
-    target: Target
+    target: FileTarget
     path: Path
     file: RowFile
     rows: int = 0
@@ -67,21 +67,21 @@ class Staging:
     def __init__(self, scratch: Path, settings: FilesSinkSettings, *, stem: str) -> None:
         self._scratch, self._settings, self._stem = scratch, settings, stem
         self._tables = [(Pattern(text), each) for text, each in settings.tables.items()]
-        self._growing: dict[Target, Growing] = {}
-        self._staged: list[Staged] = []
+        self._growing: dict[FileTarget, GrowingFile] = {}
+        self._staged: list[StagedFile] = []
         self._count = 0
 
     def add(self, changes: TableChanges) -> None:
-        part = appended(changes, has_metadata=self._settings.metadata_columns)
+        part = to_append_rows(changes, has_metadata=self._settings.metadata_columns)
         table = changes.schema.table
-        for partition, rows in divided(part, self._partition_by(table)):
+        for partition, rows in divide(part, self._partition_by(table)):
             above = table_directory(table)
             directory = f"{above}/{partition}" if partition else above
-            self._append(Target(directory, table, rows.schema), rows, part.schema)
+            self._append(FileTarget(directory, table, rows.schema), rows, part.schema)
         while self._waiting_bytes() > self._settings.buffer_bytes:
             max(self._growing.values(), key=lambda each: each.waiting_bytes).flush()
 
-    def finish(self) -> list[Staged]:
+    def finish(self) -> list[StagedFile]:
         """Everything, whole; in the order of their names' numbers."""
         for target in list(self._growing):
             self._close(target)
@@ -93,7 +93,7 @@ class Staging:
             growing.file.close()
         self._growing.clear()
 
-    def _append(self, target: Target, rows: pa.RecordBatch, schema: TableSchema) -> None:
+    def _append(self, target: FileTarget, rows: pa.RecordBatch, schema: TableSchema) -> None:
         roll = self._settings.roll
         while rows.num_rows:
             growing = self._growing.pop(target, None) or self._open(target, schema)
@@ -106,14 +106,14 @@ class Staging:
             if growing.rows >= roll.rows or growing.file.size() >= roll.size_bytes:
                 self._close(target)
 
-    def _open(self, target: Target, schema: TableSchema) -> Growing:
+    def _open(self, target: FileTarget, schema: TableSchema) -> GrowingFile:
         if len(self._growing) >= self._settings.open_files_max:
             self._close(next(iter(self._growing)))
         self._count += 1
         path = self._scratch / f"{self._stem}-{self._count:05d}{ending_of(self._settings)}"
-        return Growing(target, path, open_file(path, schema, self._settings))
+        return GrowingFile(target, path, open_file(path, schema, self._settings))
 
-    def _close(self, target: Target) -> None:
+    def _close(self, target: FileTarget) -> None:
         growing = self._growing.pop(target)
         growing.flush()
         growing.file.close()
@@ -121,7 +121,7 @@ class Staging:
         name = f"{path.name.removesuffix(ending)}-{digest_of(path)}{ending}"
         size = path.stat().st_size
         file = CommittedFile(target.table, f"{target.directory}/{name}", growing.rows, size)
-        self._staged.append(Staged(file, path))
+        self._staged.append(StagedFile(file, path))
 
     def _waiting_bytes(self) -> int:
         return sum(each.waiting_bytes for each in self._growing.values())

@@ -17,7 +17,7 @@ OURS = "_headwater"
 SCRATCH = f"{OURS}/scratch"
 
 
-class Store(Protocol):
+class FileStore(Protocol):
     """Names have `/` between their parts, and none of them leads out of the target."""
 
     def read(self, name: str) -> bytes | None:
@@ -62,7 +62,7 @@ class Store(Protocol):
         ...
 
 
-class LocalStore:
+class LocalFileStore:
     """A directory. Every name appears by a rename of a file that is already on disk."""
 
     def __init__(self, root: Path) -> None:
@@ -158,7 +158,7 @@ class LocalStore:
             directory = directory.parent
 
 
-class S3Store:
+class S3FileStore:
     """Objects below a prefix. Nothing is renamed: an object appears when it is whole."""
 
     def __init__(self, bucket: str, prefix: str, settings: S3Settings) -> None:
@@ -210,10 +210,10 @@ def failures(*names: str) -> Iterator[None]:
         ) from error
 
 
-def store_of(path: str, s3: S3Settings, *, directory: Path) -> Store:
+def store_of(path: str, s3: S3Settings, *, directory: Path) -> FileStore:
     if path.startswith(S3_SCHEME):
         bucket, _, prefix = path.removeprefix(S3_SCHEME).partition("/")
         if not bucket:
             raise SinkRejected("a path in S3 names its bucket", hint="path: s3://BUCKET/PREFIX")
-        return S3Store(bucket, prefix, s3)
-    return LocalStore(directory / Path(path).expanduser())
+        return S3FileStore(bucket, prefix, s3)
+    return LocalFileStore(directory / Path(path).expanduser())

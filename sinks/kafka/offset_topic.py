@@ -12,7 +12,7 @@ from core_log.foundation.settings import TopicSettings
 from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
 from core_log.records import arrow_codec
 from core_log.records.batch_header import Batch
-from sinks.sink import Stand, Stands
+from sinks.sink import AppliedOffset, AppliedOffsets
 
 # Offsets of a consumer group would not do: a cluster takes them only for topics of its own, and
 # forgets them a week after the group was last seen.
@@ -25,15 +25,15 @@ def stands_topic(name: str) -> TopicSettings:
 
 
 @dataclass(slots=True)
-class Remembered:
+class StoredTopicOffsets:
     """What the records of the topic come to."""
 
-    stands: dict[TopicPartition, Stand] = field(default_factory=dict)
+    stands: dict[TopicPartition, AppliedOffset] = field(default_factory=dict)
     created: set[str] = field(default_factory=set)
     """Topics that this sink has made, and may therefore take away again."""
 
 
-def encode_stands(stands: Stands, *, now_ms: int) -> list[Batch]:
+def encode_stands(stands: AppliedOffsets, *, now_ms: int) -> list[Batch]:
     """One record per partition of our log."""
     keys = [orjson.dumps([topic, partition]) for topic, partition in stands]
     values = [
@@ -52,11 +52,11 @@ def _encode(keys: list[bytes], values: list[dict[str, object]], now_ms: int) -> 
     return arrow_codec.encode(pa.array(keys, pa.binary()), texts, timestamps_ms=now_ms)
 
 
-async def load_remembered(log: Log, topic: str) -> Remembered:
+async def load_remembered(log: Log, topic: str) -> StoredTopicOffsets:
     """Read to the uncommitted end, so that what is just being committed is waited for."""
     home = TopicPartition(topic, 0)
     bounds = (await log.bounds([home]))[home]
-    found, offset = Remembered(), bounds.start
+    found, offset = StoredTopicOffsets(), bounds.start
     while offset < bounds.end:
         for fetched in await log.fetch(
             {home: offset}, limit=FetchLimit(), isolation=Isolation.COMMITTED
@@ -70,7 +70,7 @@ async def load_remembered(log: Log, topic: str) -> Remembered:
     return found
 
 
-def _remember(found: Remembered, key: object, value: Mapping[str, Any]) -> None:
+def _remember(found: StoredTopicOffsets, key: object, value: Mapping[str, Any]) -> None:
     if value.get("version") != FORMAT_VERSION:
         raise DecodeError(
             "what this sink has applied was written by another version of headwater",
@@ -79,5 +79,5 @@ def _remember(found: Remembered, key: object, value: Mapping[str, Any]) -> None:
     if isinstance(key, str):
         found.created.add(key)
     elif isinstance(key, list):
-        stand = Stand(value["topic_id"], value["next_offset"])
+        stand = AppliedOffset(value["topic_id"], value["next_offset"])
         found.stands[TopicPartition(*key)] = stand

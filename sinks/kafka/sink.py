@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import (
     Fenced,
     HeadwaterError,
@@ -17,12 +17,12 @@ from core_log.foundation.table_failures import failures_named
 from core_log.model.log import TopicPartition
 from core_log.model.table_schema import TableId, TableSchema
 from sinks.kafka.settings import KafkaSinkSettings
-from sinks.sink import SinkContext, Slice, Stand, Stands
+from sinks.sink import AppliedOffset, AppliedOffsets, SinkContext, Slice
 
 if TYPE_CHECKING:
     from core_log.client import KafkaLog
     from core_log.client.writer import KafkaWriter
-    from sinks.kafka.topic_writer import Outgoing
+    from sinks.kafka.topic_writer import TopicWriter
 
 EXAMINE_FOR_MS = 5_000
 GONE_WAIT_MS, GONE_LOOKS_MAX = 50, 400
@@ -47,14 +47,14 @@ class KafkaSink:
         self._name = f"headwater.{context.pipeline}.{context.name}"
         self._log: KafkaLog | None = None
         self._writer: KafkaWriter | None = None
-        self._stands: dict[TopicPartition, Stand] = {}
-        self._outgoing: dict[TableId, Outgoing] = {}
+        self._stands: dict[TopicPartition, AppliedOffset] = {}
+        self._outgoing: dict[TableId, TopicWriter] = {}
 
     @property
     def stands_topic(self) -> str:
         return f"{self._name}.applied"
 
-    async def applied(self, topics: Sequence[str]) -> Stands | None:
+    async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
         """Only looks: who writes is decided when something is applied."""
         from sinks.kafka.offset_topic import load_remembered
 
@@ -84,20 +84,20 @@ class KafkaSink:
             if topic not in there
         ]
 
-    async def examine(self) -> Sequence[Finding]:
+    async def examine(self) -> Sequence[Diagnostic]:
         log = self._new_log(EXAMINE_FOR_MS)
         try:
             if await log.is_exactly_once():
                 return ()
             return (
-                Finding(
+                Diagnostic(
                     "the cluster has no transaction.version 2, so this sink is at least once",
                     "upgrade the cluster to Apache Kafka 4.0 or newer and its features with it",
                     is_fatal=False,
                 ),
             )
         except LogUnavailable as error:
-            return (Finding(error.statement, error.hint or "correct `bootstrap` of the sink"),)
+            return (Diagnostic(error.statement, error.hint or "correct `bootstrap` of the sink"),)
         finally:
             await log.close()
 
@@ -134,7 +134,7 @@ class KafkaSink:
     async def _apply(self, part: Slice) -> None:
         from sinks.kafka.offset_topic import encode_stands
 
-        writer = await self._opened()
+        writer = await self._open()
         self._check_unmoved(part)
         home = TopicPartition(self.stands_topic, 0)
         async with writer.transaction() as transaction:
@@ -164,7 +164,7 @@ class KafkaSink:
                     expected=stand.next_offset,
                 )
 
-    async def _opened(self) -> "KafkaWriter":
+    async def _open(self) -> "KafkaWriter":
         """Opening fences whoever wrote before, so that what is read then stands."""
         from sinks.kafka.offset_topic import load_remembered, stands_topic
 
@@ -175,10 +175,10 @@ class KafkaSink:
             self._stands = (await load_remembered(log, self.stands_topic)).stands
         return self._writer
 
-    async def _outgoing_of(self, table: TableId) -> "Outgoing":
+    async def _outgoing_of(self, table: TableId) -> "TopicWriter":
         from core_log.records.compression import Compression
         from core_log.rows.codec_table import codec_for
-        from sinks.kafka.topic_writer import Outgoing
+        from sinks.kafka.topic_writer import TopicWriter
 
         if table not in self._outgoing:
             topic = self._topic_of(table)
@@ -191,7 +191,7 @@ class KafkaSink:
                     other=str(taken[0]),
                     topic=topic,
                 )
-            self._outgoing[table] = Outgoing(
+            self._outgoing[table] = TopicWriter(
                 topic,
                 table,
                 await self._partition_count(topic),

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from core_log.foundation.errors import SinkRejected
-from core_log.model.changes import Cell, TableChanges, source_times
+from core_log.model.changes import ColumnOrValue, TableChanges, source_times
 from core_log.model.log import TopicPartition
 from core_log.model.table_schema import TableId
 from core_log.records import arrow_codec
@@ -22,7 +22,7 @@ ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
 
 
 @dataclass(slots=True)
-class Outgoing:
+class TopicWriter:
     """One topic of the target."""
 
     topic: str
@@ -87,7 +87,7 @@ def topic_name(template: str, *, pipeline: str, table: TableId) -> str:
 def with_source(changes: TableChanges, pipeline: str) -> TableChanges:
     """Of the `source` block the log gives back only the time; what is known of the rest is said."""
     table = changes.schema.table
-    source: dict[str, Cell] = {
+    source: dict[str, ColumnOrValue] = {
         "version": _version(),
         "connector": "headwater",
         "name": pipeline,

@@ -12,11 +12,11 @@ from sinks.evolution import holds
 from sinks.sink import DELETED_AT, CarryOver
 from sinks.spark import parquet_files
 from sinks.spark.column_types import MOMENT
-from sinks.spark.file_rewrite import Rewriting
+from sinks.spark.file_rewrite import FileRewrite
 from sinks.spark.key_ranges import DataFile, assign, cells_of
-from sinks.spark.lake_table_writer import KeptTable
-from sinks.spark.layout import Layout
-from sinks.spark.table import Change, TableState
+from sinks.spark.lake_table_writer import LakeTableWriter
+from sinks.spark.layout import LakeTableLayout
+from sinks.spark.table import LakeTableState, TableCommit
 from sinks.spark.table_reader import layout_of
 
 ROWS_AT_ONCE = 500_000
@@ -24,8 +24,12 @@ ROWS_AT_ONCE = 500_000
 
 
 def carried_over(
-    kept: KeptTable, live: TableState, copy: KeptTable, state: TableState, carry_over: CarryOver
-) -> TableState:
+    kept: LakeTableWriter,
+    live: LakeTableState,
+    copy: LakeTableWriter,
+    state: LakeTableState,
+    carry_over: CarryOver,
+) -> LakeTableState:
     """The copy as it is then."""
     modes = {live.mode, state.mode}
     is_unmarked = modes == {"mirror"} and kept.ignores_deletes
@@ -42,15 +46,15 @@ def carried_over(
     )
     warn_of_other_types(kept.table, others)
     held: list[pa.RecordBatch] = []
-    for batch in _deleted(kept, live, layout, carry_over):
+    for batch in _find_deleted(kept, live, layout, carry_over):
         held.append(batch)
         if sum(map(len, held)) >= ROWS_AT_ONCE:
             state, held = _put(copy, state, layout, pa.Table.from_batches(held)), []
     return _put(copy, state, layout, pa.Table.from_batches(held)) if held else state
 
 
-def _deleted(
-    kept: KeptTable, live: TableState, wanted: Layout, carry_over: CarryOver
+def _find_deleted(
+    kept: LakeTableWriter, live: LakeTableState, wanted: LakeTableLayout, carry_over: CarryOver
 ) -> Iterator[pa.RecordBatch]:
     """In the columns of the copy."""
     layout = layout_of(live, kept.table, carry_over.key)
@@ -61,10 +65,10 @@ def _deleted(
             until = pa.scalar(carry_over.until_us, pa.int64()).cast(MOMENT)
             rows = rows.filter(pc.less_equal(rows.column(DELETED_AT), until))
         if len(rows):
-            yield _conformed(rows, wanted)
+            yield _conform(rows, wanted)
 
 
-def _conformed(rows: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
+def _conform(rows: pa.RecordBatch, layout: LakeTableLayout) -> pa.RecordBatch:
     others = _columns_of_other_types(rows.schema, layout.schema)
     columns = [
         rows.column(field.name).cast(field.type)
@@ -84,17 +88,21 @@ def _columns_of_other_types(held: pa.Schema, wanted: pa.Schema) -> set[str]:
     }
 
 
-def _put(copy: KeptTable, state: TableState, layout: Layout, rows: pa.Table) -> TableState:
+def _put(
+    copy: LakeTableWriter, state: LakeTableState, layout: LakeTableLayout, rows: pa.Table
+) -> LakeTableState:
     """One commit, after which the copy stands where it stood."""
-    rewriting = Rewriting(copy.place, layout, keeps_partitions=copy.keeps_partitions)
+    rewriting = FileRewrite(copy.place, layout, keeps_partitions=copy.keeps_partitions)
     cells = cells_of(state.files)
     places = assign(pa.concat_arrays(rows.column(layout.key[0]).chunks), cells)
     added, removed = list[DataFile](), list[DataFile]()
     for number in np.unique(places).tolist():
-        files = rewriting.joined(cells[number], rows.filter(pa.array(places == number)))
+        files = rewriting.add_missing(cells[number], rows.filter(pa.array(places == number)))
         if files is not None:
             added += files
             removed += cells[number].files
     if not added:
         return state
-    return copy.lake.commit(state, Change(added=added, removed=removed, committed_ms=copy.now_ms))
+    return copy.lake.commit(
+        state, TableCommit(added=added, removed=removed, committed_ms=copy.now_ms)
+    )

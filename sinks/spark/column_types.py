@@ -37,10 +37,10 @@ def lake_type(kind: pa.DataType, *, is_iceberg: bool = False) -> pa.DataType:
         return pa.binary()
     if pa.types.is_dictionary(kind):
         return lake_type(kind.value_type, is_iceberg=is_iceberg)
-    return _nested(kind, is_iceberg=is_iceberg)
+    return _to_nested(kind, is_iceberg=is_iceberg)
 
 
-def _nested(kind: pa.DataType, *, is_iceberg: bool) -> pa.DataType:
+def _to_nested(kind: pa.DataType, *, is_iceberg: bool) -> pa.DataType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(pa.field("element", lake_type(kind.value_type, is_iceberg=is_iceberg)))
     if pa.types.is_struct(kind):

@@ -7,9 +7,9 @@ from pathlib import Path
 from core_log.foundation.errors import SinkRejected
 from core_log.model.table_schema import TableId
 from core_log.s3.settings import S3Settings
-from sinks.files.stores import Store
-from sinks.sink import Cut
-from sinks.spark.sink_state import DIRECTORY, Ledger
+from sinks.files.stores import FileStore
+from sinks.sink import ConsistentCut
+from sinks.spark.sink_state import DIRECTORY, SinkStateLog
 from sinks.spark.storage_location import place_of
 from sinks.spark.table_directories import safe
 
@@ -19,7 +19,7 @@ class TablesAt:
     """Which version of each table belongs to a cut. A version of Delta is what `versionAsOf` and
     `DeltaTable(..., version=...)` take; one of Iceberg is a sequence number."""
 
-    cut: Cut
+    cut: ConsistentCut
     versions: Mapping[TableId, int]
     left_out: frozenset[TableId] = frozenset()
     """Tables that have none, as their source was reading them again."""
@@ -38,7 +38,7 @@ def tables_at(
     is only needed where several sinks of the pipeline share the place."""
     place = place_of(path, s3 or S3Settings(), directory=Path.cwd())
     sink = sink or _only_sink(place.store, pipeline, path)
-    for entry in reversed(Ledger(place.store, pipeline=pipeline, sink=sink).entries()):
+    for entry in reversed(SinkStateLog(place.store, pipeline=pipeline, sink=sink).entries()):
         held = entry.cut
         if held is not None and entry.versions and (cut is None or held.offset <= cut):
             return TablesAt(held, entry.versions, entry.left_out)
@@ -50,7 +50,7 @@ def tables_at(
     )
 
 
-def _only_sink(store: Store, pipeline: str, path: str) -> str:
+def _only_sink(store: FileStore, pipeline: str, path: str) -> str:
     """The one of this pipeline that keeps its tables there."""
     start = f"{DIRECTORY}/{safe(pipeline)}."
     found = {
@@ -58,7 +58,7 @@ def _only_sink(store: Store, pipeline: str, path: str) -> str:
         for name in store.names(DIRECTORY)
         if name.startswith(start)
     }
-    ledgers = {each: Ledger(store, pipeline=pipeline, sink=each) for each in sorted(found)}
+    ledgers = {each: SinkStateLog(store, pipeline=pipeline, sink=each) for each in sorted(found)}
     sinks = [name for name, ledger in ledgers.items() if not ledger.head().recipe]
     if len(sinks) > 1:
         raise SinkRejected(

@@ -11,7 +11,7 @@ import pyarrow as pa
 from core_log.foundation.errors import SinkRejected, SinkUnavailable
 from core_log.model.log import Bounds, TopicPartition
 from core_log.model.table_schema import TableSchema
-from sinks.sink import Count, SplitReader, Stands
+from sinks.sink import AppliedOffsets, ChangeCount, SplitReader
 from sinks.spark.columns import map_arrow
 from sinks.spark.executor_tasks import (
     DIVIDED_DDL,
@@ -20,18 +20,18 @@ from sinks.spark.executor_tasks import (
     SHAPES_DDL,
     WRITTEN_DDL,
     AppendSplits,
-    ByNumber,
     DivideSplits,
-    ReadShapes,
+    RangePartitioner,
+    ReadSchemas,
     RewriteCells,
     RewriteTasks,
-    UnknownShape,
+    UnknownSchema,
     read_file,
 )
-from sinks.spark.file_rewrite import Rewriting
-from sinks.spark.key_ranges import Cell, DataFile, cells_of, divided, has_ranges
-from sinks.spark.lake_table_writer import CellTask, OtherShapes, Prepared
-from sinks.spark.layout import Layout
+from sinks.spark.file_rewrite import FileRewrite
+from sinks.spark.key_ranges import DataFile, KeyRange, cells_of, has_ranges, split_large
+from sinks.spark.lake_table_writer import CellTask, PreparedFiles, SchemasChanged
+from sinks.spark.layout import LakeTableLayout
 from sinks.spark.reader.splits import Split, splits_of
 from sinks.spark.truncate_epochs import Truncates
 
@@ -60,8 +60,8 @@ class SparkWork:
         reader: SplitReader,
         newest: TableSchema,
         *,
-        start: Stands,
-        end: Stands,
+        start: AppliedOffsets,
+        end: AppliedOffsets,
         bounds: Mapping[TopicPartition, Bounds],
         split_rows: int,
         truncates: Truncates = NO_TRUNCATES,
@@ -76,8 +76,8 @@ class SparkWork:
         return self._schemas
 
     def prepare(
-        self, rewriting: Rewriting, files: Sequence[DataFile], *, all_files: bool
-    ) -> Prepared:
+        self, rewriting: FileRewrite, files: Sequence[DataFile], *, all_files: bool
+    ) -> PreparedFiles:
         with alive():
             spark = self._session()
             splits = self.splits(_cores(spark))
@@ -85,9 +85,9 @@ class SparkWork:
                 if rewriting.layout.mode == "append":
                     return self._append(spark, splits, rewriting, files, all_files=all_files)
                 return self._rewrite(spark, splits, rewriting, files, all_files=all_files)
-            except UnknownShape:
+            except UnknownSchema:
                 self._schemas = self._look(spark, splits)
-                raise OtherShapes from None
+                raise SchemasChanged from None
 
     def splits(self, cores: int) -> list[Split]:
         """As few as there are cores for, since what a task reads it folds before it moves on. Where
@@ -101,7 +101,11 @@ class SparkWork:
         return splits_of(self._start, self._end, self._bounds, records=records)
 
     def changes(
-        self, spark: "SparkSession", splits: Sequence[Split], layout: Layout, cells: Sequence[Cell]
+        self,
+        spark: "SparkSession",
+        splits: Sequence[Split],
+        layout: LakeTableLayout,
+        cells: Sequence[KeyRange],
     ) -> "DataFrame":
         """What counts of all changes, in parcels, those of a cell together."""
         schemas, truncates = tuple(self._schemas), self._truncates
@@ -113,14 +117,14 @@ class SparkWork:
         self,
         spark: "SparkSession",
         splits: Sequence[Split],
-        rewriting: Rewriting,
+        rewriting: FileRewrite,
         files: Sequence[DataFile],
         *,
         all_files: bool,
-    ) -> Prepared:
+    ) -> PreparedFiles:
         layout = rewriting.layout
         emptied = files if self._truncates.emptied_by(layout) else ()
-        left = self._truncates.left(layout)
+        left = self._truncates.remaining(layout)
         cells = self._cells(splits, layout, () if emptied else files, cores=_cores(spark))
         changes = self.changes(spark, splits, layout, cells)
         rewrite = RewriteCells(rewriting, tuple(cells), self._truncates)
@@ -136,7 +140,7 @@ class SparkWork:
         # Parts of a cell share its files: what nothing fell into is written anew all the same.
         for number in missed:
             written[number] = rewriting.cell(cells[number], left)
-        return Prepared(
+        return PreparedFiles(
             added=[file for mine in written.values() for file in mine],
             removed=[file for file in files if file in touched],
             counts=counts,
@@ -146,23 +150,23 @@ class SparkWork:
         self,
         spark: "SparkSession",
         splits: Sequence[Split],
-        rewriting: Rewriting,
+        rewriting: FileRewrite,
         files: Sequence[DataFile],
         *,
         all_files: bool,
-    ) -> Prepared:
+    ) -> PreparedFiles:
         append = AppendSplits(self._reader, rewriting, tuple(self._schemas), self._truncates)
         written, counts = collect(_spread(spark, splits, append, WRITTEN_DDL))
         added = [file for mine in written.values() for file in mine]
         if not all_files:
-            return Prepared(added, (), counts)
+            return PreparedFiles(added, (), counts)
         for each in files:
-            added += rewriting.cell(Cell(None, None, (each,)), ())
-        return Prepared(added, files, counts)
+            added += rewriting.cell(KeyRange(None, None, (each,)), ())
+        return PreparedFiles(added, files, counts)
 
     def _look(self, spark: "SparkSession", splits: Sequence[Split]) -> Sequence[TableSchema]:
         """Under which schemas the changes are, in the order of their coming."""
-        shapes = _spread(spark, splits, ReadShapes(self._reader), SHAPES_DDL)
+        shapes = _spread(spark, splits, ReadSchemas(self._reader), SHAPES_DDL)
         found: list[TableSchema] = []
         for row in sorted(rows_of(shapes), key=lambda row: (row["topic"], row["part"], row["at"])):
             schema: TableSchema = pickle.loads(row["shape"])
@@ -171,8 +175,13 @@ class SparkWork:
         return found
 
     def _cells(
-        self, splits: Sequence[Split], layout: Layout, files: Sequence[DataFile], *, cores: int
-    ) -> list[Cell]:
+        self,
+        splits: Sequence[Split],
+        layout: LakeTableLayout,
+        files: Sequence[DataFile],
+        *,
+        cores: int,
+    ) -> list[KeyRange]:
         cells = cells_of(files)
         rows = sum(each.end - each.start for each in splits)
         kind = layout.columns.field(layout.key[0]).type
@@ -180,9 +189,9 @@ class SparkWork:
         if not has_ranges(kind) or rows + max(cell.rows for cell in cells) <= rows_max:
             return cells
         sample = self._sample(splits, layout)
-        return divided(cells, sample, rows=rows, rows_max=rows_max, cores=cores)
+        return split_large(cells, sample, rows=rows, rows_max=rows_max, cores=cores)
 
-    def _sample(self, splits: Sequence[Split], layout: Layout) -> pa.Array:
+    def _sample(self, splits: Sequence[Split], layout: LakeTableLayout) -> pa.Array:
         """Keys from places all over the stretch."""
         key = layout.key[0]
         found = [pa.array([], layout.columns.field(key).type)]
@@ -223,11 +232,11 @@ def _spread(
     """One task of Spark for each."""
     count = max(len(tasks), 1)
     numbers = spark.range(0, len(tasks), 1, count)
-    return map_arrow(numbers, ByNumber(tuple(map(pickle.dumps, tasks)), function), schema)
+    return map_arrow(numbers, RangePartitioner(tuple(map(pickle.dumps, tasks)), function), schema)
 
 
 def rewrite_elsewhere(
-    session: "Callable[[], SparkSession]", rewriting: Rewriting, tasks: Sequence[CellTask]
+    session: "Callable[[], SparkSession]", rewriting: FileRewrite, tasks: Sequence[CellTask]
 ) -> list[list[DataFile]]:
     """Changes that are in this process into cells that are better rewritten by executors."""
     with alive():
@@ -236,10 +245,10 @@ def rewrite_elsewhere(
     return [written.get(at, []) for at in range(len(tasks))]
 
 
-def collect(written: "DataFrame") -> tuple[dict[int, list[DataFile]], list[Count]]:
+def collect(written: "DataFrame") -> tuple[dict[int, list[DataFile]], list[ChangeCount]]:
     """What the tasks say that they have written, by the number of the cell, and have read."""
     found: dict[int, list[DataFile]] = {}
-    counts: list[Count] = []
+    counts: list[ChangeCount] = []
     for row in rows_of(written):
         if row["counts"] is not None:
             counts += pickle.loads(row["counts"])
@@ -258,8 +267,8 @@ def rows_of(frame: "DataFrame") -> "list[Row]":
         return frame.collect()
     except (PySparkException, Py4JJavaError) as error:
         said = str(error)
-        if UnknownShape.__name__ in said:
-            raise UnknownShape from None
+        if UnknownSchema.__name__ in said:
+            raise UnknownSchema from None
         if any(name in said for name in ("RecordsRejected", "PositionLost", "TransformFailed")):
             raise BadRecords from error
         if any(name in said for name in LASTING):

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from core_log.foundation.array_types import Int64Array
 from core_log.model.changes import Operation, TableChanges
 from core_log.model.table_schema import TableSchema
 from sinks.fold import counting
-from sinks.sink import Count, Heard, SplitReader
-from sinks.spark.file_rewrite import Rewriting
-from sinks.spark.key_ranges import Cell, DataFile, Places, assign
-from sinks.spark.layout import OP, Layout
-from sinks.spark.merge import Step
+from sinks.sink import ChangeCount, Heard, SplitReader
+from sinks.spark.file_rewrite import FileRewrite
+from sinks.spark.key_ranges import DataFile, KeyRange, assign
+from sinks.spark.layout import OP, LakeTableLayout
+from sinks.spark.merge import MergeStep
 from sinks.spark.reader.splits import Split
 from sinks.spark.truncate_epochs import EPOCH, Truncates
 
@@ -43,16 +44,16 @@ PARCEL_BYTES = 4 << 20
 """Of rows that travel as one value, about, before they are packed."""
 PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
 """Every byte of a value is moved many times on its way through Spark."""
-NumberedCell = tuple[int, Cell, Sequence[Step]]
+NumberedCell = tuple[int, KeyRange, Sequence[MergeStep]]
 """With the changes that fall into it."""
 
 
-class UnknownShape(Exception):
+class UnknownSchema(Exception):
     """Executors met changes under a schema for which the table was not made ready."""
 
 
 @dataclass(frozen=True, slots=True)
-class ByNumber:
+class RangePartitioner:
     """Each task of Spark is given numbers, and has with it what stands under them: no step of
     Spark's is needed to bring it there."""
 
@@ -74,15 +75,15 @@ class DivideSplits:
     with very many changes one is left per task, or few."""
 
     reader: SplitReader
-    layout: Layout
+    layout: LakeTableLayout
     schemas: tuple[TableSchema, ...]
     """For which the layout was made."""
-    cells: tuple[Cell, ...]
+    cells: tuple[KeyRange, ...]
     truncates: Truncates = NO_TRUNCATES
 
     def __call__(self, splits: Iterator[Split]) -> Iterator[pa.RecordBatch]:
         for split in splits:
-            held, counts = Held(self.layout, self.cells), list[Count]()
+            held, counts = TaskBuffer(self.layout, self.cells), list[ChangeCount]()
             for changes in _of_split(self.reader, split, self.schemas, counts.extend):
                 if changes.is_truncate:
                     continue
@@ -90,24 +91,24 @@ class DivideSplits:
                 if held.bytes > HELD_BYTES_MAX:
                     held.fold()
                     if held.bytes > HELD_BYTES_MAX // 2:
-                        yield from held.divided()
-            yield from held.divided()
+                        yield from held.divide()
+            yield from held.divide()
             if counts:
-                columns = [pa.array([0], pa.int32()), pa.nulls(1, pa.binary()), _packed(counts)]
+                columns = [pa.array([0], pa.int32()), pa.nulls(1, pa.binary()), _pack(counts)]
                 yield pa.RecordBatch.from_arrays(columns, schema=DIVIDED)
 
     def _events(self, changes: TableChanges) -> pa.RecordBatch:
         events = self.layout.conform(changes)
-        return self.truncates.placed(events, changes, self.layout) if self.truncates else events
+        return self.truncates.add_epochs(events, changes, self.layout) if self.truncates else events
 
 
 @dataclass(slots=True)
-class Held:
+class TaskBuffer:
     """Changes in the order of the log; of these, those that the table could show where that is
     enough."""
 
-    layout: Layout
-    cells: Sequence[Cell]
+    layout: LakeTableLayout
+    cells: Sequence[KeyRange]
     bytes: int = 0
     _pieces: list[pa.RecordBatch] = field(default_factory=list)
 
@@ -118,10 +119,10 @@ class Held:
     def fold(self) -> None:
         places = self._counting()
         if places is not None:
-            self._pieces = [piece.take(pa.array(at)) for piece, at, _ in self._chosen(places)]
+            self._pieces = [piece.take(pa.array(at)) for piece, at, _ in self._choose(places)]
         self.bytes = sum(piece.nbytes for piece in self._pieces)
 
-    def divided(self) -> Iterator[pa.RecordBatch]:
+    def divide(self) -> Iterator[pa.RecordBatch]:
         """All that counts of it, by cells, in parcels. Each piece is taken apart by itself, so that
         nothing is moved far, and those who take parcels need not wait for the last one."""
         places = self._counting()
@@ -129,7 +130,7 @@ class Held:
             places = np.arange(sum(map(len, self._pieces)))
         waiting: list[list[pa.RecordBatch]] = [[] for _ in self.cells]
         sizes = [0] * len(self.cells)
-        for piece, at, cells in self._chosen(places):
+        for piece, at, cells in self._choose(places):
             rows = piece.take(pa.array(at[np.argsort(cells, kind="stable")]))
             ends = np.cumsum(np.bincount(cells, minlength=len(self.cells))).tolist()
             for number, (start, end) in enumerate(pairwise([0, *ends])):
@@ -145,7 +146,7 @@ class Held:
                 yield from _parcels(number, rest)
         self._pieces, self.bytes = [], 0
 
-    def _counting(self) -> Places | None:
+    def _counting(self) -> Int64Array | None:
         """Where they are; None for all. Between two truncates, each key stands for itself."""
         if self.layout.mode == "scd2" or not self._pieces:
             return None
@@ -157,7 +158,9 @@ class Held:
             ignores_deletes=self.layout.ignores_deletes,
         )
 
-    def _chosen(self, places: Places) -> Iterator[tuple[pa.RecordBatch, Places, Places]]:
+    def _choose(
+        self, places: Int64Array
+    ) -> Iterator[tuple[pa.RecordBatch, Int64Array, Int64Array]]:
         """Each piece with those of its rows that are at these places, and the cells of these."""
         ends = np.cumsum([len(piece) for piece in self._pieces])
         cuts = np.searchsorted(places, [0, *ends])
@@ -187,7 +190,7 @@ def _parcel(number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=DIVIDED)
 
 
-def _packed(counts: Sequence[Count]) -> pa.BinaryArray:
+def _pack(counts: Sequence[ChangeCount]) -> pa.BinaryArray:
     return pa.array([pickle.dumps([*counts])], pa.binary())
 
 
@@ -195,8 +198,8 @@ def _packed(counts: Sequence[Count]) -> pa.BinaryArray:
 class RewriteCells:
     """Changes by their cells to new files of these cells."""
 
-    rewriting: Rewriting
-    cells: tuple[Cell, ...]
+    rewriting: FileRewrite
+    cells: tuple[KeyRange, ...]
     truncates: Truncates = NO_TRUNCATES
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -206,25 +209,25 @@ class RewriteCells:
             numbers, parcels, told = batch.columns
             for number, parcel, counts in zip(numbers.to_pylist(), parcels, told, strict=True):
                 if counts.is_valid:
-                    yield _written(NO_CELL, (), pickle.loads(counts.as_buffer()))
+                    yield _write(NO_CELL, (), pickle.loads(counts.as_buffer()))
                     continue
                 rows = pa.ipc.open_stream(parcel.as_buffer()).read_next_batch()
                 held.setdefault(number, []).append(rows)
         for number in sorted(held):
             events = pa.Table.from_batches(held.pop(number))
             steps = self.truncates.between(events, layout) if self.truncates else [events]
-            yield _written(number, self.rewriting.cell(self.cells[number], steps))
+            yield _write(number, self.rewriting.cell(self.cells[number], steps))
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteTasks:
     """Cells with their changes to new files of these cells."""
 
-    rewriting: Rewriting
+    rewriting: FileRewrite
 
     def __call__(self, tasks: Iterator[NumberedCell]) -> Iterator[pa.RecordBatch]:
         for number, cell, steps in tasks:
-            yield _written(number, self.rewriting.cell(cell, steps))
+            yield _write(number, self.rewriting.cell(cell, steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,13 +235,13 @@ class AppendSplits:
     """Splits of the log to files of all their changes, each of about the wanted size."""
 
     reader: SplitReader
-    rewriting: Rewriting
+    rewriting: FileRewrite
     schemas: tuple[TableSchema, ...]
     truncates: Truncates = NO_TRUNCATES
 
     def __call__(self, splits: Iterator[Split]) -> Iterator[pa.RecordBatch]:
         layout = self.rewriting.layout
-        held, counts = list[pa.RecordBatch](), list[Count]()
+        held, counts = list[pa.RecordBatch](), list[ChangeCount]()
         rows = 0
         for split in splits:
             for changes in _of_split(self.reader, split, self.schemas, counts.extend):
@@ -254,14 +257,14 @@ class AppendSplits:
         if rows:
             yield self._write(held)
         if counts:
-            yield _written(NO_CELL, (), counts)
+            yield _write(NO_CELL, (), counts)
 
     def _write(self, held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        return _written(0, self.rewriting.appended(pa.Table.from_batches(held)))
+        return _write(0, self.rewriting.append(pa.Table.from_batches(held)))
 
 
 @dataclass(frozen=True, slots=True)
-class ReadShapes:
+class ReadSchemas:
     """Splits of the log to the schemas of their changes."""
 
     reader: SplitReader
@@ -287,19 +290,19 @@ def _of_split(
     schemas: Sequence[TableSchema] | None,
     heard: Heard = lambda _: None,
 ) -> Iterator[TableChanges]:
-    """Raises `UnknownShape` for changes under other schemas than were expected."""
+    """Raises `UnknownSchema` for changes under other schemas than were expected."""
     for changes in reader.read(split.starts, split.ends, heard):
         if schemas is not None and changes.schema not in schemas:
-            raise UnknownShape
+            raise UnknownSchema
         if len(changes):
             yield changes
 
 
-def _written(
-    number: int, files: Sequence[DataFile], counts: Sequence[Count] = ()
+def _write(
+    number: int, files: Sequence[DataFile], counts: Sequence[ChangeCount] = ()
 ) -> pa.RecordBatch:
     said = json.dumps([asdict(each) for each in files])
-    told = _packed(counts) if counts else pa.nulls(1, pa.binary())
+    told = _pack(counts) if counts else pa.nulls(1, pa.binary())
     columns = [pa.array([number], pa.int32()), pa.array([said]), told]
     return pa.RecordBatch.from_arrays(columns, schema=WRITTEN)
 

@@ -6,32 +6,40 @@ from dataclasses import dataclass
 
 from core_log.model.log import TopicPartition
 from sinks.held_columns import HeldColumns
-from sinks.sink import Stand, Stands
+from sinks.sink import AppliedOffset, AppliedOffsets
 from sinks.spark.settings import Mode
-from sinks.spark.table import Change, Creation, Feed, Owner, TableState, merged, transaction_name
+from sinks.spark.table import (
+    LakeTableState,
+    TableCommit,
+    TableCreation,
+    TableOwner,
+    TopicFeed,
+    merge_feeds,
+    transaction_name,
+)
 
 PREFIX = "headwater."
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class TableIdentity:
     """As `TableState` has it."""
 
-    owner: Owner | None
-    feeds: Mapping[str, Feed]
+    owner: TableOwner | None
+    feeds: Mapping[str, TopicFeed]
     mode: Mode
     key: str
     generation: int
     columns: HeldColumns
 
-    def stands(self, next_offset: Callable[[str], int | None]) -> Stands:
+    def stands(self, next_offset: Callable[[str], int | None]) -> AppliedOffsets:
         """`next_offset` says what the table remembers under the name of a transaction."""
-        found: dict[TopicPartition, Stand] = {}
+        found: dict[TopicPartition, AppliedOffset] = {}
         if self.owner is None:
             return found
         for topic, feed in self.feeds.items():
             for number in range(feed.partitions):
-                part, stand = TopicPartition(topic, number), Stand(feed.topic_id, 0)
+                part, stand = TopicPartition(topic, number), AppliedOffset(feed.topic_id, 0)
                 name = transaction_name(self.owner.pipeline, part, stand, self.generation)
                 offset = next_offset(name)
                 if offset is not None:
@@ -39,15 +47,15 @@ class Identity:
         return found
 
 
-def identity_in(properties: Mapping[str, str]) -> Identity:
+def identity_in(properties: Mapping[str, str]) -> TableIdentity:
     feeds = json.loads(properties.get(f"{PREFIX}feeds", "{}"))
     owner = None
     if f"{PREFIX}pipeline" in properties:
         pipeline, sink = properties[f"{PREFIX}pipeline"], properties[f"{PREFIX}sink"]
-        owner = Owner(pipeline, sink, *json.loads(properties[f"{PREFIX}table"]))
-    return Identity(
+        owner = TableOwner(pipeline, sink, *json.loads(properties[f"{PREFIX}table"]))
+    return TableIdentity(
         owner,
-        {topic: Feed(*each) for topic, each in feeds.items()},
+        {topic: TopicFeed(*each) for topic, each in feeds.items()},
         properties.get(f"{PREFIX}mode", "mirror"),  # type: ignore[arg-type]
         properties.get(f"{PREFIX}key", ""),
         int(properties.get(f"{PREFIX}generation", "0")),
@@ -55,7 +63,7 @@ def identity_in(properties: Mapping[str, str]) -> Identity:
     )
 
 
-def properties_of(like: Creation, feeds: Mapping[str, Feed]) -> dict[str, str]:
+def properties_of(like: TableCreation, feeds: Mapping[str, TopicFeed]) -> dict[str, str]:
     owner = like.owner
     return {
         f"{PREFIX}pipeline": owner.pipeline,
@@ -71,12 +79,14 @@ def properties_of(like: Creation, feeds: Mapping[str, Feed]) -> dict[str, str]:
     }
 
 
-def continued(state: TableState, change: Change) -> tuple[Creation, Mapping[str, Feed]]:
+def continue_table(
+    state: LakeTableState, change: TableCommit
+) -> tuple[TableCreation, Mapping[str, TopicFeed]]:
     """What the table is once the change is made, and what feeds it then."""
     assert state.owner is not None, "only a table of ours is written to"
     if change.becomes is not None:
         return change.becomes, dict(change.feeds)
-    like = Creation(
+    like = TableCreation(
         id=state.id,
         schema=state.schema if change.schema is None else change.schema,
         mode=state.mode,
@@ -86,4 +96,4 @@ def continued(state: TableState, change: Change) -> tuple[Creation, Mapping[str,
         generation=state.generation,
         columns=state.columns if change.columns is None else change.columns,
     )
-    return like, merged(state.feeds, change.feeds)
+    return like, merge_feeds(state.feeds, change.feeds)

@@ -40,7 +40,7 @@ class JobGroup:
         if self._is_cancelled:
             raise JobsCancelled
 
-    def told(self) -> str:
+    def describe_progress(self) -> str:
         """How far Spark's stages of it are that run just now; empty while none does."""
         if self._session is None:
             return ""

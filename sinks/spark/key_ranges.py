@@ -7,11 +7,11 @@ from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Places = npt.NDArray[np.int64]
+from core_log.foundation.array_types import Int64Array
+
 Bound = int | str
 """A value of the key's first column, exactly as it was written: text, or a number. Days, moments
 and times of day are counted from their zero, decimals in their smallest step."""
@@ -40,7 +40,7 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class KeyRange:
     """A stretch of keys, and the files that hold keys of it. Cells never overlap."""
 
     low: Bound | None
@@ -57,13 +57,13 @@ class Cell:
 def has_ranges(kind: pa.DataType) -> bool:
     """Whether values are kept exactly enough to tell where one belongs."""
     is_text = pa.types.is_string(kind)
-    return bool(is_text or pa.types.is_integer(_counted(kind)) or pa.types.is_decimal128(kind))
+    return bool(is_text or pa.types.is_integer(_counted_type(kind)) or pa.types.is_decimal128(kind))
 
 
-def cells_of(files: Sequence[DataFile]) -> list[Cell]:
+def cells_of(files: Sequence[DataFile]) -> list[KeyRange]:
     """Files whose ranges overlap share a cell; between two cells, the gap belongs to the lower."""
     if not files or any(each.low is None or each.high is None for each in files):
-        return [Cell(None, None, tuple(files))]
+        return [KeyRange(None, None, tuple(files))]
     groups: list[list[DataFile]] = []
     reach: Any = None
     for each in sorted(files, key=lambda file: _order(file.low)):
@@ -76,17 +76,18 @@ def cells_of(files: Sequence[DataFile]) -> list[Cell]:
     lows = [None, *(group[0].low for group in groups[1:])]
     highs = [*lows[1:], None]
     return [
-        Cell(low, high, tuple(group)) for low, high, group in zip(lows, highs, groups, strict=True)
+        KeyRange(low, high, tuple(group))
+        for low, high, group in zip(lows, highs, groups, strict=True)
     ]
 
 
-def divided(
-    cells: Sequence[Cell], sample: pa.Array, *, rows: int, rows_max: int, cores: int = 1
-) -> list[Cell]:
+def split_large(
+    cells: Sequence[KeyRange], sample: pa.Array, *, rows: int, rows_max: int, cores: int = 1
+) -> list[KeyRange]:
     """The same with those divided that would get too large, were `rows` changes to come that are
     like `sample`. Parts of a cell share its files: all of them are rewritten, or none. Where there
     are more than `cores`, so many that no core waits for the others at the end."""
-    found: list[Cell] = []
+    found: list[KeyRange] = []
     places = assign(sample, cells)
     for number, cell in enumerate(cells):
         mine = sample.filter(pa.array(places == number))
@@ -98,7 +99,7 @@ def divided(
     return found
 
 
-def _parts(cell: Cell, sample: pa.Array, coming: int, parts: int) -> list[Cell]:
+def _parts(cell: KeyRange, sample: pa.Array, coming: int, parts: int) -> list[KeyRange]:
     """Cut where the changes and the files that are there have about as many rows on both sides."""
     weighted = [(value, coming / max(len(sample), 1)) for value in bounds_in(sample)]
     for each in cell.files:
@@ -112,10 +113,10 @@ def _parts(cell: Cell, sample: pa.Array, coming: int, parts: int) -> list[Cell]:
         sum_ += weight
     inside = [cut for cut in cuts if cell.low is None or _order(cut) > _order(cell.low)]
     lows, highs = [cell.low, *inside], [*inside, cell.high]
-    return [Cell(low, high, cell.files) for low, high in zip(lows, highs, strict=True)]
+    return [KeyRange(low, high, cell.files) for low, high in zip(lows, highs, strict=True)]
 
 
-def assign(keys: pa.Array, cells: Sequence[Cell]) -> Places:
+def assign(keys: pa.Array, cells: Sequence[KeyRange]) -> Int64Array:
     """The number of the cell that each key falls into."""
     bounds = [cell.low for cell in cells[1:] if cell.low is not None]
     if not bounds:
@@ -124,13 +125,13 @@ def assign(keys: pa.Array, cells: Sequence[Cell]) -> Places:
     if pa.types.is_integer(keys.type):
         values = np.asarray(keys.fill_null(0))
         return np.searchsorted(np.array(bounds, dtype=np.int64), values, side="right")
-    found: Places = np.zeros(len(keys), dtype=np.int64)
+    found: Int64Array = np.zeros(len(keys), dtype=np.int64)
     for bound in bounds:
         found += np.asarray(pc.greater_equal(keys, _scalar(bound, keys.type)).fill_null(False))
     return found
 
 
-def within(keys: pa.ChunkedArray, cell: Cell) -> pa.ChunkedArray | None:
+def within(keys: pa.ChunkedArray, cell: KeyRange) -> pa.ChunkedArray | None:
     """Which keys fall into the cell; None when there is no bound."""
     masks = []
     keys = _in_numbers(keys)
@@ -171,7 +172,7 @@ def decimal_of(bound: int, kind: pa.DataType) -> Decimal:
     return Decimal(bound).scaleb(-kind.scale, EXACT)
 
 
-def _counted(kind: pa.DataType) -> pa.DataType:
+def _counted_type(kind: pa.DataType) -> pa.DataType:
     """The type in which values of this one are counted, where it has one."""
     is_moment = pa.types.is_date32(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind)
     return pa.int64() if is_moment or pa.types.is_integer(kind) else kind
@@ -181,7 +182,7 @@ def _in_numbers(keys: Any) -> Any:
     """The same in the same order; 64 bits where they can be counted."""
     if pa.types.is_date32(keys.type) or pa.types.is_time32(keys.type):
         keys = keys.cast(pa.int32())
-    return keys.cast(_counted(keys.type))
+    return keys.cast(_counted_type(keys.type))
 
 
 def _scalar(bound: Bound, kind: pa.DataType) -> pa.Scalar:

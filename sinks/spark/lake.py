@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from core_log.foundation.errors import ConfigError
 from core_log.model.table_schema import TableId, TableSchema
 from sinks.sink import SinkContext
-from sinks.spark.lake_table_writer import KeptTable
+from sinks.spark.lake_table_writer import LakeTableWriter
 from sinks.spark.settings import SparkSettings
-from sinks.spark.sink_state import Entry, Ledger
-from sinks.spark.storage_location import Place, place_of
+from sinks.spark.sink_state import SinkState, SinkStateLog
+from sinks.spark.storage_location import StorageLocation, place_of
 from sinks.spark.table import LakeTable
 from sinks.spark.table_directories import directory_of, safe
 
 
 @dataclass(frozen=True, slots=True)
-class Shadow:
+class LakeShadow:
     """The copy of a table that is being made, in a directory of the live one."""
 
     table: TableId
@@ -34,25 +34,27 @@ class Lake:
 
     settings: SparkSettings
     context: SinkContext
-    shadow: Shadow | None = None
-    _kept: dict[TableId, KeptTable] = field(default_factory=dict)
+    shadow: LakeShadow | None = None
+    _kept: dict[TableId, LakeTableWriter] = field(default_factory=dict)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> StorageLocation:
         return place_of(self.settings.path, self.settings.s3, directory=self.context.directory)
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> SinkStateLog:
         context, shadow = self.context, self.shadow
         suffix = "" if shadow is None else f".{safe(str(shadow.table))}.{shadow.directory}"
-        return Ledger(self.place.store, pipeline=context.pipeline, sink=f"{context.name}{suffix}")
+        return SinkStateLog(
+            self.place.store, pipeline=context.pipeline, sink=f"{context.name}{suffix}"
+        )
 
-    def table(self, table: TableId) -> KeptTable:
+    def table(self, table: TableId) -> LakeTableWriter:
         found = self._kept.get(table)
         if found is None:
             place = self.place_of(table)
             lake = self._format(place, table)
-            shadow = self.shadow or Shadow(table, 1)
-            found = KeptTable(
+            shadow = self.shadow or LakeShadow(table, 1)
+            found = LakeTableWriter(
                 table,
                 lake,
                 place,
@@ -64,17 +66,17 @@ class Lake:
             self._kept[table] = found
         return found
 
-    def tables(self, head: Entry) -> list[KeptTable]:
+    def tables(self, head: SinkState) -> list[LakeTableWriter]:
         return [self.table(each) for each in sorted(head.tables())]
 
-    def place_of(self, table: TableId) -> Place:
+    def place_of(self, table: TableId) -> StorageLocation:
         live = self.place / directory_of(table, self.settings.table)
         return live if self.shadow is None else live / self.shadow.directory
 
     def forget(self) -> None:
         self._kept.clear()
 
-    def _format(self, place: Place, table: TableId) -> LakeTable:
+    def _format(self, place: StorageLocation, table: TableId) -> LakeTable:
         """The table there, as its format sees it."""
         if self.settings.format == "iceberg":
             from sinks.spark.iceberg.table import CatalogAddress, IcebergLakeTable

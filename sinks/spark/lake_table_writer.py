@@ -14,24 +14,24 @@ from core_log.model.log import TopicPartition
 from core_log.model.table_schema import TableId, TableSchema
 from sinks.evolution import toward
 from sinks.held_columns import HeldColumns
-from sinks.sink import Count, Cut, SinkContext, Stand, Stands
+from sinks.sink import AppliedOffset, AppliedOffsets, ChangeCount, ConsistentCut, SinkContext
 from sinks.spark.altered_columns import AlteredColumns
-from sinks.spark.file_rewrite import Rewriting
-from sinks.spark.key_ranges import Cell, DataFile, assign, cells_of
-from sinks.spark.layout import REBUILD, Layout, outgrown, shape
-from sinks.spark.merge import Step, Truncated, count_changes
+from sinks.spark.file_rewrite import FileRewrite
+from sinks.spark.key_ranges import DataFile, KeyRange, assign, cells_of
+from sinks.spark.layout import REBUILD, LakeTableLayout, outgrown, shape
+from sinks.spark.merge import MergeStep, TruncateStep, count_changes
 from sinks.spark.settings import SparkSettings
-from sinks.spark.sink_state import Passed
-from sinks.spark.storage_location import Place
+from sinks.spark.sink_state import PassedRange
+from sinks.spark.storage_location import StorageLocation
 from sinks.spark.table import (
-    Change,
-    Creation,
-    Feed,
     LakeTable,
+    LakeTableState,
     Overtaken,
-    Owner,
-    TableState,
-    merged,
+    TableCommit,
+    TableCreation,
+    TableOwner,
+    TopicFeed,
+    merge_feeds,
     owner_of,
 )
 
@@ -40,39 +40,39 @@ ATTEMPTS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class TableSlice:
     """The part of a slice that goes into one table."""
 
-    start: Stands
-    end: Stands
-    feeds: Mapping[str, Feed]
-    cut: Cut | None
+    start: AppliedOffsets
+    end: AppliedOffsets
+    feeds: Mapping[str, TopicFeed]
+    cut: ConsistentCut | None
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedFiles:
     """Files that are written, and those whose place they take."""
 
     added: Sequence[DataFile]
     removed: Sequence[DataFile]
-    counts: Sequence[Count] = ()
+    counts: Sequence[ChangeCount] = ()
     """Of what was read for them in other processes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class PreparedCommit:
     """What a commit needs: where the table stood, how it looks now, and what is written."""
 
-    state: TableState | None
-    layout: Layout
-    prepared: Prepared
+    state: LakeTableState | None
+    layout: LakeTableLayout
+    prepared: PreparedFiles
 
 
-class OtherShapes(Exception):
+class SchemasChanged(Exception):
     """There are changes under other schemas than was thought; now it is known which."""
 
 
-class Work(Protocol):
+class SliceWork(Protocol):
     """The changes of a stretch, wherever they are read."""
 
     def schemas(self) -> Sequence[TableSchema]:
@@ -80,20 +80,20 @@ class Work(Protocol):
         ...
 
     def prepare(
-        self, rewriting: Rewriting, files: Sequence[DataFile], *, all_files: bool
-    ) -> Prepared:
+        self, rewriting: FileRewrite, files: Sequence[DataFile], *, all_files: bool
+    ) -> PreparedFiles:
         """Writes new files for a table that has `files`; every one anew where it must be."""
         ...
 
 
-class KeptTable:
+class LakeTableWriter:
     """Does its work in threads; one call of `apply` at a time."""
 
     def __init__(
         self,
         table: TableId,
         lake: LakeTable,
-        place: Place,
+        place: StorageLocation,
         settings: SparkSettings,
         context: SinkContext,
         *,
@@ -104,11 +104,11 @@ class KeptTable:
         self.table, self.lake, self.place = table, lake, place
         self._settings, self._context = settings, context
         self._generation, self._last = generation, newest
-        self.newest: TableState | None = None
+        self.newest: LakeTableState | None = None
         """What our last commit made of it."""
 
     @property
-    def owner(self) -> Owner:
+    def owner(self) -> TableOwner:
         return owner_of(self._context.pipeline, self._context.name, self.table)
 
     @property
@@ -133,7 +133,7 @@ class KeptTable:
         """Whether columns that divide the table stand in its files as well."""
         return self._is_iceberg
 
-    def load(self) -> TableState | None:
+    def load(self) -> LakeTableState | None:
         """The table as it is; raises `SinkRejected` where it is somebody else's."""
         state = self.lake.load()
         if state is not None:
@@ -154,8 +154,8 @@ class KeptTable:
         return None
 
     def prepare(
-        self, work: Work, stretch: Stretch, *, passed: Mapping[TopicPartition, Passed]
-    ) -> Ready:
+        self, work: SliceWork, stretch: TableSlice, *, passed: Mapping[TopicPartition, PassedRange]
+    ) -> PreparedCommit:
         """Writes what is to be committed. `passed` is what the ledger says beyond the table's own
         stands."""
         state = self.load()
@@ -164,14 +164,14 @@ class KeptTable:
         files = () if state is None else state.files
         while True:
             layout, all_files = self.layout(work.schemas(), state, stretch.feeds)
-            rewriting = Rewriting(self.place, layout, keeps_partitions=self.keeps_partitions)
+            rewriting = FileRewrite(self.place, layout, keeps_partitions=self.keeps_partitions)
             try:
                 prepared = work.prepare(rewriting, files, all_files=all_files)
-            except OtherShapes:
+            except SchemasChanged:
                 continue
-            return Ready(state, layout, prepared)
+            return PreparedCommit(state, layout, prepared)
 
-    def commit(self, ready: Ready, stretch: Stretch, *, id: str) -> bool:
+    def commit(self, ready: PreparedCommit, stretch: TableSlice, *, id: str) -> bool:
         """Rows and stands at once; false where somebody's commit came before. `id` names the
         table, should it have to be made."""
         try:
@@ -183,13 +183,13 @@ class KeptTable:
     def layout(
         self,
         schemas: Sequence[TableSchema],
-        state: TableState | None,
-        feeds: Mapping[str, Feed],
-    ) -> tuple[Layout, bool]:
+        state: LakeTableState | None,
+        feeds: Mapping[str, TopicFeed],
+    ) -> tuple[LakeTableLayout, bool]:
         """How rows under these schemas are kept; whether all files must be written anew."""
         present = None if state is None else state.schema
         chosen = self._settings.of(str(self.table))
-        known = merged({} if state is None else state.feeds, feeds)
+        known = merge_feeds({} if state is None else state.feeds, feeds)
         # Schemas come in their order only from one partition.
         may_drop = sum(feed.partitions for feed in known.values()) <= 1
         policy = self._context.schema_changes
@@ -238,14 +238,14 @@ class KeptTable:
 
     def _commit(
         self,
-        state: TableState | None,
-        layout: Layout,
-        prepared: Prepared,
-        stretch: Stretch,
+        state: LakeTableState | None,
+        layout: LakeTableLayout,
+        prepared: PreparedFiles,
+        stretch: TableSlice,
         *,
         id: str,
-    ) -> TableState:
-        change = Change(
+    ) -> LakeTableState:
+        change = TableCommit(
             added=prepared.added,
             removed=prepared.removed,
             stands=stretch.end,
@@ -258,7 +258,7 @@ class KeptTable:
         )
         if state is not None:
             return self.lake.commit(state, change)
-        creation = Creation(
+        creation = TableCreation(
             id=id,
             schema=layout.schema,
             mode=layout.mode,
@@ -270,7 +270,7 @@ class KeptTable:
         )
         return self.lake.create(creation, change)
 
-    def _check_owner(self, state: TableState) -> None:
+    def _check_owner(self, state: LakeTableState) -> None:
         if state.owner == self.owner:
             return
         if state.owner is None:
@@ -292,7 +292,7 @@ class KeptTable:
             hint="give one of them another name with `route` or `table:`, or another `path:`",
         )
 
-    def _check_not_put_back(self, state: TableState | None) -> None:
+    def _check_not_put_back(self, state: LakeTableState | None) -> None:
         if state is not None and state.is_put_back:
             raise SinkRejected(
                 "somebody has put the table back to a version that does not say where it stood",
@@ -303,9 +303,9 @@ class KeptTable:
 
     def _check_start(
         self,
-        state: TableState | None,
-        stretch: Stretch,
-        passed: Mapping[TopicPartition, Passed],
+        state: LakeTableState | None,
+        stretch: TableSlice,
+        passed: Mapping[TopicPartition, PassedRange],
     ) -> None:
         """A partition that the table knows nothing of begins with this stretch."""
         stands = {} if state is None else state.stands
@@ -318,8 +318,8 @@ def _division(columns: Sequence[str]) -> str:
 
 
 def farthest(
-    part: TopicPartition, table: Stands, passed: Mapping[TopicPartition, Passed]
-) -> Stand | None:
+    part: TopicPartition, table: AppliedOffsets, passed: Mapping[TopicPartition, PassedRange]
+) -> AppliedOffset | None:
     """Where a partition stands: what the ledger adds to the table's own is a stretch without
     rows that begins there."""
     mine, more = table.get(part), passed.get(part)
@@ -330,7 +330,7 @@ def farthest(
     return max(mine, more.end, key=lambda stand: stand.next_offset)
 
 
-def check_stand(part: TopicPartition, held: Stand | None, wanted: Stand) -> None:
+def check_stand(part: TopicPartition, held: AppliedOffset | None, wanted: AppliedOffset) -> None:
     if held is not None and held != wanted:
         raise Fenced(
             "the target has been moved on by another process",
@@ -339,12 +339,12 @@ def check_stand(part: TopicPartition, held: Stand | None, wanted: Stand) -> None
         )
 
 
-CellTask = tuple[Cell, Sequence[Step]]
-Elsewhere = Callable[[Rewriting, Sequence[CellTask]], Sequence[Sequence[DataFile]]]
+CellTask = tuple[KeyRange, Sequence[MergeStep]]
+Elsewhere = Callable[[FileRewrite, Sequence[CellTask]], Sequence[Sequence[DataFile]]]
 """Rewrites cells in other processes; the new files of each."""
 
 
-class GatheredWork:
+class InProcessWork:
     """Changes that are in memory, applied in this process by a few threads."""
 
     def __init__(
@@ -367,15 +367,15 @@ class GatheredWork:
         return found
 
     def prepare(
-        self, rewriting: Rewriting, files: Sequence[DataFile], *, all_files: bool
-    ) -> Prepared:
+        self, rewriting: FileRewrite, files: Sequence[DataFile], *, all_files: bool
+    ) -> PreparedFiles:
         layout = rewriting.layout
         steps = steps_of(self._pieces, layout)
         if layout.mode == "append":
             return self._append(rewriting, files, steps, all_files=all_files)
         files_left, steps_left = without_truncated(files, steps, layout)
         gone = [each for each in files if each not in files_left]
-        is_whole = all_files or any(isinstance(step, Truncated) for step in steps_left)
+        is_whole = all_files or any(isinstance(step, TruncateStep) for step in steps_left)
         cells = cells_of(files_left)
         tasks = [
             (cell, mine)
@@ -387,31 +387,31 @@ class GatheredWork:
         else:
             with ThreadPoolExecutor(self._threads) as pool:
                 written = list(pool.map(lambda task: rewriting.cell(*task), tasks))
-        return Prepared(
+        return PreparedFiles(
             added=[file for files in written for file in files],
             removed=gone + [file for cell, _ in tasks for file in cell.files],
         )
 
     def _append(
         self,
-        rewriting: Rewriting,
+        rewriting: FileRewrite,
         files: Sequence[DataFile],
-        steps: Sequence[Step],
+        steps: Sequence[MergeStep],
         *,
         all_files: bool,
-    ) -> Prepared:
+    ) -> PreparedFiles:
         events = [step for step in steps if isinstance(step, pa.Table)]
-        added = rewriting.appended(pa.concat_tables(events)) if events else []
+        added = rewriting.append(pa.concat_tables(events)) if events else []
         if not all_files:
-            return Prepared(added, ())
+            return PreparedFiles(added, ())
         for each in files:
-            added += rewriting.cell(Cell(None, None, (each,)), ())
-        return Prepared(added, files)
+            added += rewriting.cell(KeyRange(None, None, (each,)), ())
+        return PreparedFiles(added, files)
 
 
-def steps_of(pieces: Sequence[TableChanges], layout: Layout) -> list[Step]:
+def steps_of(pieces: Sequence[TableChanges], layout: LakeTableLayout) -> list[MergeStep]:
     """Changes in columns of the table, and truncates where they stand between them."""
-    found: list[Step] = []
+    found: list[MergeStep] = []
     held: list[pa.RecordBatch] = []
     for piece in pieces:
         if piece.is_truncate and layout.mode != "append":
@@ -419,7 +419,7 @@ def steps_of(pieces: Sequence[TableChanges], layout: Layout) -> list[Step]:
                 found.append(pa.Table.from_batches(held))
             held = []
             where = piece.truncated_where
-            found.append(Truncated(piece.committed_us[0].as_py(), where))
+            found.append(TruncateStep(piece.committed_us[0].as_py(), where))
         else:
             whole = piece.in_every_partition if piece.is_truncate and layout.key else [piece]
             held += [layout.conform(each) for each in whole]
@@ -429,22 +429,24 @@ def steps_of(pieces: Sequence[TableChanges], layout: Layout) -> list[Step]:
 
 
 def without_truncated(
-    files: Sequence[DataFile], steps: Sequence[Step], layout: Layout
-) -> tuple[Sequence[DataFile], Sequence[Step]]:
+    files: Sequence[DataFile], steps: Sequence[MergeStep], layout: LakeTableLayout
+) -> tuple[Sequence[DataFile], Sequence[MergeStep]]:
     """What is left to be done where the whole table was emptied in between."""
     if layout.mode != "mirror" or layout.ignores_deletes:
         return files, steps
     for at in reversed(range(len(steps))):
         step = steps[at]
-        if isinstance(step, Truncated) and not step.where:
+        if isinstance(step, TruncateStep) and not step.where:
             return (), steps[at + 1 :]
     return files, steps
 
 
-def steps_by_cell(steps: Sequence[Step], cells: Sequence[Cell], layout: Layout) -> list[list[Step]]:
-    found: list[list[Step]] = [[] for _ in cells]
+def steps_by_cell(
+    steps: Sequence[MergeStep], cells: Sequence[KeyRange], layout: LakeTableLayout
+) -> list[list[MergeStep]]:
+    found: list[list[MergeStep]] = [[] for _ in cells]
     for step in steps:
-        if isinstance(step, Truncated) or len(cells) == 1:
+        if isinstance(step, TruncateStep) or len(cells) == 1:
             for mine in found:
                 mine.append(step)
             continue

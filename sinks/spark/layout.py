@@ -12,12 +12,12 @@ from core_log.model.changes import Operation, TableChanges
 from core_log.model.log import TopicPartition
 from core_log.model.table_schema import Column, TableId, TableSchema
 from core_log.rows.value_classes import scalar_class
-from sinks.evolution import Action, Step, holds, steps
+from sinks.evolution import EvolutionAction, EvolutionStep, holds, steps
 from sinks.held_columns import HeldColumns
 from sinks.sink import DELETED_AT
 from sinks.spark.column_types import MOMENT, lake_type, put
 from sinks.spark.settings import LakeTableSettings, Mode
-from sinks.type_conversion import changed
+from sinks.type_conversion import find_changed
 
 OWN = "_headwater_"
 OP, TOPIC, PARTITION, OFFSET, COMMITTED_AT = (
@@ -57,7 +57,7 @@ REBUILD = "headwater rebuild PIPELINE/TABLE --swap makes the table anew"
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class LakeTableLayout:
     """A table of the lake as it is written to. Travels to executors."""
 
     table: TableId
@@ -85,12 +85,12 @@ class Layout:
     @property
     def schema(self) -> pa.Schema:
         """Of the table's rows."""
-        return _joined(self.columns, OWN_COLUMNS[self.mode])
+        return _concat(self.columns, OWN_COLUMNS[self.mode])
 
     @property
     def events(self) -> pa.Schema:
         """Of changes on their way to the table."""
-        return _joined(self.columns, self._event_columns)
+        return _concat(self.columns, self._event_columns)
 
     @property
     def _event_columns(self) -> dict[str, pa.DataType]:
@@ -125,16 +125,16 @@ class Layout:
         except pa.ArrowInvalid:
             places = np.arange(len(column)).tolist()
             bad = [at for at in places if not _fits(column.slice(at, 1), field)]
-            raise _rejected(changes, bad, field) from None
+            raise _rejected_error(changes, bad, field) from None
 
     def _put_unchanged(self, changes: TableChanges, column: pa.Array, field: pa.Field) -> pa.Array:
         if self.mode != "append" and field.name not in self.key:
             # Of a row that went, only the key is asked for.
             is_gone = pc.equal(changes.operations, int(Operation.DELETE))
             column = pc.if_else(is_gone, pa.scalar(None, column.type), column)
-        bad = changed(column, field.type, by=put)
+        bad = find_changed(column, field.type, by=put)
         if bad:
-            raise _rejected(changes, bad, field)
+            raise _rejected_error(changes, bad, field)
         is_empty = column.null_count == len(column)
         return pa.nulls(len(column), field.type) if is_empty else put(column, field.type)
 
@@ -147,14 +147,14 @@ def shape(
     policy: Mapping[str, str],
     may_drop: bool,
     is_iceberg: bool = False,
-) -> tuple[Layout, bool]:
+) -> tuple[LakeTableLayout, bool]:
     """The layout for rows under `schema`, where the table has the columns `present`; and whether
     what is there must be written anew for it."""
     mode: Mode = settings.mode if schema.key else "append"
     _check_names(schema)
     _check_division(schema, settings)
     wanted = [(each.name, lake_type(each.type, is_iceberg=is_iceberg)) for each in schema.columns]
-    layout = Layout(
+    layout = LakeTableLayout(
         schema.table,
         mode,
         schema.key,
@@ -165,10 +165,12 @@ def shape(
     )
     if present is None:
         return layout, False
-    return _evolved(layout, schema, present, policy, may_drop=may_drop, is_iceberg=is_iceberg)
+    return _evolve(layout, schema, present, policy, may_drop=may_drop, is_iceberg=is_iceberg)
 
 
-def outgrown(schemas: Sequence[TableSchema], layout: Layout, *, is_iceberg: bool) -> frozenset[str]:
+def outgrown(
+    schemas: Sequence[TableSchema], layout: LakeTableLayout, *, is_iceberg: bool
+) -> frozenset[str]:
     """Columns that come in other types as well than the copy has, which are not all held by it."""
     kept = {field.name: field.type for field in layout.columns}
     return frozenset(
@@ -180,15 +182,15 @@ def outgrown(schemas: Sequence[TableSchema], layout: Layout, *, is_iceberg: bool
     )
 
 
-def _evolved(
-    layout: Layout,
+def _evolve(
+    layout: LakeTableLayout,
     schema: TableSchema,
     present: pa.Schema,
     policy: Mapping[str, str],
     *,
     may_drop: bool,
     is_iceberg: bool,
-) -> tuple[Layout, bool]:
+) -> tuple[LakeTableLayout, bool]:
     own = {name for name in present.names if name.startswith(OWN)}
     if own != OWN_COLUMNS[layout.mode].keys():
         raise SchemaRefused(
@@ -216,17 +218,17 @@ def _evolved(
     needs_rewriting = False
     for step in taken:
         match step:
-            case Step(action=Action.ADD, becomes=Column() as column):
+            case EvolutionStep(action=EvolutionAction.ADD, becomes=Column() as column):
                 kept[column.name] = column.type
-            case Step(action=Action.SKIP):
+            case EvolutionStep(action=EvolutionAction.SKIP):
                 skipped.add(step.column)
-            case Step(action=Action.DROP):
+            case EvolutionStep(action=EvolutionAction.DROP):
                 del kept[step.column]
                 needs_rewriting = True
-            case Step(action=Action.WIDEN, becomes=Column() as column):
+            case EvolutionStep(action=EvolutionAction.WIDEN, becomes=Column() as column):
                 kept[column.name] = column.type
                 needs_rewriting = True
-            case Step(action=Action.STAY, kind="widen_type" | "change_type"):
+            case EvolutionStep(action=EvolutionAction.STAY, kind="widen_type" | "change_type"):
                 loose.add(step.column)
     return (
         replace(
@@ -273,11 +275,11 @@ def _check_division(schema: TableSchema, settings: LakeTableSettings) -> None:
                 )
 
 
-def _joined(columns: pa.Schema, more: Mapping[str, pa.DataType]) -> pa.Schema:
+def _concat(columns: pa.Schema, more: Mapping[str, pa.DataType]) -> pa.Schema:
     return pa.schema([*columns, *(pa.field(name, kind) for name, kind in more.items())])
 
 
-def _rejected(changes: TableChanges, bad: Sequence[int], field: pa.Field) -> RecordsRejected:
+def _rejected_error(changes: TableChanges, bad: Sequence[int], field: pa.Field) -> RecordsRejected:
     assert changes.log_offsets is not None and changes.log_partition is not None
     column = changes.rows.column(field.name)
     why = f"column {field.name!r} does not fit into {field.type}: the value is "

@@ -7,19 +7,19 @@ import pyarrow as pa
 
 from core_log.model.table_schema import TableId
 from sinks.sink import TableHealth
-from sinks.spark.file_rewrite import Rewriting
-from sinks.spark.key_ranges import Cell, DataFile
-from sinks.spark.lake import Shadow
-from sinks.spark.lake_table_writer import KeptTable
-from sinks.spark.layout import OWN_COLUMNS, Layout
+from sinks.spark.file_rewrite import FileRewrite
+from sinks.spark.key_ranges import DataFile, KeyRange
+from sinks.spark.lake import LakeShadow
+from sinks.spark.lake_table_writer import LakeTableWriter
+from sinks.spark.layout import OWN_COLUMNS, LakeTableLayout
 from sinks.spark.settings import SparkSettings
-from sinks.spark.table import Change, Overtaken, TableState
+from sinks.spark.table import LakeTableState, Overtaken, TableCommit
 
 SMALL = 4
 """A file of less than one of so many parts of the wanted rows is small."""
 
 
-def health_of(table: TableId, state: TableState, *, file_rows: int) -> TableHealth:
+def health_of(table: TableId, state: LakeTableState, *, file_rows: int) -> TableHealth:
     small = [each for each in state.files if each.rows * SMALL < file_rows]
     return TableHealth(
         table,
@@ -29,7 +29,7 @@ def health_of(table: TableId, state: TableState, *, file_rows: int) -> TableHeal
     )
 
 
-def maintain(kept: KeptTable, settings: SparkSettings, *, now_ms: int) -> list[str]:
+def maintain(kept: LakeTableWriter, settings: SparkSettings, *, now_ms: int) -> list[str]:
     """Whoever writes to the table goes on, and tries again where our commit came first."""
     state = kept.load()
     if state is None:
@@ -50,13 +50,13 @@ def maintain(kept: KeptTable, settings: SparkSettings, *, now_ms: int) -> list[s
 
 
 def _remove_unneeded(
-    kept: KeptTable, state: TableState, retain_ms: int, *, now_ms: int
+    kept: LakeTableWriter, state: LakeTableState, retain_ms: int, *, now_ms: int
 ) -> Sequence[str]:
     """A copy of the table that is in the making lies below it, and is not for us to judge."""
-    copy = Shadow(kept.table, state.generation + 1).directory
+    copy = LakeShadow(kept.table, state.generation + 1).directory
     gone = [
         name
-        for name in kept.lake.unneeded(older_than_ms=retain_ms, now_ms=now_ms)
+        for name in kept.lake.find_unneeded(older_than_ms=retain_ms, now_ms=now_ms)
         if not name.startswith(f"{copy}/")
     ]
     kept.place.store.remove(gone)
@@ -64,20 +64,20 @@ def _remove_unneeded(
 
 
 def _compact(
-    kept: KeptTable,
-    state: TableState,
+    kept: LakeTableWriter,
+    state: LakeTableState,
     groups: Sequence[Sequence[DataFile]],
     *,
     file_rows: int,
     now_ms: int,
 ) -> tuple[int, int] | None:
     layout = _layout(kept, state, file_rows)
-    rewriting = Rewriting(kept.place, layout, keeps_partitions=kept.keeps_partitions)
+    rewriting = FileRewrite(kept.place, layout, keeps_partitions=kept.keeps_partitions)
     removed, added = list[DataFile](), list[DataFile]()
     for group in groups:
         removed += group
-        added += rewriting.cell(Cell(None, None, tuple(group)), ())
-    change = Change(
+        added += rewriting.cell(KeyRange(None, None, tuple(group)), ())
+    change = TableCommit(
         added=added,
         removed=removed,
         committed_ms=now_ms,
@@ -91,7 +91,7 @@ def _compact(
     return len(removed), len(added)
 
 
-def _groups(state: TableState, *, file_rows: int, files_min: int) -> Iterator[list[DataFile]]:
+def _groups(state: LakeTableState, *, file_rows: int, files_min: int) -> Iterator[list[DataFile]]:
     """Small files that lie side by side, as many as make one of the wanted size."""
     small = [each for each in state.files if each.rows * SMALL < file_rows]
     if len(small) < files_min:
@@ -117,10 +117,10 @@ def _order(file: DataFile) -> tuple[list[str], bool, bytes | int]:
     return values, low is None, 0 if low is None else low
 
 
-def _layout(kept: KeptTable, state: TableState, file_rows: int) -> Layout:
+def _layout(kept: LakeTableWriter, state: LakeTableState, file_rows: int) -> LakeTableLayout:
     own = OWN_COLUMNS[state.mode]
     columns = pa.schema([field for field in state.schema if field.name not in own])
-    return Layout(
+    return LakeTableLayout(
         kept.table,
         state.mode,
         (state.key,) if state.key else (),

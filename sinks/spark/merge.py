@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.foundation.array_types import BoolArray, Int64Array
 from core_log.model.changes import Operation
 from sinks.fold import NONE, counting, soft_fold, versions
 from sinks.newest_per_key import key_codes
@@ -21,47 +21,44 @@ from sinks.spark.layout import (
     OP,
     VALID_FROM,
     VALID_TO,
-    Layout,
+    LakeTableLayout,
 )
 from sinks.spark.settings import Mode
-
-Mask = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.int64]
 
 LETTERS = pa.array(["r", "c", "u", "d", "t"])
 """Debezium's letter of every `Operation`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Truncated:
+class TruncateStep:
     """All rows went, or only those with certain values."""
 
     committed_us: int
     where: Mapping[str, Any] = field(default_factory=dict)
 
 
-Step: TypeAlias = pa.Table | Truncated
+MergeStep: TypeAlias = pa.Table | TruncateStep
 """Events, or a truncate between them."""
 
 
-def fold(base: pa.Table, steps: Iterable[Step], layout: Layout) -> pa.Table:
+def fold(base: pa.Table, steps: Iterable[MergeStep], layout: LakeTableLayout) -> pa.Table:
     """The rows after all steps, one after the other, in the order of their keys."""
     rows, is_ordered = base, False
     for step in steps:
-        if isinstance(step, Truncated):
+        if isinstance(step, TruncateStep):
             rows = _truncate(rows, step, layout)
         elif step.num_rows:
             rows, is_ordered = FOLDS[layout.mode](rows, step, layout), layout.mode == "mirror"
     return rows if is_ordered else _in_key_order(rows, layout)
 
 
-def joined(base: pa.Table, rows: pa.Table, layout: Layout) -> pa.Table | None:
+def add_missing(base: pa.Table, rows: pa.Table, layout: LakeTableLayout) -> pa.Table | None:
     """With those of the rows whose keys it has not; None where it has them all."""
     more = rows.filter(pc.invert(_is_among(rows, base, layout)))
     return _in_key_order(pa.concat_tables([base, more]), layout) if more.num_rows else None
 
 
-def appended(events: pa.Table) -> pa.Table:
+def to_append_rows(events: pa.Table) -> pa.Table:
     """Every change as a row of its own."""
     letters = LETTERS.take(pa.array(np.asarray(events.column(OP))))
     moments = events.column(COMMITTED_AT).cast(pa.int64()).cast(MOMENT)
@@ -70,7 +67,7 @@ def appended(events: pa.Table) -> pa.Table:
     return pa.table([replaced.get(name, events.column(name)) for name in names], names=names)
 
 
-def _in_key_order(rows: pa.Table, layout: Layout) -> pa.Table:
+def _in_key_order(rows: pa.Table, layout: LakeTableLayout) -> pa.Table:
     """So that readers who look for a key may pass over most of a file."""
     if not layout.key or layout.mode == "append" or rows.num_rows < 2:
         return rows
@@ -78,9 +75,9 @@ def _in_key_order(rows: pa.Table, layout: Layout) -> pa.Table:
     return rows if places is None else rows.take(pa.array(places))
 
 
-def _key_order(keys: pa.RecordBatch) -> Numbers | None:
+def _key_order(keys: pa.RecordBatch) -> Int64Array | None:
     """Where each comes from; None where they are in order, or have none."""
-    found: Numbers
+    found: Int64Array
     if keys.num_columns == 1 and pa.types.is_integer(keys.column(0).type):
         values = keys.column(0)
         if not values.null_count:
@@ -94,14 +91,14 @@ def _key_order(keys: pa.RecordBatch) -> Numbers | None:
     return None if _is_rising(found) else found
 
 
-def _is_rising(numbers: Numbers) -> bool:
+def _is_rising(numbers: Int64Array) -> bool:
     return bool(np.all(numbers[1:] >= numbers[:-1]))
 
 
-def _mirror(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
+def _mirror(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Table:
     """Which rows are left, and in which order, is found out by the keys alone. All others are
     moved once: that costs more than everything else together."""
-    deleted = _deleted(events)
+    deleted = _is_deleted(events)
     order = _log_order(events)
     if order is None:
         order = np.arange(events.num_rows)
@@ -129,9 +126,9 @@ def _mirror(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
     return pa.concat_tables([base, _rows(events, layout)]).take(pa.array(chosen))
 
 
-def _soft_delete(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
+def _soft_delete(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Table:
     events = _in_order(events)
-    fold = soft_fold(_keys(events, layout), _deleted(events))
+    fold = soft_fold(_keys(events, layout), _is_deleted(events))
     times = events.column(COMMITTED_AT).cast(MOMENT)
     coming, gone = events.take(pa.array(fold.states)), events.take(pa.array(fold.deletes))
     ended = times.take(pa.array(fold.ends, mask=fold.ends == NONE))
@@ -141,11 +138,11 @@ def _soft_delete(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
     return pa.concat_tables([kept, _with(_rows(coming, layout), {DELETED_AT: ended})])
 
 
-def _append(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
-    return pa.concat_tables([base, appended(_in_order(events)).select(layout.schema.names)])
+def _append(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Table:
+    return pa.concat_tables([base, to_append_rows(_in_order(events)).select(layout.schema.names)])
 
 
-def _scd2(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
+def _scd2(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Table:
     """A row per version. States within one commit were never seen from outside and are left out,
     as is a version that would end before it begins."""
     events = _in_order(events)
@@ -155,7 +152,7 @@ def _scd2(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
     firsts = told.filter(pa.array(begins))
     since = pa.chunked_array([pa.array(times[begins]).cast(MOMENT)])
     base = _with_ended(base, _places(base, firsts, layout), since)
-    written = ~_deleted(told)
+    written = ~_is_deleted(told)
     kept = told.filter(pa.array(written))
     until = np.append(times[1:], 0)[written]
     own = {
@@ -166,7 +163,7 @@ def _scd2(base: pa.Table, events: pa.Table, layout: Layout) -> pa.Table:
     return pa.concat_tables([base, _with(_rows(kept, layout), own)])
 
 
-FOLDS: Mapping[Mode, Callable[[pa.Table, pa.Table, Layout], pa.Table]] = {
+FOLDS: Mapping[Mode, Callable[[pa.Table, pa.Table, LakeTableLayout], pa.Table]] = {
     "mirror": _mirror,
     "soft_delete": _soft_delete,
     "append": _append,
@@ -174,7 +171,7 @@ FOLDS: Mapping[Mode, Callable[[pa.Table, pa.Table, Layout], pa.Table]] = {
 }
 
 
-def _truncate(rows: pa.Table, step: Truncated, layout: Layout) -> pa.Table:
+def _truncate(rows: pa.Table, step: TruncateStep, layout: LakeTableLayout) -> pa.Table:
     meant: Any = pa.chunked_array([pa.repeat(pa.scalar(True), rows.num_rows)])
     for name, value in step.where.items():
         if name in layout.columns.names:
@@ -217,23 +214,23 @@ def _in_order(events: pa.Table) -> pa.Table:
     return events if places is None else events.take(pa.array(places))
 
 
-def _log_order(events: pa.Table) -> Numbers | None:
+def _log_order(events: pa.Table) -> Int64Array | None:
     """Where each comes from; None where they are in order. A key lives in one partition of a topic,
     so that offsets say which change is the newer."""
     offsets = np.asarray(events.column(OFFSET))
     return None if _is_rising(offsets) else np.argsort(offsets, kind="stable")
 
 
-def _deleted(events: pa.Table) -> Mask:
-    found: Mask = np.asarray(events.column(OP)) == Operation.DELETE
+def _is_deleted(events: pa.Table) -> BoolArray:
+    found: BoolArray = np.asarray(events.column(OP)) == Operation.DELETE
     return found
 
 
-def _is_among(base: pa.Table, events: pa.Table, layout: Layout) -> pa.ChunkedArray:
+def _is_among(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.ChunkedArray:
     return _places(base, events, layout).is_valid()
 
 
-def _places(base: pa.Table, events: pa.Table, layout: Layout) -> pa.ChunkedArray:
+def _places(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.ChunkedArray:
     """For every row of the base the place of an event with its key, or null."""
     if len(layout.key) == 1:
         name = layout.key[0]
@@ -250,7 +247,7 @@ def _places(base: pa.Table, events: pa.Table, layout: Layout) -> pa.ChunkedArray
     return pa.chunked_array([pa.array(found, mask=found < 0)])
 
 
-def _keys(rows: pa.Table, layout: Layout) -> pa.RecordBatch:
+def _keys(rows: pa.Table, layout: LakeTableLayout) -> pa.RecordBatch:
     columns = [_whole(rows.column(name)) for name in layout.key]
     return pa.RecordBatch.from_arrays(columns, names=list(layout.key))
 
@@ -261,7 +258,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _rows(events: pa.Table, layout: Layout) -> pa.Table:
+def _rows(events: pa.Table, layout: LakeTableLayout) -> pa.Table:
     return events.select(layout.columns.names)
 
 
@@ -273,6 +270,6 @@ def _with(rows: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
     return rows
 
 
-def count_changes(steps: Sequence[Step]) -> int:
+def count_changes(steps: Sequence[MergeStep]) -> int:
     """How many changes there are in all steps."""
     return sum(step.num_rows for step in steps if isinstance(step, pa.Table))

@@ -15,13 +15,13 @@ from sinks.spark.key_ranges import (
     DAY_US,
     FIRST_DAY,
     LAST_DAY,
-    Cell,
     DataFile,
+    KeyRange,
     range_of,
     within,
 )
-from sinks.spark.layout import OP, Layout
-from sinks.spark.storage_location import Place
+from sinks.spark.layout import OP, LakeTableLayout
+from sinks.spark.storage_location import StorageLocation
 
 ENDING = ".parquet"
 ROW_GROUP_ROWS = 100_000
@@ -31,7 +31,11 @@ SPLIT_AT = 1.5
 
 
 def write(
-    place: Place, rows: pa.Table, layout: Layout, *, keeps_partitions: bool = False
+    place: StorageLocation,
+    rows: pa.Table,
+    layout: LakeTableLayout,
+    *,
+    keeps_partitions: bool = False,
 ) -> list[DataFile]:
     """New files of rows that are in the order of their keys, none much larger than wanted. Columns
     by which the table is divided stand in the files only where the format wants them there."""
@@ -44,7 +48,7 @@ def write(
     return found
 
 
-def read(place: Place, cell: Cell, layout: Layout) -> pa.Table:
+def read(place: StorageLocation, cell: KeyRange, layout: LakeTableLayout) -> pa.Table:
     """The rows of the cell, with the columns that the layout has now."""
     parts = [_read_one(place, each, cell, layout) for each in cell.files]
     if not parts:
@@ -53,7 +57,11 @@ def read(place: Place, cell: Cell, layout: Layout) -> pa.Table:
 
 
 def stream(
-    place: Place, files: Iterable[DataFile], layout: Layout, *, only: Sequence[str] | None = None
+    place: StorageLocation,
+    files: Iterable[DataFile],
+    layout: LakeTableLayout,
+    *,
+    only: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """All rows of some files, a little at a time; of other columns than `only` just nulls."""
     from pyarrow import parquet
@@ -64,15 +72,15 @@ def stream(
             held = set(reader.schema_arrow.names)
             columns = None if only is None else [name for name in only if name in held]
             for batch in reader.iter_batches(columns=columns):
-                table = _conformed(pa.Table.from_batches([batch]), each, layout)
+                table = _conform(pa.Table.from_batches([batch]), each, layout)
                 yield table.combine_chunks().to_batches()[0]
 
 
 def _write_one(
-    place: Place,
+    place: StorageLocation,
     rows: pa.Table,
     values: tuple[str | None, ...],
-    layout: Layout,
+    layout: LakeTableLayout,
     keeps_partitions: bool,
 ) -> DataFile:
     from pyarrow import parquet
@@ -140,19 +148,21 @@ def _is_temporal(kind: pa.DataType) -> bool:
     return bool(pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
 
 
-def _read_one(place: Place, data: DataFile, cell: Cell, layout: Layout) -> pa.Table:
+def _read_one(
+    place: StorageLocation, data: DataFile, cell: KeyRange, layout: LakeTableLayout
+) -> pa.Table:
     from pyarrow import parquet
 
     with place.reading(data.path) as file:
         found = parquet.read_table(file, partitioning=None)
-    found = _conformed(found, data, layout)
+    found = _conform(found, data, layout)
     if not layout.key or (cell.low is None and cell.high is None):
         return found
     mask = within(found.column(layout.key[0]), cell)
     return found if mask is None else found.filter(mask)
 
 
-def _conformed(rows: pa.Table, data: DataFile, layout: Layout) -> pa.Table:
+def _conform(rows: pa.Table, data: DataFile, layout: LakeTableLayout) -> pa.Table:
     """Under the columns of the layout: a file can be older than some of them."""
     given = dict(zip(layout.partition_by, data.partition, strict=False))
     columns = []
@@ -173,7 +183,7 @@ def _conformed(rows: pa.Table, data: DataFile, layout: Layout) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=layout.schema)
 
 
-def _filled(rows: pa.Table, layout: Layout, field: pa.Field) -> pa.ChunkedArray:
+def _filled(rows: pa.Table, layout: LakeTableLayout, field: pa.Field) -> pa.ChunkedArray:
     """Of a row that went, only the key is known."""
     column = layout.filled[field.name]
     value = put(pa.array([missing_value(column)], column.type), field.type)
@@ -189,7 +199,7 @@ def _repeated(value: pa.Array, count: int) -> pa.ChunkedArray:
     return pa.chunked_array([value.take(places)], value.type)
 
 
-def _pieces(rows: pa.Table, layout: Layout) -> Iterator[pa.Table]:
+def _pieces(rows: pa.Table, layout: LakeTableLayout) -> Iterator[pa.Table]:
     count = rows.num_rows
     if count <= layout.file_rows * SPLIT_AT:
         if count:
@@ -216,7 +226,7 @@ def _at_new_keys(keys: pa.ChunkedArray, cuts: Sequence[int]) -> list[int]:
 
 
 def _partitions(
-    rows: pa.Table, layout: Layout, *, keeps_partitions: bool
+    rows: pa.Table, layout: LakeTableLayout, *, keeps_partitions: bool
 ) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
     """The rows by the values of the columns that divide the table, as text."""
     if not layout.partition_by:

@@ -5,20 +5,20 @@ from typing import TYPE_CHECKING
 
 from core_log.foundation.errors import SinkRejected, SinkUnavailable
 from core_log.model.table_schema import TableId
-from sinks.sink import CarryOver, Recipe
+from sinks.sink import CarryOver, RebuildRecipe
 from sinks.spark.carry_over import carried_over
-from sinks.spark.lake import Lake, Shadow
+from sinks.spark.lake import Lake, LakeShadow
 from sinks.spark.lake_table_writer import ATTEMPTS_MAX, farthest
-from sinks.spark.sink_state import Entry, next_entry
-from sinks.spark.table import Change, Creation, Overtaken, TableState
+from sinks.spark.sink_state import SinkState, next_entry
+from sinks.spark.table import LakeTableState, Overtaken, TableCommit, TableCreation
 
 if TYPE_CHECKING:
-    from sinks.sink import Stands
+    from sinks.sink import AppliedOffsets
 
 
-def shadow_of(lake: Lake, recipe: Recipe) -> Shadow:
+def shadow_of(lake: Lake, recipe: RebuildRecipe) -> LakeShadow:
     """The copy that is in the making already, if it is made by the same recipe, or a new one."""
-    shadow = Shadow(recipe.table, _live(lake, recipe.table).generation + 1, recipe.newest)
+    shadow = LakeShadow(recipe.table, _live(lake, recipe.table).generation + 1, recipe.newest)
     copy = Lake(lake.settings, lake.context, shadow)
     ledger = copy.ledger()
     if ledger.head().recipe != recipe.digest:
@@ -26,7 +26,7 @@ def shadow_of(lake: Lake, recipe: Recipe) -> Shadow:
         if kept.load() is not None:
             kept.lake.drop()
         ledger.forget()
-        if not ledger.add(replace(next_entry(Entry(), writer=""), recipe=recipe.digest)):
+        if not ledger.add(replace(next_entry(SinkState(), writer=""), recipe=recipe.digest)):
             raise SinkUnavailable("somebody else begins a copy now", table=str(recipe.table))
     return shadow
 
@@ -37,7 +37,7 @@ def swap(lake: Lake, table: TableId, carry_over: CarryOver | None = None) -> str
     kept = lake.table(table)
     for _ in range(ATTEMPTS_MAX):
         live = _live(lake, table)
-        shadow = Shadow(table, live.generation + 1)
+        shadow = LakeShadow(table, live.generation + 1)
         copy = Lake(lake.settings, lake.context, shadow)
         state = copy.table(table).load()
         if state is None or state.owner is None:
@@ -49,7 +49,7 @@ def swap(lake: Lake, table: TableId, carry_over: CarryOver | None = None) -> str
         owner = state.owner
         if carry_over is not None:
             state = carried_over(kept, live, copy.table(table), state, carry_over)
-        becomes = Creation(
+        becomes = TableCreation(
             id=live.id,
             schema=state.schema,
             mode=state.mode,
@@ -59,7 +59,7 @@ def swap(lake: Lake, table: TableId, carry_over: CarryOver | None = None) -> str
             generation=shadow.generation,
             columns=state.columns,
         )
-        change = Change(
+        change = TableCommit(
             added=[replace(each, path=f"{shadow.directory}/{each.path}") for each in state.files],
             removed=live.files,
             stands=_stands(copy, state),
@@ -78,20 +78,20 @@ def swap(lake: Lake, table: TableId, carry_over: CarryOver | None = None) -> str
     raise SinkUnavailable("others keep committing to the table", table=str(table))
 
 
-def _live(lake: Lake, table: TableId) -> TableState:
+def _live(lake: Lake, table: TableId) -> LakeTableState:
     live = lake.table(table).load()
     if live is None:
         raise SinkRejected("there is no table to make a copy of", table=str(table))
     return live
 
 
-def _stands(copy: Lake, state: TableState) -> "Stands":
+def _stands(copy: Lake, state: LakeTableState) -> "AppliedOffsets":
     """The copy's own, and what it knows beyond them of stretches without rows."""
     passed = copy.ledger().head().passed
     return {part: farthest(part, state.stands, passed) or at for part, at in state.stands.items()}
 
 
-def _take_over(lake: Lake, table: TableId, live: TableState, copy: TableState) -> None:
+def _take_over(lake: Lake, table: TableId, live: LakeTableState, copy: LakeTableState) -> None:
     """What is known beyond the live table's own stands says nothing of the copy's rows, which may
     have come from another topic. Before the swap, since without it only a stretch without rows is
     read again."""

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import ConfigError, SinkUnavailable
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def open_session(choices: SessionChoices) -> "SparkSession":
 
     Raises ConfigError where Java is missing, or Spark already runs by other choices.
     """
-    held = _held()
+    held = _find_held()
     with held.lock:
         if held.session is not None and not _is_alive(held.session):
             _give_up(held.session)
@@ -90,15 +90,15 @@ def open_session(choices: SessionChoices) -> "SparkSession":
             raise ConfigError(
                 "Spark already runs in this process, by other settings",
                 hint="give all Spark sinks of the pipeline the same master, memory and config",
-                running=_said(held.choices),
-                wanted=_said(choices),
+                running=_describe(held.choices),
+                wanted=_describe(choices),
             )
         return held.session
 
 
 def close_session() -> None:
     """Ends Spark in this process, whoever uses it."""
-    held = _held()
+    held = _find_held()
     with held.lock:
         if held.session is not None:
             held.session.stop()
@@ -116,18 +116,18 @@ def warn_without_java() -> None:
         )
 
 
-def examine_java() -> Finding | None:
+def examine_java() -> Diagnostic | None:
     """Why Spark could not start here, where the reason is Java."""
     java = _java()
     if java is None:
-        return Finding("Spark needs Java, and there is none", JAVA_HINT)
+        return Diagnostic("Spark needs Java, and there is none", JAVA_HINT)
     asked = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     found = VERSION.search(asked.stderr)
     if found is None:
-        return Finding(f"{java} does not say which version of Java it is", JAVA_HINT)
+        return Diagnostic(f"{java} does not say which version of Java it is", JAVA_HINT)
     version = int(found[1])
     if version < JAVA_MIN:
-        return Finding(f"Spark needs Java {JAVA_MIN} or newer, and this is {version}", JAVA_HINT)
+        return Diagnostic(f"Spark needs Java {JAVA_MIN} or newer, and this is {version}", JAVA_HINT)
     return None
 
 
@@ -139,7 +139,7 @@ class _Held:
 
 
 @cache
-def _held() -> _Held:
+def _find_held() -> _Held:
     return _Held()
 
 
@@ -184,7 +184,7 @@ def _forget_dead_process() -> None:
         logger.warning("Spark's process has ended by itself; another one is started")
 
 
-def _said(choices: SessionChoices | None) -> str:
+def _describe(choices: SessionChoices | None) -> str:
     return "" if choices is None else f"{choices.master}, {choices.memory_bytes >> 20} MiB"
 
 
@@ -216,7 +216,7 @@ def _start(choices: SessionChoices) -> "SparkSession":
             "Spark does not start", master=choices.master, kind=type(error).__name__
         ) from error
     if not choices.is_local:
-        session.sparkContext.addPyFile(str(_packed(place)))
+        session.sparkContext.addPyFile(str(_pack(place)))
     return session
 
 
@@ -252,7 +252,7 @@ def _settings(choices: SessionChoices, place: Path) -> dict[str, str]:
     return found
 
 
-def _packed(place: Path) -> Path:
+def _pack(place: Path) -> Path:
     """Our packages as one file that executors can import from."""
     root = Path(__file__).resolve().parents[2]
     packed = place / "headwater.zip"

@@ -11,7 +11,7 @@ from core_log.s3.settings import S3Settings
 
 Mode = Literal["mirror", "soft_delete", "append", "scd2"]
 Deletes = Literal["hard", "soft", "ignore"]
-Format = Literal["delta", "iceberg", "parquet"]
+TableFormat = Literal["delta", "iceberg", "parquet"]
 TABLE = r"\{table\}"
 
 
@@ -70,7 +70,7 @@ class SparkSettings(YamlSettings):
     s3: S3Settings = S3Settings()
     """How the bucket of an `s3://` path is reached. The store has to know conditional writes
     (`If-None-Match`), as Amazon, MinIO, Ceph and R2 do."""
-    format: Format = "delta"
+    format: TableFormat = "delta"
     """`delta`, `iceberg` (wants the extra `headwater[iceberg]`), or `parquet`: plain files of
     changes (mode `append`), whose manifest is Delta's log. Who reads the files without it may see
     some of a run that broke off, and after a rebuild, or once a column has become wider, those of

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import (
     ConfigError,
     Cure,
@@ -33,33 +33,33 @@ from core_log.model.log import TopicPartition
 from core_log.model.table_schema import TableId, TableSchema
 from sinks.expired_tombstones import check_no_delete_was_missed
 from sinks.sink import (
+    AppliedOffset,
+    AppliedOffsets,
     CarryOver,
-    Contents,
     MaintenanceFailed,
-    Recipe,
+    RebuildRecipe,
     SinkContext,
     Slice,
-    Stand,
-    Stands,
+    TableContents,
     TableVersion,
 )
 from sinks.spark.column_types import spark_type
 from sinks.spark.driver_plan import BadRecords
 from sinks.spark.job_group import PROGRESS, JobGroup
-from sinks.spark.lake import Lake, Shadow
+from sinks.spark.lake import Lake, LakeShadow
 from sinks.spark.lake_table_writer import (
     ATTEMPTS_MAX,
-    KeptTable,
-    Stretch,
+    LakeTableWriter,
+    TableSlice,
     check_stand,
     farthest,
 )
 from sinks.spark.layout import OWN
 from sinks.spark.maintenance import health_of
 from sinks.spark.settings import SparkSettings
-from sinks.spark.sink_state import Entry, Passed, next_entry
-from sinks.spark.table import TableState
-from sinks.spark.work_split import Portion, Portions, of_topics
+from sinks.spark.sink_state import PassedRange, SinkState, next_entry
+from sinks.spark.table import LakeTableState
+from sinks.spark.work_split import TableWork, WorkSplit, of_topics
 
 logger = logging.getLogger(__name__)
 progress = logging.getLogger(PROGRESS)
@@ -79,20 +79,20 @@ class SparkSink:
     Settings = SparkSettings
 
     def __init__(
-        self, settings: SparkSettings, context: SinkContext, *, shadow: Shadow | None = None
+        self, settings: SparkSettings, context: SinkContext, *, shadow: LakeShadow | None = None
     ) -> None:
         self._settings, self._context = settings, context
         self._lake = Lake(settings, context, shadow)
         self._ledger = self._lake.ledger()
-        self._portions = Portions(settings)
+        self._portions = WorkSplit(settings)
         self._writer = uuid4().hex
-        self._told: dict[TopicPartition, Stand] = {}
+        self._told: dict[TopicPartition, AppliedOffset] = {}
         """What this sink knows that its tables hold."""
-        self._done: dict[TopicPartition, tuple[Stand, Stand]] = {}
+        self._done: dict[TopicPartition, tuple[AppliedOffset, AppliedOffset]] = {}
         """Of a slice that broke off: what has been committed of it by this very sink."""
         self._maintained_ms: int | None = None
 
-    async def applied(self, topics: Sequence[str]) -> Stands | None:
+    async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
         from sinks.spark.session import warn_without_java
 
         warn_without_java()
@@ -101,7 +101,7 @@ class SparkSink:
         return found
 
     async def apply(self, part: Slice) -> None:
-        left = self._left(part)
+        left = self._remaining(part)
         head = await in_thread(self._ledger.head)
         portions = await self._portions.of(left, head)
         await in_thread(partial(self._check_idle, left, head, portions))
@@ -127,7 +127,7 @@ class SparkSink:
             found.append("\n".join([f"{about}:", *(f"  {line}" for line in columns)]))
         return found
 
-    async def examine(self) -> Sequence[Finding]:
+    async def examine(self) -> Sequence[Diagnostic]:
         return await in_thread(self._examine)
 
     async def drop(self) -> Sequence[str]:
@@ -136,7 +136,7 @@ class SparkSink:
     async def drop_table(self, table: TableId, topics: Collection[str]) -> Sequence[str]:
         return await in_thread(partial(self._drop_table, table, frozenset(topics)))
 
-    async def shadow(self, recipe: Recipe) -> "SparkSink":
+    async def shadow(self, recipe: RebuildRecipe) -> "SparkSink":
         from sinks.spark.rebuild import shadow_of
 
         shadow = await in_thread(partial(shadow_of, self._lake, recipe))
@@ -150,7 +150,7 @@ class SparkSink:
     @asynccontextmanager
     async def contents(
         self, schema: TableSchema, topics: Collection[str]
-    ) -> AsyncIterator[Contents]:
+    ) -> AsyncIterator[TableContents]:
         from sinks.spark.table_reader import open_table
 
         head = await in_thread(self._ledger.head)
@@ -162,7 +162,7 @@ class SparkSink:
         )
         stands = {part: at for part, at in opened.stands.items() if part.topic in topics}
         batches = _in_threads(opened.batches)
-        yield Contents(stands, opened.columns, batches, opened.deleted)
+        yield TableContents(stands, opened.columns, batches, opened.deleted)
 
     async def maintain(self, tables: Collection[str] = ()) -> Sequence[str]:
         return await in_thread(partial(self._maintain, frozenset(tables)))
@@ -175,10 +175,10 @@ class SparkSink:
     async def close(self) -> None:
         """Spark belongs to the process, and other sinks may go on with it."""
 
-    def _stands(self, topics: frozenset[str]) -> Stands:
+    def _stands(self, topics: frozenset[str]) -> AppliedOffsets:
         head = self._ledger.head()
         found = {part: each.end for part, each in head.passed.items() if part.topic in topics}
-        states: dict[TableId, TableState | None] = {}
+        states: dict[TableId, LakeTableState | None] = {}
         for topic in topics & head.feeds.keys():
             table, id = head.feeds[topic]
             if table not in states:
@@ -193,7 +193,7 @@ class SparkSink:
                     found[part] = farthest(part, state.stands, head.passed) or stand
         return found
 
-    def _left(self, part: Slice) -> Slice:
+    def _remaining(self, part: Slice) -> Slice:
         """The slice without what has been done of it."""
         done = {
             each
@@ -202,7 +202,9 @@ class SparkSink:
         }
         return replace(part, start=_without(part.start, done), end=_without(part.end, done))
 
-    def _check_idle(self, part: Slice, head: Entry, portions: Mapping[TableId, Portion]) -> None:
+    def _check_idle(
+        self, part: Slice, head: SinkState, portions: Mapping[TableId, TableWork]
+    ) -> None:
         """Of topics that have nothing in this slice, whether somebody else has moved them on."""
         busy = frozenset[str]().union(*(each.topics for each in portions.values()))
         idle = {each.topic for each in part.start} - busy
@@ -211,7 +213,7 @@ class SparkSink:
             if each.topic in idle:
                 check_stand(each, stands.get(each), stand)
 
-    def _announce(self, part: Slice, portions: Mapping[TableId, Portion]) -> Entry:
+    def _announce(self, part: Slice, portions: Mapping[TableId, TableWork]) -> SinkState:
         """Which table every topic goes to is written down before the table is made, so that none
         is ever forgotten."""
         for _ in range(ATTEMPTS_MAX):
@@ -244,7 +246,7 @@ class SparkSink:
                 return entry
         raise SinkUnavailable("others keep writing beside the tables", pipeline=self._writer)
 
-    def _check_not_gone(self, table: TableId, portion: Portion, head: Entry) -> None:
+    def _check_not_gone(self, table: TableId, portion: TableWork, head: SinkState) -> None:
         for each, held in self._told.items():
             is_fed = each.topic in portion.topics and each.topic in head.feeds
             if is_fed and held.next_offset:
@@ -254,16 +256,18 @@ class SparkSink:
                     topic=each.topic,
                 )
 
-    async def _commit(self, part: Slice, head: Entry, portions: Mapping[TableId, Portion]) -> None:
+    async def _commit(
+        self, part: Slice, head: SinkState, portions: Mapping[TableId, TableWork]
+    ) -> None:
         """All tables get their chance, whatever becomes of the others."""
         gate = asyncio.Semaphore(self._settings.tables_at_once)
 
-        async def one(table: TableId, portion: Portion) -> None:
+        async def one(table: TableId, portion: TableWork) -> None:
             async with gate:
                 with failures_named(table=str(table)):
                     await move(table, portion)
 
-        async def move(table: TableId, portion: Portion) -> None:
+        async def move(table: TableId, portion: TableWork) -> None:
             stretch = portion.stretch(part)
             kept = self._lake.table(table)
             await self._move(kept, part, portion, stretch, head.passed)
@@ -280,11 +284,11 @@ class SparkSink:
 
     async def _move(
         self,
-        kept: KeptTable,
+        kept: LakeTableWriter,
         part: Slice,
-        portion: Portion,
-        stretch: Stretch,
-        passed: Mapping[TopicPartition, Passed],
+        portion: TableWork,
+        stretch: TableSlice,
+        passed: Mapping[TopicPartition, PassedRange],
     ) -> None:
         """One table, prepared again where somebody's commit came before ours."""
         for _ in range(ATTEMPTS_MAX):
@@ -303,7 +307,9 @@ class SparkSink:
             "others keep committing to the table", table=str(kept.table), attempts=ATTEMPTS_MAX
         )
 
-    async def _name_bad_records(self, kept: KeptTable, part: Slice, portion: Portion) -> None:
+    async def _name_bad_records(
+        self, kept: LakeTableWriter, part: Slice, portion: TableWork
+    ) -> None:
         """Read here, they raise what says which they are."""
         feeds = portion.stretch(part).feeds
         layout, _ = await in_thread(lambda: kept.layout(portion.work.schemas(), kept.load(), feeds))
@@ -311,7 +317,7 @@ class SparkSink:
             if not changes.is_truncate:
                 await in_thread(partial(layout.conform, changes))
 
-    def _settle(self, part: Slice, portions: Mapping[TableId, Portion]) -> None:
+    def _settle(self, part: Slice, portions: Mapping[TableId, TableWork]) -> None:
         """Says what moved without rows, and which versions of the tables belong together."""
         for _ in range(ATTEMPTS_MAX):
             head = self._ledger.head()
@@ -324,7 +330,7 @@ class SparkSink:
                     check_stand(each, self._stands(frozenset({each.topic})).get(each), start)
                 goes_on = before is not None and before.end == start
                 since = before.since if before and goes_on else start.next_offset
-                passed[each] = Passed(part.end[each], since)
+                passed[each] = PassedRange(part.end[each], since)
             belong_together = self._settings.consistent_cut and part.is_whole
             versions = self._versions(head) if belong_together else {}
             left_out = {head.feeds[each][0] for each in part.left_out & head.feeds.keys()}
@@ -339,11 +345,11 @@ class SparkSink:
                 return
         raise Fenced("another run has moved the target on", pipeline=self._context.pipeline)
 
-    def _versions(self, head: Entry) -> dict[TableId, int]:
+    def _versions(self, head: SinkState) -> dict[TableId, int]:
         states = {kept.table: kept.load() for kept in self._lake.tables(head)}
         return {table: state.version for table, state in states.items() if state is not None}
 
-    def _examine(self) -> list[Finding]:
+    def _examine(self) -> list[Diagnostic]:
         from sinks.spark.session import examine_java
 
         found = []
@@ -353,25 +359,27 @@ class SparkSink:
         try:
             self._lake.place.store.check()
         except HeadwaterError as error:
-            found.append(Finding(error.statement, error.hint or "see to it that it can be written"))
+            found.append(
+                Diagnostic(error.statement, error.hint or "see to it that it can be written")
+            )
             return found
-        for kept in self._known():
+        for kept in self._find_known():
             cure = f"headwater rebuild {self._context.pipeline}/{kept.table} --swap"
             try:
                 how = kept.waits_for_rebuild()
             except Exception as bug:
                 failure = failure_of(bug)
                 said = f"table {kept.table}: {failure.statement}"
-                found.append(Finding(said, failure.hint or cure, is_fatal=False))
+                found.append(Diagnostic(said, failure.hint or cure, is_fatal=False))
                 continue
             if how is not None:
-                found.append(Finding(self._waits(kept.table, how), cure, is_fatal=False))
+                found.append(Diagnostic(self._waits(kept.table, how), cure, is_fatal=False))
         return found
 
     def _waits(self, table: TableId, how: str) -> str:
         return f"table {table} stays as it is until a rebuild: {how}"
 
-    def _known(self) -> list[KeptTable]:
+    def _find_known(self) -> list[LakeTableWriter]:
         return self._lake.tables(self._ledger.head())
 
     async def _maintain_when_due(self) -> None:
@@ -393,7 +401,7 @@ class SparkSink:
     def _maintain(self, tables: frozenset[str]) -> list[str]:
         from sinks.spark.maintenance import maintain
 
-        now_ms, known = self._context.clock.now_ms(), self._known()
+        now_ms, known = self._context.clock.now_ms(), self._find_known()
         chosen = [
             kept for kept in known if not tables or tables & {str(kept.table), kept.table.name}
         ]
@@ -413,7 +421,7 @@ class SparkSink:
             raise MaintenanceFailed(done, failures)
         return done
 
-    def _tell_health(self, kept: KeptTable) -> None:
+    def _tell_health(self, kept: LakeTableWriter) -> None:
         state, chosen = kept.newest, self._settings.of(str(kept.table))
         if state is not None:
             self._context.report(health_of(kept.table, state, file_rows=chosen.file_rows))
@@ -438,7 +446,7 @@ class SparkSink:
     def _drop(self) -> list[str]:
         """The ledger knows them all, so that those go as well that nobody can read any more."""
         said, failures = list[str](), list[HeadwaterError]()
-        for kept in self._known():
+        for kept in self._find_known():
             try:
                 with failures_named(table=str(kept.table)):
                     if _is_ours(kept, is_known=True):
@@ -454,7 +462,7 @@ class SparkSink:
         return said
 
 
-def _is_ours(kept: KeptTable, *, is_known: bool) -> bool:
+def _is_ours(kept: LakeTableWriter, *, is_known: bool) -> bool:
     """Whether the table is there and may be removed: of one that nobody can read, what is known of
     it beside the tables decides."""
     try:
@@ -465,7 +473,7 @@ def _is_ours(kept: KeptTable, *, is_known: bool) -> bool:
         return True
 
 
-def _planned_columns(kept: KeptTable, schema: TableSchema) -> list[str]:
+def _planned_columns(kept: LakeTableWriter, schema: TableSchema) -> list[str]:
     """Each with its type in the lake, and what would be changed of it; raises as a slice would."""
     state = kept.load()
     wanted = kept.layout([schema], state, {})[0].columns
@@ -484,7 +492,7 @@ def _planned_columns(kept: KeptTable, schema: TableSchema) -> list[str]:
     return [*lines, *(f"{name} is dropped" for name in gone)]
 
 
-def _ahead(state: TableState, part: Slice, topics: Collection[str]) -> set[TopicPartition]:
+def _ahead(state: LakeTableState, part: Slice, topics: Collection[str]) -> set[TopicPartition]:
     """Partitions of which a table holds something else than the slice begins with."""
     return {
         each
@@ -493,7 +501,7 @@ def _ahead(state: TableState, part: Slice, topics: Collection[str]) -> set[Topic
     }
 
 
-def _without(stands: Stands, done: Iterable[TopicPartition]) -> Stands:
+def _without(stands: AppliedOffsets, done: Iterable[TopicPartition]) -> AppliedOffsets:
     gone = set(done)
     return {each: stand for each, stand in stands.items() if each not in gone}
 
@@ -520,7 +528,7 @@ async def in_thread(work: Callable[[], Result]) -> Result:
     running = loop.run_in_executor(None, partial(group.run, work))
     try:
         while not (await asyncio.wait([running], timeout=PROGRESS_S))[0]:
-            if told := await loop.run_in_executor(None, group.told):
+            if told := await loop.run_in_executor(None, group.describe_progress):
                 progress.info("%s, after %.0f s", told, loop.time() - began_s)
         return running.result()
     except asyncio.CancelledError:

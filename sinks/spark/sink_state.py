@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from core_log.model.log import TopicPartition
 from core_log.model.table_schema import TableId
-from sinks.files.stores import Store
-from sinks.sink import Cut, Stand
+from sinks.files.stores import FileStore
+from sinks.sink import AppliedOffset, ConsistentCut
 from sinks.spark.table_directories import safe
 
 ENTRIES_KEPT = 1_000
@@ -16,26 +16,26 @@ ENTRIES_KEPT = 1_000
 DIRECTORY, HEAD = "_headwater", "head.json"
 
 
-class Passed(NamedTuple):
+class PassedRange(NamedTuple):
     """A stretch of a partition in which nothing was for a table."""
 
-    end: Stand
+    end: AppliedOffset
     since: int
     """The offset where it begins: it goes on from a table that stands there or beyond, and says
     nothing of one that was put back to an earlier version."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SinkState:
     """One state of the ledger. Entries are numbered, and a number can be given once."""
 
     sequence: int = 0
     writer: str = ""
-    passed: Mapping[TopicPartition, Passed] = field(default_factory=dict)
+    passed: Mapping[TopicPartition, PassedRange] = field(default_factory=dict)
     """Of the log's own topics, and what comes after the last rows of all others."""
     feeds: Mapping[str, tuple[TableId, str]] = field(default_factory=dict)
     """Topic to its table, and the table's identity: what is said of a topic counts for that one."""
-    cut: Cut | None = None
+    cut: ConsistentCut | None = None
     versions: Mapping[TableId, int] = field(default_factory=dict)
     """Which versions of the tables belong together at the cut."""
     left_out: frozenset[TableId] = frozenset()
@@ -47,21 +47,21 @@ class Entry:
         return dict(self.feeds.values())
 
 
-class Ledger:
+class SinkStateLog:
     """A directory of small JSON files beside the tables. The tables are the truth: without the
     ledger it would only not be known which they are."""
 
-    def __init__(self, store: Store, *, pipeline: str, sink: str) -> None:
+    def __init__(self, store: FileStore, *, pipeline: str, sink: str) -> None:
         self._store = store
         self._directory = f"{DIRECTORY}/{safe(pipeline)}.{safe(sink)}"
-        self._head: Entry | None = None
+        self._head: SinkState | None = None
 
-    def head(self) -> Entry:
+    def head(self) -> SinkState:
         """The newest entry, whoever made it."""
         sequence = self._hint() if self._head is None else self._head.sequence
         found = self._head
         if found is None:
-            found = self._read(sequence) if sequence else Entry()
+            found = self._read(sequence) if sequence else SinkState()
             found = found or self._newest()
         while (after := self._read(found.sequence + 1)) is not None:
             found = after
@@ -70,7 +70,7 @@ class Ledger:
         self._head = found
         return found
 
-    def add(self, entry: Entry) -> bool:
+    def add(self, entry: SinkState) -> bool:
         """Whether it was the next one; else somebody else has made that."""
         if not self._store.create(self._name(entry.sequence), _encode(entry)):
             return False
@@ -81,7 +81,7 @@ class Ledger:
             self._store.remove([self._name(gone)])
         return True
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[SinkState]:
         """All that are kept, oldest first."""
         found = [self._read(sequence) for sequence in self._sequences()]
         return [each for each in found if each is not None]
@@ -94,16 +94,16 @@ class Ledger:
         content = self._store.read(f"{self._directory}/{HEAD}")
         return 0 if content is None else int(json.loads(content))
 
-    def _newest(self) -> Entry:
+    def _newest(self) -> SinkState:
         sequences = self._sequences()
         found = self._read(sequences[-1]) if sequences else None
-        return found or Entry()
+        return found or SinkState()
 
     def _sequences(self) -> list[int]:
         names = [each.rpartition("/")[2] for each in self._store.names(self._directory)]
         return sorted(int(name[:-5]) for name in names if name[:-5].isdigit())
 
-    def _read(self, sequence: int) -> Entry | None:
+    def _read(self, sequence: int) -> SinkState | None:
         content = self._store.read(self._name(sequence))
         return None if content is None else _decode(json.loads(content))
 
@@ -111,7 +111,7 @@ class Ledger:
         return f"{self._directory}/{sequence:020d}.json"
 
 
-def _encode(entry: Entry) -> bytes:
+def _encode(entry: SinkState) -> bytes:
     cut = entry.cut
     document = {
         "version": 1,
@@ -133,23 +133,25 @@ def _encode(entry: Entry) -> bytes:
     return json.dumps(document).encode()
 
 
-def _decode(document: Mapping[str, Any]) -> Entry:
+def _decode(document: Mapping[str, Any]) -> SinkState:
     cut = document["cut"]
-    return Entry(
+    return SinkState(
         sequence=document["sequence"],
         writer=document["writer"],
         passed={
-            TopicPartition(*each[:2]): Passed(Stand(*each[2:4]), each[4])
+            TopicPartition(*each[:2]): PassedRange(AppliedOffset(*each[2:4]), each[4])
             for each in document["passed"]
         },
         feeds={topic: (TableId(*table), id) for topic, (table, id) in document["feeds"].items()},
-        cut=None if cut is None else Cut(cut["offset"], cut["committed_ms"], cut["positions"]),
+        cut=None
+        if cut is None
+        else ConsistentCut(cut["offset"], cut["committed_ms"], cut["positions"]),
         versions={TableId(*each[:2]): each[2] for each in document["versions"]},
         left_out=frozenset(TableId(*each) for each in document.get("left_out", ())),
         recipe=document.get("recipe", ""),
     )
 
 
-def next_entry(head: Entry, *, writer: str) -> Entry:
+def next_entry(head: SinkState, *, writer: str) -> SinkState:
     """The one that would follow, with nothing changed yet."""
     return replace(head, sequence=head.sequence + 1, writer=writer, cut=None)

@@ -11,29 +11,29 @@ import pyarrow as pa
 
 from core_log.foundation.errors import SinkRejected, SinkUnavailable
 from core_log.s3.settings import S3Settings
-from sinks.files.stores import S3_SCHEME, Store, store_of
+from sinks.files.stores import S3_SCHEME, FileStore, store_of
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StorageLocation:
     """A directory of the lake. Travels to executors, with what is needed to reach it."""
 
     root: str
     """An absolute path, or `s3://BUCKET/PREFIX`."""
     s3: S3Settings = field(default_factory=S3Settings, repr=False)
 
-    def __truediv__(self, name: str) -> "Place":
-        return Place(f"{self.root}/{name}", self.s3)
+    def __truediv__(self, name: str) -> "StorageLocation":
+        return StorageLocation(f"{self.root}/{name}", self.s3)
 
     @property
     def is_local(self) -> bool:
         return not self.root.startswith(S3_SCHEME)
 
     @property
-    def store(self) -> Store:
+    def store(self) -> FileStore:
         return store_of(self.root, self.s3, directory=Path("/"))
 
     @property
@@ -150,10 +150,10 @@ class Place:
             ) from error
 
 
-def place_of(path: str, s3: S3Settings, *, directory: Path) -> Place:
+def place_of(path: str, s3: S3Settings, *, directory: Path) -> StorageLocation:
     if path.startswith(S3_SCHEME):
-        return Place(path.rstrip("/"), s3)
-    return Place(str((directory / Path(path).expanduser()).absolute()), s3)
+        return StorageLocation(path.rstrip("/"), s3)
+    return StorageLocation(str((directory / Path(path).expanduser()).absolute()), s3)
 
 
 def _sync(path: str) -> None:

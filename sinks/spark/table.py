@@ -9,7 +9,7 @@ import pyarrow as pa
 from core_log.model.log import TopicPartition
 from core_log.model.table_schema import TableId
 from sinks.held_columns import HeldColumns
-from sinks.sink import Cut, Stand, Stands
+from sinks.sink import AppliedOffset, AppliedOffsets, ConsistentCut
 from sinks.spark.key_ranges import DataFile
 from sinks.spark.settings import Mode
 
@@ -18,7 +18,7 @@ class Overtaken(Exception):
     """Somebody else has committed to the table since it was looked at."""
 
 
-class Owner(NamedTuple):
+class TableOwner(NamedTuple):
     """Whose a table is: stored in it, and checked before it is written."""
 
     pipeline: str
@@ -29,26 +29,28 @@ class Owner(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class TopicFeed:
     """A topic whose changes went into a table."""
 
     topic_id: str
     partitions: int
 
 
-def merged(held: Mapping[str, Feed], more: Mapping[str, Feed]) -> dict[str, Feed]:
+def merge_feeds(
+    held: Mapping[str, TopicFeed], more: Mapping[str, TopicFeed]
+) -> dict[str, TopicFeed]:
     """A slice need not touch all partitions of a topic."""
     found = dict(held)
     for topic, feed in more.items():
         before = held.get(topic)
         is_same = before is not None and before.topic_id == feed.topic_id
         count = max(feed.partitions, before.partitions) if before and is_same else feed.partitions
-        found[topic] = Feed(feed.topic_id, count)
+        found[topic] = TopicFeed(feed.topic_id, count)
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class TableState:
+class LakeTableState:
     """A table at one version of its own. What it holds of the log stands in it, in the same commit
     as the rows."""
 
@@ -58,14 +60,14 @@ class TableState:
     """Another one when the table was made anew."""
     schema: pa.Schema
     files: tuple[DataFile, ...]
-    stands: Stands
+    stands: AppliedOffsets
     generation: int
     mode: Mode
     key: str
     """First column of the key by which rows are told apart; empty where none is."""
-    owner: Owner | None
+    owner: TableOwner | None
     """None where no pipeline made it."""
-    feeds: Mapping[str, Feed] = field(default_factory=dict)
+    feeds: Mapping[str, TopicFeed] = field(default_factory=dict)
     partition_by: tuple[str, ...] = ()
     columns: HeldColumns = field(default_factory=HeldColumns)
     """Which of the source's columns are the table's."""
@@ -76,20 +78,20 @@ class TableState:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TableCommit:
     """One commit: all of it becomes visible, or nothing."""
 
     added: Sequence[DataFile] = ()
     removed: Sequence[DataFile] = ()
-    stands: Stands = field(default_factory=dict)
-    feeds: Mapping[str, Feed] = field(default_factory=dict)
-    cut: Cut | None = None
+    stands: AppliedOffsets = field(default_factory=dict)
+    feeds: Mapping[str, TopicFeed] = field(default_factory=dict)
+    cut: ConsistentCut | None = None
     committed_ms: int = 0
     schema: pa.Schema | None = None
     """The new columns, where they change."""
     columns: HeldColumns | None = None
     """The same with the ids of the source's, where that changes."""
-    becomes: "Creation | None" = None
+    becomes: "TableCreation | None" = None
     """What a rebuilt copy was made as; the table is that from now on."""
     operation: str = "MERGE"
     keeps_rows: bool = False
@@ -97,14 +99,14 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Creation:
+class TableCreation:
     """What a table begins with."""
 
     id: str
     schema: pa.Schema
     mode: Mode
     key: str
-    owner: Owner
+    owner: TableOwner
     partition_by: tuple[str, ...] = ()
     generation: int = 1
     columns: HeldColumns = field(default_factory=HeldColumns)
@@ -113,15 +115,15 @@ class Creation:
 class LakeTable(Protocol):
     """One table of a lake by its place. Every method may be called from any thread."""
 
-    def load(self) -> TableState | None:
+    def load(self) -> LakeTableState | None:
         """None when there is no table."""
         ...
 
-    def create(self, creation: Creation, change: Change) -> TableState:
+    def create(self, creation: TableCreation, change: TableCommit) -> LakeTableState:
         """Makes the table with its first rows; raises `Overtaken` when there is one."""
         ...
 
-    def commit(self, state: TableState, change: Change) -> TableState:
+    def commit(self, state: LakeTableState, change: TableCommit) -> LakeTableState:
         """Goes on from `state`; raises `Overtaken` when the table is no longer that."""
         ...
 
@@ -129,11 +131,11 @@ class LakeTable(Protocol):
         """The newest versions, newest first, that say where they stood."""
         ...
 
-    def at(self, version: int) -> TableState:
+    def at(self, version: int) -> LakeTableState:
         """The table as it was."""
         ...
 
-    def unneeded(self, *, older_than_ms: int, now_ms: int) -> list[str]:
+    def find_unneeded(self, *, older_than_ms: int, now_ms: int) -> list[str]:
         """Files, of rows and of what is known of them, that no younger version needs, and that are
         themselves as old; older versions may be forgotten for that."""
         ...
@@ -161,10 +163,12 @@ class Version:
     stands: Mapping[TopicPartition, int]
 
 
-def owner_of(pipeline: str, sink: str, table: TableId) -> Owner:
-    return Owner(pipeline, sink, table.namespace, table.name)
+def owner_of(pipeline: str, sink: str, table: TableId) -> TableOwner:
+    return TableOwner(pipeline, sink, table.namespace, table.name)
 
 
-def transaction_name(pipeline: str, part: TopicPartition, stand: Stand, generation: int) -> str:
+def transaction_name(
+    pipeline: str, part: TopicPartition, stand: AppliedOffset, generation: int
+) -> str:
     """Under which a table remembers where it stands in one partition."""
     return f"headwater:{pipeline}:{stand.topic_id}:{generation}:{part.partition}"

@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 from core_log.model.log import TopicPartition
 from core_log.model.table_schema import TableId, TableSchema
 from core_log.model.topic_generations import first_of, number_of
-from sinks.current_rows import StandingRows
-from sinks.sink import DELETED_AT, DeletedRows, Stand, Stands, TableVersion
+from sinks.current_rows import CurrentRows
+from sinks.sink import DELETED_AT, AppliedOffset, AppliedOffsets, DeletedRows, TableVersion
 from sinks.spark import parquet_files
 from sinks.spark.column_types import take_back
-from sinks.spark.lake_table_writer import KeptTable, farthest
+from sinks.spark.lake_table_writer import LakeTableWriter, farthest
 from sinks.spark.layout import (
     IS_CURRENT,
     OFFSET,
@@ -22,10 +22,10 @@ from sinks.spark.layout import (
     OWN_COLUMNS,
     PARTITION,
     TOPIC,
-    Layout,
+    LakeTableLayout,
 )
-from sinks.spark.sink_state import Passed
-from sinks.spark.table import TableState
+from sinks.spark.sink_state import PassedRange
+from sinks.spark.table import LakeTableState
 
 LOOKED_BACK = 4
 """So many times the wanted versions are looked through for what partitions did before."""
@@ -34,25 +34,25 @@ OFFSET_BITS = 48
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedLakeTable:
     """A version of a table; its files stay while they are read."""
 
-    stands: Stands
+    stands: AppliedOffsets
     columns: tuple[str, ...]
     deleted: DeletedRows
     batches: Iterator[pa.RecordBatch]
 
 
 def open_table(
-    kept: KeptTable,
+    kept: LakeTableWriter,
     schema: TableSchema,
     *,
-    passed: Mapping[TopicPartition, Passed],
+    passed: Mapping[TopicPartition, PassedRange],
     ignores_deletes: bool,
-) -> Opened:
+) -> OpenedLakeTable:
     state = kept.load()
     if state is None:
-        return Opened({}, schema.names, DeletedRows.GONE, iter(()))
+        return OpenedLakeTable({}, schema.names, DeletedRows.GONE, iter(()))
     names = tuple(name for name in schema.names if name in state.schema.names)
     stands = {part: farthest(part, state.stands, passed) or at for part, at in state.stands.items()}
     layout = layout_of(state, schema.table, schema.key)
@@ -61,10 +61,10 @@ def open_table(
         deleted = DeletedRows.MARKED
     elif state.mode == "mirror" and ignores_deletes:
         deleted = DeletedRows.STAY
-    return Opened(stands, names, deleted, _batches(kept, state, layout, schema, names))
+    return OpenedLakeTable(stands, names, deleted, _batches(kept, state, layout, schema, names))
 
 
-def versions_of(kept: KeptTable, *, newest: int) -> list[TableVersion]:
+def versions_of(kept: LakeTableWriter, *, newest: int) -> list[TableVersion]:
     """Those that say where they stood; our own maintenance moves nothing and says nothing."""
     state = kept.load()
     if state is None:
@@ -77,16 +77,18 @@ def versions_of(kept: KeptTable, *, newest: int) -> list[TableVersion]:
     for each in reversed(versions):  # a commit only says where partitions went that it moved
         held |= each.stands
         stands = {
-            part: Stand(ids[part.topic], at) for part, at in held.items() if part.topic in ids
+            part: AppliedOffset(ids[part.topic], at)
+            for part, at in held.items()
+            if part.topic in ids
         }
         found.append(TableVersion(str(each.version), stands, each.source_ms, each.positions))
     return found[: -newest - 1 : -1]
 
 
-def layout_of(state: TableState, table: TableId, key: tuple[str, ...]) -> Layout:
+def layout_of(state: LakeTableState, table: TableId, key: tuple[str, ...]) -> LakeTableLayout:
     """The table as it is, whatever the settings say now."""
     own = OWN_COLUMNS[state.mode]
-    return Layout(
+    return LakeTableLayout(
         table,
         state.mode,
         key,
@@ -96,9 +98,9 @@ def layout_of(state: TableState, table: TableId, key: tuple[str, ...]) -> Layout
 
 
 def _batches(
-    kept: KeptTable,
-    state: TableState,
-    layout: Layout,
+    kept: LakeTableWriter,
+    state: LakeTableState,
+    layout: LakeTableLayout,
     schema: TableSchema,
     names: tuple[str, ...],
 ) -> Iterator[pa.RecordBatch]:
@@ -118,11 +120,11 @@ def _batches(
 
 
 def _standing(
-    kept: KeptTable, state: TableState, layout: Layout, schema: TableSchema
+    kept: LakeTableWriter, state: LakeTableState, layout: LakeTableLayout, schema: TableSchema
 ) -> Iterator[pa.RecordBatch]:
     """The last change of every key since the last truncate of its partition, unless it is a
     delete. The files are read twice, so that memory does not grow with their rows' width."""
-    standing = StandingRows()
+    standing = CurrentRows()
     wanted = [*schema.key, OP, TOPIC, PARTITION, OFFSET]
     for batch in parquet_files.stream(kept.place, state.files, layout, only=wanted):
         standing.take(

@@ -10,8 +10,8 @@ import pyarrow as pa
 from core_log.model.changes import TableChanges
 from core_log.model.log import TopicPartition
 from sinks.sink import Truncate
-from sinks.spark.layout import Layout
-from sinks.spark.merge import Step, Truncated
+from sinks.spark.layout import LakeTableLayout
+from sinks.spark.merge import MergeStep, TruncateStep
 
 EPOCH = "_headwater_epoch"
 """Of an event the number of truncates that come before it."""
@@ -25,7 +25,7 @@ class Truncates:
     where this process would read it.
     """
 
-    steps: tuple[Truncated, ...] = ()
+    steps: tuple[TruncateStep, ...] = ()
     markers: Mapping[TopicPartition, Sequence[tuple[int, int]]] = field(default_factory=dict)
     """Offset and number of every truncate, in the order of offsets."""
     firsts: frozenset[tuple[TopicPartition, int]] = frozenset()
@@ -34,14 +34,14 @@ class Truncates:
     def __bool__(self) -> bool:
         return bool(self.steps)
 
-    def emptied_by(self, layout: Layout) -> int:
+    def emptied_by(self, layout: LakeTableLayout) -> int:
         """So many of them leave nothing of what was before the last of them."""
         if layout.mode != "mirror" or layout.ignores_deletes:
             return 0
         full = [number for number, step in enumerate(self.steps, 1) if not step.where]
         return full[-1] if full else 0
 
-    def left(self, layout: Layout) -> tuple[Truncated, ...]:
+    def remaining(self, layout: LakeTableLayout) -> tuple[TruncateStep, ...]:
         """Those that have to be obeyed row by row."""
         return self.steps[self.emptied_by(layout) :]
 
@@ -49,8 +49,8 @@ class Truncates:
         assert marker.log_partition is not None and marker.log_offsets is not None
         return (marker.log_partition, marker.log_offsets[0].as_py()) in self.firsts
 
-    def placed(
-        self, events: pa.RecordBatch, changes: TableChanges, layout: Layout
+    def add_epochs(
+        self, events: pa.RecordBatch, changes: TableChanges, layout: LakeTableLayout
     ) -> pa.RecordBatch:
         """With their epochs, and without those of which nothing will be left."""
         assert changes.log_partition is not None and changes.log_offsets is not None
@@ -58,12 +58,12 @@ class Truncates:
         placed = events.append_column(EPOCH, pa.array(epochs, pa.int32()))
         return placed.filter(pa.array(epochs >= self.emptied_by(layout)))
 
-    def between(self, events: pa.Table, layout: Layout) -> list[Step]:
+    def between(self, events: pa.Table, layout: LakeTableLayout) -> list[MergeStep]:
         """Events in any order, and the truncates where they stand between them."""
         first = self.emptied_by(layout)
         epochs = np.asarray(events.column(EPOCH))
         rows = events.drop_columns([EPOCH])
-        found: list[Step] = []
+        found: list[MergeStep] = []
         for number in range(first, len(self.steps) + 1):
             mine = rows.filter(pa.array(epochs == number))
             if mine.num_rows:
@@ -86,7 +86,7 @@ def truncates_of(found: Sequence[Truncate]) -> Truncates:
         for partition, offset in each.markers.items():
             markers.setdefault(partition, []).append((offset, number))
     steps = [
-        Truncated(each.change.committed_us[0].as_py(), each.change.truncated_where)
+        TruncateStep(each.change.committed_us[0].as_py(), each.change.truncated_where)
         for each in found
     ]
     firsts = frozenset(next(iter(each.markers.items())) for each in found)

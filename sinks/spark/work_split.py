@@ -11,10 +11,10 @@ from core_log.model.table_schema import TableId
 from sinks.sink import Slice
 from sinks.spark.driver_plan import SparkWork, rewrite_elsewhere
 from sinks.spark.job_group import join_current
-from sinks.spark.lake_table_writer import GatheredWork, Stretch, Work
+from sinks.spark.lake_table_writer import InProcessWork, SliceWork, TableSlice
 from sinks.spark.settings import SparkSettings
-from sinks.spark.sink_state import Entry
-from sinks.spark.table import Feed
+from sinks.spark.sink_state import SinkState
+from sinks.spark.table import TopicFeed
 from sinks.spark.truncate_epochs import truncates_of
 
 if TYPE_CHECKING:
@@ -29,35 +29,35 @@ THREADS = 2
 
 
 @dataclass(slots=True)
-class Portion:
+class TableWork:
     """What a slice has for one table."""
 
-    work: Work
+    work: SliceWork
     topics: frozenset[str]
     id: str = ""
     bounds: Mapping[TopicPartition, Bounds] | None = None
     """How far the log reached before others began to read it."""
 
-    def stretch(self, part: Slice) -> Stretch:
+    def stretch(self, part: Slice) -> TableSlice:
         """Its part of the slice."""
         ends = {each: stand for each, stand in part.end.items() if each.topic in self.topics}
         feeds = {
-            topic: Feed(
+            topic: TopicFeed(
                 next(stand.topic_id for each, stand in ends.items() if each.topic == topic),
                 1 + max(each.partition for each in ends if each.topic == topic),
             )
             for topic in self.topics
         }
-        return Stretch({each: part.start[each] for each in ends}, ends, feeds, part.cut)
+        return TableSlice({each: part.start[each] for each in ends}, ends, feeds, part.cut)
 
 
 @dataclass(frozen=True, slots=True)
-class Portions:
+class WorkSplit:
     """Large portions are read by Spark's executors, small ones here."""
 
     settings: SparkSettings
 
-    async def of(self, part: Slice, head: Entry) -> dict[TableId, Portion]:
+    async def of(self, part: Slice, head: SinkState) -> dict[TableId, TableWork]:
         large = await self._large(part, head)
         topics = {topic for theirs in large.values() for topic in theirs}
         pieces: dict[TableId, list[TableChanges]] = {}
@@ -68,7 +68,7 @@ class Portions:
                     mine.clear()  # there is no need to keep what nobody will see
                 mine.append(changes)
         found = {
-            table: Portion(self._gathered(mine), _topics_of(mine))
+            table: TableWork(self._gather(mine), _topics_of(mine))
             for table, mine in pieces.items()
             if table not in large
         }
@@ -77,8 +77,8 @@ class Portions:
             found[table] = await self._spark_portion(part, theirs | more)
         return found
 
-    def _gathered(self, pieces: Sequence[TableChanges]) -> GatheredWork:
-        return GatheredWork(
+    def _gather(self, pieces: Sequence[TableChanges]) -> InProcessWork:
+        return InProcessWork(
             pieces,
             threads=THREADS,
             elsewhere=partial(rewrite_elsewhere, self._session),
@@ -90,7 +90,7 @@ class Portions:
         is_mirror = chosen.mode == "mirror" and bool(truncate.schema.key)
         return is_mirror and chosen.deletes == "hard" and not truncate.truncated_where
 
-    async def _large(self, part: Slice, head: Entry) -> dict[TableId, frozenset[str]]:
+    async def _large(self, part: Slice, head: SinkState) -> dict[TableId, frozenset[str]]:
         """Tables whose changes Spark reads, and the topics that these are in."""
         if part.split_reader is None:
             return {}
@@ -115,7 +115,7 @@ class Portions:
                 found[table] |= {topic}
         return found
 
-    async def _spark_portion(self, part: Slice, topics: frozenset[str]) -> Portion:
+    async def _spark_portion(self, part: Slice, topics: frozenset[str]) -> TableWork:
         assert part.split_reader is not None, "without one nothing is large"
         mine = of_topics(part, topics, are_wanted=True)
         bounds = await part.log.bounds(mine.end)
@@ -132,7 +132,7 @@ class Portions:
             split_rows=self.settings.split_rows,
             truncates=truncates_of(truncates),
         )
-        return Portion(work, topics, bounds=bounds)
+        return TableWork(work, topics, bounds=bounds)
 
     def _session(self) -> "SparkSession":
         from sinks.spark.session import SessionChoices, open_session

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from sinks import extreme_datetimes, extreme_times
 from sinks.sql import nested_json
 
-Rows = list[tuple[Any, ...]]
+ParameterRows = list[tuple[Any, ...]]
 
 TO_ESCAPE = r"[\\\t\n\r]"
 ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
@@ -27,15 +27,15 @@ def text_of(column: pa.Array) -> pa.StringArray:
         return column
     if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
         bare = column.cast(pa.timestamp(kind.unit)) if pa.types.is_timestamp(kind) else column
-        return extreme_datetimes.written(bare)
+        return extreme_datetimes.datetime_texts(bare)
     if pa.types.is_decimal(kind):
         return _plain_decimals(column)
     if _is_binary(kind):
         return _hex(column.cast(pa.binary()))
     if pa.types.is_nested(kind):
-        return nested_json.written(column)
+        return nested_json.nested_texts(column)
     if pa.types.is_time(kind):
-        return extreme_times.written(column)
+        return extreme_times.clock_texts(column)
     if pa.types.is_duration(kind):
         return column.cast(pa.int64()).cast(pa.string())
     if pa.types.is_dictionary(kind):
@@ -45,14 +45,14 @@ def text_of(column: pa.Array) -> pa.StringArray:
 
 def copy_text(rows: pa.RecordBatch) -> memoryview:
     """The rows in the text format of PostgreSQL's COPY."""
-    columns = [_copied(column) for column in rows.columns]
+    columns = [_copy(column) for column in rows.columns]
     lines = pc.binary_join_element_wise(
         *columns, "\t", null_handling="replace", null_replacement="\\N"
     )
-    return _joined(pc.binary_join_element_wise(lines, "", "\n"))
+    return _concat(pc.binary_join_element_wise(lines, "", "\n"))
 
 
-def _copied(column: pa.Array) -> pa.StringArray:
+def _copy(column: pa.Array) -> pa.StringArray:
     text = text_of(column)
     if _is_binary(column.type):
         return pc.binary_join_element_wise("\\\\x", text, "")
@@ -90,7 +90,7 @@ def _literal(column: pa.Array) -> pa.StringArray:
     return pc.binary_join_element_wise("'", text, "'", "")
 
 
-def sqlite_rows(rows: pa.RecordBatch) -> Rows:
+def sqlite_rows(rows: pa.RecordBatch) -> ParameterRows:
     """The rows as tuples of what SQLite stores."""
     return list(zip(*(_sqlite_values(column) for column in rows.columns), strict=True))
 
@@ -107,17 +107,17 @@ def sqlite_values(rows: pa.RecordBatch) -> list[Any]:
 def _sqlite_values(column: pa.Array) -> list[Any]:
     kind = column.type
     if pa.types.is_boolean(kind):
-        return _listed(column.cast(pa.int8()))
+        return _list(column.cast(pa.int8()))
     if kind == pa.uint64():
-        return _listed(text_of(column))
+        return _list(text_of(column))
     if pa.types.is_decimal(kind) and kind.precision <= DOUBLE_DIGITS and kind.scale >= 0:
-        return _listed(_nearest_doubles(column))
+        return _list(_nearest_doubles(column))
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or _is_binary(kind):
-        return _listed(column)
-    return _listed(text_of(column))
+        return _list(column)
+    return _list(text_of(column))
 
 
-def _listed(column: pa.Array) -> list[Any]:
+def _list(column: pa.Array) -> list[Any]:
     """`to_pylist`, several times faster."""
     if column.null_count == 0 or not pa.types.is_primitive(column.type):
         found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
@@ -128,7 +128,7 @@ def _listed(column: pa.Array) -> list[Any]:
     return filled
 
 
-def _joined(lines: pa.StringArray) -> memoryview:
+def _concat(lines: pa.StringArray) -> memoryview:
     """The texts one after the other, without copying them."""
     _, offsets, data = lines.buffers()
     ends = np.frombuffer(offsets, dtype=np.int32)[lines.offset : lines.offset + len(lines) + 1]

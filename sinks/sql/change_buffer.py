@@ -13,19 +13,19 @@ from core_log.model.changes import Operation, TableChanges
 from core_log.model.log import TopicPartition
 from core_log.model.table_schema import TableSchema
 
-Numbers = npt.NDArray[Any]
+NumberArray = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class BufferedChanges:
     """Changes under one schema with their places in the log. Never a truncate."""
 
     schema: TableSchema
     rows: pa.RecordBatch
-    operations: Numbers
+    operations: NumberArray
     committed_us: pa.Int64Array
     offsets: pa.Int64Array
-    origins: Numbers
+    origins: NumberArray
     """Per change the place of its partition in `partitions`."""
     partitions: tuple[TopicPartition, ...]
 
@@ -33,17 +33,17 @@ class Chunk:
         return int(self.rows.num_rows)
 
     @property
-    def deleted(self) -> Numbers:
-        found: Numbers = self.operations == Operation.DELETE
+    def deleted(self) -> NumberArray:
+        found: NumberArray = self.operations == Operation.DELETE
         return found
 
     @property
     def keys(self) -> pa.RecordBatch:
         return self.rows.select(list(self.schema.key))
 
-    def take(self, indices: pa.Int64Array) -> "Chunk":
+    def take(self, indices: pa.Int64Array) -> "BufferedChanges":
         places = indices.to_numpy()
-        return Chunk(
+        return BufferedChanges(
             self.schema,
             self.rows.take(indices),
             self.operations[places],
@@ -53,19 +53,19 @@ class Chunk:
             self.partitions,
         )
 
-    def where(self, mask: Numbers) -> "Chunk":
+    def where(self, mask: NumberArray) -> "BufferedChanges":
         return self if mask.all() else self.take(pa.array(np.flatnonzero(mask)))
 
-    def slice(self, start: int, length: int) -> "Chunk":
+    def slice(self, start: int, length: int) -> "BufferedChanges":
         return self.take(pa.array(np.arange(start, min(start + length, len(self)))))
 
 
-def chunk_of(pieces: Sequence[TableChanges]) -> Chunk:
+def chunk_of(pieces: Sequence[TableChanges]) -> BufferedChanges:
     """All pieces are of one table and one schema."""
     partitions = tuple(dict.fromkeys(_partition_of(piece) for piece in pieces))
     places = {partition: place for place, partition in enumerate(partitions)}
     lengths = [len(piece) for piece in pieces]
-    return Chunk(
+    return BufferedChanges(
         pieces[0].schema,
         _concat_rows([piece.rows for piece in pieces]),
         _concat([piece.operations for piece in pieces]).to_numpy(),
@@ -76,7 +76,7 @@ def chunk_of(pieces: Sequence[TableChanges]) -> Chunk:
     )
 
 
-class Gathering:
+class ChangeBuffer:
     """What has been read and not been written yet, per table."""
 
     def __init__(self, *, rows_max: int, bytes_max: int) -> None:
@@ -85,9 +85,9 @@ class Gathering:
         self._rows: dict[str, int] = {}
         self._bytes = 0
 
-    def add(self, changes: TableChanges) -> list[Chunk]:
+    def add(self, changes: TableChanges) -> list[BufferedChanges]:
         """Takes changes in, and gives out what has to be written first, or now."""
-        ready: list[Chunk] = []
+        ready: list[BufferedChanges] = []
         table = str(changes.schema.table)
         held = self._pieces.get(table)
         if held and held[-1].schema is not changes.schema and held[-1].schema != changes.schema:
@@ -101,14 +101,14 @@ class Gathering:
             ready += self._release(table)
         return ready
 
-    def release(self, table: str) -> list[Chunk]:
+    def release(self, table: str) -> list[BufferedChanges]:
         """What is held of one table."""
         return self._release(table) if self._pieces.get(table) else []
 
-    def release_all(self) -> list[Chunk]:
+    def release_all(self) -> list[BufferedChanges]:
         return [chunk for table in list(self._pieces) for chunk in self._release(table)]
 
-    def _release(self, table: str) -> list[Chunk]:
+    def _release(self, table: str) -> list[BufferedChanges]:
         pieces = self._pieces.pop(table)
         self._bytes -= sum(_bytes_of(piece) for piece in pieces)
         del self._rows[table]

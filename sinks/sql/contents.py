@@ -9,16 +9,16 @@ import pyarrow as pa
 
 from core_log.model.table_schema import TableId, TableSchema
 from core_log.model.topic_generations import is_later
-from sinks.sink import DELETED_AT, DeletedRows, Stands
-from sinks.sql.dialects.dialect import Dialect, qualified, run
-from sinks.sql.failures import translated
+from sinks.sink import DELETED_AT, AppliedOffsets, DeletedRows
+from sinks.sql.dialects.dialect import Dialect, qualify, run
+from sinks.sql.failures import translate_errors
 from sinks.sql.result_values import column_of
-from sinks.sql.tables import IS_CURRENT, OFFSET, OP, PARTITION, TOPIC, US, Layout
+from sinks.sql.tables import IS_CURRENT, OFFSET, OP, PARTITION, TOPIC, US, SqlTableLayout
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-    from sinks.sql.target import Target
+    from sinks.sql.target import SqlTarget
 
 PAGE_ROWS = 50_000
 BEGINNINGS = {
@@ -33,26 +33,28 @@ BEGINNINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedSqlTable:
     """Lasts as long as the transaction, which `close_contents` ends."""
 
-    stands: Stands
+    stands: AppliedOffsets
     columns: tuple[str, ...]
     deleted: DeletedRows
     pages: Generator[pa.RecordBatch, None, None]
 
 
-def open_contents(target: "Target", schema: TableSchema, topics: Collection[str]) -> Opened:
+def open_contents(
+    target: "SqlTarget", schema: TableSchema, topics: Collection[str]
+) -> OpenedSqlTable:
     """Nothing is locked, and whoever writes goes on."""
     dialect = target.dialect
-    with translated(dialect, table=str(schema.table)):
-        connection = target.connected()
+    with translate_errors(dialect, table=str(schema.table)):
+        connection = target.connect()
         connection.rollback()
         for statement in BEGINNINGS.get(dialect.name, ()):
             run(connection, statement)
         place = target.tables.place(schema.table)
         if dialect.find(connection, place) is None:
-            return Opened({}, schema.names, DeletedRows.GONE, _no_pages())
+            return OpenedSqlTable({}, schema.names, DeletedRows.GONE, _no_pages())
         stands = target.stands_in(connection, sorted(topics))
         layout = target.shaping(schema).layout
         there = _columns(connection, place)
@@ -67,16 +69,16 @@ def open_contents(target: "Target", schema: TableSchema, topics: Collection[str]
             fields, deleted = [*fields, pa.field(DELETED_AT, US)], DeletedRows.MARKED
         elif layout.ignores_deletes:
             deleted = DeletedRows.STAY
-        return Opened(stands, names, deleted, _pages(target, statement, schema, fields))
+        return OpenedSqlTable(stands, names, deleted, _pages(target, statement, schema, fields))
 
 
-def close_contents(target: "Target", opened: Opened) -> None:
+def close_contents(target: "SqlTarget", opened: OpenedSqlTable) -> None:
     """Also in the middle of the rows."""
     opened.pages.close()
     if target.dialect.name == "sqlite":
-        run(target.connected(), "ROLLBACK")
-    target.connected().rollback()
-    target.connected().connection.rollback()
+        run(target.connect(), "ROLLBACK")
+    target.connect().rollback()
+    target.connect().connection.rollback()
 
 
 def _columns(connection: "sa.Connection", place: TableId) -> set[str]:
@@ -94,13 +96,13 @@ def _comes_back(dialect: Dialect, schema: TableSchema, name: str) -> bool:
 
 def _question(
     dialect: Dialect,
-    layout: Layout,
+    layout: SqlTableLayout,
     names: tuple[str, ...],
     schema: TableSchema,
     topics: Sequence[str],
 ) -> str:
-    table = qualified(dialect, layout.table)
-    chosen = [_selected(dialect, layout.names[name], schema.column(name).type) for name in names]
+    table = qualify(dialect, layout.table)
+    chosen = [_select(dialect, layout.names[name], schema.column(name).type) for name in names]
     listed = ", ".join(chosen)
     if layout.mode == "soft_delete":
         return f"SELECT {listed}, {dialect.quote(DELETED_AT)} FROM {table}"
@@ -112,12 +114,16 @@ def _question(
 
 
 def _newest_of_each(
-    dialect: Dialect, layout: Layout, listed: str, schema: TableSchema, topics: Sequence[str]
+    dialect: Dialect,
+    layout: SqlTableLayout,
+    listed: str,
+    schema: TableSchema,
+    topics: Sequence[str],
 ) -> str:
     """The last change of every key since the last truncate of its partition, or in a later
     generation of its topic, unless it is a delete. A later generation has a longer name, or one
     that sorts behind."""
-    table, op = qualified(dialect, layout.table), dialect.quote(OP)
+    table, op = qualify(dialect, layout.table), dialect.quote(OP)
     topic, partition, offset = (dialect.quote(name) for name in (TOPIC, PARTITION, OFFSET))
     keys = ", ".join(dialect.quote(layout.names[name]) for name in schema.key)
     truncated = (
@@ -142,7 +148,7 @@ def _newest_of_each(
     return f"SELECT {listed} FROM ({numbered}) newest WHERE headwater_age = 1 AND {op} <> 'd'"
 
 
-def _selected(dialect: Dialect, column: str, kind: pa.DataType) -> str:
+def _select(dialect: Dialect, column: str, kind: pa.DataType) -> str:
     """MySQL shows only six digits of its single precision."""
     name = dialect.quote(column)
     is_short = dialect.name == "mysql" and kind == pa.float32()
@@ -154,10 +160,10 @@ def _no_pages() -> Generator[pa.RecordBatch, None, None]:
 
 
 def _pages(
-    target: "Target", statement: str, schema: TableSchema, fields: Sequence[pa.Field]
+    target: "SqlTarget", statement: str, schema: TableSchema, fields: Sequence[pa.Field]
 ) -> Generator[pa.RecordBatch, None, None]:
-    reading = _read(target.dialect, target.connected(), statement, len(fields))
-    with translated(target.dialect, table=str(schema.table)), closing(reading) as pages:
+    reading = _read(target.dialect, target.connect(), statement, len(fields))
+    with translate_errors(target.dialect, table=str(schema.table)), closing(reading) as pages:
         for columns in pages:
             arrays = [
                 column_of(values, field.type, name=field.name, table=str(schema.table))
@@ -171,7 +177,7 @@ def _read(
 ) -> Generator[list[Any], None, None]:
     """Pages of columns, each a text column or a list of the driver's values."""
     if dialect.name == "postgresql":
-        yield from _copied(connection, statement, width)
+        yield from _copy(connection, statement, width)
         return
     driver: Any = connection.connection.driver_connection
     if dialect.name == "mysql":
@@ -191,7 +197,7 @@ def _read(
             driver.decoders = decoders
 
 
-def _copied(connection: "sa.Connection", statement: str, width: int) -> Iterator[list[pa.Array]]:
+def _copy(connection: "sa.Connection", statement: str, width: int) -> Iterator[list[pa.Array]]:
     """PostgreSQL's COPY as CSV, in which a null is nothing and an empty text is quoted."""
     driver: Any = connection.connection.driver_connection
     with driver.cursor() as cursor, cursor.copy(f"COPY ({statement}) TO STDOUT CSV") as copy:
@@ -199,13 +205,13 @@ def _copied(connection: "sa.Connection", statement: str, width: int) -> Iterator
         for line in copy:
             lines.append(bytes(line))
             if len(lines) == PAGE_ROWS:
-                yield _parsed(lines, width)
+                yield _parse(lines, width)
                 lines = []
         if lines:
-            yield _parsed(lines, width)
+            yield _parse(lines, width)
 
 
-def _parsed(lines: list[bytes], width: int) -> list[pa.Array]:
+def _parse(lines: list[bytes], width: int) -> list[pa.Array]:
     from pyarrow import csv
 
     names, data = [str(place) for place in range(width)], b"".join(lines)

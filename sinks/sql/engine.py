@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core_log.foundation.database_errors import refusal_of, refused
+from core_log.foundation.database_errors import connection_error, refusal_of
 from core_log.foundation.database_url import engine_at
 from core_log.foundation.errors import SinkRejected, SinkUnavailable
 from sinks.sql.dialects.dialect import Dialect
@@ -61,6 +61,6 @@ def _in_our_words(engine: "sa.Engine", *, only_known: bool) -> Iterator[None]:
     except Exception as error:
         if not is_of_driver(error) or (only_known and refusal_of(error) is None):
             raise
-        raise refused(
+        raise connection_error(
             error, engine, part="sink", unavailable=SinkUnavailable, rejected=SinkRejected
         ) from None

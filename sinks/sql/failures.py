@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from core_log.foundation.errors import HeadwaterError, SinkRejected, SinkUnavailable
 from core_log.foundation.table_failures import failure_of
-from sinks.sql.dialects.dialect import Dialect, Problem
+from sinks.sql.dialects.dialect import Dialect, DriverProblem
 
 COLUMN = re.compile(
     r"^COPY .*?, line \d+, column (.+?): |column [`'](?:.*[`']\.[`'])?(.+?)[`'] at row"
@@ -15,11 +15,11 @@ COLUMN = re.compile(
 """How PostgreSQL and MySQL name a column beside the value, which stands elsewhere."""
 
 
-class TryAgain(Exception):
+class RetryTransaction(Exception):
     """The same transaction once more may succeed at once."""
 
 
-class ShapeFirst(Exception):
+class SchemaChangeFirst(Exception):
     """These statements have to run outside of the transaction, which then begins again."""
 
     def __init__(self, statements: list[str], *, table: str) -> None:
@@ -27,20 +27,20 @@ class ShapeFirst(Exception):
         self.statements, self.table = statements, table
 
 
-def meaning(dialect: Dialect, error: BaseException) -> tuple[Problem, str]:
+def meaning(dialect: Dialect, error: BaseException) -> tuple[DriverProblem, str]:
     """Of an error of the driver, wrapped by SQLAlchemy or not."""
     return dialect.problem(getattr(error, "orig", None) or error)
 
 
-class Refused(NamedTuple):
+class RefusedRow(NamedTuple):
     """Why a database does not take a row, and the column of the source that it names, if any."""
 
-    problem: Problem
+    problem: DriverProblem
     why: str
     column: str
 
 
-def refused_by(dialect: Dialect, error: BaseException, *, columns: Mapping[str, str]) -> Refused:
+def refused_by(dialect: Dialect, error: BaseException, *, columns: Mapping[str, str]) -> RefusedRow:
     """`columns` are those of the source, to their names in the database."""
     cause = getattr(error, "orig", None) or error
     diag = getattr(cause, "diag", None)
@@ -48,16 +48,16 @@ def refused_by(dialect: Dialect, error: BaseException, *, columns: Mapping[str, 
     found = {each[1] or each[2] for each in COLUMN.finditer(said)}
     found |= {getattr(diag, "column_name", None)}
     named = [name for name, short in columns.items() if short in found]
-    return Refused(*meaning(dialect, error), column=named[0] if len(named) == 1 else "")
+    return RefusedRow(*meaning(dialect, error), column=named[0] if len(named) == 1 else "")
 
 
 @contextmanager
-def translated(dialect: Dialect, *, table: str = "") -> Iterator[None]:
+def translate_errors(dialect: Dialect, *, table: str = "") -> Iterator[None]:
     """Errors of the driver leave as our own. Others of Python's are bugs: they get the name of
     their table, where it is known."""
     try:
         yield
-    except (HeadwaterError, TryAgain, ShapeFirst):
+    except (HeadwaterError, RetryTransaction, SchemaChangeFirst):
         raise
     except Exception as error:
         if not is_of_driver(error):
@@ -80,10 +80,10 @@ def ours(dialect: Dialect, error: BaseException, *, table: str = "") -> Exceptio
     facts: dict[str, Any] = {"why": said, "database": dialect.name}
     if table:
         facts["table"] = table
-    if problem is Problem.AWAY:
+    if problem is DriverProblem.AWAY:
         return SinkUnavailable("the database does not answer", **facts)
-    if problem is Problem.AGAIN:
-        return TryAgain(said)
-    if problem is Problem.GONE:
+    if problem is DriverProblem.AGAIN:
+        return RetryTransaction(said)
+    if problem is DriverProblem.GONE:
         return SinkUnavailable("a table of the target has gone or changed", **facts)
     return SinkRejected("the database does not take this", **facts)

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from core_log.model.changes import Operation
 from sinks.fold import NONE, counting, soft_fold, versions
 from sinks.sink import DELETED_AT
-from sinks.sql.change_buffer import Chunk, moment_literal, times_of, with_columns
-from sinks.sql.dialects.dialect import Dialect, Match, qualified, run
+from sinks.sql.change_buffer import BufferedChanges, moment_literal, times_of, with_columns
+from sinks.sql.dialects.dialect import Dialect, RowMatch, qualify, run
 from sinks.sql.settings import Mode
 from sinks.sql.tables import (
     COMMITTED_AT,
@@ -24,7 +24,7 @@ from sinks.sql.tables import (
     US,
     VALID_FROM,
     VALID_TO,
-    Layout,
+    SqlTableLayout,
 )
 
 if TYPE_CHECKING:
@@ -34,12 +34,16 @@ LETTERS = pa.array(["r", "c", "u", "d", "t"])
 """Debezium's letter of every `Operation`."""
 
 
-def write(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk: Chunk) -> None:
+def write(
+    dialect: Dialect, connection: "sa.Connection", layout: SqlTableLayout, chunk: BufferedChanges
+) -> None:
     """Applies the changes; only those are ever written that the table could show."""
     WRITERS[layout.mode](dialect, connection, layout, chunk)
 
 
-def _mirror(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk: Chunk) -> None:
+def _mirror(
+    dialect: Dialect, connection: "sa.Connection", layout: SqlTableLayout, chunk: BufferedChanges
+) -> None:
     left = counting(layout.mode, chunk.keys, chunk.deleted, ignores_deletes=layout.ignores_deletes)
     if left is not None:
         chunk = chunk.take(pa.array(left))
@@ -54,7 +58,7 @@ def _mirror(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk
 
 
 def _soft_delete(
-    dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk: Chunk
+    dialect: Dialect, connection: "sa.Connection", layout: SqlTableLayout, chunk: BufferedChanges
 ) -> None:
     fold = soft_fold(chunk.keys, chunk.deleted)
     if len(fold.deletes):
@@ -70,7 +74,9 @@ def _soft_delete(
         dialect.upsert(connection, layout.table, rows, key=layout.key, is_new=is_new)
 
 
-def _append(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk: Chunk) -> None:
+def _append(
+    dialect: Dialect, connection: "sa.Connection", layout: SqlTableLayout, chunk: BufferedChanges
+) -> None:
     topics = pa.array([part.topic for part in chunk.partitions], pa.string())
     partitions = pa.array([part.partition for part in chunk.partitions], pa.int32())
     places = pa.array(chunk.origins)
@@ -84,7 +90,9 @@ def _append(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk
     dialect.insert(connection, layout.table, with_columns(_rows(layout, chunk), own))
 
 
-def _scd2(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk: Chunk) -> None:
+def _scd2(
+    dialect: Dialect, connection: "sa.Connection", layout: SqlTableLayout, chunk: BufferedChanges
+) -> None:
     """A row per version. States within one commit were never seen from outside and are left out,
     as is a version that would end before it begins."""
     order, times, begins, ends = versions(chunk.keys, chunk.committed_us.to_numpy())
@@ -108,18 +116,18 @@ def _scd2(dialect: Dialect, connection: "sa.Connection", layout: Layout, chunk: 
 def _end_versions(
     dialect: Dialect,
     connection: "sa.Connection",
-    layout: Layout,
+    layout: SqlTableLayout,
     keys: pa.RecordBatch,
     since: pa.Array,
 ) -> None:
     """The current versions of rows with these values end."""
-    by_values = [Match(name) for name in keys.schema.names]
+    by_values = [RowMatch(name) for name in keys.schema.names]
     # What began no earlier than its successor never was.
     dialect.delete(
         connection,
         layout.table,
         with_columns(keys, {VALID_FROM: since}),
-        match=[*by_values, Match(VALID_FROM, ">=")],
+        match=[*by_values, RowMatch(VALID_FROM, ">=")],
         where=IS_CURRENT,
     )
     ended = {VALID_TO: since, IS_CURRENT: pa.array([False] * len(since))}
@@ -135,7 +143,7 @@ def _end_versions(
 def remove_all(
     dialect: Dialect,
     connection: "sa.Connection",
-    layout: Layout,
+    layout: SqlTableLayout,
     *,
     only: pa.RecordBatch | None,
     committed_us: pa.Int64Array,
@@ -144,7 +152,7 @@ def remove_all(
     if only is not None:
         _remove(dialect, connection, layout, only, committed_us=committed_us)
         return
-    table, at = qualified(dialect, layout.table), moment_literal(committed_us[0].as_py())
+    table, at = qualify(dialect, layout.table), moment_literal(committed_us[0].as_py())
     if layout.mode == "mirror" and not layout.ignores_deletes:
         run(connection, f"DELETE FROM {table}")
     elif layout.mode == "soft_delete":
@@ -160,13 +168,13 @@ def remove_all(
 def _remove(
     dialect: Dialect,
     connection: "sa.Connection",
-    layout: Layout,
+    layout: SqlTableLayout,
     rows: pa.RecordBatch,
     *,
     committed_us: pa.Int64Array,
 ) -> None:
     """The rows that have these values went, all at one moment."""
-    match = [Match(name) for name in rows.schema.names]
+    match = [RowMatch(name) for name in rows.schema.names]
     since = pc.take(times_of(committed_us), pa.array(np.zeros(rows.num_rows, dtype=np.int64)))
     if layout.mode == "mirror" and not layout.ignores_deletes:
         dialect.delete(connection, layout.table, rows, match=match)
@@ -177,16 +185,16 @@ def _remove(
         _end_versions(dialect, connection, layout, rows, since)
 
 
-def _by_key(layout: Layout) -> list[Match]:
-    return [Match(name) for name in layout.source_key]
+def _by_key(layout: SqlTableLayout) -> list[RowMatch]:
+    return [RowMatch(name) for name in layout.source_key]
 
 
-def _keys(layout: Layout, chunk: Chunk) -> pa.RecordBatch:
+def _keys(layout: SqlTableLayout, chunk: BufferedChanges) -> pa.RecordBatch:
     keys = chunk.keys
     return keys.rename_columns([layout.names[name] for name in keys.schema.names])
 
 
-def _rows(layout: Layout, chunk: Chunk) -> pa.RecordBatch:
+def _rows(layout: SqlTableLayout, chunk: BufferedChanges) -> pa.RecordBatch:
     """Under the target's names; null where the source has a column no longer."""
     rows = chunk.rows.select(list(layout.names))
     rows = rows.rename_columns(list(layout.names.values()))
@@ -196,7 +204,9 @@ def _rows(layout: Layout, chunk: Chunk) -> pa.RecordBatch:
     return with_columns(rows, absent) if absent else rows
 
 
-WRITERS: Mapping[Mode, Callable[[Dialect, "sa.Connection", Layout, Chunk], None]] = {
+WRITERS: Mapping[
+    Mode, Callable[[Dialect, "sa.Connection", SqlTableLayout, BufferedChanges], None]
+] = {
     "mirror": _mirror,
     "soft_delete": _soft_delete,
     "append": _append,

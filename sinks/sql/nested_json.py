@@ -19,7 +19,7 @@ NAN = "NaN"
 OfLeaf = Callable[[pa.StringArray, pa.DataType], pa.Array]
 
 
-def written(column: pa.Array) -> pa.StringArray:
+def nested_texts(column: pa.Array) -> pa.StringArray:
     """Bytes in base64, decimals and moments as text, maps as lists of pairs."""
     texts = [None if each is None else orjson.dumps(each).decode() for each in _plain(column)]
     return pa.array(texts, pa.string())
@@ -28,7 +28,7 @@ def written(column: pa.Array) -> pa.StringArray:
 def read(text: pa.StringArray, kind: pa.DataType, of_leaf: OfLeaf) -> pa.Array:
     """`of_leaf` reads what is text within. Raises `ValueError` for what was not written so."""
     values = [None if each is None else orjson.loads(each) for each in text.to_pylist()]
-    return _built(values, kind, of_leaf)
+    return _build(values, kind, of_leaf)
 
 
 def _plain(column: pa.Array) -> list[Any]:
@@ -55,9 +55,9 @@ def _leaves(column: pa.Array) -> pa.Array:
     """As text where Python has not all values of the type."""
     kind = column.type
     if pa.types.is_time(kind):
-        return extreme_times.written(column)
+        return extreme_times.clock_texts(column)
     if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
-        return extreme_datetimes.written(column)
+        return extreme_datetimes.datetime_texts(column)
     return column.cast(pa.int64()) if pa.types.is_duration(kind) else column
 
 
@@ -82,26 +82,26 @@ def _with_nulls(values: list[Any], column: pa.Array) -> list[Any]:
     return [each if there else None for each, there in zip(values, is_there, strict=True)]
 
 
-def _built(values: Sequence[Any], kind: pa.DataType, of_leaf: OfLeaf) -> pa.Array:
+def _build(values: Sequence[Any], kind: pa.DataType, of_leaf: OfLeaf) -> pa.Array:
     mask = pa.array([each is None for each in values], pa.bool_())
     if pa.types.is_struct(kind):
         names = {field.name for field in kind}
         if any(each is not None and {*each} != names for each in values):
             raise ValueError("this is no such structure")
         members = [
-            _built([each and each[field.name] for each in values], field.type, of_leaf)
+            _build([each and each[field.name] for each in values], field.type, of_leaf)
             for field in kind
         ]
         return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)
     if pa.types.is_map(kind):
         pairs = [pair for each in values for pair in each or ()]
-        keys = _built([key for key, _ in pairs], kind.key_type, of_leaf)
-        items = _built([item for _, item in pairs], kind.item_type, of_leaf)
+        keys = _build([key for key, _ in pairs], kind.key_type, of_leaf)
+        items = _build([item for _, item in pairs], kind.item_type, of_leaf)
         return pa.MapArray.from_arrays(_offsets(values), keys, items, kind, mask=mask)
     if _is_list(kind):
         if any(not isinstance(each, list | None) for each in values):
             raise ValueError("this is no list")
-        flat = _built([item for each in values for item in each or ()], kind.value_type, of_leaf)
+        flat = _build([item for each in values for item in each or ()], kind.value_type, of_leaf)
         plain = pa.ListArray.from_arrays(_offsets(values), flat, mask=mask)
         return plain.cast(kind)
     if pa.types.is_floating(kind):

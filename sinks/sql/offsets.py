@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from core_log.foundation.errors import Fenced
 from core_log.model.log import TopicPartition
 from core_log.model.table_schema import TableId
-from sinks.sink import Stand, Stands
+from sinks.sink import AppliedOffset, AppliedOffsets
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -38,12 +38,12 @@ a row counts when that table carries the row's generation."""
 KEY = ("pipeline", "sink", "topic", "partition", "generation")
 
 
-class Row(NamedTuple):
+class OffsetRow(NamedTuple):
     """What is stored about one partition."""
 
     partition: TopicPartition
     generation: int
-    stand: Stand
+    stand: AppliedOffset
     target: TableId | None
 
 
@@ -70,24 +70,26 @@ class StoredOffsets:
 
     def read(
         self, connection: "Connection", topics: Iterable[str], *, for_update: bool = False
-    ) -> list[Row]:
-        names, found = sorted(set(topics)), list[Row]()
+    ) -> list[OffsetRow]:
+        names, found = sorted(set(topics)), list[OffsetRow]()
         for start in range(0, len(names), IN_ONE_QUESTION):
             some = TABLE.c.topic.in_(names[start : start + IN_ONE_QUESTION])
             question = sa.select(TABLE).where(self._ours, some).order_by(*TABLE.primary_key)
             found += self._rows(connection, question.with_for_update() if for_update else question)
         return found
 
-    def read_all(self, connection: "Connection") -> list[Row]:
+    def read_all(self, connection: "Connection") -> list[OffsetRow]:
         return self._rows(connection, sa.select(TABLE).where(self._ours))
 
-    def insert(self, connection: "Connection", rows: Iterable[Row]) -> None:
+    def insert(self, connection: "Connection", rows: Iterable[OffsetRow]) -> None:
         """Raises `sqlalchemy.exc.IntegrityError` where somebody else has just done so."""
         values = [self._values(row) for row in rows]
         if values:
             connection.execute(TABLE.insert(), values)
 
-    def replace(self, connection: "Connection", pairs: Iterable[tuple[Row, Row]]) -> None:
+    def replace(
+        self, connection: "Connection", pairs: Iterable[tuple[OffsetRow, OffsetRow]]
+    ) -> None:
         """Each first row becomes the second; they were locked by `read`."""
         changed = [
             {f"old_{name}": value for name, value in self._values(old).items() if name in KEY}
@@ -107,7 +109,7 @@ class StoredOffsets:
             statement, [{k: v for k, v in each.items() if k in wanted} for each in changed]
         )
 
-    def delete(self, connection: "Connection", rows: Iterable[Row]) -> None:
+    def delete(self, connection: "Connection", rows: Iterable[OffsetRow]) -> None:
         for row in rows:
             where = (TABLE.c[name] == self._values(row)[name] for name in KEY)
             connection.execute(TABLE.delete().where(*where))
@@ -116,18 +118,18 @@ class StoredOffsets:
     def _ours(self) -> sa.ColumnElement[bool]:
         return sa.and_(TABLE.c.pipeline == self._pipeline, TABLE.c.sink == self._sink)
 
-    def _rows(self, connection: "Connection", question: Any) -> list[Row]:
+    def _rows(self, connection: "Connection", question: Any) -> list[OffsetRow]:
         return [
-            Row(
+            OffsetRow(
                 TopicPartition(row.topic, row.partition),
                 row.generation,
-                Stand(row.topic_id, row.next_offset),
+                AppliedOffset(row.topic_id, row.next_offset),
                 TableId(*orjson.loads(row.target)) if row.target else None,
             )
             for row in connection.execute(question)
         ]
 
-    def _values(self, row: Row) -> dict[str, object]:
+    def _values(self, row: OffsetRow) -> dict[str, object]:
         return {
             "pipeline": self._pipeline,
             "sink": self._sink,
@@ -140,7 +142,7 @@ class StoredOffsets:
         }
 
 
-def check(stored: Mapping[TopicPartition, Row], start: Stands) -> None:
+def check(stored: Mapping[TopicPartition, OffsetRow], start: AppliedOffsets) -> None:
     """Raises `Fenced` where the target stands elsewhere than the slice begins."""
     for partition, stand in start.items():
         row = stored.get(partition)

@@ -12,7 +12,7 @@ MARK = re.compile(
 )
 
 
-class Mark(NamedTuple):
+class OwnershipMark(NamedTuple):
     """Travels with the table when it is renamed, so that one rename swaps rows and offsets."""
 
     pipeline: str
@@ -29,13 +29,13 @@ class Mark(NamedTuple):
         return f"headwater:{self.pipeline}:{self.sink}:{self.generation}:{self.origin}{ending}"
 
 
-def read_mark(text: str | None) -> Mark | None:
+def read_mark(text: str | None) -> OwnershipMark | None:
     """The mark somewhere in a table's comment; None where there is none."""
     found = MARK.search(text or "")
     if found is None:
         return None
     generation, recipe = int(found["generation"]), found["recipe"] or ""
-    return Mark(found["pipeline"], found["sink"], generation, found["origin"], recipe)
+    return OwnershipMark(found["pipeline"], found["sink"], generation, found["origin"], recipe)
 
 
 def origin_of(table: TableId) -> str:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import HeadwaterError
 from core_log.model.table_schema import TableSchema
-from core_log.model.topic_generations import first_of, named, number_of
-from sinks.sql.failures import is_of_driver, ours, translated
+from core_log.model.topic_generations import first_of, generation_name, number_of
+from sinks.sql.failures import is_of_driver, ours, translate_errors
 
 if TYPE_CHECKING:
-    from sinks.sql.target import Target
+    from sinks.sql.target import SqlTarget
 
 MAY_CREATE = {
     "postgresql": "SELECT has_schema_privilege(current_schema(), 'CREATE')",
@@ -21,35 +21,37 @@ MAY_CREATE = {
 """Dialect to a question whose answer must be true."""
 
 
-def plan(target: "Target", schemas: Sequence[TableSchema]) -> list[str]:
+def plan(target: "SqlTarget", schemas: Sequence[TableSchema]) -> list[str]:
     """The statements that `schemas` would need now, and a sentence about tables without a key."""
     if _is_missing_file(target):
         return _plan_in_memory(target, schemas)
     found: list[str] = []
-    with translated(target.dialect):
+    with translate_errors(target.dialect):
         try:
             for schema in schemas:
                 fed = target.fed_by(target.tables.live(schema.table))
-                next_topics = [named(first_of(each), number_of(each) + 1) for each in fed]
+                next_topics = [generation_name(first_of(each), number_of(each) + 1) for each in fed]
                 shaping = target.shaping(schema, next_topics)
                 if shaping.is_of_key:
                     found.append(f"-- once `run --migrate` has given {schema.table} its new key:")
                 found += [f"{each};" for each in (*shaping.statements, *shaping.drops)]
                 found += _remarks(schema)
         finally:
-            target.connected().rollback()
+            target.connect().rollback()
     return found
 
 
-def examine(target: "Target") -> list[Finding]:
+def examine(target: "SqlTarget") -> list[Diagnostic]:
     """Whether the database answers, and whether tables may be made in it."""
     if _is_missing_file(target):
         directory = Path(str(target.engine.url.database)).parent
         if directory.is_dir():
             return []
-        return [Finding("the directory of the database file is missing", f"mkdir -p {directory}")]
+        return [
+            Diagnostic("the directory of the database file is missing", f"mkdir -p {directory}")
+        ]
     try:
-        connection = target.connected()
+        connection = target.connect()
         question = MAY_CREATE.get(target.dialect.name)
         is_allowed = question is None or connection.execute(sa.text(question)).scalar()
         connection.rollback()
@@ -63,19 +65,19 @@ def examine(target: "Target") -> list[Finding]:
     if is_allowed:
         return []
     return [
-        Finding(
+        Diagnostic(
             "the role may not make tables in its schema",
             f"GRANT USAGE, CREATE ON SCHEMA public TO {target.engine.url.username};",
         )
     ]
 
 
-def _finding(error: HeadwaterError) -> Finding:
-    return Finding(error.statement, error.hint or "correct `url` of the sink")
+def _finding(error: HeadwaterError) -> Diagnostic:
+    return Diagnostic(error.statement, error.hint or "correct `url` of the sink")
 
 
-def _unclear(error: Exception) -> Finding:
-    return Finding(f"the database is busy: {error}", "try again", is_fatal=False)
+def _unclear(error: Exception) -> Diagnostic:
+    return Diagnostic(f"the database is busy: {error}", "try again", is_fatal=False)
 
 
 def _remarks(schema: TableSchema) -> list[str]:
@@ -84,14 +86,14 @@ def _remarks(schema: TableSchema) -> list[str]:
     return [f"-- {schema.table} has no key: every change is appended as a row of its own"]
 
 
-def _is_missing_file(target: "Target") -> bool:
+def _is_missing_file(target: "SqlTarget") -> bool:
     url = target.engine.url
     if url.get_backend_name() != "sqlite" or not url.database or url.database == ":memory:":
         return False
     return not Path(url.database).exists()
 
 
-def _plan_in_memory(target: "Target", schemas: Sequence[TableSchema]) -> list[str]:
+def _plan_in_memory(target: "SqlTarget", schemas: Sequence[TableSchema]) -> list[str]:
     """A database file that does not exist yet stays so."""
     engine = sa.create_engine("sqlite://")
     with engine.connect() as connection:

@@ -10,28 +10,28 @@ from core_log.foundation.errors import SinkRejected
 from core_log.model.table_schema import TableId
 from sinks.carry_over import warn_of_other_key, warn_of_other_types
 from sinks.evolution import holds
-from sinks.sink import DELETED_AT, CarryOver, Recipe
+from sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
 from sinks.sql.change_buffer import moment_literal
-from sinks.sql.dialects.dialect import qualified, run
-from sinks.sql.failures import translated
+from sinks.sql.dialects.dialect import qualify, run
+from sinks.sql.failures import translate_errors
 from sinks.sql.identifiers import OLD, OWN, SHADOW, fit_columns
 from sinks.sql.offsets import TABLE
-from sinks.sql.ownership import Mark
-from sinks.sql.tables import Shadow
+from sinks.sql.ownership import OwnershipMark
+from sinks.sql.tables import SqlShadow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import sqlalchemy as sa
 
-    from sinks.sql.target import Target
+    from sinks.sql.target import SqlTarget
 
 
-def shadow_of(target: "Target", recipe: Recipe) -> Shadow:
+def shadow_of(target: "SqlTarget", recipe: RebuildRecipe) -> SqlShadow:
     """The copy that is in the making already, if it is made by the same recipe, or a new one."""
     table = recipe.table
-    with translated(target.dialect, table=str(table)):
-        connection = target.connected()
+    with translate_errors(target.dialect, table=str(table)):
+        connection = target.connect()
         try:
             live = target.tables.live(table)
             held = target.dialect.find(connection, live)
@@ -49,20 +49,20 @@ def shadow_of(target: "Target", recipe: Recipe) -> Shadow:
             connection.rollback()
         if mark is not None and mark.generation != generation:
             _drop_copy(target, live)
-        return Shadow(live, generation, recipe.newest, recipe.digest)
+        return SqlShadow(live, generation, recipe.newest, recipe.digest)
 
 
-def _drop_copy(target: "Target", live: TableId) -> None:
+def _drop_copy(target: "SqlTarget", live: TableId) -> None:
     """One that was filled by other rules: its offsets count for no table from then on."""
     with _changing_tables(target) as connection:
         copy = target.tables.beside(live, SHADOW)
-        run(connection, f"DROP TABLE {qualified(target.dialect, copy)}")
+        run(connection, f"DROP TABLE {qualify(target.dialect, copy)}")
 
 
 @contextmanager
-def _changing_tables(target: "Target") -> "Iterator[sa.Connection]":
+def _changing_tables(target: "SqlTarget") -> "Iterator[sa.Connection]":
     """One transaction, after which all that is known of tables is asked anew."""
-    connection = target.connected()
+    connection = target.connect()
     connection.rollback()
     transaction = connection.begin()
     target.dialect.begin(connection)
@@ -77,16 +77,16 @@ def _changing_tables(target: "Target") -> "Iterator[sa.Connection]":
     target.dialect.forget()
 
 
-def _is_ours(target: "Target", mark: Mark) -> bool:
+def _is_ours(target: "SqlTarget", mark: OwnershipMark) -> bool:
     return (mark.pipeline, mark.sink) == (target.context.pipeline, target.context.name)
 
 
-def swap(target: "Target", table: TableId, carry_over: CarryOver | None = None) -> str:
+def swap(target: "SqlTarget", table: TableId, carry_over: CarryOver | None = None) -> str:
     """The stored offsets need no change: those count that the table in place names."""
     dialect = target.dialect
     live = target.tables.live(table)
     shadow, old = (target.tables.beside(live, suffix) for suffix in (SHADOW, OLD))
-    with translated(dialect, table=str(table)), _changing_tables(target) as connection:
+    with translate_errors(dialect, table=str(table)), _changing_tables(target) as connection:
         found = dialect.find(connection, shadow)
         if found is None or found.mark is None:
             raise SinkRejected(
@@ -97,7 +97,7 @@ def swap(target: "Target", table: TableId, carry_over: CarryOver | None = None) 
         if carry_over is not None:
             _carry_over(target, connection, table, live, shadow, carry_over)
         if dialect.find(connection, old) is not None:
-            run(connection, f"DROP TABLE {qualified(dialect, old)}")
+            run(connection, f"DROP TABLE {qualify(dialect, old)}")
         for statement in dialect.rename([(live, old), (shadow, live)]):
             run(connection, statement)
         rows = target.offsets.read_all(connection)
@@ -114,7 +114,7 @@ def swap(target: "Target", table: TableId, carry_over: CarryOver | None = None) 
 
 
 def _carry_over(
-    target: "Target",
+    target: "SqlTarget",
     connection: "sa.Connection",
     table: TableId,
     live: TableId,
@@ -145,7 +145,7 @@ def _carry_over(
         warn_of_other_key(table)
         return
     by_key = " AND ".join(f"c.{quote(name)} = l.{quote(name)}" for name in names.values())
-    place = qualified(target.dialect, copy)
+    place = qualify(target.dialect, copy)
     conditions.append(f"NOT EXISTS (SELECT 1 FROM {place} c WHERE {by_key})")
     warn_of_other_types(table, others)
     chosen = [quote(name) for name in here if name in there and name not in others]
@@ -153,19 +153,22 @@ def _carry_over(
         connection,
         f"INSERT INTO {place} ({', '.join(chosen)})"
         f" SELECT {', '.join(f'l.{name}' for name in chosen)}"
-        f" FROM {qualified(target.dialect, live)} l WHERE {' AND '.join(conditions)}",
+        f" FROM {qualify(target.dialect, live)} l WHERE {' AND '.join(conditions)}",
     )
 
 
 def _columns(
-    target: "Target", connection: "sa.Connection", table: TableId
+    target: "SqlTarget", connection: "sa.Connection", table: TableId
 ) -> dict[str, tuple[pa.DataType | None, str]]:
     """What each holds, as far as that can be said, and what the database calls it."""
     import sqlalchemy as sa
 
     found = sa.inspect(connection).get_columns(table.name, schema=table.namespace or None)
     return {
-        each["name"].replace("``", "`"): (target.dialect.held(each["type"]), str(each["type"]))
+        each["name"].replace("``", "`"): (
+            target.dialect.arrow_type(each["type"]),
+            str(each["type"]),
+        )
         for each in found
     }
 
@@ -176,11 +179,11 @@ def _holds(wide: tuple[pa.DataType | None, str], narrow: tuple[pa.DataType | Non
     return holds(wide[0], narrow[0])
 
 
-def drop_table(target: "Target", table: TableId, topics: Collection[str]) -> list[str]:
+def drop_table(target: "SqlTarget", table: TableId, topics: Collection[str]) -> list[str]:
     """With its copies, and the offsets of its topics. Raises where it is another sink's."""
     said: list[str] = []
     live = target.tables.live(table)
-    with translated(target.dialect, table=str(table)), _changing_tables(target) as connection:
+    with translate_errors(target.dialect, table=str(table)), _changing_tables(target) as connection:
         for place in (live, *(target.tables.beside(live, end) for end in (SHADOW, OLD))):
             found = target.dialect.find(connection, place)
             if found is None or found.mark is None:
@@ -192,7 +195,7 @@ def drop_table(target: "Target", table: TableId, topics: Collection[str]) -> lis
                     target=str(place),
                     owner=f"{found.mark.pipeline}/{found.mark.sink}",
                 )
-            run(connection, f"DROP TABLE {qualified(target.dialect, place)}")
+            run(connection, f"DROP TABLE {qualify(target.dialect, place)}")
             said.append(f"table {place}")
         target.columns.delete(connection, live)
         if target.offsets.is_there(connection):
@@ -202,11 +205,11 @@ def drop_table(target: "Target", table: TableId, topics: Collection[str]) -> lis
     return said
 
 
-def drop(target: "Target") -> list[str]:
+def drop(target: "SqlTarget") -> list[str]:
     """Only tables that carry the mark of this sink of this pipeline."""
     said: list[str] = []
-    with translated(target.dialect):
-        connection = target.connected()
+    with translate_errors(target.dialect):
+        connection = target.connect()
         if not target.offsets.is_there(connection):
             connection.rollback()
             return []
@@ -219,7 +222,7 @@ def drop(target: "Target") -> list[str]:
             for place in (live, *(target.tables.beside(live, end) for end in (SHADOW, OLD))):
                 found = target.dialect.find(connection, place)
                 if found is not None and found.mark is not None and _is_ours(target, found.mark):
-                    run(connection, f"DROP TABLE {qualified(target.dialect, place)}")
+                    run(connection, f"DROP TABLE {qualify(target.dialect, place)}")
                     said.append(f"table {place}")
         target.offsets.delete(connection, rows)
         said += [f"{len(rows)} stored offsets"] if rows else []

@@ -17,7 +17,7 @@ ZONE = r"(Z|[+]00(:?00)?)$"
 def column_of(values: Any, kind: pa.DataType, *, name: str, table: str) -> pa.Array:
     """Texts, or Python's own values where a driver has them, as values of `kind`."""
     try:
-        return _typed(values if isinstance(values, pa.Array) else _plain(values, kind), kind)
+        return _to_types(values if isinstance(values, pa.Array) else _plain(values, kind), kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError, TypeError):
         raise SinkRejected(
             "a column of the target holds values that are none of its type",
@@ -48,7 +48,7 @@ def _text(value: Any) -> str | None:
     return format(value, "f") if hasattr(value, "as_tuple") else str(value)
 
 
-def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def _to_types(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if values.type == kind:
         return values
     if pa.types.is_null(values.type):
@@ -58,13 +58,13 @@ def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_boolean(kind):
         return pc.if_else(values.is_valid(), pc.is_in(pc.utf8_lower(values), value_set=TRUE), None)
     if _is_binary(kind):
-        return _unhexed(values).cast(kind)
+        return _unhex(values).cast(kind)
     if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
         return _moments(values, kind)
     if pa.types.is_time(kind):  # there is no cast of its own
         return _clocks(values, kind)
     if pa.types.is_nested(kind):
-        return nested_json.read(values, kind, _typed)
+        return nested_json.read(values, kind, _to_types)
     if pa.types.is_duration(kind):
         return values.cast(pa.int64()).cast(kind)
     return values.cast(kind)
@@ -87,7 +87,7 @@ def _moments(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
         return extreme_datetimes.read(texts, bare).cast(kind)
 
 
-def _unhexed(texts: pa.StringArray) -> pa.BinaryArray:
+def _unhex(texts: pa.StringArray) -> pa.BinaryArray:
     digits = [None if each is None else each.removeprefix("\\x") for each in texts.to_pylist()]
     return pa.array([None if each is None else bytes.fromhex(each) for each in digits], pa.binary())
 

@@ -18,7 +18,7 @@ def check_pattern(text: str) -> str:
     return text
 
 
-class TableSettings(YamlSettings):
+class SqlTableSettings(YamlSettings):
     """How some tables are kept; what is left out is taken from a pattern further up."""
 
     mode: Mode = "mirror"
@@ -49,7 +49,7 @@ class SqlSettings(YamlSettings):
     """How a table is called, made of `{schema}` and `{table}`."""
     deletes: Deletes = "hard"
     """What a delete does to tables in mode `mirror`, see `tables`."""
-    tables: dict[Annotated[str, AfterValidator(check_pattern)], TableSettings] = Field(
+    tables: dict[Annotated[str, AfterValidator(check_pattern)], SqlTableSettings] = Field(
         {}, examples=[{"*": {"mode": "mirror"}, "public.orders": {"mode": "scd2"}}]
     )
     """Tables by pattern to how they are kept; of several that match, the last counts."""
@@ -76,13 +76,13 @@ class SqlSettings(YamlSettings):
         scheme, _, path = self.url.get_secret_value().partition(":///")
         return path.partition("?")[0] if scheme.partition("+")[0] == "sqlite" else ""
 
-    def of(self, table: str) -> TableSettings:
+    def of(self, table: str) -> SqlTableSettings:
         """How `table`, as `schema.table`, is kept."""
         chosen: dict[str, object] = {}
         for pattern, settings in self.tables.items():
             if Pattern(pattern).matches(table):
                 chosen |= {name: getattr(settings, name) for name in settings.model_fields_set}
-        found = TableSettings.model_validate(chosen)
+        found = SqlTableSettings.model_validate(chosen)
         deletes = found.deletes or self.deletes
         if found.mode == "mirror" and deletes == "soft":
             return found.model_copy(update={"mode": "soft_delete", "deletes": deletes})

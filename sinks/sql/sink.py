@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import Fenced, SinkUnavailable
 from core_log.model.changes import TableChanges
 from core_log.model.table_schema import TableId, TableSchema
-from sinks.sink import CarryOver, Contents, Recipe, SinkContext, Slice, Stands
-from sinks.sql.change_buffer import Chunk, Gathering
-from sinks.sql.failures import ShapeFirst, TryAgain
+from sinks.sink import AppliedOffsets, CarryOver, RebuildRecipe, SinkContext, Slice, TableContents
+from sinks.sql.change_buffer import BufferedChanges, ChangeBuffer
+from sinks.sql.failures import RetryTransaction, SchemaChangeFirst
 from sinks.sql.settings import SqlSettings
-from sinks.sql.tables import Shadow
+from sinks.sql.tables import SqlShadow
 
 if TYPE_CHECKING:
-    from sinks.sql.target import Target
+    from sinks.sql.target import SqlTarget
 
 Result = TypeVar("Result")
 
@@ -35,18 +35,18 @@ class SqlSink:
     Settings = SqlSettings
 
     def __init__(
-        self, settings: SqlSettings, context: SinkContext, *, shadow: Shadow | None = None
+        self, settings: SqlSettings, context: SinkContext, *, shadow: SqlShadow | None = None
     ) -> None:
         self._settings, self._context, self._shadow = settings, context, shadow
         self._thread: ThreadPoolExecutor | None = None
-        self._target: Target | None = None
+        self._target: SqlTarget | None = None
         self._writing: asyncio.Future[None] | None = None
 
     def prepare(self) -> None:
         """Loading SQLAlchemy takes as long as asking the log all that comes before."""
         self._start(lambda _: None).add_done_callback(asyncio.Future.exception)
 
-    async def applied(self, topics: Sequence[str]) -> Stands | None:
+    async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
         return await self._ask(lambda target: target.stands(topics))
 
     async def apply(self, part: Slice) -> None:
@@ -54,9 +54,9 @@ class SqlSink:
         while True:
             try:
                 await self._apply_once(part)
-            except ShapeFirst as wanted:
+            except SchemaChangeFirst as wanted:
                 await self._run_outside(wanted)
-            except TryAgain as refusal:
+            except RetryTransaction as refusal:
                 refusals += 1
                 if refusals == ATTEMPTS_MAX:
                     raise SinkUnavailable(
@@ -70,7 +70,7 @@ class SqlSink:
 
         return await self._ask(lambda target: plan(target, schemas))
 
-    async def examine(self) -> Sequence[Finding]:
+    async def examine(self) -> Sequence[Diagnostic]:
         from sinks.sql.preflight import examine
 
         return await self._ask(examine)
@@ -85,7 +85,7 @@ class SqlSink:
 
         return await self._ask(lambda target: drop_table(target, table, topics))
 
-    async def shadow(self, recipe: Recipe) -> "SqlSink":
+    async def shadow(self, recipe: RebuildRecipe) -> "SqlSink":
         from sinks.sql.rebuild import shadow_of
 
         shadow = await self._ask(lambda target: shadow_of(target, recipe))
@@ -99,7 +99,7 @@ class SqlSink:
     @asynccontextmanager
     async def contents(
         self, schema: TableSchema, topics: Collection[str]
-    ) -> AsyncIterator[Contents]:
+    ) -> AsyncIterator[TableContents]:
         """In a transaction of this sink's only connection, so it applies nothing meanwhile."""
         from sinks.sql.contents import close_contents, open_contents
 
@@ -111,7 +111,7 @@ class SqlSink:
 
         try:
             async with aclosing(batches()) as found:
-                yield Contents(opened.stands, opened.columns, found, opened.deleted)
+                yield TableContents(opened.stands, opened.columns, found, opened.deleted)
         finally:
             await self._run(lambda target: close_contents(target, opened))
 
@@ -125,7 +125,7 @@ class SqlSink:
         thread.shutdown()
 
     async def _apply_once(self, part: Slice) -> None:
-        gathering = Gathering(
+        gathering = ChangeBuffer(
             rows_max=self._settings.chunk_rows, bytes_max=self._settings.chunk_bytes
         )
         try:
@@ -150,7 +150,7 @@ class SqlSink:
                 raise earlier from None  # what we have read is nobody's concern any more
             raise
 
-    async def _write(self, chunks: Sequence[Chunk]) -> None:
+    async def _write(self, chunks: Sequence[BufferedChanges]) -> None:
         """The last one goes on while the next is read, as the beginning does while the first is."""
         for chunk in chunks:
             await self._settle()
@@ -165,30 +165,30 @@ class SqlSink:
     async def _truncate(self, changes: TableChanges) -> None:
         await self._run(lambda target: target.truncate(changes))
 
-    async def _run_outside(self, wanted: ShapeFirst) -> None:
+    async def _run_outside(self, wanted: SchemaChangeFirst) -> None:
         await self._run(lambda target: target.run_outside(wanted.statements, table=wanted.table))
 
-    async def _ask(self, work: "Callable[[Target], Result]") -> Result:
+    async def _ask(self, work: "Callable[[SqlTarget], Result]") -> Result:
         try:
             return await self._run(work)
-        except TryAgain as refusal:
+        except RetryTransaction as refusal:
             raise SinkUnavailable("the database is busy", why=str(refusal)) from None
 
-    async def _run(self, work: "Callable[[Target], Result]") -> Result:
+    async def _run(self, work: "Callable[[SqlTarget], Result]") -> Result:
         return await self._start(work)
 
-    def _start(self, work: "Callable[[Target], Result]") -> "asyncio.Future[Result]":
+    def _start(self, work: "Callable[[SqlTarget], Result]") -> "asyncio.Future[Result]":
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="sql-sink")
         return asyncio.get_running_loop().run_in_executor(self._thread, self._work, work)
 
-    def _work(self, work: "Callable[[Target], Result]") -> Result:
+    def _work(self, work: "Callable[[SqlTarget], Result]") -> Result:
         if self._target is None:
-            from sinks.sql.target import Target
+            from sinks.sql.target import SqlTarget
 
-            self._target = Target(self._settings, self._context, shadow=self._shadow)
+            self._target = SqlTarget(self._settings, self._context, shadow=self._shadow)
         return work(self._target)
 
 
-def _write_chunk(chunk: Chunk, target: "Target") -> None:
+def _write_chunk(chunk: BufferedChanges, target: "SqlTarget") -> None:
     target.write(chunk)

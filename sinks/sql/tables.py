@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from core_log.foundation.errors import RebuildNeeded, SchemaRefused, SinkRejected
 from core_log.model.table_schema import Column, TableId, TableSchema
-from sinks.evolution import Action, Step, holds, may_rename, steps, toward
+from sinks.evolution import EvolutionAction, EvolutionStep, holds, may_rename, steps, toward
 from sinks.held_columns import HeldColumns
 from sinks.sink import DELETED_AT, SinkContext
-from sinks.sql.dialects.dialect import Dialect, qualified
+from sinks.sql.dialects.dialect import Dialect, qualify
 from sinks.sql.identifiers import OWN, SHADOW, fit, fit_columns, fit_table
-from sinks.sql.ownership import Mark, origin_of
-from sinks.sql.settings import Mode, SqlSettings, TableSettings
+from sinks.sql.ownership import OwnershipMark, origin_of
+from sinks.sql.settings import Mode, SqlSettings, SqlTableSettings
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -44,7 +44,7 @@ REBUILD = "headwater rebuild PIPELINE/TABLE --swap makes the table anew"
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SqlTableLayout:
     """A table of the target as rows under one schema are written to it."""
 
     table: TableId
@@ -67,10 +67,10 @@ class Layout:
         return tuple(name for name in self.key if not name.startswith(OWN))
 
 
-class Shaping(NamedTuple):
+class SchemaAlteration(NamedTuple):
     """What has to happen before rows can be written."""
 
-    layout: Layout
+    layout: SqlTableLayout
     statements: Sequence[str] = ()
     drops: Sequence[str] = ()
     """Statements that may as well come after the rows."""
@@ -83,7 +83,7 @@ class Shaping(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Shadow:
+class SqlShadow:
     """The table that is being rebuilt, and the generation its copy will have."""
 
     table: TableId
@@ -95,14 +95,14 @@ class Shadow:
 
 
 @dataclass(slots=True)
-class Tables:
+class SqlTables:
     """Looks at each table once per connection; `forget` makes it look again."""
 
     dialect: Dialect
     settings: SqlSettings
     context: SinkContext
-    shadow: Shadow | None = None
-    _layouts: dict[TableId, tuple[TableSchema, Layout]] = field(default_factory=dict)
+    shadow: SqlShadow | None = None
+    _layouts: dict[TableId, tuple[TableSchema, SqlTableLayout]] = field(default_factory=dict)
 
     def forget(self) -> None:
         self._layouts.clear()
@@ -125,12 +125,12 @@ class Tables:
         name = fit(live.name, bytes_max=self.dialect.name_bytes_max, suffix=suffix)
         return live._replace(name=name)
 
-    def known(self, schema: TableSchema) -> Layout | None:
+    def find_layout(self, schema: TableSchema) -> SqlTableLayout | None:
         held = self._layouts.get(schema.table)
         is_same = held is not None and (held[0] is schema or held[0] == schema)
         return held[1] if held is not None and is_same else None
 
-    def remember(self, schema: TableSchema, layout: Layout) -> None:
+    def remember(self, schema: TableSchema, layout: SqlTableLayout) -> None:
         self._layouts[schema.table] = (schema, layout)
 
     def shape(
@@ -142,7 +142,7 @@ class Tables:
         may_drop: bool,
         may_rekey: bool = False,
         held_in: Callable[[int], HeldColumns] = lambda _: HeldColumns(),
-    ) -> Shaping:
+    ) -> SchemaAlteration:
         """What the target's table needs for rows under `schema`. `may_rekey`: all that is in it
         came under another key, and nothing will come under that any more. `held_in` says which
         columns the table of a generation holds."""
@@ -155,7 +155,7 @@ class Tables:
             bytes_max=self.dialect.name_bytes_max,
             is_case_sensitive=self.dialect.is_case_sensitive,
         )
-        layout = Layout(
+        layout = SqlTableLayout(
             place,
             mode,
             mode == "mirror" and settings.deletes == "ignore",
@@ -181,7 +181,7 @@ class Tables:
         if may_rekey and not statements:
             rekeying = self._rekeying(connection, schema, layout, settings, mark)
             if rekeying:
-                return Shaping(layout, rekeying, is_of_key=True)
+                return SchemaAlteration(layout, rekeying, is_of_key=True)
         held = held_in(mark.generation)
         shaping = self._evolve(
             connection, kept, layout, settings, statements, may_drop=may_drop, held=held
@@ -189,7 +189,7 @@ class Tables:
         stays = {**shaping.layout.stays, **self._outgrown(schema, kept, shaping.layout)}
         return shaping._replace(layout=replace(shaping.layout, stays=stays))
 
-    def _kept_as(self, schema: TableSchema, settings: TableSettings) -> TableSchema:
+    def _kept_as(self, schema: TableSchema, settings: SqlTableSettings) -> TableSchema:
         """What the table is made for: in a copy, for what comes last."""
         newest = None if self.shadow is None else self.shadow.newest
         kept = toward(schema, newest)
@@ -197,7 +197,7 @@ class Tables:
         return replace(kept, columns=tuple(given.get(each.name, each) for each in kept.columns))
 
     def _outgrown(
-        self, schema: TableSchema, kept: TableSchema, layout: Layout
+        self, schema: TableSchema, kept: TableSchema, layout: SqlTableLayout
     ) -> dict[str, pa.DataType]:
         """Columns whose values come in a former type, and the type that the copy has for them."""
         found: dict[str, pa.DataType] = {}
@@ -213,7 +213,7 @@ class Tables:
         return found
 
     def columns(
-        self, schema: TableSchema, layout: Layout, settings: TableSettings
+        self, schema: TableSchema, layout: SqlTableLayout, settings: SqlTableSettings
     ) -> dict[str, str]:
         """Columns of the target with their types there."""
         found = {
@@ -224,7 +224,7 @@ class Tables:
             found[name] = self.dialect.fit(Column(name, kind), is_key=name in layout.key).sql
         return found
 
-    def _sql_type(self, column: Column, layout: Layout, settings: TableSettings) -> str:
+    def _sql_type(self, column: Column, layout: SqlTableLayout, settings: SqlTableSettings) -> str:
         is_key = layout.names[column.name] in layout.key
         return settings.types.get(column.name) or self.dialect.fit(column, is_key=is_key).sql
 
@@ -234,20 +234,26 @@ class Tables:
         key = tuple(names[name] for name in schema.key)
         return (*key, VALID_FROM) if mode == "scd2" else key
 
-    def _mark(self, table: TableId, generation: int) -> Mark:
+    def _mark(self, table: TableId, generation: int) -> OwnershipMark:
         recipe = "" if self.shadow is None else self.shadow.recipe
-        return Mark(self.context.pipeline, self.context.name, generation, origin_of(table), recipe)
+        return OwnershipMark(
+            self.context.pipeline, self.context.name, generation, origin_of(table), recipe
+        )
 
-    def _create(self, schema: TableSchema, layout: Layout, settings: TableSettings) -> Shaping:
+    def _create(
+        self, schema: TableSchema, layout: SqlTableLayout, settings: SqlTableSettings
+    ) -> SchemaAlteration:
         statements = self.dialect.create(
             layout.table,
             self.columns(schema, layout, settings),
             key=layout.key,
             mark=self._mark(schema.table, layout.generation),
         )
-        return Shaping(layout, statements)
+        return SchemaAlteration(layout, statements)
 
-    def _claim(self, table: TableId, place: TableId, mark: Mark, *, is_empty: bool) -> list[str]:
+    def _claim(
+        self, table: TableId, place: TableId, mark: OwnershipMark, *, is_empty: bool
+    ) -> list[str]:
         claim = self.dialect.claim(place, mark) if is_empty else None
         if claim is None:
             raise SinkRejected(
@@ -258,7 +264,7 @@ class Tables:
             )
         return claim
 
-    def _check_owner(self, place: TableId, mark: Mark, table: TableId) -> None:
+    def _check_owner(self, place: TableId, mark: OwnershipMark, table: TableId) -> None:
         if (mark.pipeline, mark.sink) != (self.context.pipeline, self.context.name):
             raise SinkRejected(
                 "the table belongs to another pipeline or sink",
@@ -280,13 +286,13 @@ class Tables:
         self,
         connection: "sa.Connection",
         schema: TableSchema,
-        layout: Layout,
-        settings: TableSettings,
+        layout: SqlTableLayout,
+        settings: SqlTableSettings,
         statements: list[str],
         *,
         may_drop: bool,
         held: HeldColumns,
-    ) -> Shaping:
+    ) -> SchemaAlteration:
         policy = dict(self.context.schema_changes)
         renames = held.renamed(schema, layout.names) if may_rename(policy) else {}
         there, renames = self._reflect(connection, layout, schema, settings, renames)
@@ -309,15 +315,15 @@ class Tables:
         names, absent = dict(layout.names), dict[str, pa.DataType | None]()
         stays: dict[str, pa.DataType] = {}
         for step in taken:
-            if step.action is Action.STAY:
+            if step.action is EvolutionAction.STAY:
                 if step.kind != "drop_not_null" and not pa.types.is_string(types[step.column]):
                     stays[step.column] = types[step.column]
-            elif step.action is Action.SKIP:
+            elif step.action is EvolutionAction.SKIP:
                 del names[step.column]
-            elif step.action is Action.KEEP:
+            elif step.action is EvolutionAction.KEEP:
                 absent[step.column] = types[step.column]
-            elif step.action is Action.DROP:
-                drop = f"ALTER TABLE {qualified(self.dialect, layout.table)} DROP COLUMN "
+            elif step.action is EvolutionAction.DROP:
+                drop = f"ALTER TABLE {qualify(self.dialect, layout.table)} DROP COLUMN "
                 drops.append(drop + self.dialect.quote(step.column))
                 absent[step.column] = types[step.column]
             else:
@@ -325,14 +331,16 @@ class Tables:
                     schema, layout, settings, step, held=types.get(step.column)
                 )
         if self.dialect.has_transactional_ddl and drops:
-            dropped = {step.column for step in taken if step.action is Action.DROP}
+            dropped = {step.column for step in taken if step.action is EvolutionAction.DROP}
             absent = {name: kind for name, kind in absent.items() if name not in dropped}
         layout = replace(layout, names=names, absent=absent, stays=stays)
         fills = held.filled(schema, names)
-        return Shaping(layout, statements, drops, fills=fills, held=held.learnt(schema, names))
+        return SchemaAlteration(
+            layout, statements, drops, fills=fills, held=held.learnt(schema, names)
+        )
 
     def _renaming(
-        self, schema: TableSchema, layout: Layout, renames: Mapping[str, str]
+        self, schema: TableSchema, layout: SqlTableLayout, renames: Mapping[str, str]
     ) -> list[str]:
         """Names that pass from one column to another do so by way of names of ours."""
         olds = {self._fold(name) for name in renames}
@@ -362,18 +370,18 @@ class Tables:
     def _alter(
         self,
         schema: TableSchema,
-        layout: Layout,
-        settings: TableSettings,
-        step: Step,
+        layout: SqlTableLayout,
+        settings: SqlTableSettings,
+        step: EvolutionStep,
         *,
         held: pa.DataType | None,
     ) -> list[str]:
         name, column = layout.names[step.column], schema.column(step.column)
         kind = self._sql_type(column, layout, settings)
-        if step.action is Action.ADD:
-            table = qualified(self.dialect, layout.table)
+        if step.action is EvolutionAction.ADD:
+            table = qualify(self.dialect, layout.table)
             return [f"ALTER TABLE {table} ADD COLUMN {self.dialect.quote(name)} {kind}"]
-        if step.action is Action.LOOSEN:
+        if step.action is EvolutionAction.LOOSEN:
             statements = self.dialect.loosen(layout.table, name, kind)
         elif held is not None and _is_into_text(step, held):
             statements = self.dialect.write_as_text(
@@ -392,7 +400,7 @@ class Tables:
             )
         return statements
 
-    def _held_key(self, connection: "sa.Connection", layout: Layout) -> list[str]:
+    def _held_key(self, connection: "sa.Connection", layout: SqlTableLayout) -> list[str]:
         """The columns of the target that tell its rows apart now."""
         import sqlalchemy as sa
 
@@ -407,9 +415,9 @@ class Tables:
         self,
         connection: "sa.Connection",
         schema: TableSchema,
-        layout: Layout,
-        settings: TableSettings,
-        mark: Mark,
+        layout: SqlTableLayout,
+        settings: SqlTableSettings,
+        mark: OwnershipMark,
     ) -> Sequence[str]:
         """Nothing where the key is the right one, or nothing can be done about it."""
         held, wanted = self._held_key(connection, layout), layout.key
@@ -422,9 +430,9 @@ class Tables:
     def _reflect(
         self,
         connection: "sa.Connection",
-        layout: Layout,
+        layout: SqlTableLayout,
         schema: TableSchema,
-        settings: TableSettings,
+        settings: SqlTableSettings,
         renames: Mapping[str, str],
     ) -> tuple[list[Column], dict[str, str]]:
         """The table's columns under the source's names, ours left out, and which of the renames
@@ -461,7 +469,7 @@ class Tables:
             if each["name"] in own:
                 continue
             name = sources.get(self._fold(each["name"]), each["name"])
-            columns.append(Column(name, self._held(name, each, schema, layout, settings)))
+            columns.append(Column(name, self._find_held(name, each, schema, layout, settings)))
             if not each["nullable"] and each["name"] not in key:
                 columns[-1] = replace(columns[-1], is_nullable=False)
         return columns, renames
@@ -483,17 +491,17 @@ class Tables:
                 )
         return found
 
-    def _held(
+    def _find_held(
         self,
         name: str,
         found: object,
         schema: TableSchema,
-        layout: Layout,
-        settings: TableSettings,
+        layout: SqlTableLayout,
+        settings: SqlTableSettings,
     ) -> pa.DataType:
         """What a column there holds; what the source wants it to, where that cannot be said."""
         assert isinstance(found, dict)
-        held = self.dialect.held(found["type"])
+        held = self.dialect.arrow_type(found["type"])
         if name not in layout.names:
             return held or pa.string()
         if held is not None and name not in settings.types:
@@ -505,7 +513,7 @@ class Tables:
         return name if self.dialect.is_case_sensitive else name.casefold()
 
 
-def _is_into_text(step: Step, held: pa.DataType) -> bool:
+def _is_into_text(step: EvolutionStep, held: pa.DataType) -> bool:
     assert step.becomes is not None, "a column that becomes wider has not gone"
     return bool(pa.types.is_string(step.becomes.type) and not pa.types.is_string(held))
 

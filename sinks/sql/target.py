@@ -14,18 +14,32 @@ from core_log.model.table_schema import TableId, TableSchema
 from core_log.model.topic_generations import follow
 from core_log.rows.column_types import type_text
 from core_log.rows.value_classes import scalar_class
-from sinks.sink import SinkContext, Stand, Stands
+from sinks.sink import AppliedOffset, AppliedOffsets, SinkContext
 from sinks.sql import modes, offsets
-from sinks.sql.change_buffer import Chunk, chunk_of
-from sinks.sql.dialects.dialect import Dialect, Problem, qualified, run
+from sinks.sql.change_buffer import BufferedChanges, chunk_of
+from sinks.sql.dialects.dialect import Dialect, DriverProblem, qualify, run
 from sinks.sql.engine import connect_to, dialect_of, engine_of
-from sinks.sql.failures import Refused, ShapeFirst, is_of_driver, meaning, refused_by, translated
+from sinks.sql.failures import (
+    RefusedRow,
+    SchemaChangeFirst,
+    is_of_driver,
+    meaning,
+    refused_by,
+    translate_errors,
+)
 from sinks.sql.identifiers import SHADOW
-from sinks.sql.offsets import Row, StoredOffsets
+from sinks.sql.offsets import OffsetRow, StoredOffsets
 from sinks.sql.settings import SqlSettings
 from sinks.sql.stored_columns import StoredColumns
-from sinks.sql.tables import OP, Layout, Shadow, Shaping, Tables, cannot_rekey
-from sinks.type_conversion import changed
+from sinks.sql.tables import (
+    OP,
+    SchemaAlteration,
+    SqlShadow,
+    SqlTableLayout,
+    SqlTables,
+    cannot_rekey,
+)
+from sinks.type_conversion import find_changed
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -36,51 +50,51 @@ REJECTS_MAX = 100
 """Records that are looked for before they are reported; the next attempt finds the next ones."""
 
 
-class Target:
+class SqlTarget:
     """Everything here happens on one thread, as drivers want it."""
 
     def __init__(
-        self, settings: SqlSettings, context: SinkContext, *, shadow: Shadow | None = None
+        self, settings: SqlSettings, context: SinkContext, *, shadow: SqlShadow | None = None
     ) -> None:
         self.settings, self.context, self.shadow = settings, context, shadow
         self.engine = engine_of(settings, directory=context.directory)
         self.dialect: Dialect = dialect_of(self.engine)
-        self.tables = Tables(self.dialect, settings, context, shadow)
+        self.tables = SqlTables(self.dialect, settings, context, shadow)
         self.offsets = StoredOffsets(context.pipeline, context.name)
         self.columns = StoredColumns(context.pipeline, context.name)
         self._connection: sa.Connection | None = None
         self._transaction: Any = None
         self._generations: dict[TableId, int | None] = {}
-        self._told: dict[TopicPartition, Stand] = {}
-        self._locked: dict[TopicPartition, Row] = {}
-        self._stale: list[Row] = []
+        self._told: dict[TopicPartition, AppliedOffset] = {}
+        self._locked: dict[TopicPartition, OffsetRow] = {}
+        self._stale: list[OffsetRow] = []
         self._fed: dict[str, tuple[TableId, int]] = {}
         self._drops: dict[TableId, Sequence[str]] = {}
 
-    def stands(self, topics: Sequence[str]) -> Stands:
+    def stands(self, topics: Sequence[str]) -> AppliedOffsets:
         """What counts of the stored offsets, as the tables themselves say it."""
-        with translated(self.dialect):
-            connection = self.connected()
+        with translate_errors(self.dialect):
+            connection = self.connect()
             try:
                 self._told = dict(self.stands_in(connection, topics))
             finally:
                 connection.rollback()
         return dict(self._told)
 
-    def stands_in(self, connection: "sa.Connection", topics: Sequence[str]) -> Stands:
+    def stands_in(self, connection: "sa.Connection", topics: Sequence[str]) -> AppliedOffsets:
         """The same in a transaction that is open."""
         self._generations.clear()
         self.tables.forget()
-        rows: list[Row] = []
+        rows: list[OffsetRow] = []
         if self.offsets.is_there(connection):
             rows = self.offsets.read(connection, topics)
         counting, _ = self._counting(connection, rows)
         return {partition: row.stand for partition, row in counting.items()}
 
-    def begin(self, start: Stands) -> None:
+    def begin(self, start: AppliedOffsets) -> None:
         """Locks the stored offsets; raises `Fenced` where they are not `start`."""
-        with translated(self.dialect):
-            connection = self.connected()
+        with translate_errors(self.dialect):
+            connection = self.connect()
             self.offsets.ensure(connection)
             connection.rollback()
             self._transaction = connection.begin()
@@ -88,14 +102,14 @@ class Target:
             self._fed, self._drops = {}, {}
             self._lock(connection, start)
 
-    def write(self, chunk: Chunk) -> None:
+    def write(self, chunk: BufferedChanges) -> None:
         """Applies changes; raises `RecordsRejected` with those that can never be applied."""
-        schema, connection = chunk.schema, self.connected()
+        schema, connection = chunk.schema, self.connect()
         layout = self._layout(schema, [part.topic for part in chunk.partitions])
-        with translated(self.dialect, table=str(schema.table)):
+        with translate_errors(self.dialect, table=str(schema.table)):
             unfit = _unlike(layout, chunk) | dict(self.dialect.unfit(chunk.rows))
         if unfit:
-            raise _rejected(chunk, unfit)
+            raise _rejected_error(chunk, unfit)
         refused = self._attempt(layout, chunk)
         if refused is not None:
             self._blame(layout, chunk, refused)
@@ -105,27 +119,27 @@ class Target:
         """Removes what came before; a slice brings a truncate once, for all partitions."""
         assert changes.log_partition is not None, "what a sink is handed has its place in the log"
         layout = self._layout(changes.schema, [changes.log_partition.topic])
-        with translated(self.dialect, table=str(changes.schema.table)):
+        with translate_errors(self.dialect, table=str(changes.schema.table)):
             if layout.mode == "append":
                 rows = changes.in_every_partition if changes.schema.key else [changes]
-                modes.write(self.dialect, self.connected(), layout, chunk_of(rows))
+                modes.write(self.dialect, self.connect(), layout, chunk_of(rows))
                 return
             modes.remove_all(
                 self.dialect,
-                self.connected(),
+                self.connect(),
                 layout,
-                only=_given(layout, changes.rows),
+                only=_parse_given(layout, changes.rows),
                 committed_us=changes.committed_us,
             )
 
-    def commit(self, end: Stands) -> None:
-        with translated(self.dialect):
+    def commit(self, end: AppliedOffsets) -> None:
+        with translate_errors(self.dialect):
             self.offsets.replace(
-                self.connected(),
-                [(self._locked[part], self._moved(part, stand)) for part, stand in end.items()],
+                self.connect(),
+                [(self._locked[part], self._move(part, stand)) for part, stand in end.items()],
             )
             # Only now, so that the generation of a table made in between is above theirs.
-            self.offsets.delete(self.connected(), self._stale)
+            self.offsets.delete(self.connect(), self._stale)
             if not self.dialect.has_transactional_ddl:
                 self._check_unswapped()
             self._transaction.commit()
@@ -152,14 +166,14 @@ class Target:
     def run_outside(self, statements: Sequence[str], *, table: str) -> None:
         """DDL where it commits by itself. It may have been done by half before."""
         self.rollback()
-        with translated(self.dialect, table=table):
+        with translate_errors(self.dialect, table=table):
             for statement in statements:
-                run(self.connected(), statement)
-            self.connected().connection.commit()
+                run(self.connect(), statement)
+            self.connect().connection.commit()
 
-    def shaping(self, schema: TableSchema, topics: Collection[str] = ()) -> Shaping:
+    def shaping(self, schema: TableSchema, topics: Collection[str] = ()) -> SchemaAlteration:
         """`topics`: where rows of this form come from."""
-        connection = self.connected()
+        connection = self.connect()
         live = self.tables.live(schema.table)
         generation = self.next_generation(connection, live)
         if self.shadow is not None:
@@ -182,15 +196,15 @@ class Target:
 
     def fed_by(self, live: TableId) -> set[str]:
         """The topics that a table's rows have come from."""
-        connection = self.connected()
+        connection = self.connect()
         if not self.offsets.is_there(connection):
             return set()
         rows = self.offsets.read_all(connection)
         return {row.partition.topic for row in rows if row.target == live}
 
-    def connected(self) -> "sa.Connection":
+    def connect(self) -> "sa.Connection":
         if self._connection is None:
-            with translated(self.dialect):
+            with translate_errors(self.dialect):
                 self._connection = connect_to(self.engine, self.dialect)
         return self._connection
 
@@ -214,12 +228,12 @@ class Target:
         statements = [each for drops in self._drops.values() for each in drops]
         for statement in statements:
             try:
-                run(self.connected(), statement)
-                self.connected().connection.commit()
+                run(self.connect(), statement)
+                self.connect().connection.commit()
             except Exception as error:
-                if not is_of_driver(error) or meaning(self.dialect, error)[0] is Problem.AWAY:
+                if not is_of_driver(error) or meaning(self.dialect, error)[0] is DriverProblem.AWAY:
                     raise
-                self.connected().connection.rollback()
+                self.connect().connection.rollback()
                 logger.warning(
                     "a column stays in the target: %s (%s)",
                     statement,
@@ -228,7 +242,7 @@ class Target:
         if statements:
             self.tables.forget()
 
-    def _lock(self, connection: "sa.Connection", start: Stands) -> None:
+    def _lock(self, connection: "sa.Connection", start: AppliedOffsets) -> None:
         rows = self.offsets.read(connection, {part.topic for part in start}, for_update=True)
         counting, stale = self._counting(connection, rows)
         offsets.check(counting, start)
@@ -246,17 +260,17 @@ class Target:
         try:
             self.offsets.insert(connection, new)
         except Exception as error:
-            if is_of_driver(error) and meaning(self.dialect, error)[0] is Problem.TAKEN:
+            if is_of_driver(error) and meaning(self.dialect, error)[0] is DriverProblem.TAKEN:
                 raise Fenced("another process has begun to fill the target") from None
             raise
         self._locked = fresh | {part: counting[part] for part in start if part in counting}
 
     def _counting(
-        self, connection: "sa.Connection", rows: Sequence[Row]
-    ) -> tuple[dict[TopicPartition, Row], list[Row]]:
+        self, connection: "sa.Connection", rows: Sequence[OffsetRow]
+    ) -> tuple[dict[TopicPartition, OffsetRow], list[OffsetRow]]:
         """The rows that count, one per partition, and those whose table is no longer there."""
-        counting: dict[TopicPartition, Row] = {}
-        stale: list[Row] = []
+        counting: dict[TopicPartition, OffsetRow] = {}
+        stale: list[OffsetRow] = []
         for row in rows:
             if self.shadow is not None:
                 current = self._generation(connection, row.target or self.shadow.table, row)
@@ -277,7 +291,7 @@ class Target:
         return counting, stale
 
     def _generation(
-        self, connection: "sa.Connection", live: TableId | None, row: Row
+        self, connection: "sa.Connection", live: TableId | None, row: OffsetRow
     ) -> int | None:
         """The generation of a table as it is now; asked again when a stored one is newer."""
         if live is None:
@@ -302,36 +316,36 @@ class Target:
             return
         for live, generation in set(self._fed.values()):
             place = live if self.shadow is None else self.tables.beside(live, SHADOW)
-            found = self.dialect.find(self.connected(), place)
+            found = self.dialect.find(self.connect(), place)
             if found is None or found.mark is None or found.mark.generation != generation:
                 raise SinkUnavailable(
                     "a copy has taken the table's place; it goes on from where that stands",
                     table=str(live),
                 )
 
-    def _fresh(self, partition: TopicPartition, stand: Stand) -> Row:
+    def _fresh(self, partition: TopicPartition, stand: AppliedOffset) -> OffsetRow:
         if self.shadow is None:
-            return Row(partition, 0, stand, None)
-        return Row(partition, self.shadow.generation, stand, self.shadow.table)
+            return OffsetRow(partition, 0, stand, None)
+        return OffsetRow(partition, self.shadow.generation, stand, self.shadow.table)
 
-    def _moved(self, partition: TopicPartition, stand: Stand) -> Row:
+    def _move(self, partition: TopicPartition, stand: AppliedOffset) -> OffsetRow:
         held = self._locked[partition]
         target, generation = self._fed.get(partition.topic, (held.target, held.generation))
-        return Row(partition, generation, stand, target)
+        return OffsetRow(partition, generation, stand, target)
 
     def _is_fed_by_one(self, live: TableId) -> bool:
         """Then its schemas come in order, and what is gone from the newest is gone for good."""
-        connection = self.connected()
+        connection = self.connect()
         if not self.offsets.is_there(connection):
             return True
         rows = [row for row in self.offsets.read_all(connection) if row.target == live]
         return len({row.partition for row in rows}) <= 1
 
-    def _layout(self, schema: TableSchema, topics: Sequence[str]) -> Layout:
+    def _layout(self, schema: TableSchema, topics: Sequence[str]) -> SqlTableLayout:
         """How rows under `schema` are kept, the table having been made so."""
-        layout = self.tables.known(schema)
+        layout = self.tables.find_layout(schema)
         if layout is None:
-            with translated(self.dialect, table=str(schema.table)):
+            with translate_errors(self.dialect, table=str(schema.table)):
                 layout = self._shape(schema, topics)
             self.tables.remember(schema, layout)
         live = self.tables.live(schema.table)
@@ -339,26 +353,26 @@ class Target:
         self._fed |= dict.fromkeys(topics, (live, layout.generation))
         return layout
 
-    def _shape(self, schema: TableSchema, topics: Collection[str]) -> Layout:
-        if schema.id and not self.columns.is_there(self.connected()):
-            creation = self.columns.creation(self.connected())
-            raise ShapeFirst([creation], table=str(schema.table))
+    def _shape(self, schema: TableSchema, topics: Collection[str]) -> SqlTableLayout:
+        if schema.id and not self.columns.is_there(self.connect()):
+            creation = self.columns.creation(self.connect())
+            raise SchemaChangeFirst([creation], table=str(schema.table))
         shaping = self.shaping(schema, topics)
         if not self.dialect.has_transactional_ddl:
             if shaping.statements:
-                raise ShapeFirst(list(shaping.statements), table=str(schema.table))
+                raise SchemaChangeFirst(list(shaping.statements), table=str(schema.table))
             # A column that a later schema of the same slice has again is not dropped.
             self._drops[shaping.layout.table] = shaping.drops
             self._learn(schema, shaping)
             return shaping.layout
         try:
             for statement in [*shaping.statements, *shaping.drops]:
-                run(self.connected(), statement)
+                run(self.connect(), statement)
         except Exception as error:
             if not shaping.is_of_key or not is_of_driver(error):
                 raise
             problem, why = meaning(self.dialect, error)
-            if problem not in (Problem.VALUE, Problem.TAKEN):
+            if problem not in (DriverProblem.VALUE, DriverProblem.TAKEN):
                 raise
             raise cannot_rekey(schema.table, why=why) from None
         if shaping.statements or shaping.drops:
@@ -368,11 +382,11 @@ class Target:
         self._learn(schema, shaping)
         return shaping.layout
 
-    def _learn(self, schema: TableSchema, shaping: Shaping) -> None:
+    def _learn(self, schema: TableSchema, shaping: SchemaAlteration) -> None:
         """What the rows that are there have in new columns, and which columns these are."""
-        connection, layout = self.connected(), shaping.layout
+        connection, layout = self.connect(), shaping.layout
         for name, column in shaping.fills.items():
-            table, quoted = qualified(self.dialect, layout.table), self.dialect.quote(name)
+            table, quoted = qualify(self.dialect, layout.table), self.dialect.quote(name)
             run(connection, f"UPDATE {table} SET {quoted} = NULL WHERE {quoted} IS NOT NULL")
             if column.missing is None:
                 continue
@@ -387,10 +401,12 @@ class Target:
         if shaping.held != self.columns.read(connection, live, layout.generation):
             self.columns.write(connection, live, layout.generation, shaping.held)
 
-    def _attempt(self, layout: Layout, chunk: Chunk, *, keep: bool = True) -> Refused | None:
+    def _attempt(
+        self, layout: SqlTableLayout, chunk: BufferedChanges, *, keep: bool = True
+    ) -> RefusedRow | None:
         """Writes the changes, or takes everything back and says why not."""
-        connection = self.connected()
-        with translated(self.dialect, table=str(chunk.schema.table)):
+        connection = self.connect()
+        with translate_errors(self.dialect, table=str(chunk.schema.table)):
             nested = connection.begin_nested()
             try:
                 modes.write(self.dialect, connection, layout, chunk)
@@ -398,7 +414,7 @@ class Target:
                 if not is_of_driver(error):
                     raise
                 refused = refused_by(self.dialect, error, columns=layout.names)
-                if refused.problem not in (Problem.VALUE, Problem.TAKEN):
+                if refused.problem not in (DriverProblem.VALUE, DriverProblem.TAKEN):
                     raise
                 nested.rollback()
                 self.dialect.forget()
@@ -410,14 +426,14 @@ class Target:
                 self.dialect.forget()
             return None
 
-    def _blame(self, layout: Layout, chunk: Chunk, refused: Refused) -> None:
+    def _blame(self, layout: SqlTableLayout, chunk: BufferedChanges, refused: RefusedRow) -> None:
         """Halves the changes until those are alone that cannot be written."""
         reasons: dict[int, str] = {}
         waiting = [(0, len(chunk), refused)]
         while waiting and len(reasons) < REJECTS_MAX:
             start, stop, why = waiting.pop()
             if stop - start == 1:
-                reasons[start] = _told(chunk, start, why)
+                reasons[start] = _describe(chunk, start, why)
                 continue
             middle = (start + stop) // 2
             for half in ((middle, stop), (start, middle)):
@@ -430,10 +446,10 @@ class Target:
                 table=str(chunk.schema.table),
                 why=refused.why,
             )
-        raise _rejected(chunk, reasons)
+        raise _rejected_error(chunk, reasons)
 
 
-def _told(chunk: Chunk, place: int, refused: Refused) -> str:
+def _describe(chunk: BufferedChanges, place: int, refused: RefusedRow) -> str:
     if not refused.column:
         return refused.why
     kind = chunk.schema.column(refused.column).type
@@ -442,7 +458,7 @@ def _told(chunk: Chunk, place: int, refused: Refused) -> str:
     return f"{refused.why}: {column} and the value is {value}"
 
 
-def _rejected(chunk: Chunk, reasons: dict[int, str]) -> RecordsRejected:
+def _rejected_error(chunk: BufferedChanges, reasons: dict[int, str]) -> RecordsRejected:
     """Of one partition, the one of the first; those of others come when the slice does again."""
     origin = int(chunk.origins[min(reasons)])
     partition = chunk.partitions[origin]
@@ -459,20 +475,20 @@ def _rejected(chunk: Chunk, reasons: dict[int, str]) -> RecordsRejected:
     )
 
 
-def _unlike(layout: Layout, chunk: Chunk) -> dict[int, str]:
+def _unlike(layout: SqlTableLayout, chunk: BufferedChanges) -> dict[int, str]:
     """Rows that a database would take with another value, in columns whose types stay, and why:
     most of them round numbers and cut moments without a word."""
     found: dict[int, str] = {}
     for name, kind in layout.stays.items():
         is_asked = name in chunk.schema.key or layout.mode == "append"
-        for place in changed(chunk.rows.column(name), kind):
+        for place in find_changed(chunk.rows.column(name), kind):
             if is_asked or not chunk.deleted[place]:  # of a row that went, the key is enough
                 value = scalar_class(chunk.rows.column(name)[place])
                 found[place] = f"column {name!r} does not fit into {kind}: the value is {value}"
     return found
 
 
-def _given(layout: Layout, rows: pa.RecordBatch) -> pa.RecordBatch | None:
+def _parse_given(layout: SqlTableLayout, rows: pa.RecordBatch) -> pa.RecordBatch | None:
     """Of a truncate's row of nulls the columns that a route has filled: only rows with these
     values are meant."""
     names = [

@@ -70,7 +70,7 @@ def test_kafka_reads_our_files(tmp_path: Path) -> None:
     store, log = open_log(OsFiles(), config=CONFIG, data=tmp_path)
     write_everything(log)
     sync(log, store)
-    aborted = log.aborted(0, log.end_offset)
+    aborted = log.find_aborted(0, log.end_offset)
     store.close()
 
     found = dump(log.directory, "--deep-iteration")
@@ -105,7 +105,7 @@ def test_we_read_kafkas_files(tmp_path: Path) -> None:
     assert found == written
     assert len(log.segments) > 1
     assert log.epochs.latest == 0
-    (aborted,) = log.aborted(0, log.end_offset)
+    (aborted,) = log.find_aborted(0, log.end_offset)
     assert isinstance(aborted, AbortedTransaction)
     assert log.producers.first_unstable_offset() is None
     assert append(log, "goes on", leader_epoch=1) == log.end_offset - 1

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sinks.sink import Recipe
+from sinks.sink import RebuildRecipe
 from tests.compat.java_programs import directory_from
 from tests.sinks.spark.orders import TABLE, applied, bench_of, state_of
 from tests.slices import ScriptedTopic, schema_of
@@ -111,8 +111,8 @@ async def test_rows_after_every_kind_of_commit(kind: str, tmp_path: Path) -> Non
     topic.append(WIDER, ("c", row(4, more=7)))
     await applied(bench, topic)
     sink = bench.sink()
-    shadow = await sink.shadow(Recipe(TABLE))
-    await shadow.applied([topic.name])
+    shadow = await sink.shadow(RebuildRecipe(TABLE))
+    await shadow.committed_offsets([topic.name])
     await shadow.apply(topic.slice(start={0: 0}))
     await sink.swap(TABLE)
 

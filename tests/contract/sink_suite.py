@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from core_log.foundation.errors import Fenced, RecordsRejected, SinkUnavailable
-from sinks.sink import Sink, Stand
+from sinks.sink import AppliedOffset, Sink
 from tests.slices import ScriptedTopic, failing, schema_of, together
 
 ORDERS = schema_of("public.orders", id=pa.int64(), note=pa.string())
@@ -36,7 +36,7 @@ def by_id(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 async def stands(sink: Sink, *topics: str) -> dict[str, int]:
-    found = await sink.applied(topics)
+    found = await sink.committed_offsets(topics)
     assert found is not None
     return {f"{part.topic}/{part.partition}": stand.next_offset for part, stand in found.items()}
 
@@ -54,7 +54,7 @@ class SinkContract:
     async def test_a_fresh_target_says_that_it_starts_afresh(self, bench: Bench) -> None:
         sink = bench.sink()
 
-        answer = await sink.applied(["shop.public.orders"])
+        answer = await sink.committed_offsets(["shop.public.orders"])
 
         assert answer == ({} if self.remembers else None)
         await sink.close()
@@ -65,18 +65,18 @@ class SinkContract:
         topic = ScriptedTopic()
         topic.append(ORDERS, ("c", {"id": 1, "note": "a"}), ("c", {"id": 2, "note": None}))
         first = bench.sink()
-        await first.applied([topic.name])
+        await first.committed_offsets([topic.name])
         await first.apply(topic.slice())
         await first.close()
 
         second = bench.sink()
-        stood = await second.applied([topic.name])
+        stood = await second.committed_offsets([topic.name])
         topic.append(ORDERS, ("c", {"id": 3, "note": "ü € \U0001f600 '\"\\;--%s %"}))
         await second.apply(topic.slice())
 
         if self.remembers:
             assert stood is not None
-            assert [*stood.values()] == [Stand(topic.topic_id, 3)]
+            assert [*stood.values()] == [AppliedOffset(topic.topic_id, 3)]
         assert by_id(await bench.rows("public.orders")) == [
             {"id": 1, "note": "a"},
             {"id": 2, "note": None},
@@ -89,7 +89,7 @@ class SinkContract:
         orders.append(ORDERS, ("r", {"id": 1, "note": "a"}))
         items.append(ITEMS, ("r", {"id": 7, "price": 1.5}), ("r", {"id": 8, "price": None}))
         sink = bench.sink()
-        await sink.applied([orders.name, items.name])
+        await sink.committed_offsets([orders.name, items.name])
 
         await sink.apply(together(orders.slice(), items.slice()))
 
@@ -109,7 +109,7 @@ class SinkContract:
         topic = ScriptedTopic()
         topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
         sink = bench.sink()
-        await sink.applied([topic.name])
+        await sink.committed_offsets([topic.name])
 
         await sink.apply(topic.slice(without=[0]))
 
@@ -126,9 +126,9 @@ class SinkContract:
         topic = ScriptedTopic()
         topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
         old, new = bench.sink(), bench.sink()
-        await old.applied([topic.name])
+        await old.committed_offsets([topic.name])
         await old.apply(topic.slice())
-        await new.applied([topic.name])
+        await new.committed_offsets([topic.name])
         topic.append(ORDERS, ("u", {"id": 1, "note": "b"}))
         part = topic.slice()
 
@@ -147,8 +147,8 @@ class SinkContract:
         topic = ScriptedTopic()
         topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
         one, other = bench.sink(), bench.sink()
-        await one.applied([topic.name])
-        await other.applied([topic.name])
+        await one.committed_offsets([topic.name])
+        await other.committed_offsets([topic.name])
         part = topic.slice()
 
         await one.apply(part)
@@ -166,7 +166,7 @@ class SinkContract:
         topic.append(ORDERS, ("c", {"id": 1, "note": "a"}), ("u", {"id": 1, "note": "b"}))
         part = topic.slice()
         sink = bench.sink()
-        await sink.applied([topic.name])
+        await sink.committed_offsets([topic.name])
         await sink.apply(part)
 
         stood = await stands(sink, topic.name)
@@ -184,12 +184,12 @@ class SinkContract:
         topic.append(ORDERS, ("c", {"id": 2, "note": "b"}))
         part = topic.slice()
         sink = bench.sink()
-        await sink.applied([topic.name])
+        await sink.committed_offsets([topic.name])
 
         with pytest.raises(SinkUnavailable):
             await sink.apply(failing(part, SinkUnavailable("the power went")))
         left = await bench.rows("public.orders")
-        stood = await sink.applied([topic.name])
+        stood = await sink.committed_offsets([topic.name])
         await sink.apply(part)
 
         if self.is_atomic:
@@ -217,7 +217,7 @@ class SinkContract:
             ("c", {"id": 2, "note": "again"}),
         )
         sink = bench.sink()
-        await sink.applied([topic.name])
+        await sink.committed_offsets([topic.name])
         await sink.apply(topic.slice())
         topic.append(ORDERS, ("u", {"id": 3, "note": "later"}), ("d", {"id": 4}), ("d", {"id": 99}))
         await sink.apply(topic.slice())
@@ -235,7 +235,7 @@ class SinkContract:
         topic = ScriptedTopic()
         topic.append(ORDERS, ("c", {"id": 1, "note": "one"}), ("c", {"id": 2, "note": "two"}))
         sink = bench.sink()
-        await sink.applied([topic.name])
+        await sink.committed_offsets([topic.name])
         await sink.apply(topic.slice())
         topic.append(
             ORDERS,
@@ -263,7 +263,7 @@ class SinkContract:
         for partition in (0, 1):
             topic.append(ORDERS, ("c", {"id": partition, "note": "old"}), partition=partition)
         sink = bench.sink()
-        await sink.applied([topic.name])
+        await sink.committed_offsets([topic.name])
         await sink.apply(topic.slice())
         for tens, note in ((10, "old"), (20, "middle"), (30, "new")):
             for partition in (0, 1):
@@ -285,7 +285,7 @@ class SinkContract:
         topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
         topic.append(wider, ("c", {"id": 2, "note": "b", "total": 2.5}))
         sink = bench.sink()
-        await sink.applied([topic.name])
+        await sink.committed_offsets([topic.name])
 
         await sink.apply(topic.slice())
 
@@ -298,7 +298,7 @@ class SinkContract:
         same = {"at": 1, "what": "login"}
         topic.append(AUDIT, ("c", same), ("c", same))
         sink = bench.sink()
-        await sink.applied([topic.name])
+        await sink.committed_offsets([topic.name])
         await sink.apply(topic.slice())
         topic.append(AUDIT, ("c", {"at": 2, "what": "logout"}))
         await sink.apply(topic.slice())
@@ -314,7 +314,7 @@ class SinkContract:
         topic.append(narrow, ("c", {"id": 1, "note": "a", "price": Decimal("-99999999.99")}))
         topic.append(narrow, ("c", {"id": 2}), ("c", {"id": 3, "price": Decimal("0.07")}))
         sink = bench.sink()
-        await sink.applied([topic.name])
+        await sink.committed_offsets([topic.name])
         await sink.apply(topic.slice())
         topic.append(wide, ("c", {"id": 4, "price": Decimal("9999999999999999.0001")}))
         await sink.apply(topic.slice())
@@ -339,7 +339,7 @@ class SinkContract:
         topic.append(schema, *(("c", row if number == 5 else {key: number}) for number in range(9)))
         part = topic.slice()
         sink = bench.sink()
-        await sink.applied([topic.name])
+        await sink.committed_offsets([topic.name])
 
         with pytest.raises(RecordsRejected) as caught:
             await sink.apply(part)
@@ -359,14 +359,14 @@ class SinkContract:
 
         assert planned and not [each for each in found if each.is_fatal]
         assert await bench.rows("public.orders") == []
-        assert not await sink.applied(["shop.public.orders"])
+        assert not await sink.committed_offsets(["shop.public.orders"])
         await sink.close()
 
     async def test_a_drop_takes_away_what_the_sink_has_made(self, bench: Bench) -> None:
         topic = ScriptedTopic()
         topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
         sink = bench.sink()
-        await sink.applied([topic.name])
+        await sink.committed_offsets([topic.name])
         await sink.apply(topic.slice())
 
         said = await sink.drop()
@@ -374,5 +374,5 @@ class SinkContract:
         assert said or not self.remembers
         if self.remembers:
             assert await bench.rows("public.orders") == []
-            assert await sink.applied([topic.name]) == {}
+            assert await sink.committed_offsets([topic.name]) == {}
         await sink.close()

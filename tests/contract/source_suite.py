@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 import pytest
 
-from connectors.source import Estimating, Source, SourceContext, SourceReport
+from connectors.source import RowEstimating, Source, SourceContext, SourceReport
 from core_log.foundation.clock import Clock
 from core_log.model.changes import ChangeBatch, Operation, Positions, TableChanges
 from core_log.model.table_schema import TableId, TableSchema
@@ -142,7 +142,7 @@ class SourceSuite:
         source, before = ground.open(), ground.outside()
         discovered = {schema.table for schema in await source.discover()}
 
-        found = await source.row_estimates() if isinstance(source, Estimating) else {}
+        found = await source.row_estimates() if isinstance(source, RowEstimating) else {}
 
         assert found.keys() <= discovered
         assert all(isinstance(rows, int) and rows >= 0 for rows in found.values())

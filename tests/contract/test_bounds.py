@@ -2,7 +2,7 @@
 
 import asyncio
 
-from core_log.model.log import Bounds, Kept
+from core_log.model.log import Bounds, RetainedRange
 from tests.contract.conftest import Ground
 from tests.contract.records import NOW_MS, batch_of
 
@@ -43,13 +43,16 @@ async def test_what_is_kept_is_what_the_bounds_say_of_it(ground: Ground) -> None
     zero, one = await ground.topic(partitions=2)
     await ground.log.append(one, batch_of("a"))
 
-    bounds, kept = await ground.log.bounds([zero, one]), await ground.log.kept([zero, one])
+    bounds, kept = (
+        await ground.log.bounds([zero, one]),
+        await ground.log.retained_ranges([zero, one]),
+    )
 
     assert kept == {
-        part: Kept(each.start, each.cleaned_to, each.deletes_dropped_to)
+        part: RetainedRange(each.start, each.cleaned_to, each.deletes_dropped_to)
         for part, each in bounds.items()
     }
-    assert await ground.log.kept([]) == {}
+    assert await ground.log.retained_ranges([]) == {}
 
 
 async def test_a_moment_has_the_first_offset_appended_then_or_later(ground: Ground) -> None:

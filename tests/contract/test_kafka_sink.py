@@ -186,7 +186,7 @@ async def test_a_cluster_that_does_not_answer_is_a_finding_and_an_error_of_time(
     with pytest.raises(SinkUnavailable):
         await sink.apply(topic.slice())
     with pytest.raises(SinkUnavailable):
-        await sink.applied(["shop.public.orders"])
+        await sink.committed_offsets(["shop.public.orders"])
     await sink.close()
 
 

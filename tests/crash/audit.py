@@ -94,7 +94,7 @@ def sinks_of(kinds: Sequence[tuple[str, str]], *, seed: int) -> dict[str, Any]:
 
 
 def pipeline_of(sinks: dict[str, Any]) -> str:
-    """As `Capture` fills it in."""
+    """As `CapturedRelation` fills it in."""
     before, _, after = PIPELINE.partition("sink: ")
     said = (
         yaml.safe_dump({"sink": [{"name": name, **sink} for name, sink in sinks.items()]})

@@ -107,10 +107,10 @@ class Plan:
 def watch_tasks(plan: Plan) -> None:
     """In a process whose children do the tasks of an executor."""
     from pipelines.loops.deliver.split_reader import LogSplitReader
-    from sinks.spark.storage_location import Place
+    from sinks.spark.storage_location import StorageLocation
 
     plan.know_executor(os.getppid())
-    read, writing = LogSplitReader.read, Place.writing
+    read, writing = LogSplitReader.read, StorageLocation.writing
 
     def watched_read(reader: LogSplitReader, *stretch: Any) -> Iterator[Any]:
         for changes in read(reader, *stretch):
@@ -118,26 +118,26 @@ def watch_tasks(plan: Plan) -> None:
             yield changes
 
     @contextmanager
-    def watched_writing(place: Place, name: str) -> Iterator[Any]:
+    def watched_writing(place: StorageLocation, name: str) -> Iterator[Any]:
         plan.meet("writing")
         with writing(place, name) as file:
             yield file
         plan.meet("written")
 
     LogSplitReader.read = watched_read  # type: ignore[assignment,method-assign]
-    Place.writing = watched_writing  # type: ignore[assignment,method-assign]
+    StorageLocation.writing = watched_writing  # type: ignore[assignment,method-assign]
 
 
 def watch_commits(place: Path) -> None:
     """In the process of the pipeline, before it runs."""
-    from sinks.spark.lake_table_writer import KeptTable
+    from sinks.spark.lake_table_writer import LakeTableWriter
 
     plan = Plan(place)
     os.environ[PLACE] = str(place)
     plan.know("driver", os.getpid())
-    commit, link = KeptTable.commit, os.link
+    commit, link = LakeTableWriter.commit, os.link
 
-    def watched_commit(kept: KeptTable, *stretch: Any, **named: Any) -> bool:
+    def watched_commit(kept: LakeTableWriter, *stretch: Any, **named: Any) -> bool:
         plan.meet("committing")
         is_done = commit(kept, *stretch, **named)
         plan.meet("committed")
@@ -148,5 +148,5 @@ def watch_commits(place: Path) -> None:
             plan.meet("linking")
         link(source, name, **named)
 
-    KeptTable.commit = watched_commit  # type: ignore[assignment,method-assign]
+    LakeTableWriter.commit = watched_commit  # type: ignore[assignment,method-assign]
     os.link = watched_link  # type: ignore[assignment]

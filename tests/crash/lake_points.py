@@ -22,20 +22,20 @@ LAKE_POINTS = (
 
 def watch_lake(fuse: Fuse) -> None:
     """Every file that a table gets, and every object that may be created only once."""
-    from sinks.files.stores import LocalStore
-    from sinks.spark.storage_location import Place
+    from sinks.files.stores import LocalFileStore
+    from sinks.spark.storage_location import StorageLocation
 
-    create, writing = LocalStore.create, Place.writing
+    create, writing = LocalFileStore.create, StorageLocation.writing
 
-    def watched(store: LocalStore, name: str, content: bytes) -> bool:
+    def watched(store: LocalFileStore, name: str, content: bytes) -> bool:
         seam = "table commit" if "_delta_log/" in name else "ledger entry"
         with fuse.around(seam):
             return create(store, name, content)
 
     @contextmanager
-    def watched_writing(place: Place, name: str) -> Iterator[Any]:
+    def watched_writing(place: StorageLocation, name: str) -> Iterator[Any]:
         with fuse.around("lake file"), writing(place, name) as file:
             yield file
 
-    LocalStore.create = watched  # type: ignore[assignment,method-assign]
-    Place.writing = watched_writing  # type: ignore[assignment,method-assign]
+    LocalFileStore.create = watched  # type: ignore[assignment,method-assign]
+    StorageLocation.writing = watched_writing  # type: ignore[assignment,method-assign]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from connectors.source import Control, Source
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.settings import TopicSettings
 from core_log.model.changes import ChangeBatch, Positions
 from core_log.model.log import (
@@ -24,9 +24,9 @@ from core_log.model.log import (
     Fetched,
     FetchLimit,
     Isolation,
-    Kept,
     Log,
     Offsets,
+    RetainedRange,
     TopicPartition,
     Transaction,
     Writer,
@@ -35,7 +35,7 @@ from core_log.model.table_schema import TableSchema
 from core_log.records.batch_header import Batch
 from core_log.storage.files import Bytes, File, Files
 from pipelines.journal.internal_topics import COMMITS, POSITIONS, SCHEMAS
-from sinks.sink import Sink, Slice, Stands
+from sinks.sink import AppliedOffsets, Sink, Slice
 
 
 class Point(NamedTuple):
@@ -150,8 +150,10 @@ class KillingLog:
     async def bounds(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         return await self.log.bounds(partitions)
 
-    async def kept(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Kept]:
-        return await self.log.kept(partitions)
+    async def retained_ranges(
+        self, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, RetainedRange]:
+        return await self.log.retained_ranges(partitions)
 
     async def offsets_at(
         self, partitions: Iterable[TopicPartition], *, timestamp_ms: int
@@ -228,7 +230,7 @@ class KillingSource:
     async def discover(self) -> Sequence[TableSchema]:
         return await self.source.discover()
 
-    async def examine(self) -> Sequence[Finding]:
+    async def examine(self) -> Sequence[Diagnostic]:
         return await self.source.examine()
 
     async def drop(self) -> Sequence[str]:
@@ -240,9 +242,9 @@ class KillingSink:
     sink: Sink
     fuse: Fuse
 
-    async def applied(self, topics: Sequence[str]) -> Stands | None:
+    async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
         with self.fuse.around("stands read"):
-            stands = await self.sink.applied(topics)
+            stands = await self.sink.committed_offsets(topics)
         return stands
 
     async def apply(self, part: Slice) -> None:
@@ -252,7 +254,7 @@ class KillingSink:
     async def plan(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
         return await self.sink.plan(schemas)
 
-    async def examine(self) -> Sequence[Finding]:
+    async def examine(self) -> Sequence[Diagnostic]:
         return await self.sink.examine()
 
     async def drop(self) -> Sequence[str]:

@@ -13,7 +13,7 @@ from core_log.foundation.clock import SystemClock
 from core_log.foundation.settings import BrokerSettings
 from core_log.storage.files import OsFiles
 from pipelines.file.loader import LoadedPart, LoadedPipeline, load
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.loops.assembly import run_unit
 from tests.crash.lake_points import watch_lake
 from tests.crash.pipeline_points import (
@@ -67,7 +67,7 @@ async def live(path: Path, point: Point | None) -> dict[str, int]:
             pipeline,
             unit,
             killing,
-            desired=lambda: Desired(loaded.name),
+            desired=lambda: DesiredTaskState(loaded.name),
             clock=SystemClock(),
             report=lambda _: None,
             until_end=until_end,

@@ -10,7 +10,7 @@ from core_log.embedded import EmbeddedLog
 from core_log.foundation.clock import SystemClock
 from core_log.foundation.settings import BrokerSettings
 from pipelines.file.loader import load
-from pipelines.journal.control import control_topic, desired
+from pipelines.journal.control import control_topic, read_desired
 from pipelines.running.first_checks import checked_first
 from pipelines.running.migration_approval import agree
 from tests.crash.pipeline_points import Fuse, KillingLog, Point
@@ -104,7 +104,7 @@ async def live(path: Path, point: Point) -> None:
     log = EmbeddedLog(await RunningBroker.start(settings))
     await log.ensure_topic(control_topic())
     await agree(loaded, log, now_ms=1)
-    wanted = await desired(log, loaded.name)
+    wanted = await read_desired(log, loaded.name)
     await checked_first()(
         loaded,
         "source",

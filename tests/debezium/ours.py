@@ -16,7 +16,7 @@ from core_log.model.changes import ChangeBatch, Operation, TableChanges
 from core_log.records.record_headers import header_column
 from core_log.rows.codec import RowCodec
 from core_log.rows.codec_table import codec_for
-from core_log.rows.decimal_nan import declared
+from core_log.rows.decimal_nan import declare_nan_columns
 from core_log.rows.settings import WireSettings
 from pipelines.loops.ingest.encoder import NEW_KEY_HEADER, OLD_KEY_HEADER, headers_of
 from pipelines.loops.ingest.table_topics import TopicRules
@@ -105,7 +105,7 @@ def told(batches: Sequence[ChangeBatch], mode: str) -> dict[str, Told]:
         for changes in batch.tables:
             topic = TOPICS.name_of(changes.schema.table)
             found[topic].events.extend(_events(changes, codecs.of(topic)))
-            has_nan = changes.schema != declared(changes.schema)
+            has_nan = changes.schema != declare_nan_columns(changes.schema)
             if not changes.is_truncate and len(changes) and not has_nan:
                 last[topic] = changes
         for notices in batch.notices:

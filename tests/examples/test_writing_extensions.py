@@ -17,7 +17,7 @@ from connectors import SOURCES
 from connectors.source import Source
 from core_log.foundation.errors import Fenced, SinkUnavailable
 from sinks import SINKS
-from sinks.sink import SinkContext, Stand
+from sinks.sink import AppliedOffset, SinkContext
 from tests.contract.source_suite import SourceSuite, context
 from tests.fakes import SimulatedClock
 from tests.slices import ScriptedTopic, failing, schema_of
@@ -116,8 +116,8 @@ async def test_the_sink_counts_every_change_once(
 
     counted = json.loads((tmp_path / "counts.json").read_text())["counts"]
     assert counted == {"public.orders insert": 3, "public.orders delete": 1}
-    [stand] = (await sink.applied([topic.name])).values()
-    assert stand == Stand(topic.topic_id, 6)
+    [stand] = (await sink.committed_offsets([topic.name])).values()
+    assert stand == AppliedOffset(topic.topic_id, 6)
     assert await sink.drop() and not await sink.drop()
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core_log.broker.broker import Broker
 from core_log.broker.connection import Answer, Reply
-from core_log.broker.server import Server
+from core_log.broker.server import BrokerServer
 from core_log.foundation.errors import HeadwaterError
 from core_log.protocol import message
 from core_log.protocol.frames import FLEXIBLE_FROM, encode_request
@@ -86,7 +86,7 @@ class Target:
         self._loop.set_exception_handler(self._on_escaped)
         self._left = 0
         self._broker: Broker | None = None
-        self._server: Server | None = None
+        self._server: BrokerServer | None = None
         self._escaped: BaseException | None = None
 
     def _on_escaped(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -108,7 +108,7 @@ class Target:
             await self._broker.close()
         self._left = INPUTS_PER_BROKER
         self._broker = await started(MemoryFiles(), internal_partitions=1)
-        self._server = Server(self._broker, SERVED)
+        self._server = BrokerServer(self._broker, SERVED)
         for name in (TOPIC, "__consumer_offsets", "__transaction_state"):
             await self._broker.create_unknown(name, may_create=True)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from connectors.source import Control
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import Fenced
 from core_log.model.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
 from core_log.model.log import TopicPartition
@@ -15,17 +15,17 @@ from core_log.model.table_schema import Column, TableId, TableSchema
 from core_log.records.compression import Compression
 from core_log.rows.settings import WireSettings
 from pipelines.file.spec import StopAfter
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.journal.generations import NONE, Generations
 from pipelines.journal.internal_topics import internal_topics
-from pipelines.loops.deliver.dead_letters import SetAsideRecords
+from pipelines.loops.deliver.dead_letters import RejectedRecords
 from pipelines.loops.deliver.deliver import Delivery, deliver
 from pipelines.loops.deliver.slice_reader import SliceReader
 from pipelines.loops.deliver.slicer import SliceLimits, Slicer
 from pipelines.loops.ingest.encoder import Encoder
 from pipelines.loops.ingest.ingest import IngestLimits, ingest
 from pipelines.loops.ingest.table_topics import TopicRules
-from sinks.sink import Sink, Slice, SplitReader, Stand, Stands
+from sinks.sink import AppliedOffset, AppliedOffsets, Sink, Slice, SplitReader
 from tests.fakes import SimulatedClock
 from tests.memory_log import Fuse, MemoryLog
 
@@ -120,7 +120,7 @@ class ScriptedSource:
     async def discover(self) -> Sequence[TableSchema]:
         return []
 
-    async def examine(self) -> Sequence[Finding]:
+    async def examine(self) -> Sequence[Diagnostic]:
         return []
 
     async def drop(self) -> Sequence[str]:
@@ -132,7 +132,7 @@ class MemoryTarget:
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[int, str]] = {}
-        self.stands: dict[TopicPartition, Stand] = {}
+        self.stands: dict[TopicPartition, AppliedOffset] = {}
         self.applied: list[tuple[TopicPartition, int]] = []
         """Every change that ever took effect, by its place in the log."""
 
@@ -141,7 +141,7 @@ class MemorySink:
     def __init__(self, target: MemoryTarget, fuse: Fuse) -> None:
         self.target, self.fuse = target, fuse
 
-    async def applied(self, topics: Sequence[str]) -> Stands | None:
+    async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
         return dict(self.target.stands)
 
     async def apply(self, part: Slice) -> None:
@@ -162,7 +162,7 @@ class MemorySink:
                     rows[row["id"]] = row["value"]
         self.fuse.before()
         for place, stand in part.start.items():
-            if self.target.stands.get(place, Stand(stand.topic_id, 0)) != stand:
+            if self.target.stands.get(place, AppliedOffset(stand.topic_id, 0)) != stand:
                 raise Fenced("somebody else has moved the target")
         self.target.tables = tables
         self.target.stands |= part.end
@@ -172,7 +172,7 @@ class MemorySink:
     async def plan(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
         return []
 
-    async def examine(self) -> Sequence[Finding]:
+    async def examine(self) -> Sequence[Diagnostic]:
         return []
 
     async def drop(self) -> Sequence[str]:
@@ -239,7 +239,7 @@ class World:
     def delivery(
         self, sink: Sink, *, records: int, split_reader: SplitReader | None = None
     ) -> Delivery:
-        set_aside = SetAsideRecords(
+        set_aside = RejectedRecords(
             self.log,
             PIPELINE,
             "memory",
@@ -248,7 +248,7 @@ class World:
             report=self.reports.append,
         )
         reader = SliceReader(
-            self.log, after_log=Unrouted(), fetch_bytes=200, skipped=set_aside.skipped
+            self.log, after_log=Unrouted(), fetch_bytes=200, skipped=set_aside.skipped_offsets
         )
         slicer = Slicer(
             self.log,
@@ -267,7 +267,7 @@ class World:
             reader=reader,
             set_aside=set_aside,
             topic_of=self.rules.name_of,
-            desired=lambda: Desired(PIPELINE),
+            desired=lambda: DesiredTaskState(PIPELINE),
             isolates_tables=True,
             keeps_group=True,
             clock=self.clock,

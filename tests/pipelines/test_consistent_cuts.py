@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from core_log.model.table_schema import TableId
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.loops.assembly import run_unit
 from sinks.spark.consistent_read import TablesAt, tables_at
 from tests.pipelines.time_travel.world import World, tell
@@ -26,7 +26,7 @@ async def run(world: World, *paused: str) -> None:
             world.loaded,
             unit,
             world.log,
-            desired=lambda: Desired("shop", paused_tables=frozenset(paused)),
+            desired=lambda: DesiredTaskState("shop", paused_tables=frozenset(paused)),
             clock=world.clock,
             report=lambda _: None,
             until_end=True,

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from core_log.model.log import TopicPartition
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.loops.deliver.deliver import deliver
-from pipelines.reports import State, StateChanged
+from pipelines.reports import StateChanged, TaskState
 from tests.memory_log import Fuse
 from tests.pipelines.flow import PIPELINE, MemorySink, World
 
@@ -20,9 +20,9 @@ SCRIPT = [
     [[("orders", "d", 1, "")]],
     [[("orders", "c", 3, "c")]],
 ]
-TABLE = Desired(PIPELINE, paused_tables=frozenset({"public.orders"}))
-ALL = Desired(PIPELINE, is_paused=True)
-NOTHING = Desired(PIPELINE)
+TABLE = DesiredTaskState(PIPELINE, paused_tables=frozenset({"public.orders"}))
+ALL = DesiredTaskState(PIPELINE, is_paused=True)
+NOTHING = DesiredTaskState(PIPELINE)
 
 
 async def until(met: Callable[[], object]) -> None:
@@ -36,7 +36,7 @@ async def until(met: Callable[[], object]) -> None:
 @pytest.mark.parametrize("pause", [TABLE, ALL], ids=["a table", "the pipeline"])
 @pytest.mark.parametrize("aged", ["deletes", "everything"])
 async def test_a_pause_that_deletes_did_not_outlast_is_no_silent_loss(
-    pause: Desired, aged: str
+    pause: DesiredTaskState, aged: str
 ) -> None:
     world = World(SCRIPT)
     world.log.fuse = Fuse()
@@ -73,7 +73,7 @@ async def test_a_pause_that_deletes_did_not_outlast_is_no_silent_loss(
     def is_told() -> bool:
         """As a table that is held, or as what the sink ends with."""
         states = [each.state for each in world.reports if isinstance(each, StateChanged)]
-        return State.QUARANTINED in states or delivering.done()
+        return TaskState.QUARANTINED in states or delivering.done()
 
     await until(lambda: is_told() or 3 in world.target.tables["orders"])
 

@@ -15,12 +15,12 @@ from core_log.foundation.settings import YamlSettings, explanations_of
 from core_log.foundation.units import parse_duration_ms, parse_size_bytes
 from pipelines.file.loaded_parts import settings_of
 from pipelines.file.reference import our_components
-from pipelines.file.spec import PipelineSpec, SinkUnit, SourceUnit
+from pipelines.file.spec import PipelineSpec, SinkTask, SourceTask
 
 
 def models() -> list[type[BaseModel]]:
     """Every model that a pipeline file can hold."""
-    waiting: list[type[BaseModel]] = [PipelineSpec, SourceUnit, SinkUnit]
+    waiting: list[type[BaseModel]] = [PipelineSpec, SourceTask, SinkTask]
     waiting += [each.settings for each in our_components()]
     found: dict[type[BaseModel], None] = {}
     while waiting:

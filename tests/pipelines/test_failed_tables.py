@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.loops.assembly import run_unit
-from pipelines.reports import State, StateChanged
-from pipelines.time_travel.verify.result import Sides
+from pipelines.reports import StateChanged, TaskState
+from pipelines.time_travel.verify.result import ComparedSides
 from tests.pipelines.time_travel.verify.test_verify import execute
 from tests.pipelines.time_travel.world import World, tell
 
@@ -125,7 +125,7 @@ def test_a_table_that_cannot_be_mended_keeps_no_other_from_it(
         make_tables(tmp_path / "source.db")
         await world.run()
         execute(tmp_path / "target.db", "DELETE FROM a", "DELETE FROM b WHERE id = 1")
-        return await world.verified(sides=Sides(source=False), mends=True)
+        return await world.verified(sides=ComparedSides(source=False), mends=True)
 
     found = tell(tmp_path, pipeline(), story)
 
@@ -139,7 +139,7 @@ def held_reasons(told: list[Any]) -> dict[str, str]:
     for each in told:
         if isinstance(each, StateChanged) and each.table:
             found.pop(each.table, None)
-            if each.state is State.QUARANTINED:
+            if each.state is TaskState.QUARANTINED:
                 found[each.table] = each.reason
     return found
 
@@ -150,7 +150,7 @@ async def run_told(world: World, unit: str) -> dict[str, str]:
         world.loaded,
         unit,
         world.log,
-        desired=lambda: Desired("copy"),
+        desired=lambda: DesiredTaskState("copy"),
         clock=world.clock,
         report=told.append,
         until_end=True,

@@ -18,8 +18,8 @@ from pipelines.journal.internal_topics import internal_topics
 from pipelines.loops.deliver.deliver import deliver
 from pipelines.loops.deliver.slice_reader import SliceReader
 from pipelines.loops.ingest.ingest import HELD_MS_MAX
-from pipelines.reports import Known, Moved, State, StateChanged, Stood
-from sinks.sink import Heard, Slice, Stand, Stands, Truncate
+from pipelines.reports import OffsetsApplied, RowsMoved, StateChanged, TableKnown, TaskState
+from sinks.sink import AppliedOffset, AppliedOffsets, Heard, Slice, Truncate
 from tests.memory_log import Crash, Fuse, MemoryLog
 from tests.pipelines.flow import (
     Change,
@@ -48,10 +48,12 @@ class OnlyShapes:
     async def schemas(self, topic: str) -> Sequence[TableSchema]:
         return [schema_of(topic.rpartition(".")[2])]
 
-    async def truncates(self, start: Stands, end: Stands) -> Sequence[Truncate]:
+    async def truncates(self, start: AppliedOffsets, end: AppliedOffsets) -> Sequence[Truncate]:
         raise NotImplementedError
 
-    def read(self, start: Stands, end: Stands, heard: Heard = lambda _: None) -> Any:
+    def read(
+        self, start: AppliedOffsets, end: AppliedOffsets, heard: Heard = lambda _: None
+    ) -> Any:
         raise NotImplementedError
 
 
@@ -134,7 +136,7 @@ def test_what_a_sink_reads_by_itself_elsewhere_is_told_all_the_same() -> None:
     sink = FarSink(world.target, Fuse())
     asyncio.run(deliver(world.delivery(sink, records=1), until_end=True))
 
-    moved = [each for each in world.reports if isinstance(each, Moved)]
+    moved = [each for each in world.reports if isinstance(each, RowsMoved)]
     assert {(each.unit, each.table) for each in moved} == {("memory", "public.orders")}
     assert sum(each.rows for each in moved) == 6
     assert moved[-1].committed_ms == 1_000
@@ -159,7 +161,7 @@ def test_a_table_that_fails_where_its_rows_are_read_elsewhere_fails_alone() -> N
 
     assert world.target.tables == {"customers": {1: "b"}}
     told = [each for each in world.reports if isinstance(each, StateChanged)]
-    assert [each.table for each in told if each.state is State.QUARANTINED] == ["public.orders"]
+    assert [each.table for each in told if each.state is TaskState.QUARANTINED] == ["public.orders"]
 
 
 async def test_nothing_is_read_on_for_a_sink_that_has_failed_in_the_middle_of_a_slice() -> None:
@@ -197,7 +199,7 @@ def test_changes_that_never_cease_are_readable_all_the_while() -> None:
 
     asyncio.run(run())
 
-    ends = [each for each in world.reports if isinstance(each, Stood)]
+    ends = [each for each in world.reports if isinstance(each, OffsetsApplied)]
     assert len(ends) >= 100 * 10 // (HELD_MS_MAX + 30)
 
 
@@ -220,7 +222,9 @@ def test_what_the_log_does_not_reach_is_lost_and_not_waited_for() -> None:
     place = TopicPartition("shop.public.orders", 0)
     log: Any = ImpatientLog(world.log, place, fetches=2)
     reader = SliceReader(log, after_log=Unrouted(), fetch_bytes=1 << 20, skipped=dict)
-    part = Slice(log, {place: Stand("", 0)}, {place: Stand("", 50)}, None, reader.read)
+    part = Slice(
+        log, {place: AppliedOffset("", 0)}, {place: AppliedOffset("", 50)}, None, reader.read
+    )
 
     async def read() -> list[TableChanges]:
         return [changes async for changes in part.changes()]
@@ -266,7 +270,7 @@ def test_a_table_whose_history_is_gone_does_not_hold_up_the_others() -> None:
 
     assert world.target.tables == {"orders": {1: "a"}, "customers": {1: "b", 2: "c"}}
     told = [each for each in world.reports if isinstance(each, StateChanged)]
-    assert [each.table for each in told if each.state is State.QUARANTINED] == ["public.orders"]
+    assert [each.table for each in told if each.state is TaskState.QUARANTINED] == ["public.orders"]
 
 
 def test_deletes_that_age_out_while_they_are_read_stop_only_their_table() -> None:
@@ -316,6 +320,6 @@ def test_a_sink_that_finds_nothing_new_tells_the_tables_of_the_log_all_the_same(
 
     asyncio.run(world.deliver(Fuse()))
 
-    assert not [each for each in world.reports if isinstance(each, Moved)]
-    told = {each.table for each in world.reports if isinstance(each, Known)}
+    assert not [each for each in world.reports if isinstance(each, RowsMoved)]
+    told = {each.table for each in world.reports if isinstance(each, TableKnown)}
     assert told == {"public.orders", "public.customers"}

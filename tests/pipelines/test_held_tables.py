@@ -10,10 +10,10 @@ from core_log.foundation.errors import BeingReadAgain
 from core_log.foundation.settings import BrokerSettings
 from core_log.model.table_schema import TableId
 from pipelines.file.loader import load
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.loops.free_space import free_space
 from pipelines.loops.ingest.ingest import UNIT as SOURCE
-from pipelines.reports import Report, State, StateChanged
+from pipelines.reports import Report, StateChanged, TaskState
 from pipelines.running.first_checks import checked_first
 from pipelines.time_travel.rebuild.reread_check import check_not_reread
 from pipelines.time_travel.rebuild.schema_change import cross_over
@@ -43,7 +43,7 @@ async def test_a_table_that_is_held_says_what_it_waits_for(guest: Guest, tmp_pat
             loaded,
             SOURCE,
             log,
-            desired=lambda: Desired("shop"),
+            desired=lambda: DesiredTaskState("shop"),
             clock=SystemClock(),
             report=said.append,
             until_end=True,
@@ -68,7 +68,7 @@ async def test_a_table_that_is_held_says_what_it_waits_for(guest: Guest, tmp_pat
         await log.close()
 
     told = [each for each in said if isinstance(each, StateChanged) and each.table]
-    assert told[-1].state is State.QUARANTINED
+    assert told[-1].state is TaskState.QUARANTINED
     assert told[-1].reason.startswith("the column b was altered and the table rewritten; ")
     assert "headwater snapshot start shop/public.items" in told[-1].reason
     assert "the table is held" in failure

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from core_log.model.changes import TableChanges, joined
-from pipelines.loops.deliver.decoder import Decoded, neighbours
+from core_log.model.changes import TableChanges, concat_changes
+from pipelines.loops.deliver.decoder import DecodedChanges, neighbours
 from tests.pipelines.transforms.given import (
     DELETE,
     INSERT,
@@ -37,7 +37,7 @@ WHOLE = changes_of(
 def test_pieces_are_joined_to_the_whole(cut: int) -> None:
     parts = [WHOLE.slice(0, cut), WHOLE.slice(cut, len(WHOLE) - cut)]
 
-    found = joined(parts)
+    found = concat_changes(parts)
 
     assert told(found) == told(WHOLE)
     assert found.before is not None and found.before.equals(WHOLE.before)
@@ -48,11 +48,11 @@ def test_pieces_are_joined_to_the_whole(cut: int) -> None:
 def test_rows_before_an_update_keep_their_places_beside_pieces_that_have_none() -> None:
     plain, updated = changes_of(ORDERS, (INSERT, DRAFT)), WHOLE.slice(1, 1)
 
-    found = joined([plain, updated, plain])
+    found = concat_changes([plain, updated, plain])
 
     assert found.before is not None
     assert found.before.is_valid().to_pylist() == [False, True, False]
-    assert joined([plain, plain]).before is None
+    assert concat_changes([plain, plain]).before is None
 
 
 @pytest.mark.parametrize(
@@ -87,5 +87,5 @@ def test_what_expressions_are_computed_with_is_loaded_while_changes_are_fetched(
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=120)
 
 
-def _piece(changes: TableChanges) -> Decoded:
-    return Decoded(changes, BYTES)
+def _piece(changes: TableChanges) -> DecodedChanges:
+    return DecodedChanges(changes, BYTES)

@@ -3,7 +3,7 @@
 import pytest
 
 from config.mistakes import MistakesFound
-from pipelines.file.loader import Checked, LoadedPipeline, check, load
+from pipelines.file.loader import CheckedFile, LoadedPipeline, check, load
 from tests.pipelines.pipeline_files import CANARY, FURTHER_KEYS, SMALLEST, Write, mistakes, one
 
 
@@ -24,7 +24,7 @@ def test_what_is_unset_is_told_once_and_hides_nothing_else(write: Write) -> None
 def test_where_the_secrets_are_not_a_file_can_be_checked_all_the_same(write: Write) -> None:
     path = write(SMALLEST.replace("postgresql://h/shop", "${env:URL}"))
 
-    found: Checked = check(path, environment={}, may_be_unset=True)
+    found: CheckedFile = check(path, environment={}, may_be_unset=True)
 
     assert [str(each.place) for each in found.unset] == ["Place(line=4, column=8)"]
     assert (found.names, found.pipelines) == (("shop",), ())

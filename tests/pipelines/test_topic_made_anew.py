@@ -14,9 +14,14 @@ from core_log.client import KafkaLog, KafkaSettings
 from core_log.foundation.clock import SystemClock
 from core_log.foundation.errors import PositionLost
 from pipelines.file.loader import LoadedPipeline, load
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.loops.assembly import run_unit
-from pipelines.time_travel.rebuild.rebuild import Rebuilt, Wanted, find_rebuilding, rebuild
+from pipelines.time_travel.rebuild.rebuild import (
+    RebuildOptions,
+    RebuildResult,
+    find_rebuilding,
+    rebuild,
+)
 from tests.served_log import ServedLog, served_log
 from tests.slices import COMMITTED_US, changes_of, schema_of
 
@@ -59,7 +64,7 @@ async def delivered(loaded: LoadedPipeline, served: ServedLog) -> None:
             loaded,
             "sql",
             log,
-            desired=lambda: Desired("shop"),
+            desired=lambda: DesiredTaskState("shop"),
             clock=SystemClock(),
             report=lambda _: None,
             until_end=True,
@@ -68,13 +73,13 @@ async def delivered(loaded: LoadedPipeline, served: ServedLog) -> None:
         await log.close()
 
 
-async def rebuilt(loaded: LoadedPipeline, served: ServedLog) -> Rebuilt:
+async def rebuilt(loaded: LoadedPipeline, served: ServedLog) -> RebuildResult:
     log = KafkaLog(KafkaSettings(bootstrap=list(served.log.bootstrap)))
     try:
         return await rebuild(
             await find_rebuilding(loaded, log, table="public.orders", sink=None),
             log,
-            Wanted(swaps=True, verifies=True),
+            RebuildOptions(swaps=True, verifies=True),
             is_running=False,
             clock=SystemClock(),
             tell=lambda _: None,

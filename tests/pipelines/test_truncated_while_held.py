@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from core_log.model.log import FetchLimit
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.loops.deliver.deliver import deliver
 from tests.memory_log import Fuse
@@ -37,7 +37,7 @@ async def test_a_truncate_that_a_held_table_has_not_had_counts_once_after_a_rest
     async def write(*paused: str) -> None:
         delivery = world.delivery(MemorySink(world.target, Fuse()), records=1)
         delivery.reader._limit = FetchLimit()  # all of a partition at once, as it is in life
-        wanted = Desired(PIPELINE, paused_tables=frozenset(paused))
+        wanted = DesiredTaskState(PIPELINE, paused_tables=frozenset(paused))
         await deliver(replace(delivery, desired=lambda: wanted), until_end=True)
 
     await read(1)

@@ -10,10 +10,10 @@ import pytest
 
 from pipelines.file.spec import StopAfter
 from pipelines.loops.reject_budget import RejectBudget
-from pipelines.reports import Known, Remarked, Report, State, StateChanged
+from pipelines.reports import RemarksMade, Report, StateChanged, TableKnown, TaskState
 from pipelines.terminal import exit_codes
 from pipelines.watching.status import StatusBoard
-from pipelines.watching.undelivered import Undelivered, undelivered, undelivered_lines
+from pipelines.watching.undelivered import Undelivered, find_undelivered, undelivered_lines
 from tests.fakes import SimulatedClock
 from tests.pipelines.conftest import Headwater
 from tests.pipelines.run_process import PATIENCE_S, start
@@ -149,39 +149,39 @@ class Told:
     def __init__(self, *reports: Report) -> None:
         self.board = StatusBoard(SimulatedClock())
         for unit in ("source", "lake"):
-            self.board(StateChanged("shop", unit, "", State.RUNNING))
+            self.board(StateChanged("shop", unit, "", TaskState.RUNNING))
         for table in ("public.orders", "public.users"):
-            self.board(Known("shop", "lake", table))
+            self.board(TableKnown("shop", "lake", table))
         for each in reports:
             self.board(each)
         for unit in ("source", "lake"):
-            self.board(StateChanged("shop", unit, "", State.DONE))
+            self.board(StateChanged("shop", unit, "", TaskState.DONE))
 
     @property
     def undelivered(self) -> list[Undelivered]:
-        return undelivered(self.board.snapshot())
+        return find_undelivered(self.board.snapshot())
 
 
 def test_a_run_that_nothing_held_up_has_delivered_everything() -> None:
     told = Told(
-        StateChanged("shop", "lake", "public.orders", State.QUARANTINED, "x"),
-        StateChanged("shop", "lake", "public.orders", State.RUNNING),
-        Remarked("shop", "source", "slow", "the server is slow", ""),
+        StateChanged("shop", "lake", "public.orders", TaskState.QUARANTINED, "x"),
+        StateChanged("shop", "lake", "public.orders", TaskState.RUNNING),
+        RemarksMade("shop", "source", "slow", "the server is slow", ""),
     )
 
     assert told.undelivered == []
 
 
 @pytest.mark.parametrize("unit", ["source", "lake"])
-@pytest.mark.parametrize("state", [State.QUARANTINED, State.PAUSED])
-def test_a_table_that_is_held_where_ever_it_is_is_undelivered(unit: str, state: State) -> None:
+@pytest.mark.parametrize("state", [TaskState.QUARANTINED, TaskState.PAUSED])
+def test_a_table_that_is_held_where_ever_it_is_is_undelivered(unit: str, state: TaskState) -> None:
     told = Told(StateChanged("shop", unit, "public.orders", state, "why"))
 
     assert told.undelivered == [Undelivered("shop", "public.orders", unit, state.value, "why")]
 
 
 def test_what_the_source_leaves_out_is_undelivered_with_its_cure() -> None:
-    left_out = Remarked("shop", "source", "unlogged", "it is unlogged", "ALTER", ["public.tmp"])
+    left_out = RemarksMade("shop", "source", "unlogged", "it is unlogged", "ALTER", ["public.tmp"])
     told = Told(left_out)
 
     assert told.undelivered == [

@@ -7,16 +7,16 @@ from core_log.model.log import TopicPartition
 from pipelines.loops.assembly import make_sink
 from pipelines.terminal.times import time_text
 from pipelines.time_travel.history.as_of import parse_as_of
-from pipelines.time_travel.history.commit_index import History
-from pipelines.time_travel.history.target_positions import Told
-from pipelines.time_travel.rebuild.rebuild import Wanted, find_rebuilding, rebuild
+from pipelines.time_travel.history.commit_index import CommitIndex
+from pipelines.time_travel.history.target_positions import ReportedOffsets
+from pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
 from pipelines.watching.positions_view import (
     offsets_text,
     position_lines,
     position_text,
     versions_meant,
 )
-from sinks.sink import Stand
+from sinks.sink import AppliedOffset
 from tests.pipelines.time_travel.world import World, tell
 
 PIPELINE = """
@@ -32,13 +32,13 @@ def test_a_version_that_a_swap_has_made_holds_the_last_commit_that_is_below_its_
     """The version before may say more: it ends where its slice did, be it that the last commits of
     that did not touch the table."""
 
-    async def story(world: World) -> tuple[list[dict[str, Any]], Told]:
+    async def story(world: World) -> tuple[list[dict[str, Any]], ReportedOffsets]:
         await world.run()
         rebuilding = await find_rebuilding(world.loaded, world.log, table="shop.orders", sink=None)
         await rebuild(
             rebuilding,
             world.log,
-            Wanted(swaps=True),
+            RebuildOptions(swaps=True),
             is_running=False,
             clock=world.clock,
             tell=lambda _: None,
@@ -79,20 +79,23 @@ def test_a_table_whose_versions_cannot_be_read_leaves_those_of_the_others(tmp_pa
     assert others and all("version" in newest for newest, *_ in others)
 
 
-async def last_that_touched(topic: str, world: World) -> Told:
+async def last_that_touched(topic: str, world: World) -> ReportedOffsets:
     """Of all commits, with the positions of those before it."""
     found, positions = [], dict[str, str]()
-    async for commit in History(world.log, "shop").newest(1_000):
+    async for commit in CommitIndex(world.log, "shop").newest(1_000):
         positions |= commit.positions
         if TopicPartition(topic, 0) in commit.touched:
-            found.append(Told(commit.committed_ms, dict(positions)))
+            found.append(ReportedOffsets(commit.committed_ms, dict(positions)))
     return found[-1]
 
 
 def test_offsets_of_several_topics_are_told_apart() -> None:
     one, other = (TopicPartition(topic, 0) for topic in ("shop.a.t", "shop.b.t"))
 
-    assert offsets_text({one: Stand("id", 5), TopicPartition("shop.a.t", 1): Stand("id", 7)}) == (
-        "0:5,1:7"
+    assert offsets_text(
+        {one: AppliedOffset("id", 5), TopicPartition("shop.a.t", 1): AppliedOffset("id", 7)}
+    ) == ("0:5,1:7")
+    assert (
+        offsets_text({one: AppliedOffset("id", 5), other: AppliedOffset("id", 9)})
+        == "shop.a.t-0:5,shop.b.t-0:9"
     )
-    assert offsets_text({one: Stand("id", 5), other: Stand("id", 9)}) == "shop.a.t-0:5,shop.b.t-0:9"

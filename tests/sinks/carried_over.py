@@ -1,6 +1,6 @@
 """A live table that keeps deleted rows, and a copy of it from a log that compaction has been at."""
 
-from sinks.sink import CarryOver, Recipe, Sink
+from sinks.sink import CarryOver, RebuildRecipe, Sink
 from tests.contract.sink_suite import ORDERS
 from tests.slices import ScriptedTopic
 
@@ -14,13 +14,13 @@ async def swapped(sink: Sink, carry_over: CarryOver) -> None:
     topic = ScriptedTopic()
     topic.append(ORDERS, *(("c", {"id": id, "note": f"first {id}"}) for id in (1, 2, 3, 4)))
     topic.append(ORDERS, ("u", {"id": 1, "note": "last"}))
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     for id, at in ((1, 5), (4, 7), (3, 9)):
         topic.append(ORDERS, ("d", {"id": id}), committed_us=at * SECOND)
     await sink.apply(topic.slice())
 
-    shadow = await sink.shadow(Recipe(ORDERS.table))  # type: ignore[attr-defined]
+    shadow = await sink.shadow(RebuildRecipe(ORDERS.table))  # type: ignore[attr-defined]
     await shadow.applied([topic.name])
     await shadow.apply(topic.slice(start={0: 0}, without=[0, 2, 5]))
     await sink.swap(ORDERS.table, carry_over)  # type: ignore[attr-defined]

@@ -123,7 +123,7 @@ def _drawn(strategy: st.SearchStrategy[Any]) -> list[Any]:
 
 async def kept_by(sink: Sink, topic: ScriptedTopic, given: Sequence[dict[str, Any]]) -> set[int]:
     """The ids of the rows that the sink took; the others it has refused by name."""
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     topic.append(SCHEMA, *(("c", row) for row in given))
     refused: set[int] = set()
     while True:

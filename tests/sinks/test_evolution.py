@@ -5,7 +5,7 @@ import pytest
 
 from core_log.foundation.errors import SchemaRefused
 from core_log.model.table_schema import Column
-from sinks.evolution import ACTIONS, Action, holds, steps
+from sinks.evolution import ACTIONS, EvolutionAction, holds, steps
 from tests.slices import schema_of
 
 PRESENT = (Column("id", pa.int64(), is_nullable=False), Column("note", pa.int32()))
@@ -37,7 +37,11 @@ def test_a_column_that_may_be_null_now_loses_its_constraint() -> None:
 
     (step,) = steps(wanted.table, present=present, wanted=wanted, policy={})
 
-    assert (step.kind, step.column, step.action) == ("drop_not_null", "note", Action.LOOSEN)
+    assert (step.kind, step.column, step.action) == (
+        "drop_not_null",
+        "note",
+        EvolutionAction.LOOSEN,
+    )
 
 
 def test_a_renamed_column_is_one_that_went_and_one_that_came() -> None:
@@ -46,8 +50,8 @@ def test_a_renamed_column_is_one_that_went_and_one_that_came() -> None:
     found = steps(wanted.table, present=PRESENT, wanted=wanted, policy={})
 
     assert [(step.column, step.action) for step in found] == [
-        ("remark", Action.ADD),
-        ("note", Action.DROP),
+        ("remark", EvolutionAction.ADD),
+        ("note", EvolutionAction.DROP),
     ]
 
 

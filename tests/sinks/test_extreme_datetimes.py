@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core_log.rows.text.time import infinities
-from sinks.extreme_datetimes import plain, read, with_eras, written
+from sinks.extreme_datetimes import datetime_texts, plain, read, with_eras
 
 ENDS = infinities("us")
 MOMENTS = st.lists(
@@ -21,7 +21,7 @@ DAYS = st.lists(st.one_of(st.none(), st.sampled_from([2**31 - 1, -(2**31)]),
 def test_moments_come_back_as_they_were(numbers: list[int | None]) -> None:
     column = pa.array(numbers, pa.int64()).view(pa.timestamp("us"))
 
-    text = written(column)
+    text = datetime_texts(column)
 
     assert read(text, column.type).equals(column)
     assert read(with_eras(text, zone="+00"), column.type).equals(column)
@@ -31,7 +31,7 @@ def test_moments_come_back_as_they_were(numbers: list[int | None]) -> None:
 def test_days_come_back_as_they_were(numbers: list[int | None]) -> None:
     column = pa.array(numbers, pa.int32()).view(pa.date32())
 
-    text = written(column)
+    text = datetime_texts(column)
 
     assert read(text, column.type).equals(column)
     assert read(with_eras(text), column.type).equals(column)
@@ -41,7 +41,7 @@ def test_the_ends_of_time_are_words_and_other_eras_are_said() -> None:
     numbers = [*ENDS, -62_135_596_800_000_000 - 1, 253_402_300_800_000_000]
     column = pa.array(numbers, pa.int64()).view(pa.timestamp("us"))
 
-    assert with_eras(written(column), zone="+00").to_pylist() == [
+    assert with_eras(datetime_texts(column), zone="+00").to_pylist() == [
         "infinity",
         "-infinity",
         "0001-12-31 23:59:59.999999+00 BC",

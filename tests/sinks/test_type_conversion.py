@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sinks.spark.column_types import put
-from sinks.type_conversion import Cast, cast, changed
+from sinks.type_conversion import CastFunction, cast, find_changed
 
 NAN = float("nan")
 MOMENT = pa.timestamp("us", "UTC")
@@ -46,11 +46,11 @@ NOON, MIDNIGHT = datetime(2026, 1, 2, 12, tzinfo=UTC), datetime(2026, 1, 2, tzin
     ids=str,
 )
 def test_values_that_would_be_others_are_named(
-    kind: pa.DataType, into: pa.DataType, same: list[Any], others: list[Any], by: Cast
+    kind: pa.DataType, into: pa.DataType, same: list[Any], others: list[Any], by: CastFunction
 ) -> None:
     column = pa.array([*same, None, *others, *same, None], kind)
 
-    found = changed(column, into, by=by)
+    found = find_changed(column, into, by=by)
 
     assert found == list(range(len(same) + 1, len(same) + 1 + len(others)))
 
@@ -60,7 +60,7 @@ def test_parts_of_a_structure_are_not_left_out() -> None:
     wide = pa.struct([("a", pa.int64()), ("b", pa.string())])
     column = pa.array([{"a": 1}, {"a": 1, "b": "x"}, {"a": 2**31}, None], wide)
 
-    assert changed(column, narrow, by=put) == [1, 2]
+    assert find_changed(column, narrow, by=put) == [1, 2]
 
 
 def test_an_exact_number_becomes_the_nearest_float() -> None:

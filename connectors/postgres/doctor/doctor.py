@@ -7,13 +7,13 @@ from connectors.postgres.doctor.slots import examine_slots
 from connectors.postgres.doctor.tables import ExaminedTable, examine_tables
 from connectors.postgres.publication import manage, published_tables
 from connectors.postgres.publication.published_tables import Publication, publication_name
-from connectors.postgres.publication.replica_identity import unidentified
-from connectors.postgres.server.connection import Connection, connect, in_our_words, parameters_of
+from connectors.postgres.publication.replica_identity import find_unidentified
+from connectors.postgres.server.connection import PgConnection, connect, in_our_words, parameters_of
 from connectors.postgres.server.sql_identifiers import few, quote
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slot.resume_check import identify
 from connectors.postgres.wal.start_replication import check_origin
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import HeadwaterError
 
 WAITS_S_MAX = 60
@@ -43,23 +43,23 @@ class ServerFacts(NamedTuple):
 
 async def examine(
     settings: PostgresSettings, pipeline: str, *, waits_s_max: int = WAITS_S_MAX
-) -> list[Finding]:
+) -> list[Diagnostic]:
     """Changes nothing. Where one thing hides the next, the next is not looked at."""
     try:
         connection = await connect(settings)
     except HeadwaterError as error:
-        return [_failed(error)]
+        return [_failure_of(error)]
     async with connection:
         if connection.info.server_version < OLDEST:
             version = connection.info.server_version // 10_000
-            return [Finding(f"the server is PostgreSQL {version}", "upgrade it to 14 or newer")]
+            return [Diagnostic(f"the server is PostgreSQL {version}", "upgrade it to 14 or newer")]
         facts = await _server_facts(connection)
         found = list(_about_the_url(settings))
         found += _about_the_server(facts, connection.info.server_version)
         try:
             check_origin(settings.origin, connection.info.server_version)
         except HeadwaterError as error:
-            found.append(Finding(error.problem, error.hint))
+            found.append(Diagnostic(error.problem, error.hint))
         found += [each async for each in _about_replication(settings, facts)]
         publication = await published_tables.look(connection, publication_name(settings, pipeline))
         tables, about_tables = await examine_tables(connection, settings, pipeline)
@@ -77,44 +77,44 @@ async def examine(
         return found
 
 
-async def _server_facts(connection: Connection) -> ServerFacts:
+async def _server_facts(connection: PgConnection) -> ServerFacts:
     with in_our_words("the server does not say how it is set up"):
         row = await (await connection.execute(SERVER)).fetchone()
     assert row is not None, "a question for values has one row as an answer"
     return ServerFacts(*row)
 
 
-def _about_the_url(settings: PostgresSettings) -> Iterator[Finding]:
+def _about_the_url(settings: PostgresSettings) -> Iterator[Diagnostic]:
     given = parameters_of(settings, name="headwater")
     hosts = str(given.get("host", "")).split(",")
     if len(hosts) > 1 and given.get("target_session_attrs", "any") in ("any", "read-only"):
-        yield Finding(
+        yield Diagnostic(
             "`url` names several servers and does not say that the primary is meant",
             "add target_session_attrs=primary to `url` of the source",
         )
 
 
-def _about_the_server(facts: ServerFacts, version: int) -> Iterator[Finding]:
+def _about_the_server(facts: ServerFacts, version: int) -> Iterator[Diagnostic]:
     if facts.wal_level != "logical":
-        yield Finding(
+        yield Diagnostic(
             f"wal_level is {facts.wal_level}",
             "ALTER SYSTEM SET wal_level = logical; then restart the server (Amazon RDS: parameter"
             " rds.logical_replication = 1; Cloud SQL: flag cloudsql.logical_decoding = on)",
         )
     if facts.is_standby and version < STANDBY_DECODES_SINCE:
-        yield Finding(
+        yield Diagnostic(
             "the server is a standby, from which changes can be streamed since PostgreSQL 16",
             "let `url` name the primary; with several hosts: target_session_attrs=primary",
         )
     elif facts.is_standby:
-        yield Finding(
+        yield Diagnostic(
             "the server is a standby: a new slot there waits until the primary writes, and"
             " publication and heartbeat are the primary's business",
             "let `url` name the primary; or run on it: SELECT pg_log_standby_snapshot();",
             is_fatal=False,
         )
     if facts.encoding == "SQL_ASCII":
-        yield Finding(
+        yield Diagnostic(
             "the database takes text of any encoding (SQL_ASCII): rows with text that is not UTF-8"
             " are set aside as dead letters",
             "mend such text, or keep it in columns of bytea, before the first run; or move to a"
@@ -122,7 +122,7 @@ def _about_the_server(facts: ServerFacts, version: int) -> Iterator[Finding]:
             is_fatal=False,
         )
     if facts.idle_timeout not in ("0", ""):
-        yield Finding(
+        yield Diagnostic(
             f"the server gives up slots that nobody has read from for {facts.idle_timeout}",
             "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf();",
             is_fatal=False,
@@ -131,7 +131,7 @@ def _about_the_server(facts: ServerFacts, version: int) -> Iterator[Finding]:
 
 async def _about_replication(
     settings: PostgresSettings, facts: ServerFacts
-) -> AsyncIterator[Finding]:
+) -> AsyncIterator[Diagnostic]:
     """Whether the role may is found by doing it: clouds have ways of their own to allow it."""
     try:
         async with await connect(settings, replication=True) as connection:
@@ -139,33 +139,33 @@ async def _about_replication(
     except HeadwaterError as error:
         why = str(error.facts.get("reason") or error.facts.get("why", ""))
         if "max_wal_senders" in why:
-            yield Finding(
+            yield Diagnostic(
                 f"all {facts.senders_max} connections for replication are taken",
                 f"ALTER SYSTEM SET max_wal_senders = {facts.senders_max + 10};"
                 " then restart the server",
             )
         elif "replication role" in why or "WAL sender" in why:
-            yield Finding(
+            yield Diagnostic(
                 f"role {facts.role} may not replicate",
                 f"ALTER ROLE {quote(facts.role)} REPLICATION;"
                 " (on Amazon RDS: make it a member of rds_replication)",
             )
         else:
-            yield _failed(error)
+            yield _failure_of(error)
 
 
 async def _about_the_publication(
-    connection: Connection,
+    connection: PgConnection,
     settings: PostgresSettings,
     pipeline: str,
     facts: ServerFacts,
     found: Publication | None,
     tables: Sequence[ExaminedTable],
-) -> list[Finding]:
+) -> list[Diagnostic]:
     name, wanted = publication_name(settings, pipeline), [each.table for each in tables]
     if not wanted:
         return []
-    told = list[Finding]()
+    told = list[Diagnostic]()
     new = [each for each in tables if found is None or each.table not in found.covered]
     may = settings.publication.create == "auto" and all(each.is_owned for each in new)
     may = may and (facts.may_create if found is None else found.is_ours)
@@ -188,19 +188,19 @@ async def _about_the_publication(
             else f"publication {name} leaves out operations or generated columns, or names"
             " partitions"
         )
-        told.append(Finding(problem, "; ".join(needed) + ";"))
+        told.append(Diagnostic(problem, "; ".join(needed) + ";"))
     published = set(wanted) | (found.covered if found else set())
-    if unsafe := await unidentified(connection, published):
+    if unsafe := await find_unidentified(connection, published):
         told.append(
-            Finding(
+            Diagnostic(
                 "the server refuses UPDATE and DELETE, once it publishes them, of tables that"
                 f" {unsafe.why}: {few(unsafe.tables)}",
                 unsafe.cure,
             )
         )
-    if found is not None and (said := published_tables.narrowed(found, wanted)):
+    if found is not None and (said := published_tables.describe_left_out(found, wanted)):
         told.append(
-            Finding(
+            Diagnostic(
                 f"{said}: the rest is not captured",
                 manage.whole_statement(found) + ";",
                 is_fatal=False,
@@ -209,7 +209,7 @@ async def _about_the_publication(
     return told
 
 
-def _failed(error: HeadwaterError) -> Finding:
-    return Finding(
+def _failure_of(error: HeadwaterError) -> Diagnostic:
+    return Diagnostic(
         error.statement, error.hint or "start the server, or correct `url` of the source"
     )

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from connectors.postgres import lost_keys
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.discovery import connected, look
+from connectors.postgres.discovery import look, open_connection
 from connectors.postgres.doctor.slots import drop_sql
 from connectors.postgres.publication import coverage, published_tables
 from connectors.postgres.publication.published_tables import Publication, publication_name
@@ -19,14 +19,14 @@ from connectors.postgres.slot.resume_check import (
     slot_lost,
     why_lost,
 )
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import HeadwaterError, PositionLost
 from core_log.model.changes import Positions
 
 
 async def examine_position(
     settings: PostgresSettings, pipeline: str, stored: Callable[[], Awaitable[Positions]]
-) -> list[Finding]:
+) -> list[Diagnostic]:
     """Changes nothing. A server out of reach, and a slot that is none of ours or that the server
     has given up, are found by `examine`."""
     name, publication = slot_name(settings, pipeline), publication_name(settings, pipeline)
@@ -46,12 +46,12 @@ async def examine_position(
         if slot is None and is_over:
             return []  # it went when the rows had been read
         if why := await why_lost(line, slot, positions):
-            return [_lost(settings, slot_lost(why, name, positions))]
+            return [_find_lost(settings, slot_lost(why, name, positions))]
         if why := coverage.why_lost(positions, found):
             error = PositionLost(why, publication=publication, hint=LOST_HINT)
-            return [_lost(settings, error)]
+            return [_find_lost(settings, error)]
         try:
-            async with connected(settings) as connection:
+            async with open_connection(settings) as connection:
                 tables = (await look(connection, settings, pipeline)).tables
         except HeadwaterError:
             return []  # `examine` says why
@@ -63,7 +63,7 @@ async def examine_position(
 
 def _about_lost_keys(
     settings: PostgresSettings, positions: Positions, tables: Sequence[CapturedTable]
-) -> list[Finding]:
+) -> list[Diagnostic]:
     if settings.snapshot.mode == "never":
         return []
     held = lost_keys.finding_of([each.table for each in lost_keys.held_of(positions, tables)])
@@ -76,29 +76,29 @@ def _about_missed(
     positions: Positions,
     found: Publication | None,
     tables: Sequence[CapturedTable],
-) -> list[Finding]:
+) -> list[Diagnostic]:
     missed = coverage.missed_of(positions, found, lost_keys.not_awaited(positions, tables))
     if not missed:
         return []
     error = coverage.not_sent(missed, publication_name(settings, pipeline))
     if settings.snapshot.mode == "never":
         cure = "none is needed: the next run goes on all the same, as no rows are to be read"
-        return [Finding(error.statement, cure, is_fatal=False)]
-    return [_lost(settings, error)]
+        return [Diagnostic(error.statement, cure, is_fatal=False)]
+    return [_find_lost(settings, error)]
 
 
-def _lost(settings: PostgresSettings, error: PositionLost) -> Finding:
+def _find_lost(settings: PostgresSettings, error: PositionLost) -> Diagnostic:
     if may_begin_again(settings):
         cure = (
             "none is needed: the next run empties the tables and reads all rows, as the file says"
         )
-        return Finding(error.statement, cure, is_fatal=False)
-    return Finding(error.statement, error.hint)
+        return Diagnostic(error.statement, cure, is_fatal=False)
+    return Diagnostic(error.statement, error.hint)
 
 
 def _about_a_slot_of_others(
     settings: PostgresSettings, slot: Slot | None, *, reader: str
-) -> Iterator[Finding]:
+) -> Iterator[Diagnostic]:
     """A slot of our own name, of which our log knows nothing. One that is being made has not come
     to any place yet."""
     if slot is None or slot.confirmed is None or settings.slot.name:
@@ -106,13 +106,13 @@ def _about_a_slot_of_others(
     cure = "name this pipeline otherwise, or give it a slot of its own under `slot.name`"
     if slot.reader_pid is not None:
         if slot.reader_name == reader:
-            yield Finding(
+            yield Diagnostic(
                 f"a pipeline of this name, with another log, streams from slot {slot.name}: pid"
                 f" {slot.reader_pid}",
                 f"{cure}, or: SELECT pg_terminate_backend({slot.reader_pid});",
             )
         return
-    yield Finding(
+    yield Diagnostic(
         f"slot {slot.name} is there, and this log has no position of it: the first run drops it and"
         " makes it anew, and a pipeline of this name with another log would lose its place",
         f"{cure}; or, if nobody needs the slot: {drop_sql(slot)}",

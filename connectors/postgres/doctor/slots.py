@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from connectors.postgres.doctor.tables import literal
-from connectors.postgres.server.connection import Connection, in_our_words
+from connectors.postgres.server.connection import PgConnection, in_our_words
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slot import replication_slot, standbys
 from connectors.postgres.slot.replication_slot import Slot, reader_name, slot_name
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import HeadwaterError
 
 WAITING = """
@@ -25,13 +25,13 @@ ORDER BY 2 DESC LIMIT 3
 
 
 async def examine_slots(
-    connection: Connection,
+    connection: PgConnection,
     settings: PostgresSettings,
     pipeline: str,
     *,
     slots_max: int,
     waits_s_max: int,
-) -> list[Finding]:
+) -> list[Diagnostic]:
     name = slot_name(settings, pipeline)
     all_slots = await replication_slot.look_at_all(connection)
     ours = next((each for each in all_slots if each.name == name), None)
@@ -48,7 +48,7 @@ async def examine_slots(
         is_orphan = each.name.startswith("headwater_") and each.reader_pid is None
         if is_orphan and each.name != name and each.database == database and not each.is_synced:
             found.append(
-                Finding(
+                Diagnostic(
                     f"nobody reads from slot {each.name}, which makes the server keep"
                     f" {(each.retained_bytes or 0) >> 20} MiB of its write-ahead log",
                     f"start its pipeline, or: {drop_sql(each)}",
@@ -60,10 +60,10 @@ async def examine_slots(
 
 def _about_our_slot(
     slot: Slot, settings: PostgresSettings, database: str, *, reader: str
-) -> Iterator[Finding]:
+) -> Iterator[Diagnostic]:
     drop = drop_sql(slot)
     if (slot.kind, slot.plugin, slot.database) != ("logical", replication_slot.PLUGIN, database):
-        yield Finding(
+        yield Diagnostic(
             f"slot {slot.name} is of another kind, plugin or database ({slot.kind},"
             f" {slot.plugin}, {slot.database})",
             f"name another one: `slot.name: ...`, or: {drop}",
@@ -71,20 +71,20 @@ def _about_our_slot(
         return
     if slot.is_lost:
         why = slot.invalid_because or "it kept more than max_slot_wal_keep_size"
-        yield Finding(
+        yield Diagnostic(
             f"the server has invalidated slot {slot.name} ({why}): changes have been missed",
             f"{drop} and write `position_mismatch: resnapshot` into the source",
         )
         return
     if slot.reader_pid is not None and slot.reader_name != reader:
-        yield Finding(
+        yield Diagnostic(
             f"somebody else streams from slot {slot.name}: pid {slot.reader_pid}"
             + (f", {slot.reader_name}" if slot.reader_name else ""),
             f"give this pipeline a slot of its own, `slot.name: ...`, or:"
             f" SELECT pg_terminate_backend({slot.reader_pid});",
         )
     if slot.wal_status == "unreserved":
-        yield Finding(
+        yield Diagnostic(
             f"slot {slot.name} is about to be invalidated: it needs more than"
             " max_slot_wal_keep_size",
             "run the pipeline now; ALTER SYSTEM SET max_slot_wal_keep_size = -1;"
@@ -93,7 +93,7 @@ def _about_our_slot(
         )
     limit = settings.slot.max_retained_wal
     if limit is not None and (slot.retained_bytes or 0) > limit:
-        yield Finding(
+        yield Diagnostic(
             f"slot {slot.name} makes the server keep {(slot.retained_bytes or 0) >> 20} MiB, more"
             f" than `max_retained_wal`",
             f"run the pipeline, or give the slot up: {drop}",
@@ -106,18 +106,18 @@ def drop_sql(slot: Slot) -> str:
 
 
 async def _about_a_new_slot(
-    connection: Connection, settings: PostgresSettings, waits_s_max: int
-) -> list[Finding]:
+    connection: PgConnection, settings: PostgresSettings, waits_s_max: int
+) -> list[Diagnostic]:
     found = []
     try:
         replication_slot.wants_failover(settings, connection.info.server_version)
     except HeadwaterError as error:
-        found.append(Finding(error.problem, error.hint))
+        found.append(Diagnostic(error.problem, error.hint))
     with in_our_words("the server does not show what it is doing"):
         rows = await (await connection.execute(WAITING, [waits_s_max, waits_s_max])).fetchall()
     for who, seconds, cure in rows:
         found.append(
-            Finding(
+            Diagnostic(
                 f"a transaction has been open for {seconds} s ({who}); the slot cannot be made"
                 " before it ends",
                 cure,
@@ -127,8 +127,8 @@ async def _about_a_new_slot(
     return found
 
 
-def _all_taken(slots_max: int) -> Finding:
-    return Finding(
+def _all_taken(slots_max: int) -> Diagnostic:
+    return Diagnostic(
         f"all {slots_max} replication slots of the server are taken",
         f"ALTER SYSTEM SET max_replication_slots = {slots_max + 10}; then restart the server; or"
         " drop one of: SELECT slot_name FROM pg_replication_slots WHERE NOT active;",

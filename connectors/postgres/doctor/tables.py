@@ -8,10 +8,10 @@ from connectors.postgres.discovery import look
 from connectors.postgres.publication import excluded_tables
 from connectors.postgres.publication.replica_identity import identity_cure
 from connectors.postgres.publication.uncapturable_tables import findings_of
-from connectors.postgres.server.connection import Connection, in_our_words
+from connectors.postgres.server.connection import PgConnection, in_our_words
 from connectors.postgres.server.sql_identifiers import few, quoted_table
 from connectors.postgres.settings import PostgresSettings
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import HeadwaterError
 from core_log.foundation.name_patterns import Patterns
 from core_log.model.table_schema import TableId
@@ -40,10 +40,10 @@ class ExaminedTable(NamedTuple):
 
 
 async def examine_tables(
-    connection: Connection,
+    connection: PgConnection,
     settings: PostgresSettings,
     pipeline: str,
-) -> tuple[list[ExaminedTable], list[Finding]]:
+) -> tuple[list[ExaminedTable], list[Diagnostic]]:
     """The tables that would be captured, and what is wrong with them and with others."""
     with in_our_words("the server does not show its tables"):
         rows = await (await connection.execute(TABLES)).fetchall()
@@ -57,7 +57,7 @@ async def examine_tables(
     about = await excluded_tables.look(connection, settings.tables)
     found = [each for each in about.values() if each is not None]
     if not tables:
-        found.append(Finding("no table matches `tables`", "correct `tables` of the source"))
+        found.append(Diagnostic("no table matches `tables`", "correct `tables` of the source"))
     else:
         left_out, about_captured = await _about_captured(connection, settings, pipeline)
         tables = [each for each in tables if each.table not in left_out]
@@ -70,20 +70,20 @@ def literal(text: str) -> str:
 
 
 async def _about_captured(
-    connection: Connection, settings: PostgresSettings, pipeline: str
-) -> tuple[set[TableId], list[Finding]]:
+    connection: PgConnection, settings: PostgresSettings, pipeline: str
+) -> tuple[set[TableId], list[Diagnostic]]:
     """Which tables are left out, and what is to be said of them and of the others."""
     try:
         looked = await look(connection, settings, pipeline)
     except HeadwaterError as error:
-        failed = Finding(f"{error.problem} ({error.facts})", error.hint or "correct the source")
+        failed = Diagnostic(f"{error.problem} ({error.facts})", error.hint or "correct the source")
         return set(), [failed]
     found = list(findings_of(looked.refused))
     for each in looked.tables:
         found += _about_partitions(each)
         if not each.schema.key:
             found.append(
-                Finding(
+                Diagnostic(
                     f"{each.table} has no key: nothing tells its rows apart, so that it can only"
                     " be appended to its targets",
                     f"ALTER TABLE {quoted_table(each.table)} ADD PRIMARY KEY (...); or name"
@@ -94,14 +94,14 @@ async def _about_captured(
     return {each.table for each in looked.refused}, found
 
 
-def _about_partitions(table: CapturedTable) -> Iterator[Finding]:
+def _about_partitions(table: CapturedTable) -> Iterator[Diagnostic]:
     """Each has an identity of its own. Of one that has none the server refuses every change, which
     is said of those that are published."""
     narrow = {each.table for each in table.partitions if each.identity != FULL}
     nameless = {each.table for each in table.partitions if not each.index_columns}
     partial = sorted(narrow - nameless)
     if partial and table.identity == FULL:
-        yield Finding(
+        yield Diagnostic(
             f"{table.table} has REPLICA IDENTITY FULL and its partitions {few(partial)} have not:"
             " updates of those come without the row before, and deletes with its key only",
             identity_cure(partial),

@@ -8,9 +8,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.events.relation_cache import Capture
+from connectors.postgres.events.relation_cache import CapturedRelation
 from connectors.postgres.events.row_keys import BY_COLUMNS, WHOLE
-from connectors.postgres.events.source_block import EMPTY, Commits, Origin
+from connectors.postgres.events.source_block import EMPTY, CommitColumns, SourceOrigin
 from connectors.postgres.publication.replica_identity import identity_cure
 from connectors.postgres.server.lsn import lsn_text
 from connectors.postgres.wal.wal_batch import (
@@ -19,11 +19,10 @@ from connectors.postgres.wal.wal_batch import (
     NO_OLD,
     OLD_ROW,
     UPDATE,
-    Int64s,
-    Mask,
     RowChanges,
-    Truncated,
+    TruncateMessage,
 )
+from core_log.foundation.array_types import BoolArray, Int64Array
 from core_log.foundation.errors import SourceRejected
 from core_log.model.changes import Operation, TableChanges, source_times
 from core_log.model.table_schema import TableSchema
@@ -43,16 +42,16 @@ UNAVAILABLE_HEADER = "headwater.unavailable"
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class FilledRows:
     """Changes of rows, with what became of values that the server did not send."""
 
     part: RowChanges
     """`unchanged` holds what could not be had: values of rows that are gone."""
-    refilled: Mapping[int, Mask] = field(default_factory=dict)
+    refilled: Mapping[int, BoolArray] = field(default_factory=dict)
     """Per column the values that were read anew."""
-    placeholders: Mapping[int, Mask] = field(default_factory=dict)
+    placeholders: Mapping[int, BoolArray] = field(default_factory=dict)
     """Per column the values in whose place Debezium's word is wanted."""
-    unavailable: Mapping[int, Mask] = field(default_factory=dict)
+    unavailable: Mapping[int, BoolArray] = field(default_factory=dict)
     """Per column that is gone at the source the values that nobody can read any more."""
 
 
@@ -60,7 +59,7 @@ def fill_from_old(part: RowChanges) -> RowChanges:
     """Takes what an update left as it was from the row, or the key, that came with it."""
     if not part.unchanged or part.old is None:
         return part
-    rows, unchanged = list(part.rows), dict[int, Mask]()
+    rows, unchanged = list(part.rows), dict[int, BoolArray]()
     for place, mask in part.unchanged.items():
         old = part.old[place]
         known = mask & old.is_valid().to_numpy(zero_copy_only=False)
@@ -71,9 +70,9 @@ def fill_from_old(part: RowChanges) -> RowChanges:
     return replace(part, rows=tuple(rows), unchanged=unchanged)
 
 
-def typed(
-    filled: Filled, capture: Capture, commits: Commits, origin: Origin
-) -> tuple[TableChanges, Int64s]:
+def to_table_changes(
+    filled: FilledRows, capture: CapturedRelation, commits: CommitColumns, origin: SourceOrigin
+) -> tuple[TableChanges, Int64Array]:
     """The changes, and which transaction of the burst each belongs to. A change of the key becomes
     a DELETE of the old and an INSERT of the new one."""
     part = filled.part
@@ -84,7 +83,7 @@ def typed(
         moved = moved_keys(part, capture)
         old = capture.read(part.old)
         before = _before(part, old, moved, capture)
-    is_gone = _gone(part)
+    is_gone = _is_gone(part)
     places: npt.NDArray[np.int64] | None = None
     moves = None
     headers = _headers(filled)
@@ -131,7 +130,9 @@ def typed(
     return changes, transactions
 
 
-def emptied(schema: TableSchema, origin: Origin, lsn: int, now_us: int) -> TableChanges:
+def truncate_changes(
+    schema: TableSchema, origin: SourceOrigin, lsn: int, now_us: int
+) -> TableChanges:
     """A truncate that no transaction of the stream made."""
     return TableChanges(
         schema=schema,
@@ -149,7 +150,9 @@ def emptied(schema: TableSchema, origin: Origin, lsn: int, now_us: int) -> Table
     )
 
 
-def truncate(event: Truncated, capture: Capture, commits: Commits, origin: Origin) -> TableChanges:
+def truncate(
+    event: TruncateMessage, capture: CapturedRelation, commits: CommitColumns, origin: SourceOrigin
+) -> TableChanges:
     schema, place = capture.schema, np.array([event.transaction], np.int64)
     lsn = pa.array([event.lsn], pa.int64())
     return TableChanges(
@@ -174,7 +177,9 @@ def _one_row_of_nulls(schema: TableSchema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(nulls, schema=schema.arrow)
 
 
-def _with_placeholders(rows: pa.RecordBatch, filled: Filled, capture: Capture) -> pa.RecordBatch:
+def _with_placeholders(
+    rows: pa.RecordBatch, filled: FilledRows, capture: CapturedRelation
+) -> pa.RecordBatch:
     if not filled.placeholders:
         return rows
     columns = rows.columns
@@ -184,7 +189,7 @@ def _with_placeholders(rows: pa.RecordBatch, filled: Filled, capture: Capture) -
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
-def moved_keys(part: RowChanges, capture: Capture) -> Mask:
+def moved_keys(part: RowChanges, capture: CapturedRelation) -> BoolArray:
     """Updates whose key is another one than before, or null by now."""
     moved = np.zeros(len(part), np.bool_)
     if part.old is None:
@@ -200,7 +205,7 @@ def moved_keys(part: RowChanges, capture: Capture) -> Mask:
 
 
 def _before(
-    part: RowChanges, old: pa.RecordBatch, moved: Mask, capture: Capture
+    part: RowChanges, old: pa.RecordBatch, moved: BoolArray, capture: CapturedRelation
 ) -> pa.StructArray | None:
     known = (part.old_kinds == OLD_ROW) & (part.operations == UPDATE) & ~moved
     if capture.part_places and known.any():
@@ -210,23 +215,23 @@ def _before(
     return pa.StructArray.from_arrays(old.columns, fields=list(old.schema), mask=pa.array(~known))
 
 
-def _is_more_than(part: RowChanges, places: Sequence[int]) -> Mask:
+def _is_more_than(part: RowChanges, places: Sequence[int]) -> BoolArray:
     """Whether of the row before others than these columns were sent, too: a null may as well be
     what a partition left out, as the stream calls either a row where the table has all of it."""
     assert part.old is not None
     others = [text for place, text in enumerate(part.old) if place not in places]
-    found: Mask = np.logical_or.reduce(
+    found: BoolArray = np.logical_or.reduce(
         [np.zeros(len(part), np.bool_)]
         + [text.is_valid().to_numpy(zero_copy_only=False) for text in others]
     )
     return found
 
 
-def _gone(part: RowChanges) -> Mask | None:
+def _is_gone(part: RowChanges) -> BoolArray | None:
     """Updates of which a value is missing for ever, as their row is gone: its delete follows."""
     if not part.unchanged:
         return None
-    found: Mask = np.logical_or.reduce(list(part.unchanged.values()))
+    found: BoolArray = np.logical_or.reduce(list(part.unchanged.values()))
     return found
 
 
@@ -235,13 +240,13 @@ class _Halves:
     """Which change each record is of, once changed keys are two of them."""
 
     places: npt.NDArray[np.int64]
-    is_old: Mask
+    is_old: BoolArray
     """The first half of a changed key: what is known of the row before."""
-    is_new: Mask
+    is_new: BoolArray
     """The second half; not there where the row is gone by now."""
 
     @classmethod
-    def of(cls, count: int, moved: Mask | None, is_gone: Mask | None) -> "_Halves":
+    def of(cls, count: int, moved: BoolArray | None, is_gone: BoolArray | None) -> "_Halves":
         moved = np.zeros(count, np.bool_) if moved is None else moved
         stays = np.ones(count, np.bool_) if is_gone is None else ~is_gone
         copies = stays.astype(np.int64) + moved
@@ -266,7 +271,7 @@ class _Halves:
         return pa.array(first | self.is_new)
 
 
-def _headers(filled: Filled) -> dict[str, pa.BinaryArray]:
+def _headers(filled: FilledRows) -> dict[str, pa.BinaryArray]:
     """Which columns were read anew, and which could not be, by name."""
     return {
         header: _names(filled.part, masks)
@@ -278,7 +283,7 @@ def _headers(filled: Filled) -> dict[str, pa.BinaryArray]:
     }
 
 
-def _names(part: RowChanges, masks: Mapping[int, Mask]) -> pa.BinaryArray:
+def _names(part: RowChanges, masks: Mapping[int, BoolArray]) -> pa.BinaryArray:
     """Of the columns of each change's row, with commas between; null where there are none."""
     columns = part.relation.columns
     names = [
@@ -294,7 +299,7 @@ def _check_keys(
     rows: pa.RecordBatch,
     operations: npt.NDArray[np.uint8],
     part: RowChanges,
-    capture: Capture,
+    capture: CapturedRelation,
 ) -> None:
     """A row that went has to bring its key, and one that changed its former key: that comes where
     it was another one and is of the replica identity. A null in it is one where all was sent."""
@@ -320,7 +325,7 @@ def _check_keys(
             )
 
 
-def _nothing(capture: Capture) -> TableChanges:
+def _nothing(capture: CapturedRelation) -> TableChanges:
     schema = capture.schema
     rows = pa.RecordBatch.from_pylist([], schema=schema.arrow)
     return TableChanges(schema, rows, pa.array([], pa.uint8()), {"ts_us": 0})

@@ -7,65 +7,82 @@ from typing import TypeGuard
 
 import numpy as np
 
-from connectors.postgres.events.change_mapper import Filled, KeyNotSent, moved_keys, truncate, typed
-from connectors.postgres.events.logical_messages import Moment, messages
-from connectors.postgres.events.lookup import Questions
-from connectors.postgres.events.rejects import SetAside, sifted
-from connectors.postgres.events.relation_cache import Capture, Captures
+from connectors.postgres.events.change_mapper import (
+    FilledRows,
+    KeyNotSent,
+    moved_keys,
+    to_table_changes,
+    truncate,
+)
+from connectors.postgres.events.logical_messages import MessageTime, messages
+from connectors.postgres.events.lookup import LookupConnection
+from connectors.postgres.events.rejects import RejectedRows, split_rejects
+from connectors.postgres.events.relation_cache import CapturedRelation, CapturedRelations
 from connectors.postgres.events.repeated_keys import RepeatedKeys
-from connectors.postgres.events.source_block import Commits, Origin
-from connectors.postgres.events.toast import Toast
-from connectors.postgres.events.transaction_metadata import Block, Events, Placed, TransactionCounts
-from connectors.postgres.publication.uncapturable_tables import Refused
+from connectors.postgres.events.source_block import CommitColumns, SourceOrigin
+from connectors.postgres.events.toast import ToastFiller
+from connectors.postgres.events.transaction_metadata import (
+    PlacedChanges,
+    TransactionBlock,
+    TransactionCounts,
+    TransactionEvents,
+)
+from connectors.postgres.publication.uncapturable_tables import RefusedTable
 from connectors.postgres.slot.heartbeat import OUR_PREFIXES
-from connectors.postgres.wal.wal_batch import Burst, Event, Message, RowChanges, Truncated
+from connectors.postgres.wal.wal_batch import (
+    RowChanges,
+    TruncateMessage,
+    WalBatch,
+    WalEvent,
+    WalMessage,
+)
 from core_log.foundation.clock import Clock
 from core_log.foundation.errors import DecodeError
-from core_log.model.changes import ChangeBatch, Notices, Positions
+from core_log.model.changes import ChangeBatch, EventMessages, Positions
 
 BATCH_BYTES = 32 << 20
 """A burst that has grown by values that were read anew goes on in several batches."""
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class MappedBatch:
     """A batch, and the transactions of the stream that its changes belong to."""
 
-    tables: tuple[Placed, ...]
-    notices: tuple[Notices, ...]
+    tables: tuple[PlacedChanges, ...]
+    notices: tuple[EventMessages, ...]
     is_last: bool
     """Of its burst."""
 
-    def batch(self, positions: Positions, notices: tuple[Notices, ...]) -> ChangeBatch:
+    def batch(self, positions: Positions, notices: tuple[EventMessages, ...]) -> ChangeBatch:
         return ChangeBatch(tuple(each.changes for each in self.tables), positions, notices=notices)
 
 
 @dataclass(slots=True)
-class Translator:
+class EventMapper:
     """Takes bursts in the order of the stream."""
 
-    origin: Origin
-    questions: Questions
-    captures: Captures
-    toast: Toast
+    origin: SourceOrigin
+    questions: LookupConnection
+    captures: CapturedRelations
+    toast: ToastFiller
     repeated_keys: RepeatedKeys
     clock: Clock
     has_messages: bool
     binary: str
     """The setting of that name, which holds for what messages say, too."""
-    set_aside: SetAside
+    set_aside: RejectedRows
     counts: TransactionCounts | None
     """None where nobody wants transaction metadata."""
     _last_end: int | None = None
     _last_committed_us: int = 0
-    _placed: list[Placed] = field(default_factory=list)
-    _left_out: list[Events] = field(default_factory=list)
+    _placed: list[PlacedChanges] = field(default_factory=list)
+    _left_out: list[TransactionEvents] = field(default_factory=list)
     """Rows that were set aside: they were events all the same."""
-    _messages: list[tuple[Message, Moment]] = field(default_factory=list)
+    _messages: list[tuple[WalMessage, MessageTime]] = field(default_factory=list)
 
-    async def translated(self, burst: Burst) -> AsyncGenerator[Translated, None]:
+    async def map_batch(self, burst: WalBatch) -> AsyncGenerator[MappedBatch, None]:
         alone = [each for each in burst.events if self._is_told(each) and each.transaction is None]
-        commits = Commits(burst.transactions, last_end=self._last_end, alone=alone)
+        commits = CommitColumns(burst.transactions, last_end=self._last_end, alone=alone)
         self.questions.told_of(burst.transactions.xids)
         size = 0
         for event in burst.events:
@@ -77,8 +94,8 @@ class Translator:
                         if size > BATCH_BYTES and self.counts is None:
                             yield self._batch(burst, is_last=False)
                             size = 0
-            elif isinstance(event, Truncated):
-                await self._truncated(event, commits)
+            elif isinstance(event, TruncateMessage):
+                await self._truncate(event, commits)
             elif self._is_told(event):
                 self._messages.append((event, self._moment(event, burst, commits)))
         last = self._batch(burst, is_last=True)
@@ -90,95 +107,101 @@ class Translator:
             self.repeated_keys.forget()
         yield last
 
-    def _batch(self, burst: Burst, *, is_last: bool) -> Translated:
+    def _batch(self, burst: WalBatch, *, is_last: bool) -> MappedBatch:
         placed, self._placed = self._placed, []
         told, self._messages = self._messages, []
         now_ms = self.clock.now_ms()
-        blocks: Sequence[Block | None] = [None] * len(told)
-        ends: Notices | None = None
+        blocks: Sequence[TransactionBlock | None] = [None] * len(told)
+        ends: EventMessages | None = None
         if self.counts is not None:
             said = [message for message, _ in told]
             left_out, self._left_out = self._left_out, []
-            changes, blocks, ends = self.counts.counted(burst, placed, said, left_out)
+            changes, blocks, ends = self.counts.count(burst, placed, said, left_out)
             placed = [
-                Placed(each, before.transactions)
+                PlacedChanges(each, before.transactions)
                 for each, before in zip(changes, placed, strict=True)
             ]
         notices = [messages(told, blocks, self.origin, form=self.binary, now_ms=now_ms), ends]
-        return Translated(tuple(placed), tuple(each for each in notices if each), is_last)
+        return MappedBatch(tuple(placed), tuple(each for each in notices if each), is_last)
 
     async def _rows(
-        self, part: RowChanges, burst: Burst, commits: Commits
-    ) -> AsyncGenerator[Placed, None]:
+        self, part: RowChanges, burst: WalBatch, commits: CommitColumns
+    ) -> AsyncGenerator[PlacedChanges, None]:
         capture = await self.captures.fitting(part)
         if capture is None or not await self.captures.admits(capture.schema):
             return
         if part.has_unreadable:  # by a key that is none, nothing could be read anew
-            part = self._sifted(Filled(part), capture, commits).part
+            part = self._split_rejects(FilledRows(part), capture, commits).part
             if not len(part):
                 return
-        async with aclosing(self.toast.filled(part, capture)) as pieces:
+        async with aclosing(self.toast.fill(part, capture)) as pieces:
             async for piece in pieces:
                 filled = await self.repeated_keys.whole(piece, capture, burst.transactions)
                 try:
-                    found = list(self._typed(filled, capture, commits))
+                    found = list(self._to_types(filled, capture, commits))
                 except KeyNotSent as error:
                     oid, table = part.relation.oid, capture.schema.table
-                    self.captures.refuse(Refused(oid, table, error.problem, error.hint))
+                    self.captures.refuse(RefusedTable(oid, table, error.problem, error.hint))
                     return
                 for placed in found:
                     yield placed
 
-    def _typed(self, filled: Filled, capture: Capture, commits: Commits) -> Iterator[Placed]:
+    def _to_types(
+        self, filled: FilledRows, capture: CapturedRelation, commits: CommitColumns
+    ) -> Iterator[PlacedChanges]:
         if filled.part.has_unreadable:
-            filled = self._sifted(filled, capture, commits)
+            filled = self._split_rejects(filled, capture, commits)
             if not len(filled.part):
                 return
         try:
-            changes, transactions = typed(filled, capture, commits, self.origin)
+            changes, transactions = to_table_changes(filled, capture, commits, self.origin)
         except DecodeError:
             capture = capture.with_nan(filled.part)
-            filled = self._sifted(filled, capture, commits)
+            filled = self._split_rejects(filled, capture, commits)
             if not len(filled.part):
                 return
-            changes, transactions = typed(filled, capture, commits, self.origin)
+            changes, transactions = to_table_changes(filled, capture, commits, self.origin)
         if len(changes):
-            yield Placed(changes, transactions)
+            yield PlacedChanges(changes, transactions)
 
-    def _sifted(self, filled: Filled, capture: Capture, commits: Commits) -> Filled:
-        readable, rejects = sifted(filled, capture.with_nan(filled.part), commits)
+    def _split_rejects(
+        self, filled: FilledRows, capture: CapturedRelation, commits: CommitColumns
+    ) -> FilledRows:
+        readable, rejects = split_rejects(filled, capture.with_nan(filled.part), commits)
         self.set_aside.add(rejects)
         if rejects and self.counts is not None:
             self._left_out.append(_left_out(filled.part, readable.part, capture))
         return readable
 
-    def _is_told(self, event: Event) -> TypeGuard[Message]:
-        return isinstance(event, Message) and self.has_messages and event.prefix not in OUR_PREFIXES
+    def _is_told(self, event: WalEvent) -> TypeGuard[WalMessage]:
+        return (
+            isinstance(event, WalMessage) and self.has_messages and event.prefix not in OUR_PREFIXES
+        )
 
-    async def _truncated(self, event: Truncated, commits: Commits) -> None:
+    async def _truncate(self, event: TruncateMessage, commits: CommitColumns) -> None:
         for relation in event.relations:
             capture = await self.captures.of(relation, event.lsn)
             self.repeated_keys.forget(relation.oid)
             if capture is not None and await self.captures.admits(capture.schema):
                 changes = truncate(event, capture, commits, self.origin)
-                self._placed.append(Placed(changes, np.array([event.transaction], np.int64)))
+                self._placed.append(PlacedChanges(changes, np.array([event.transaction], np.int64)))
 
-    def _moment(self, message: Message, burst: Burst, commits: Commits) -> Moment:
+    def _moment(self, message: WalMessage, burst: WalBatch, commits: CommitColumns) -> MessageTime:
         """One outside of transactions has the time of the last one before it."""
         at, transactions = message.transaction, burst.transactions
         if at is not None:
             committed_us, xid = int(transactions.committed_us[at]), int(transactions.xids[at])
-            return Moment(committed_us, commits.ended_before(at), xid)
+            return MessageTime(committed_us, commits.ended_before(at), xid)
         if message.behind < 0:
-            return Moment(self._last_committed_us, None, None)
-        return Moment(int(transactions.committed_us[message.behind]), None, None)
+            return MessageTime(self._last_committed_us, None, None)
+        return MessageTime(int(transactions.committed_us[message.behind]), None, None)
 
 
-def _left_out(part: RowChanges, kept: RowChanges, capture: Capture) -> Events:
+def _left_out(part: RowChanges, kept: RowChanges, capture: CapturedRelation) -> TransactionEvents:
     places = zip(kept.transactions.tolist(), kept.indexes.tolist(), strict=True)
     known = set(places)
     all_places = zip(part.transactions.tolist(), part.indexes.tolist(), strict=True)
     is_lost = np.array([place not in known for place in all_places], np.bool_)
     rows = np.repeat(np.flatnonzero(is_lost), 1 + moved_keys(part, capture)[is_lost])
     table = capture.schema.table
-    return Events(table, part.transactions[rows], part.indexes[rows], part.lsns[rows])
+    return TransactionEvents(table, part.transactions[rows], part.indexes[rows], part.lsns[rows])

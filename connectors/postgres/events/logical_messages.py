@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from connectors.postgres.events.source_block import Origin
-from connectors.postgres.wal.wal_batch import Message
-from core_log.model.changes import Notices, source_times
+from connectors.postgres.events.source_block import SourceOrigin
+from connectors.postgres.wal.wal_batch import WalMessage
+from core_log.model.changes import EventMessages, source_times
 from core_log.model.table_schema import TableId
 
 NO_TABLE = TableId("", "")
@@ -24,7 +24,7 @@ CONTENTS: Mapping[str, Callable[[bytes], str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class MessageTime:
     """Of the transaction that a message belongs to, or of the last one before it."""
 
     committed_us: int
@@ -33,13 +33,13 @@ class Moment:
 
 
 def messages(
-    found: Iterable[tuple[Message, Moment]],
+    found: Iterable[tuple[WalMessage, MessageTime]],
     blocks: Iterable[Mapping[str, Any] | None],
-    origin: Origin,
+    origin: SourceOrigin,
     *,
     form: str,
     now_ms: int,
-) -> Notices | None:
+) -> EventMessages | None:
     """With Debezium's fields, in its order; `blocks` say where in its transaction each stands."""
     keys, values = [], []
     for (message, moment), place in zip(found, blocks, strict=True):
@@ -60,7 +60,7 @@ def messages(
     return notices_of("message", keys, values)
 
 
-def heartbeat(pipeline: str, *, now_ms: int) -> Notices:
+def heartbeat(pipeline: str, *, now_ms: int) -> EventMessages:
     found = notices_of("heartbeat", [{"serverName": pipeline}], [{"ts_ms": now_ms}])
     assert found is not None, "one heartbeat is one notice"
     return found
@@ -72,10 +72,10 @@ def sequence_text(before: int | None, lsn: int) -> str:
 
 def notices_of(
     kind: str, keys: Sequence[Mapping[str, Any]], values: Sequence[Mapping[str, Any]]
-) -> Notices | None:
+) -> EventMessages | None:
     if not keys:
         return None
-    return Notices(
+    return EventMessages(
         kind,
         pa.array([orjson.dumps(key) for key in keys], pa.binary()),
         pa.array([orjson.dumps(value) for value in values], pa.binary()),

@@ -5,9 +5,10 @@ import logging
 
 import numpy as np
 
-from connectors.postgres.server.connection import Connection, in_our_words
+from connectors.postgres.server.connection import PgConnection, in_our_words
 from connectors.postgres.slot import standbys
-from connectors.postgres.snapshot.visibility import Int64s, Snapshot
+from connectors.postgres.snapshot.visibility import PgSnapshot
+from core_log.foundation.array_types import Int64Array
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +20,7 @@ LONG_LOOKS = 30
 commit in our place."""
 
 
-class Questions:
+class LookupConnection:
     """A connection to ask on.
 
     The server streams a transaction once it is on disk, which is a moment before others see it;
@@ -30,17 +31,17 @@ class Questions:
     nothing is confirmed before it is stored, and nothing stored before it can be asked for.
     """
 
-    def __init__(self, connection: Connection, *, slot: str) -> None:
+    def __init__(self, connection: PgConnection, *, slot: str) -> None:
         self._connection = connection
         self._slot = slot
-        self._told: Int64s = np.empty(0, np.int64)
-        self._seen: Snapshot | None = None
+        self._told: Int64Array = np.empty(0, np.int64)
+        self._seen: PgSnapshot | None = None
 
-    def told_of(self, xids: Int64s) -> None:
+    def told_of(self, xids: Int64Array) -> None:
         """These transactions are what the next questions are about."""
         self._told = xids
 
-    async def connection(self) -> Connection:
+    async def connection(self) -> PgConnection:
         """As soon as everything is seen on it that was told."""
         pause_s, looks = LOOK_S, 0
         while self._seen is None or not self._seen.sees(self._told).all():
@@ -61,5 +62,5 @@ class Questions:
                     "SELECT pg_catalog.pg_current_snapshot()::text"
                 )
                 [[text]] = await cursor.fetchall()
-            self._seen = Snapshot.parse(text)
+            self._seen = PgSnapshot.parse(text)
         return self._connection

@@ -9,12 +9,13 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.events.change_mapper import Filled
-from connectors.postgres.events.relation_cache import Capture
-from connectors.postgres.events.source_block import Commits
+from connectors.postgres.events.change_mapper import FilledRows
+from connectors.postgres.events.relation_cache import CapturedRelation
+from connectors.postgres.events.source_block import CommitColumns
 from connectors.postgres.server.connection import NOT_UTF8
 from connectors.postgres.types.column_reader import ColumnPlan
-from connectors.postgres.wal.wal_batch import DELETE, OLD_KEY, UNREADABLE, Mask
+from connectors.postgres.wal.wal_batch import DELETE, OLD_KEY, UNREADABLE
+from core_log.foundation.array_types import BoolArray
 from core_log.model.changes import ChangeBatch, Reject
 from core_log.model.table_schema import TableId
 from core_log.rows.rejects import spoilers
@@ -24,7 +25,7 @@ DIGEST_DIGITS = 16
 
 
 @dataclass(slots=True)
-class SetAside:
+class RejectedRows:
     """What has been set aside and waits for the next batch to take it along into the log.
 
     That is never a later batch than that of the row's neighbours, so that none is lost; one that
@@ -43,7 +44,7 @@ class SetAside:
         return replace(batch, rejects=batch.rejects + found)
 
 
-def unfit(read: Callable[[pa.Array], pa.Array], values: pa.Array) -> Mask:
+def unfit(read: Callable[[pa.Array], pa.Array], values: pa.Array) -> BoolArray:
     """Which values the type that they are read as does not hold, or are no text that we can
     read."""
     found = _unreadable(values)
@@ -52,7 +53,7 @@ def unfit(read: Callable[[pa.Array], pa.Array], values: pa.Array) -> Mask:
     return found
 
 
-def _unreadable(values: pa.Array) -> Mask:
+def _unreadable(values: pa.Array) -> BoolArray:
     if values.type != pa.string():
         return np.zeros(len(values), np.bool_)
     found = pc.starts_with(values, UNREADABLE).fill_null(False)
@@ -63,7 +64,9 @@ def _spoilers(read: Callable[[pa.Array], pa.Array], values: pa.Array) -> Sequenc
     return spoilers(len(values), lambda start, end: read(values.slice(start, end - start)))
 
 
-def sifted(filled: Filled, capture: Capture, commits: Commits) -> tuple[Filled, list[Reject]]:
+def split_rejects(
+    filled: FilledRows, capture: CapturedRelation, commits: CommitColumns
+) -> tuple[FilledRows, list[Reject]]:
     """Changes that can be read, and those that cannot.
 
     Of a row that went only the key is promised: there a value that does not fit is left out. A row
@@ -72,7 +75,7 @@ def sifted(filled: Filled, capture: Capture, commits: Commits) -> tuple[Filled, 
     part = filled.part
     rows, old = list(part.rows), None if part.old is None else list(part.old)
     old_kinds = part.old_kinds
-    problems: dict[int, Mask] = {}
+    problems: dict[int, BoolArray] = {}
     for plan, place in zip(capture.plans, capture.places, strict=True):
         is_bad = unfit(plan.read, rows[place])
         if is_bad.any():
@@ -110,7 +113,7 @@ def sifted(filled: Filled, capture: Capture, commits: Commits) -> tuple[Filled, 
         old_kinds=old_kinds,
         has_unreadable=False,
     )
-    return _kept(replace(filled, part=readable), ~is_lost), rejects
+    return _keep(replace(filled, part=readable), ~is_lost), rejects
 
 
 def sifted_rows(
@@ -121,7 +124,7 @@ def sifted_rows(
     problems = {
         plan.column.name: is_bad
         for plan, values in zip(plans, sent, strict=True)
-        if (is_bad := unfit(plan.copied, values)).any()
+        if (is_bad := unfit(plan.read_copied, values)).any()
     }
     is_lost = _any(problems, len(sent[0]))
     lost = pa.array(is_lost)
@@ -140,7 +143,7 @@ def sifted_rows(
         rejects.append(replace(found, at=f"rows#{digest}"))
     keep, nothing = pa.array(~is_lost), np.zeros(len(lost), np.bool_)
     keys = {
-        plan.column.name: plan.copied(
+        plan.column.name: plan.read_copied(
             _without(values, problems.get(plan.column.name, nothing)).filter(lost)
         )
         for plan, values in zip(plans, sent, strict=True)
@@ -149,19 +152,19 @@ def sifted_rows(
     return [values.filter(keep) for values in sent], rejects, keys
 
 
-def _without(values: pa.Array, is_bad: Mask) -> pa.Array:
+def _without(values: pa.Array, is_bad: BoolArray) -> pa.Array:
     return pc.if_else(pa.array(is_bad), pa.scalar(None, values.type), values)
 
 
-def _any(problems: Mapping[str, Mask], count: int) -> Mask:
-    found: Mask = np.logical_or.reduce([np.zeros(count, np.bool_), *problems.values()])
+def _any(problems: Mapping[str, BoolArray], count: int) -> BoolArray:
+    found: BoolArray = np.logical_or.reduce([np.zeros(count, np.bool_), *problems.values()])
     return found
 
 
 def _reject(
     table: TableId,
     texts: Mapping[str, pa.StringArray],
-    problems: Mapping[str, Mask],
+    problems: Mapping[str, BoolArray],
     kinds: Mapping[str, pa.DataType],
     key: Collection[str],
     row: int,
@@ -180,15 +183,15 @@ def _reject(
     return Reject(table, content, why, at)
 
 
-def _kept(filled: Filled, keep: Mask) -> Filled:
+def _keep(filled: FilledRows, keep: BoolArray) -> FilledRows:
     if keep.all():
         return filled
     part, chosen = filled.part, pa.array(keep)
 
-    def picked(masks: Mapping[int, Mask]) -> dict[int, Mask]:
+    def picked(masks: Mapping[int, BoolArray]) -> dict[int, BoolArray]:
         return {place: mask[keep] for place, mask in masks.items()}
 
-    return Filled(
+    return FilledRows(
         replace(
             part,
             operations=part.operations[keep],

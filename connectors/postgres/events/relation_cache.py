@@ -10,18 +10,18 @@ import pyarrow.compute as pc
 
 from connectors.postgres.catalog import CapturedTable, Catalog
 from connectors.postgres.discovery import wal_end
-from connectors.postgres.events.lookup import Questions
-from connectors.postgres.events.row_keys import Key, Keys, key_of
-from connectors.postgres.publication.uncapturable_tables import Refused
+from connectors.postgres.events.lookup import LookupConnection
+from connectors.postgres.events.row_keys import KeyColumns, KeyHistory, key_of
+from connectors.postgres.publication.uncapturable_tables import RefusedTable
 from connectors.postgres.schema_history import column_numbers
 from connectors.postgres.schema_history.column_renames import ColumnNames, NamedColumn
 from connectors.postgres.schema_history.schema_monitor import FormWatch
 from connectors.postgres.schema_history.table_definition import LOST_KEY, OTHER_KEY, TableForm
-from connectors.postgres.schema_history.table_renames import Names
+from connectors.postgres.schema_history.table_renames import TableNames
 from connectors.postgres.server.connection import in_our_words
-from connectors.postgres.snapshot.progress import Ledger, part_of
+from connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
 from connectors.postgres.types.column_reader import ColumnPlan, with_nan
-from connectors.postgres.types.type_map import ENUM, TypeBook
+from connectors.postgres.types.type_map import ENUM, TypeMap
 from connectors.postgres.wal.wal_batch import DELETE, Relation, RelationColumn, RowChanges
 from connectors.schema_policies import CHANGE_KEY, RENAMED
 from connectors.source import FormCheck, anything_goes
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class CapturedRelation:
     """How changes of one table are read as long as it has one form."""
 
     relation: Relation
@@ -64,7 +64,7 @@ class Capture:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema.arrow)
 
-    def with_nan(self, part: RowChanges) -> "Capture":
+    def with_nan(self, part: RowChanges) -> "CapturedRelation":
         """The same for changes among whose decimals some may be no number; itself if none is."""
         texts = [part.rows[place] for place in self.places]
         plans = with_nan(self.plans, texts, self.schema.key)
@@ -120,7 +120,7 @@ class Capture:
         return False
 
 
-class Reread(NamedTuple):
+class TableReread(NamedTuple):
     """The stream told of something that the rows of a table have to be read again for."""
 
     why: str
@@ -145,23 +145,23 @@ class _Numbered(NamedTuple):
         return self.numbers if relation == self.relation else ()
 
 
-class Captures:
+class CapturedRelations:
     """Follows the tables through changes of their form, in the order of the stream."""
 
     def __init__(
         self,
-        questions: Questions,
+        questions: LookupConnection,
         catalog: Catalog,
         tables: Iterable[CapturedTable],
-        keys: Keys,
-        names: Names,
+        keys: KeyHistory,
+        names: TableNames,
         forms: FormWatch,
         *,
-        refused: Iterable[Refused] = (),
+        refused: Iterable[RefusedTable] = (),
         held: Iterable[CapturedTable] = (),
         column_names: ColumnNames | None = None,
         may_replace: bool = True,
-        told: Callable[[Refused], None] | None = None,
+        told: Callable[[RefusedTable], None] | None = None,
         refusal: FormCheck = anything_goes,
     ) -> None:
         """`refused`: tables that are left out in this life. `held`: those without a key that had
@@ -173,15 +173,17 @@ class Captures:
         self._column_names = column_names or ColumnNames()
         self._chosen = Patterns(catalog.patterns)
         self._tables = {each.oid: each for each in tables}
-        self._known: dict[int, tuple[Relation, Capture | None]] = {}
+        self._known: dict[int, tuple[Relation, CapturedRelation | None]] = {}
         self._nullable: dict[int, frozenset[str]] = {}
         self._labels_seen: set[int] = set()
         self._dropped: set[int] = set()
         """Tables that were looked up in vain; what was known of them before still is."""
         self._left_out: set[int] = set()
         self.may_replace = may_replace
-        self._rereads: dict[int, Reread] = {}
-        self.ledger_of: Callable[[int], Ledger] = lambda oid: Ledger(oid=oid)
+        self._rereads: dict[int, TableReread] = {}
+        self.ledger_of: Callable[[int], TableSnapshotProgress] = lambda oid: TableSnapshotProgress(
+            oid=oid
+        )
         """What is known of the reading of a table."""
         self._told: dict[str, str] = {}
         self._refused, self._tell = {each.oid for each in refused}, told
@@ -217,15 +219,15 @@ class Captures:
     def news(self, lsn: int) -> Positions:
         """What is to go along with the position there, so that nothing of it is forgotten."""
         told, self._told = self._told, {}
-        return {**self._keys.news(), **self._names.news(), **self._forms.passed(lsn), **told}
+        return {**self._keys.news(), **self._names.news(), **self._forms.take_passed(lsn), **told}
 
-    def kept(self, positions: Positions, lsn: int) -> Positions:
+    def positions_of_snapshot(self, positions: Positions, lsn: int) -> Positions:
         """What is written down of rows that were read beside the stream, which is there. A batch
         without a position goes on in the next one."""
-        kept = self._names.kept(positions)
-        return {**kept, **self._forms.passed(lsn)} if kept else kept
+        kept = self._names.positions_of_snapshot(positions)
+        return {**kept, **self._forms.take_passed(lsn)} if kept else kept
 
-    async def of(self, relation: Relation, lsn: int) -> Capture | None:
+    async def of(self, relation: Relation, lsn: int) -> CapturedRelation | None:
         """None for a table that the file leaves out though the publication has it, and for one
         that is gone and whose key nobody knows. `lsn`: of a change under this relation."""
         capture = await self._form_of(relation)
@@ -249,7 +251,7 @@ class Captures:
         self._numbered[relation.oid] = _Numbered(relation, then, numbers)
         return before is None or before.numbers != numbers or before.relation != relation
 
-    async def _form_of(self, relation: Relation) -> Capture | None:
+    async def _form_of(self, relation: Relation) -> CapturedRelation | None:
         known = self._known.get(relation.oid)
         if known is not None and (known[0] is relation or known[0] == relation):
             return known[1]
@@ -278,7 +280,9 @@ class Captures:
         self._column_names.saw(relation.oid, [*numbered])
         return await self._under_its_key(relation, capture)
 
-    async def _under_its_key(self, relation: Relation, capture: Capture) -> Capture | None:
+    async def _under_its_key(
+        self, relation: Relation, capture: CapturedRelation
+    ) -> CapturedRelation | None:
         """None where records of another key, or without one, would come into the topic."""
         if self._has_lost_key(relation.oid, capture.schema):
             await self._lose_key(relation.oid, capture.schema)
@@ -297,7 +301,7 @@ class Captures:
             return False
         if before and self._catalog.chooses_key(schema.table):
             return False
-        self._read_again(oid, schema.table, Reread(OTHER_KEY, (CHANGE_KEY,), after=0))
+        self._read_again(oid, schema.table, TableReread(OTHER_KEY, (CHANGE_KEY,), after=0))
         return True
 
     def _has_lost_key(self, oid: int, schema: TableSchema) -> bool:
@@ -306,7 +310,7 @@ class Captures:
     async def _lose_key(self, oid: int, schema: TableSchema) -> None:
         self.hold(oid)
         after = await wal_end(await self._questions.connection())
-        self._read_again(oid, schema.table, Reread(LOST_KEY, (CHANGE_KEY,), after))
+        self._read_again(oid, schema.table, TableReread(LOST_KEY, (CHANGE_KEY,), after))
 
     async def _look_for_lost_columns(self, relation: Relation, names: Sequence[str]) -> None:
         """Rows that were written while a column had another name lack its value."""
@@ -317,19 +321,19 @@ class Captures:
         if why := self._column_names.why_read_again(relation.oid, names, table):
             logger.info("%s is read again: %s", table.table, why)
             after = await wal_end(await self._questions.connection())
-            self._read_again(relation.oid, table.table, Reread(why, RENAMED, after))
+            self._read_again(relation.oid, table.table, TableReread(why, RENAMED, after))
 
-    def _read_again(self, oid: int, table: TableId, again: Reread) -> None:
+    def _read_again(self, oid: int, table: TableId, again: TableReread) -> None:
         self._rereads[oid] = again
         ledger = self.ledger_of(oid).to_be_read_again(again.why, again.kinds, after=again.after)
         self._told[part_of(table)] = ledger.text()
 
-    def take_rereads(self) -> list[tuple[CapturedTable, Reread]]:
+    def take_rereads(self) -> list[tuple[CapturedTable, TableReread]]:
         """Tables that are to be read again since this was asked last, as far as they are there."""
         taken, self._rereads = self._rereads, {}
         return [(self._tables[oid], each) for oid, each in taken.items() if oid in self._tables]
 
-    async def fitting(self, part: RowChanges) -> Capture | None:
+    async def fitting(self, part: RowChanges) -> CapturedRelation | None:
         """The same for these very changes."""
         capture = await self.of(part.relation, int(part.lsns[0]))
         if capture is None:
@@ -346,7 +350,7 @@ class Captures:
             capture = self._again(part.relation)
         return capture
 
-    def _remember(self, relation: Relation) -> Capture | None:
+    def _remember(self, relation: Relation) -> CapturedRelation | None:
         capture = capture_of(
             relation,
             self._tables.get(relation.oid),
@@ -358,7 +362,7 @@ class Captures:
         self._known[relation.oid] = (relation, capture)
         return capture
 
-    def _again(self, relation: Relation) -> Capture:
+    def _again(self, relation: Relation) -> CapturedRelation:
         capture = self._remember(relation)
         assert capture is not None, "a key that could be told can be told again"
         return capture
@@ -368,7 +372,7 @@ class Captures:
         table = table_of(relation)
         if relation.oid not in self._dropped:
             problem = "the key that it had, before its columns were changed, cannot be told."
-            self.refuse(Refused(relation.oid, table, problem, ""))
+            self.refuse(RefusedTable(relation.oid, table, problem, ""))
             return
         if relation.oid not in self._left_out:
             self._left_out.add(relation.oid)
@@ -387,13 +391,13 @@ class Captures:
         if known is not None and (known is schema or known == schema):
             return True
         if (error := await self._refusal(schema, is_next=is_next)) is not None:
-            self.refuse(Refused(schema.id, schema.table, error.statement, error.hint))
+            self.refuse(RefusedTable(schema.id, schema.table, error.statement, error.hint))
             return False
         if is_next:
             self._admitted[schema.id] = schema
         return True
 
-    def refuse(self, refused: Refused) -> None:
+    def refuse(self, refused: RefusedTable) -> None:
         """From here on changes of that table are left out, which the next position says: it is
         emptied, and read again."""
         if not self.may_replace or self._tell is None:
@@ -436,12 +440,12 @@ def table_of(relation: Relation) -> TableId:
 def capture_of(
     relation: Relation,
     table: CapturedTable | None,
-    book: TypeBook,
+    book: TypeMap,
     *,
-    key_before: Key | None = None,
+    key_before: KeyColumns | None = None,
     nullable: Collection[str] = (),
     numbered: _Numbered | None = None,
-) -> Capture | None:
+) -> CapturedRelation | None:
     """What the stream says comes first: the catalogue may be newer, or the table be gone. None
     where its key cannot be told."""
     captured = {
@@ -473,7 +477,7 @@ def capture_of(
     by_name = {plan.column.name: place for plan, place in zip(plans, places, strict=True)}
     partitions = () if table is None else table.partitions
     sent = set(key).union(*(each.index_columns for each in partitions))
-    return Capture(
+    return CapturedRelation(
         relation,
         schema,
         tuple(plans),
@@ -497,7 +501,7 @@ def _numbers_by_name(relation: Relation, table: CapturedTable | None) -> tuple[i
     return tuple(known.get((each.name, each.type_oid)) for each in relation.columns)
 
 
-def _now(key: Key, table: CapturedTable) -> Key:
+def _now(key: KeyColumns, table: CapturedTable) -> KeyColumns:
     """The key as the catalogue calls it, whose columns may have got other names since."""
     names = {column.name for column in table.columns}
     return key if names.issuperset(key) else table.schema.key
@@ -506,7 +510,7 @@ def _now(key: Key, table: CapturedTable) -> Key:
 def _plan(
     column: RelationColumn,
     table: CapturedTable | None,
-    book: TypeBook,
+    book: TypeMap,
     *,
     is_of_key: bool,
     number: int = 0,

@@ -6,18 +6,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from connectors.postgres.events.change_mapper import OPERATIONS, Filled, moved_keys
-from connectors.postgres.events.relation_cache import Capture
-from connectors.postgres.events.toast import Toast
-from connectors.postgres.wal.wal_batch import (
-    INSERT,
-    NO_OLD,
-    UPDATE,
-    Int64s,
-    Mask,
-    RowChanges,
-    Transactions,
-)
+from connectors.postgres.events.change_mapper import OPERATIONS, FilledRows, moved_keys
+from connectors.postgres.events.relation_cache import CapturedRelation
+from connectors.postgres.events.toast import ToastFiller
+from connectors.postgres.wal.wal_batch import INSERT, NO_OLD, UPDATE, RowChanges, Transactions
+from core_log.foundation.array_types import BoolArray, Int64Array
 from core_log.model.changes import Operation
 
 KEYS_MAX = 200_000
@@ -32,7 +25,7 @@ Texts = tuple[Text, ...]
 class _Place:
     """Where a row stands that came into being."""
 
-    filled: Filled
+    filled: FilledRows
     at: int
     image: Texts
     """What tells it from others of its key: its columns of the replica identity."""
@@ -52,7 +45,7 @@ class _Seen:
     bytes: int = 0
     is_too_much: bool = False
 
-    def remember(self, filled: Filled) -> None:
+    def remember(self, filled: FilledRows) -> None:
         if id(filled) not in self.sources:
             self.sources.add(id(filled))
             self.bytes += sum(column.nbytes for column in filled.part.rows)
@@ -82,17 +75,19 @@ class RepeatedKeys:
     stream says of it is a delete.
     """
 
-    def __init__(self, toast: Toast) -> None:
+    def __init__(self, toast: ToastFiller) -> None:
         self._toast = toast
         self._seen: dict[int, _Seen] = {}
         """By tables, of the transaction that each was last changed in."""
 
-    async def whole(self, filled: Filled, capture: Capture, transactions: Transactions) -> Filled:
+    async def whole(
+        self, filled: FilledRows, capture: CapturedRelation, transactions: Transactions
+    ) -> FilledRows:
         """The changes, and behind some of them rows that are there still."""
         part = filled.part
         if capture.has_unique_keys or not capture.key_places or not len(part):
             return filled
-        again = self._followed(filled, capture, transactions)
+        again = self._follow(filled, capture, transactions)
         return await self._said_again(filled, capture, again) if again.behind else filled
 
     def forget(self, oid: int | None = None) -> None:
@@ -102,7 +97,9 @@ class RepeatedKeys:
         else:
             self._seen.pop(oid, None)
 
-    def _followed(self, filled: Filled, capture: Capture, transactions: Transactions) -> _Again:
+    def _follow(
+        self, filled: FilledRows, capture: CapturedRelation, transactions: Transactions
+    ) -> _Again:
         part, again = filled.part, _Again()
         moved = moved_keys(part, capture)
         operations = OPERATIONS[part.operations]
@@ -123,7 +120,9 @@ class RepeatedKeys:
             _Steps(filled, capture, moved, seen, again).take(start, end)
         return again
 
-    async def _said_again(self, filled: Filled, capture: Capture, again: _Again) -> Filled:
+    async def _said_again(
+        self, filled: FilledRows, capture: CapturedRelation, again: _Again
+    ) -> FilledRows:
         keys = list(dict.fromkeys(row for row in again.rows if not isinstance(row, _Place)))
         read, place_of = await self._toast.rows(filled.part, capture, keys)
         known = {id(filled): filled}
@@ -148,9 +147,9 @@ class RepeatedKeys:
 class _Steps:
     """Change after change of one transaction."""
 
-    filled: Filled
-    capture: Capture
-    moved: Mask
+    filled: FilledRows
+    capture: CapturedRelation
+    moved: BoolArray
     seen: _Seen
     again: _Again
 
@@ -229,8 +228,8 @@ def _texts(columns: Sequence[pa.StringArray], places: Sequence[int], rows: slice
 
 
 def _with_rows(
-    filled: Filled, sources: Sequence[Filled], behind: Int64s, picks: Sequence[int]
-) -> Filled:
+    filled: FilledRows, sources: Sequence[FilledRows], behind: Int64Array, picks: Sequence[int]
+) -> FilledRows:
     """`picks`: places in all sources, one behind the other, the changes themselves first."""
     part, chosen = filled.part, np.array(picks, np.int64)
     count = len(part)
@@ -241,9 +240,9 @@ def _with_rows(
     rows = zip(*(source.part.rows for source in sources), strict=True)
     sizes = [len(source.part) for source in sources]
 
-    def masks(each: Sequence[Mapping[int, Mask]]) -> dict[int, Mask]:
+    def masks(each: Sequence[Mapping[int, BoolArray]]) -> dict[int, BoolArray]:
         names = sorted(set().union(*each))
-        found = {name: _joined(each, name, sizes)[places] for name in names}
+        found = {name: _is_joined(each, name, sizes)[places] for name in names}
         return {name: mask for name, mask in found.items() if mask.any()}
 
     operations, old_kinds = part.operations[of_changes], part.old_kinds[of_changes]
@@ -260,7 +259,7 @@ def _with_rows(
         part.indexes[of_changes],
         any(source.part.has_unreadable for source in sources),
     )
-    return Filled(
+    return FilledRows(
         whole,
         masks([source.refilled for source in sources]),
         masks([source.placeholders for source in sources]),
@@ -268,7 +267,9 @@ def _with_rows(
     )
 
 
-def _joined(each: Sequence[Mapping[int, Mask]], name: int, sizes: Sequence[int]) -> Mask:
+def _is_joined(
+    each: Sequence[Mapping[int, BoolArray]], name: int, sizes: Sequence[int]
+) -> BoolArray:
     found = [
         masks.get(name, np.zeros(size, np.bool_)) for masks, size in zip(each, sizes, strict=True)
     ]

@@ -17,19 +17,19 @@ FORMAT_VERSION = 1
 BY_COLUMNS, WHOLE = "di", "f"
 """Replica identities that flag the columns of a key, and the one that sends all columns."""
 
-Key = tuple[str, ...]
+KeyColumns = tuple[str, ...]
 
 
 @dataclass(slots=True)
-class Keys:
+class KeyHistory:
     """What a catalogue that has gone on does not say any more, kept beside the place in the stream
     to which it belongs. A table without a key is known as well."""
 
-    _by_oid: dict[int, Key] = field(default_factory=dict)
+    _by_oid: dict[int, KeyColumns] = field(default_factory=dict)
     _is_told: bool = True
 
     @classmethod
-    def begun(cls, positions: Positions, tables: Collection[CapturedTable]) -> "Keys":
+    def restore(cls, positions: Positions, tables: Collection[CapturedTable]) -> "KeyHistory":
         """Those of the position come first: what is yet to be streamed may be older than the
         tables."""
         keys = cls(_parse(positions[PART])) if PART in positions else cls(_is_told=False)
@@ -38,10 +38,10 @@ class Keys:
                 keys.learn(each.oid, each.schema.key)
         return keys
 
-    def of(self, oid: int) -> Key | None:
+    def of(self, oid: int) -> KeyColumns | None:
         return self._by_oid.get(oid)
 
-    def learn(self, oid: int, key: Key) -> None:
+    def learn(self, oid: int, key: KeyColumns) -> None:
         if self._by_oid.get(oid) != key:
             self._by_oid[oid], self._is_told = key, False
 
@@ -58,8 +58,8 @@ def key_of(
     relation: Relation,
     table: CapturedTable | None,
     names: Collection[str],
-    before: Key | None,
-) -> Key | None:
+    before: KeyColumns | None,
+) -> KeyColumns | None:
     """The catalogue's, in its order, unless the stream says of its moment that it was another.
 
     `names` are the columns that are captured, and `before` is the key of earlier changes. None
@@ -74,7 +74,7 @@ def key_of(
     now = table.schema.key if table is not None else None
     if flagged and (not now or (relation.identity == "d" and set(now) != set(flagged))):
         return flagged
-    for key in (now, _renamed(relation, table), before):
+    for key in (now, _find_renamed(relation, table), before):
         if key is not None and set(key) <= set(names):
             return key
     if by_columns:
@@ -84,7 +84,7 @@ def key_of(
     return None
 
 
-def _renamed(relation: Relation, table: CapturedTable | None) -> Key | None:
+def _find_renamed(relation: Relation, table: CapturedTable | None) -> KeyColumns | None:
     """The catalogue's key as its columns were called then; None unless all columns are plainly
     the same, in the same places."""
     if table is None:
@@ -108,7 +108,7 @@ def _has_all(table: CapturedTable, relation: Relation) -> bool:
     return {each.name for each in relation.columns} <= {each.name for each in table.columns}
 
 
-def _parse(text: str) -> dict[int, Key]:
+def _parse(text: str) -> dict[int, KeyColumns]:
     try:
         said = orjson.loads(text)
         if said["version"] > FORMAT_VERSION:

@@ -9,15 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.postgres.server.lsn import lsn_text, lsn_texts
-from connectors.postgres.wal.wal_batch import Int64s, Message, Transactions
-from core_log.model.changes import Cell, source_times
+from connectors.postgres.wal.wal_batch import Transactions, WalMessage
+from core_log.foundation.array_types import Int64Array
+from core_log.model.changes import ColumnOrValue, source_times
 from core_log.model.table_schema import TableId
 
 EMPTY = pa.scalar("")
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SourceOrigin:
     """What all events of a source share."""
 
     pipeline: str
@@ -27,13 +28,13 @@ class Origin:
     def block(
         self,
         table: TableId,
-        times: Mapping[str, Cell],
+        times: Mapping[str, ColumnOrValue],
         *,
-        snapshot: Cell,
-        sequence: Cell,
-        xid: Cell,
-        lsn: Cell,
-    ) -> dict[str, Cell]:
+        snapshot: ColumnOrValue,
+        sequence: ColumnOrValue,
+        xid: ColumnOrValue,
+        lsn: ColumnOrValue,
+    ) -> dict[str, ColumnOrValue]:
         """In the order of Debezium's fields."""
         return {
             "version": self.version,
@@ -55,18 +56,18 @@ class Origin:
         }
 
 
-class Commits:
+class CommitColumns:
     """The transactions of one burst as cells: a constant where all changes are of one."""
 
     def __init__(
-        self, transactions: Transactions, *, last_end: int | None, alone: Sequence[Message] = ()
+        self, transactions: Transactions, *, last_end: int | None, alone: Sequence[WalMessage] = ()
     ) -> None:
         """`last_end`: where the transaction before them ended, where that is known. `alone`:
         messages outside of them, each of which ends something as well."""
         self._all = transactions
         ends = transactions.end_lsns
         known = -1 if last_end is None else last_end
-        ended: Int64s = np.concatenate((np.array([known], np.int64), ends))
+        ended: Int64Array = np.concatenate((np.array([known], np.int64), ends))
         for message in alone:
             ended[message.behind + 1] = message.lsn
         self._before = ended[:-1]
@@ -78,7 +79,7 @@ class Commits:
         end = int(self._before[place])
         return None if end < 0 else end
 
-    def names(self, places: Int64s) -> Cell:
+    def names(self, places: Int64Array) -> ColumnOrValue:
         """The commit's place, as text: what `headwater.at` begins with."""
         if (one := _only(places)) is not None:
             return lsn_text(int(self._all.commit_lsns[one]))
@@ -86,17 +87,17 @@ class Commits:
             self._texts = lsn_texts(self._all.commit_lsns)
         return self._texts.take(pa.array(places))
 
-    def times(self, places: Int64s) -> dict[str, Cell]:
+    def times(self, places: Int64Array) -> dict[str, ColumnOrValue]:
         if (one := _only(places)) is not None:
             return source_times(int(self._all.committed_us[one]))
         return source_times(pa.array(self._all.committed_us[places]))
 
-    def xids(self, places: Int64s) -> Cell:
+    def xids(self, places: Int64Array) -> ColumnOrValue:
         if (one := _only(places)) is not None:
             return int(self._all.xids[one])
         return pa.array(self._all.xids[places])
 
-    def sequences(self, places: Int64s, lsns: pa.Array) -> Cell:
+    def sequences(self, places: Int64Array, lsns: pa.Array) -> ColumnOrValue:
         """Debezium's pair of the commit before and the change itself, as JSON in a string."""
         one = _only(places)
         if one is not None:
@@ -114,6 +115,6 @@ def _element(lsn: int) -> str:
     return "null" if lsn < 0 else f'"{lsn}"'
 
 
-def _only(places: Int64s) -> int | None:
+def _only(places: Int64Array) -> int | None:
     """The one transaction of all changes, which stand in order."""
     return int(places[0]) if places[0] == places[-1] else None

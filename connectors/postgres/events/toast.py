@@ -10,15 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from connectors.postgres.events.change_mapper import Filled, fill_from_old
-from connectors.postgres.events.lookup import Questions
-from connectors.postgres.events.relation_cache import Capture
+from connectors.postgres.events.change_mapper import FilledRows, fill_from_old
+from connectors.postgres.events.lookup import LookupConnection
+from connectors.postgres.events.relation_cache import CapturedRelation
 from connectors.postgres.publication.replica_identity import identity_cure
 from connectors.postgres.server.connection import in_our_words
 from connectors.postgres.snapshot.copy_binary import decode_tuples, tuples_of_messages
 from connectors.postgres.wal.kernels import Kernels
-from connectors.postgres.wal.wal_batch import INSERT, NO_OLD, Int64s, Mask, Relation, RowChanges
+from connectors.postgres.wal.wal_batch import INSERT, NO_OLD, Relation, RowChanges
 from connectors.source import Gauge
+from core_log.foundation.array_types import BoolArray, Int64Array
 from core_log.foundation.errors import SourceRejected
 
 QUESTION_BYTES = 16 << 20
@@ -31,7 +32,7 @@ TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LookupTable:
     """A table as it is called now, which can be otherwise than when the stream was written."""
 
     table: sql.Composable
@@ -44,23 +45,23 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class LookedUpValues:
     """What rows hold now."""
 
     values: Mapping[int, pa.StringArray]
     """By the column's place in the relation; those that are gone are missing."""
-    keys: Int64s
+    keys: Int64Array
     """Which of the keys that were asked for each row has; a row that is gone is missing."""
     has_unreadable: bool
 
 
-class Toast:
+class ToastFiller:
     """Reads rows anew by their keys. What comes is the newest state: exact for whoever wants that,
     and for a past state of this one column possibly newer than its moment."""
 
     def __init__(
         self,
-        questions: Questions,
+        questions: LookupConnection,
         kernels: Kernels,
         report: Callable[[Gauge], None],
         *,
@@ -68,34 +69,36 @@ class Toast:
     ) -> None:
         self._questions, self._kernels = questions, kernels
         self._report, self._has_placeholders = report, has_placeholders
-        self._targets: dict[int, tuple[Relation, Target]] = {}
+        self._targets: dict[int, tuple[Relation, LookupTable]] = {}
         """What was looked up for one form of a table says nothing of its next one."""
         self._rows_each = ROWS_FIRST
         self._gone = 0
 
-    async def filled(self, part: RowChanges, capture: Capture) -> AsyncGenerator[Filled, None]:
+    async def fill(
+        self, part: RowChanges, capture: CapturedRelation
+    ) -> AsyncGenerator[FilledRows, None]:
         """The changes, in as many pieces as memory asks for."""
         part = _captured_only(fill_from_old(part), capture)
         if not part.unchanged:
-            yield Filled(part)
+            yield FilledRows(part)
             return
         if self._has_placeholders:
-            yield Filled(replace(part, unchanged={}), placeholders=part.unchanged)
+            yield FilledRows(replace(part, unchanged={}), placeholders=part.unchanged)
             return
-        has_hole: Mask = np.logical_or.reduce(list(part.unchanged.values()))
+        has_hole: BoolArray = np.logical_or.reduce(list(part.unchanged.values()))
         holes, start = np.flatnonzero(has_hole), 0
         while start < len(part):
             beyond = holes[holes >= start][self._rows_each :]
             end = int(beyond[0]) if len(beyond) else len(part)
-            yield await self._reselected(sliced(part, start, end), capture)
+            yield await self._reselect(slice_changes(part, start, end), capture)
             start = end
 
     async def rows(
-        self, part: RowChanges, capture: Capture, keys: Sequence[tuple[str | None, ...]]
-    ) -> tuple[list[Filled], dict[tuple[str | None, ...], int]]:
+        self, part: RowChanges, capture: CapturedRelation, keys: Sequence[tuple[str | None, ...]]
+    ) -> tuple[list[FilledRows], dict[tuple[str | None, ...], int]]:
         """Rows as they are now, and where among all of them each key's stands; without those that
         are gone."""
-        found, places = list[Filled](), dict[tuple[str | None, ...], int]()
+        found, places = list[FilledRows](), dict[tuple[str | None, ...], int]()
         start, count = 0, 0
         while start < len(keys):
             asked = keys[start : start + self._rows_each]
@@ -110,10 +113,10 @@ class Toast:
             found.append(_of_read(read, part.relation, capture))
         return found, places
 
-    async def _reselected(self, part: RowChanges, capture: Capture) -> Filled:
+    async def _reselect(self, part: RowChanges, capture: CapturedRelation) -> FilledRows:
         if not part.unchanged:
-            return Filled(part)
-        has_hole: Mask = np.logical_or.reduce(list(part.unchanged.values()))
+            return FilledRows(part)
+        has_hole: BoolArray = np.logical_or.reduce(list(part.unchanged.values()))
         wanted = pa.array(np.flatnonzero(has_hole))
         places = sorted(part.unchanged)
         keys = {place: part.rows[place].take(wanted) for place in capture.key_places}
@@ -123,8 +126,8 @@ class Toast:
         picks = np.zeros(len(part), np.int64)
         rows_found = wanted.to_numpy()[read.keys]
         is_there[rows_found], picks[rows_found] = True, np.arange(len(rows_found))
-        rows, left, refilled = list(part.rows), dict[int, Mask](), dict[int, Mask]()
-        unavailable = dict[int, Mask]()
+        rows, left, refilled = list(part.rows), dict[int, BoolArray](), dict[int, BoolArray]()
+        unavailable = dict[int, BoolArray]()
         for place in places:
             mask = part.unchanged[place]
             if place in found:
@@ -146,26 +149,26 @@ class Toast:
             unchanged=left,
             has_unreadable=part.has_unreadable or read.has_unreadable,
         )
-        return Filled(filled, refilled=refilled, unavailable=unavailable)
+        return FilledRows(filled, refilled=refilled, unavailable=unavailable)
 
     async def _read(
         self,
         part: RowChanges,
-        capture: Capture,
+        capture: CapturedRelation,
         keys: Mapping[int, pa.StringArray],
         places: Sequence[int],
-    ) -> Read:
+    ) -> LookedUpValues:
         doing = "rows cannot be read anew for values that the stream left out"
         oid = part.relation.oid
         with in_our_words(doing, table=str(capture.schema.table)):
             for attempt in range(TRIES):
-                target = self._known(part.relation) or await self._look(part, capture)
+                target = self._find_known(part.relation) or await self._look(part, capture)
                 if target is None:
-                    return Read({}, np.empty(0, np.int64), False)
+                    return LookedUpValues({}, np.empty(0, np.int64), False)
                 self._targets[oid] = part.relation, target
                 asked = [place for place in places if place in target.names]
                 try:
-                    messages = await self._copied(_question(target, capture, keys, asked))
+                    messages = await self._copy(_question(target, capture, keys, asked))
                 except (psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedTable):
                     del self._targets[oid]
                     if attempt == TRIES - 1:
@@ -179,19 +182,21 @@ class Toast:
                 copied = decode_tuples(tuples, [True] * (1 + len(asked)), self._kernels)
                 number, *columns = copied.columns
                 at = number.cast(pa.int64()).to_numpy(zero_copy_only=False) - 1
-                return Read(dict(zip(asked, columns, strict=True)), at, copied.has_unreadable)
+                return LookedUpValues(
+                    dict(zip(asked, columns, strict=True)), at, copied.has_unreadable
+                )
         raise AssertionError("the last attempt returns or raises")
 
-    def _known(self, relation: Relation) -> Target | None:
+    def _find_known(self, relation: Relation) -> LookupTable | None:
         known = self._targets.get(relation.oid)
         return None if known is None or known[0] != relation else known[1]
 
-    async def _copied(self, question: sql.Composed) -> list[bytes]:
+    async def _copy(self, question: sql.Composed) -> list[bytes]:
         connection = await self._questions.connection()
         async with connection.cursor() as cursor, cursor.copy(question) as copy:
             return [bytes(message) async for message in copy]
 
-    async def _look(self, part: RowChanges, capture: Capture) -> Target | None:
+    async def _look(self, part: RowChanges, capture: CapturedRelation) -> LookupTable | None:
         """None when the table is gone. A renamed column is known by its place."""
         relation = part.relation
         connection = await self._questions.connection()
@@ -214,7 +219,7 @@ class Toast:
         table: sql.Composable = sql.Identifier(namespace, name)
         if is_whole:
             table = sql.SQL("ONLY {}").format(table)
-        return Target(table, now, types, schemas)
+        return LookupTable(table, now, types, schemas)
 
 
 LOOK = """
@@ -257,7 +262,7 @@ class _Column(NamedTuple):
 
 
 def _renamed_key(
-    capture: Capture, now: Mapping[int, str], columns: Sequence[_Column]
+    capture: CapturedRelation, now: Mapping[int, str], columns: Sequence[_Column]
 ) -> dict[int, str]:
     """A column of the key that has another name by now, though the table has changed otherwise as
     well: the one of the primary key that was not there."""
@@ -270,7 +275,7 @@ def _renamed_key(
     return {missing[0]: others[0].name} if is_same else {}
 
 
-def _of_another_key(capture: Capture) -> SourceRejected:
+def _of_another_key(capture: CapturedRelation) -> SourceRejected:
     return SourceRejected(
         "rows cannot be read anew, since their key has another form by now",
         table=str(capture.schema.table),
@@ -280,7 +285,7 @@ def _of_another_key(capture: Capture) -> SourceRejected:
     )
 
 
-def _names_now(capture: Capture, columns: Sequence[_Column]) -> dict[int, str]:
+def _names_now(capture: CapturedRelation, columns: Sequence[_Column]) -> dict[int, str]:
     """What the relation's columns are called now, by their places; without those that are gone, or
     may be. By their numbers; where there are none by their places, if the table has never had
     others; else by name and type, since a column of another name may be another one."""
@@ -305,8 +310,8 @@ def _names_now(capture: Capture, columns: Sequence[_Column]) -> dict[int, str]:
 
 
 def _question(
-    target: Target,
-    capture: Capture,
+    target: LookupTable,
+    capture: CapturedRelation,
     keys: Mapping[int, pa.StringArray],
     asked: Sequence[int],
 ) -> sql.Composed:
@@ -347,7 +352,7 @@ def _array_text(values: pa.StringArray) -> str:
     return f'{{"{joined}"}}'
 
 
-def _of_read(read: Read, relation: Relation, capture: Capture) -> Filled:
+def _of_read(read: LookedUpValues, relation: Relation, capture: CapturedRelation) -> FilledRows:
     """Rows that were read anew, all of them, as if they had been inserted."""
     count, zeros = len(read.keys), np.zeros(len(read.keys), np.int64)
     nulls = pa.nulls(count, pa.string())
@@ -366,19 +371,19 @@ def _of_read(read: Read, relation: Relation, capture: Capture) -> Filled:
     others = set(read.values) - set(capture.key_places)
     gone = set(capture.places) - set(read.values)
     every = np.ones(count, np.bool_)
-    return Filled(
+    return FilledRows(
         part, refilled=dict.fromkeys(others, every), unavailable=dict.fromkeys(gone, every)
     )
 
 
-def _captured_only(part: RowChanges, capture: Capture) -> RowChanges:
+def _captured_only(part: RowChanges, capture: CapturedRelation) -> RowChanges:
     if not part.unchanged:
         return part
     kept = {place: mask for place, mask in part.unchanged.items() if place in capture.places}
     return replace(part, unchanged=kept)
 
 
-def sliced(part: RowChanges, start: int, end: int) -> RowChanges:
+def slice_changes(part: RowChanges, start: int, end: int) -> RowChanges:
     """Some of the changes."""
     rows = slice(start, end)
     unchanged = {place: mask[rows] for place, mask in part.unchanged.items()}

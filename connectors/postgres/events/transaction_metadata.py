@@ -9,34 +9,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.postgres.events.logical_messages import notices_of
-from connectors.postgres.wal.wal_batch import Burst, Int64s, Message
-from core_log.model.changes import Cell, Notices, TableChanges
+from connectors.postgres.wal.wal_batch import WalBatch, WalMessage
+from core_log.foundation.array_types import Int64Array
+from core_log.model.changes import ColumnOrValue, EventMessages, TableChanges
 from core_log.model.table_schema import TableId
 
 MESSAGE_COLLECTION = "LOGICAL_DECODING_MESSAGE"
 """What Debezium calls what messages belong to; in its events stands the address of an object."""
 
-Block = Mapping[str, Any]
+TransactionBlock = Mapping[str, Any]
 """Of one event: the transaction's name, and which of its events it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedChanges:
     """Changes with the transaction of the burst that each belongs to."""
 
     changes: TableChanges
-    transactions: Int64s
+    transactions: Int64Array
 
-    def since(self, start: int) -> "Placed":
+    def since(self, start: int) -> "PlacedChanges":
         """Without those before."""
         count = len(self.transactions) - start
-        return Placed(self.changes.slice(start, count), self.transactions[start:])
+        return PlacedChanges(self.changes.slice(start, count), self.transactions[start:])
 
     @property
-    def lsns(self) -> Int64s:
+    def lsns(self) -> Int64Array:
         lsn = self.changes.source["lsn"]
         if isinstance(lsn, pa.Array):
-            found: Int64s = lsn.to_numpy()
+            found: Int64Array = lsn.to_numpy()
             return found
         return np.full(len(self.changes), lsn, np.int64)
 
@@ -54,27 +55,27 @@ class _Open:
         return sum(self.counts.values()) + self.messages
 
 
-class Events(NamedTuple):
+class TransactionEvents(NamedTuple):
     """Of one table in their order: transaction, index in it, and place in the server's log."""
 
     table: TableId
-    transactions: Int64s
-    indexes: Int64s
-    lsns: Int64s
+    transactions: Int64Array
+    indexes: Int64Array
+    lsns: Int64Array
 
     @classmethod
-    def of(cls, placed: Placed) -> "Events":
+    def of(cls, placed: PlacedChanges) -> "TransactionEvents":
         changes = placed.changes
         return cls(changes.schema.table, placed.transactions, _indexes(changes), placed.lsns)
 
 
-class Counted(NamedTuple):
+class CountedChanges(NamedTuple):
     """What one burst brought, with its places in the transactions."""
 
     tables: list[TableChanges]
-    messages: Sequence[Block | None]
+    messages: Sequence[TransactionBlock | None]
     """The block of each message; None for those outside of transactions."""
-    ends: Notices | None
+    ends: EventMessages | None
     """What begins and ends."""
 
 
@@ -85,15 +86,15 @@ class TransactionCounts:
     def __init__(self) -> None:
         self._open: _Open | None = None
 
-    def counted(
+    def count(
         self,
-        burst: Burst,
-        placed: Sequence[Placed],
-        told: Sequence[Message],
-        left_out: Sequence[Events] = (),
-    ) -> Counted:
+        burst: WalBatch,
+        placed: Sequence[PlacedChanges],
+        told: Sequence[WalMessage],
+        left_out: Sequence[TransactionEvents] = (),
+    ) -> CountedChanges:
         """`left_out`: events of rows that were set aside, which count as well."""
-        events_of_rows = [*(Events.of(each) for each in placed), *left_out]
+        events_of_rows = [*(TransactionEvents.of(each) for each in placed), *left_out]
         sizes = [len(each.indexes) for each in events_of_rows]
         inside = [each for each in told if each.transaction is not None]
         row_count = sum(sizes)
@@ -112,7 +113,7 @@ class TransactionCounts:
         found, start = [], 0
         for each, size in zip(placed, sizes, strict=False):
             rows = slice(start, start + size)
-            block: dict[str, Cell] = {
+            block: dict[str, ColumnOrValue] = {
                 "id": ids[rows],
                 "total_order": pa.array(total[rows] + 1),
                 "data_collection_order": pa.array(within[rows] + 1),
@@ -132,14 +133,14 @@ class TransactionCounts:
             for number, table in enumerate(tables)
         }
         of_messages = np.bincount(of_transaction[row_count:], minlength=width)
-        return Counted(found, messages, self._told(burst, counts, of_messages))
+        return CountedChanges(found, messages, self._describe(burst, counts, of_messages))
 
-    def _told(
+    def _describe(
         self,
-        burst: Burst,
-        counts: dict[TableId, Int64s],
-        of_messages: Int64s,
-    ) -> Notices | None:
+        burst: WalBatch,
+        counts: dict[TableId, Int64Array],
+        of_messages: Int64Array,
+    ) -> EventMessages | None:
         values: list[dict[str, Any]] = []
         transactions = burst.transactions
         for number, xid in enumerate(transactions.xids.tolist()):
@@ -165,7 +166,9 @@ class TransactionCounts:
         return notices_of("transaction", keys, values)
 
 
-def _events(rows: Sequence[Events], inside: Sequence[Message]) -> tuple[Int64s, Int64s, Int64s]:
+def _events(
+    rows: Sequence[TransactionEvents], inside: Sequence[WalMessage]
+) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Of all rows, and of the messages behind them: transaction, index in it, and place in the
     server's log."""
     told = [(each.transaction or 0, each.index, each.lsn) for each in inside]
@@ -176,7 +179,7 @@ def _events(rows: Sequence[Events], inside: Sequence[Message]) -> tuple[Int64s, 
     return np.concatenate(of_transaction), np.concatenate(indexes), np.concatenate(lsns)
 
 
-def _ids(xids: Int64s, lsns: Int64s) -> pa.StringArray:
+def _ids(xids: Int64Array, lsns: Int64Array) -> pa.StringArray:
     """Of each event: Debezium's differ from event to event of one transaction."""
     texts = (pa.array(each).cast(pa.string()) for each in (xids, lsns))
     return pc.binary_join_element_wise(*texts, ":")
@@ -208,13 +211,13 @@ def _end(name: str, opened: _Open, committed_ms: int) -> dict[str, Any]:
     }
 
 
-def _indexes(changes: TableChanges) -> Int64s:
+def _indexes(changes: TableChanges) -> Int64Array:
     assert changes.indexes is not None, "changes of the stream are counted"
-    found: Int64s = changes.indexes.to_numpy()
+    found: Int64Array = changes.indexes.to_numpy()
     return found
 
 
-def _ranks(groups: Sequence[Int64s], indexes: Int64s) -> Int64s:
+def _ranks(groups: Sequence[Int64Array], indexes: Int64Array) -> Int64Array:
     """Per event how many of its group stand before it; of equal ones the first comes first."""
     if not len(indexes):
         return np.empty(0, np.int64)

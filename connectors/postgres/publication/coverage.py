@@ -7,8 +7,8 @@ import orjson
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.publication.published_tables import OPERATIONS, Publication
 from connectors.postgres.server.sql_identifiers import few
-from connectors.postgres.snapshot.progress import PREFIX, Ledger, part_of
-from connectors.postgres.snapshot.removed_tables import returned
+from connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
+from connectors.postgres.snapshot.removed_tables import find_returned
 from core_log.foundation.errors import DecodeError, PositionLost
 from core_log.model.changes import Positions
 from core_log.model.table_schema import TableId
@@ -19,7 +19,7 @@ out of it for a while comes back under another, though the publication looks as 
 FORMAT_VERSION = 1
 
 
-def told(found: Publication | None, tables: Sequence[TableId]) -> str:
+def position_value(found: Publication | None, tables: Sequence[TableId]) -> str:
     """What is to stand in the position while these tables are captured."""
     number = 0 if found is None else found.number
     entries = {str(each): _entry(found, each) for each in tables}
@@ -37,7 +37,7 @@ def why_lost(positions: Positions, found: Publication | None) -> str:
     return "" if found.number == number else "somebody has dropped the publication and made it anew"
 
 
-def missed(
+def find_missed(
     positions: Positions, found: Publication | None, tables: Sequence[TableId]
 ) -> list[TableId]:
     """Tables that were captured, and of which changes have not been sent since: the publication
@@ -54,7 +54,11 @@ def are_all_read(positions: Positions) -> bool:
     """Whether all rows of the captured tables have been read, those of tables that left set
     aside."""
     known = _parse(positions[PART])[1] if PART in positions else {}
-    ledgers = [Ledger.parse(text) for part, text in positions.items() if part.startswith(PREFIX)]
+    ledgers = [
+        TableSnapshotProgress.parse(text)
+        for part, text in positions.items()
+        if part.startswith(PREFIX)
+    ]
     is_begun = all(f"{PREFIX}{table}" in positions for table in known)
     return is_begun and all(each.is_done or each.has_left for each in ledgers)
 
@@ -63,8 +67,8 @@ def missed_of(
     positions: Positions, found: Publication | None, tables: Sequence[CapturedTable]
 ) -> list[TableId]:
     """The same, but for tables that are read again in any case."""
-    back = returned(positions, tables)
-    return missed(positions, found, [each.table for each in tables if each not in back])
+    back = find_returned(positions, tables)
+    return find_missed(positions, found, [each.table for each in tables if each not in back])
 
 
 def not_sent(tables: Sequence[TableId], publication: str) -> PositionLost:
@@ -88,7 +92,7 @@ def _entry(found: Publication | None, table: TableId) -> int:
 
 def _is_captured(table: TableId, positions: Positions) -> bool:
     said = positions.get(part_of(table))
-    return said is not None and not Ledger.parse(said).has_left
+    return said is not None and not TableSnapshotProgress.parse(said).has_left
 
 
 def _parse(text: str) -> tuple[int, Mapping[str, int]]:

@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from connectors.postgres.server.connection import Connection, in_our_words
+from connectors.postgres.server.connection import PgConnection, in_our_words
 from connectors.postgres.server.sql_identifiers import few, quoted_table
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.name_patterns import Patterns
 from core_log.model.table_schema import TableId
 
@@ -37,7 +37,7 @@ KINDS = {
 }
 
 
-class Relation(NamedTuple):
+class ExcludedRelation(NamedTuple):
     table: TableId
     kind: str
     persistence: str
@@ -45,7 +45,7 @@ class Relation(NamedTuple):
     """Of a partition, the table that it is part of; its rows come under that one's name."""
 
 
-async def look(connection: Connection, texts: Sequence[str]) -> dict[str, Finding | None]:
+async def look(connection: PgConnection, texts: Sequence[str]) -> dict[str, Diagnostic | None]:
     """For the patterns of the file, by what it is about."""
     chosen = Patterns(texts)
     names = chosen.names
@@ -53,7 +53,9 @@ async def look(connection: Connection, texts: Sequence[str]) -> dict[str, Findin
     with in_our_words("the server does not show its tables"):
         rows = await (await connection.execute(RELATIONS, asked)).fetchall()
     there = [
-        Relation(TableId(schema, name), kind, persistence, TableId(*root) if root[1] else None)
+        ExcludedRelation(
+            TableId(schema, name), kind, persistence, TableId(*root) if root[1] else None
+        )
         for schema, name, kind, persistence, *root in rows
     ]
     meant = [each for each in there if chosen.matches(str(each.root or each.table))]
@@ -64,7 +66,7 @@ async def look(connection: Connection, texts: Sequence[str]) -> dict[str, Findin
     }
 
 
-def _about_unlogged(relations: Sequence[Relation]) -> Finding | None:
+def _about_unlogged(relations: Sequence[ExcludedRelation]) -> Diagnostic | None:
     """A partitioned table holds no rows, and never becomes logged."""
     tables = [each.table for each in relations if each.root is None]
     parts = [each.table for each in relations if each.root is not None]
@@ -87,7 +89,7 @@ def _about_unlogged(relations: Sequence[Relation]) -> Finding | None:
         cures.append("then end headwater run and start it again")
     if parts:
         cures.append(f"then have {roots} read again: headwater snapshot start PIPELINE/TABLE")
-    return Finding(
+    return Diagnostic(
         "the server writes no changes of unlogged tables into its log: " + "; ".join(said),
         " ".join(cures),
         is_fatal=False,
@@ -95,10 +97,10 @@ def _about_unlogged(relations: Sequence[Relation]) -> Finding | None:
     )
 
 
-def _about_foreign(relations: Sequence[Relation]) -> Finding | None:
+def _about_foreign(relations: Sequence[ExcludedRelation]) -> Diagnostic | None:
     if not relations:
         return None
-    return Finding(
+    return Diagnostic(
         "the server streams no changes of foreign tables:"
         f" {few([each.table for each in relations])} are left out",
         "capture them at their own server, and leave them out of `tables` with"
@@ -108,7 +110,7 @@ def _about_foreign(relations: Sequence[Relation]) -> Finding | None:
     )
 
 
-def _about_names(names: Sequence[str], there: Sequence[Relation]) -> Finding | None:
+def _about_names(names: Sequence[str], there: Sequence[ExcludedRelation]) -> Diagnostic | None:
     """Of those that are written out in the file: a glob may well match what is no table."""
     known = {str(each.table): each for each in there}
     temporary = {each.table.name for each in there if each.persistence == "t"}
@@ -129,7 +131,7 @@ def _about_names(names: Sequence[str], there: Sequence[Relation]) -> Finding | N
             said[name] = f"{name} is a table of the system"
     if not said:
         return None
-    return Finding(
+    return Diagnostic(
         f"`tables` names what is not captured: {'; '.join(said.values())}",
         "correct `tables` of the source",
         is_fatal=False,

@@ -11,9 +11,13 @@ from connectors.postgres.publication.published_tables import (
     look,
     missing_from,
 )
-from connectors.postgres.publication.replica_identity import OF_STORED, identities_of, unidentified
+from connectors.postgres.publication.replica_identity import (
+    OF_STORED,
+    find_unidentified,
+    identities_of,
+)
 from connectors.postgres.publication.uncapturable_tables import REFUSES
-from connectors.postgres.server.connection import READ_ONLY, RIGHTS, Connection, in_our_words
+from connectors.postgres.server.connection import READ_ONLY, RIGHTS, PgConnection, in_our_words
 from connectors.postgres.server.sql_identifiers import member_list, quote
 from connectors.postgres.settings import PostgresSettings
 from core_log.foundation.errors import SourceRejected
@@ -28,7 +32,7 @@ refuses to change rows whose replica identity has some that are not published.""
 
 
 async def lacks_generated(
-    connection: Connection, found: Publication | None, tables: Collection[TableId]
+    connection: PgConnection, found: Publication | None, tables: Collection[TableId]
 ) -> bool:
     """Whether it leaves out generated columns by which rows of these say which they are. The server
     then refuses every UPDATE and DELETE of them to everybody."""
@@ -80,7 +84,7 @@ def changes(
 
 
 async def keep(
-    connection: Connection,
+    connection: PgConnection,
     settings: PostgresSettings,
     name: str,
     tables: Collection[TableId],
@@ -105,7 +109,7 @@ async def keep(
         check_covers(found, tables)
         return ()
     new = tables if found is None else set(tables) - found.covered - found.members.keys()
-    if unsafe := await unidentified(connection, new):
+    if unsafe := await find_unidentified(connection, new):
         raise SourceRejected(
             f"{REFUSES} {unsafe.why}",
             tables=", ".join(map(str, unsafe.tables)),
@@ -155,7 +159,7 @@ def check_covers(found: Publication, tables: Collection[TableId]) -> None:
     )
 
 
-async def drop(connection: Connection, settings: PostgresSettings, name: str) -> bool:
+async def drop(connection: PgConnection, settings: PostgresSettings, name: str) -> bool:
     """Whether there was one of ours; a given one (`create: never`), or somebody else's, is left
     alone."""
     if settings.publication.create == "never":
@@ -172,5 +176,5 @@ def _for_the_owner(told: Iterable[str]) -> str:
     return "have somebody who owns the tables run: " + "; ".join(told)
 
 
-async def _execute(connection: Connection, statement: str) -> None:
+async def _execute(connection: PgConnection, statement: str) -> None:
     await connection.execute(sql.SQL(statement))

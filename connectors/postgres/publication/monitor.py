@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from connectors.postgres import discovery, lost_keys
 from connectors.postgres.publication import coverage, excluded_tables, published_tables
-from connectors.postgres.publication.uncapturable_tables import Refused, finding_of
+from connectors.postgres.publication.uncapturable_tables import RefusedTable, finding_of
 from connectors.postgres.schema_history.schema_monitor import FormWatch
-from connectors.postgres.server.connection import Connection, in_our_words
+from connectors.postgres.server.connection import PgConnection, in_our_words
 from connectors.postgres.server.sql_identifiers import few, quoted_table
 from connectors.postgres.settings import PostgresSettings
 from connectors.source import Remark, SourceContext
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import SourceUnavailable
 from core_log.foundation.name_patterns import Patterns
 from core_log.model.table_schema import TableId
@@ -28,7 +28,7 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition
 """
 
 
-class Watch:
+class CaptureMonitor:
     """Over the tables that one life of the source captures."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Watch:
         tables: Mapping[TableId, int],
         entries: str,
         forms: FormWatch,
-        refused: Sequence[Refused] = (),
+        refused: Sequence[RefusedTable] = (),
         held: Iterable[TableId] = (),
     ) -> None:
         """`tables`: to their numbers. `entries`: what stands in the position of how they are
@@ -51,14 +51,14 @@ class Watch:
         self._numbers, self._refused, self._held = tables, refused, set(held)
         self._settings = settings
         self._positions = {coverage.PART: entries}
-        self._said: dict[str, Finding | None] = {}
+        self._said: dict[str, Diagnostic | None] = {}
         self._next_ms = context.clock.monotonic_ms()
 
-    async def look(self, connection: Connection) -> SourceUnavailable | None:
+    async def look(self, connection: PgConnection) -> SourceUnavailable | None:
         """What ends this life, since from now on changes are missed."""
         await self.forms.look_and_tell(connection)
         found = await published_tables.look(connection, self._publication)
-        missed = coverage.missed(self._positions, found, self._tables)
+        missed = coverage.find_missed(self._positions, found, self._tables)
         now_ms = self._context.clock.monotonic_ms()
         if missed or now_ms >= self._next_ms:
             self._next_ms = now_ms + LOOK_MS
@@ -81,7 +81,7 @@ class Watch:
                     publication=self._publication,
                     tables=few(missed),
                 )
-            if self._refused and (cured := await self._cured(connection)):
+            if self._refused and (cured := await self._find_cured(connection)):
                 return SourceUnavailable(
                     "tables that were left out can be captured by now", tables=few(cured)
                 )
@@ -92,7 +92,7 @@ class Watch:
         return None
 
     async def look_at_first(
-        self, connection: Connection, found: published_tables.Publication | None
+        self, connection: PgConnection, found: published_tables.Publication | None
     ) -> None:
         """Before anything is read, which may take long."""
         self._say(REFUSED, finding_of(self._refused))
@@ -101,14 +101,14 @@ class Watch:
         if found is not None:
             self._say(FILTERED, self._about_filters(found))
 
-    async def look_last(self, connection: Connection) -> None:
+    async def look_last(self, connection: PgConnection) -> None:
         """At tables that came into being while the others were read, and are left to the next
         run."""
         there, _ = await self._there(connection)
         self._say(NEW_TABLES, self._about_new(there.keys()))
         await self._look_for_unstreamed(connection)
 
-    def refuse(self, refused: Refused) -> None:
+    def refuse(self, refused: RefusedTable) -> None:
         """From now on its changes are left out; once it can be captured, it is read again."""
         self._refused = [*self._refused, refused]
         self._say(REFUSED, finding_of(self._refused))
@@ -122,7 +122,7 @@ class Watch:
         self._held.discard(table)
         self._say(HELD, lost_keys.finding_of(self._held))
 
-    async def _cured(self, connection: Connection) -> list[TableId]:
+    async def _find_cured(self, connection: PgConnection) -> list[TableId]:
         """Tables that were left out and need not be any more; of the others it is said why now."""
         context = self._context
         looked = await discovery.look(
@@ -133,7 +133,7 @@ class Watch:
         self._say(REFUSED, finding_of(self._refused))
         return [each.table for each in looked.tables if each.oid in before]
 
-    async def _look_for_unstreamed(self, connection: Connection) -> None:
+    async def _look_for_unstreamed(self, connection: PgConnection) -> None:
         for name, finding in (await excluded_tables.look(connection, self._chosen.texts)).items():
             self._say(name, finding)
 
@@ -146,31 +146,33 @@ class Watch:
         found = [(each, names.get(self._numbers[each], each)) for each in self._tables]
         return [(before, now) for before, now in found if before != now]
 
-    async def _there(self, connection: Connection) -> tuple[Mapping[TableId, int], set[TableId]]:
+    async def _there(self, connection: PgConnection) -> tuple[Mapping[TableId, int], set[TableId]]:
         """Tables whose changes go into the write-ahead log, to their numbers, and others."""
         with in_our_words("the server does not show its tables"):
             rows = await (await connection.execute(TABLES)).fetchall()
         logged = {TableId(*name): number for *name, number, is_logged in rows if is_logged}
         return logged, {TableId(*name) for *name, _, is_logged in rows if not is_logged}
 
-    def _about_filters(self, found: published_tables.Publication) -> Finding | None:
-        if not (said := published_tables.narrowed(found, self._tables)):
+    def _about_filters(self, found: published_tables.Publication) -> Diagnostic | None:
+        if not (said := published_tables.describe_left_out(found, self._tables)):
             return None
-        return Finding(said, "headwater doctor prints the statement that cures it", is_fatal=False)
+        return Diagnostic(
+            said, "headwater doctor prints the statement that cures it", is_fatal=False
+        )
 
-    def _about_new(self, there: Set[TableId]) -> Finding | None:
+    def _about_new(self, there: Set[TableId]) -> Diagnostic | None:
         known = {*self._tables, *(each.table for each in self._refused)}
         new = sorted(each for each in there - known if self._chosen.matches(str(each)))
         if not new:
             return None
-        return Finding(
+        return Diagnostic(
             f"{few(new)} match `tables` and are not captured yet",
             "end headwater run and start it again; headwater doctor says what stands in the way",
             is_fatal=False,
             left_out=tuple(map(str, new)),
         )
 
-    def _say(self, name: str, finding: Finding | None) -> None:
+    def _say(self, name: str, finding: Diagnostic | None) -> None:
         if self._said.get(name) != finding:
             self._said[name] = finding
             self._context.report(Remark(name, finding))

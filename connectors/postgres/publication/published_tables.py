@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from connectors.postgres.server.connection import Connection, in_our_words
+from connectors.postgres.server.connection import PgConnection, in_our_words
 from connectors.postgres.server.sql_identifiers import few
 from connectors.postgres.settings import PostgresSettings
 from core_log.model.table_schema import TableId
@@ -63,7 +63,7 @@ PARTS_SINCE = 15_0000
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PublishedPart:
     """What is published of a table of which it is not all."""
 
     oid: int
@@ -95,7 +95,7 @@ class Publication:
     """Schemas all tables of which it publishes, to the numbers of their entries."""
     covered: frozenset[TableId]
     """Tables that it publishes, by whatever way they came in."""
-    shares: Mapping[TableId, Share]
+    shares: Mapping[TableId, PublishedPart]
     """Of tables of which it leaves out rows, or columns."""
     number: int
     """Another one once it was dropped and made anew."""
@@ -108,7 +108,7 @@ def publication_name(settings: PostgresSettings, pipeline: str) -> str:
     return name.encode()[:NAME_BYTES_MAX].decode(errors="ignore")
 
 
-async def look(connection: Connection, name: str) -> Publication | None:
+async def look(connection: PgConnection, name: str) -> Publication | None:
     wanted = {"name": sql.Literal(name)}
     with in_our_words("the server does not show its publications"):
         found = await connection.execute(sql.SQL(LOOK).format(**wanted))
@@ -143,8 +143,8 @@ async def look(connection: Connection, name: str) -> Publication | None:
 
 
 async def look_for_shares(
-    connection: Connection, name: str, oids: Sequence[int] | None = None
-) -> list[Share]:
+    connection: PgConnection, name: str, oids: Sequence[int] | None = None
+) -> list[PublishedPart]:
     """As they are now: tables and columns may have got other names, and are the same. `oids`: of
     these tables only."""
     if connection.info.server_version < PARTS_SINCE:
@@ -153,12 +153,14 @@ async def look_for_shares(
     query = sql.SQL(SHARES).format(name=sql.Literal(name), oids=sql.Literal(of))
     found = await connection.execute(query)
     return [
-        Share(oid, TableId(schema, table), condition, None if columns is None else tuple(columns))
+        PublishedPart(
+            oid, TableId(schema, table), condition, None if columns is None else tuple(columns)
+        )
         for oid, schema, table, condition, columns in await found.fetchall()
     ]
 
 
-def narrowed(found: Publication, tables: Collection[TableId]) -> str:
+def describe_left_out(found: Publication, tables: Collection[TableId]) -> str:
     """What it leaves out of these, in words; nothing where it sends all."""
     names = sorted(found.shares.keys() & set(tables))
     if not names:

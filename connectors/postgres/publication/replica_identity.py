@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from connectors.postgres.server.connection import Connection, in_our_words
+from connectors.postgres.server.connection import PgConnection, in_our_words
 from connectors.postgres.server.sql_identifiers import quoted_table
 from core_log.model.table_schema import TableId
 
@@ -39,7 +39,7 @@ NO_IDENTITY, OF_STORED, OF_VIRTUAL = "nothing", "s", "v"
 """There is none; or it has generated columns, of the latter kind at least one."""
 
 
-class Unidentified(NamedTuple):
+class TableWithoutIdentity(NamedTuple):
     """Tables, or their partitions, of which the server could not say which row was changed. Where
     one is published, it refuses every UPDATE and DELETE of it to everybody."""
 
@@ -48,18 +48,22 @@ class Unidentified(NamedTuple):
     cure: str
 
 
-async def identities_of(connection: Connection, tables: Collection[TableId]) -> dict[TableId, str]:
+async def identities_of(
+    connection: PgConnection, tables: Collection[TableId]
+) -> dict[TableId, str]:
     names = [[each.namespace for each in tables], [each.name for each in tables]]
     with in_our_words("the server does not show its tables"):
         found = await connection.execute(IDENTITIES, names)
         return {TableId(schema, table): kind for schema, table, kind in await found.fetchall()}
 
 
-async def unidentified(connection: Connection, tables: Collection[TableId]) -> Unidentified | None:
+async def find_unidentified(
+    connection: PgConnection, tables: Collection[TableId]
+) -> TableWithoutIdentity | None:
     identities = await identities_of(connection, tables)
     for kind in (NO_IDENTITY, OF_VIRTUAL):
         if found := [table for table, own in identities.items() if own == kind]:
-            return Unidentified(found, *reason_of(kind, found))
+            return TableWithoutIdentity(found, *reason_of(kind, found))
     return None
 
 

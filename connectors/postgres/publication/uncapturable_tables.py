@@ -12,9 +12,9 @@ from connectors.postgres.publication.replica_identity import (
     identity_cure,
     reason_of,
 )
-from connectors.postgres.server.connection import Connection
+from connectors.postgres.server.connection import PgConnection
 from connectors.postgres.server.sql_identifiers import few
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.model.table_schema import TableId
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ REFUSES = "once published, the server would refuse every UPDATE and DELETE of ta
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedTable:
     """One table, and what is in the way of capturing it."""
 
     oid: int
@@ -35,18 +35,18 @@ class Refused:
 
 
 async def refused_of(
-    connection: Connection, tables: Sequence["CapturedTable"], publication: Publication | None
-) -> list[Refused]:
+    connection: PgConnection, tables: Sequence["CapturedTable"], publication: Publication | None
+) -> list[RefusedTable]:
     """Those of which changes could not be told apart, or of which the server would refuse them to
     everybody, once it publishes them."""
     found = [each for table in tables for each in _by_key(table)]
     return found + await _by_identity(connection, tables, publication)
 
 
-def _by_key(table: "CapturedTable") -> Iterator[Refused]:
+def _by_key(table: "CapturedTable") -> Iterator[RefusedTable]:
     key, sent = table.schema.key, set(table.identity_columns)
     if sent and (missing := [name for name in key if name not in sent]):
-        yield Refused(
+        yield RefusedTable(
             table.oid,
             table.table,
             f"of a row that was changed or deleted the server does not send {', '.join(missing)},"
@@ -54,7 +54,7 @@ def _by_key(table: "CapturedTable") -> Iterator[Refused]:
             identity_cure([table.table]),
         )
     elif keyless := table.keyless_partitions:
-        yield Refused(
+        yield RefusedTable(
             table.oid,
             table.table,
             f"of a deleted row of {few(keyless)}, of {table.table}, the server does not send all"
@@ -64,8 +64,8 @@ def _by_key(table: "CapturedTable") -> Iterator[Refused]:
 
 
 async def _by_identity(
-    connection: Connection, tables: Sequence["CapturedTable"], publication: Publication | None
-) -> list[Refused]:
+    connection: PgConnection, tables: Sequence["CapturedTable"], publication: Publication | None
+) -> list[RefusedTable]:
     """Only of tables that are not published yet: the others were published by somebody who knew
     what becomes of them."""
     members = {part.table: each for each in tables for part in each.partitions}
@@ -81,23 +81,23 @@ async def _by_identity(
         if table is not None and table.table not in covered:
             found.setdefault(table.table, (table, kind, []))[2].append(name)
     return [
-        Refused(table.oid, table.table, f"{REFUSES} {why}", cure)
+        RefusedTable(table.oid, table.table, f"{REFUSES} {why}", cure)
         for table, kind, names in found.values()
         for why, cure in [reason_of(kind, names)]
     ]
 
 
-def findings_of(refused: Collection[Refused]) -> Iterator[Finding]:
+def findings_of(refused: Collection[RefusedTable]) -> Iterator[Diagnostic]:
     """One for all tables that share reason and cure."""
     tables = dict[tuple[str, str], list[TableId]]()
     for each in refused:
         tables.setdefault((each.problem, each.cure), []).append(each.table)
     for (problem, cure), names in tables.items():
         are = "is" if len(names) == 1 else "are"
-        yield Finding(f"{few(sorted(names))} {are} left out: {problem}", cure)
+        yield Diagnostic(f"{few(sorted(names))} {are} left out: {problem}", cure)
 
 
-def finding_of(refused: Collection[Refused]) -> Finding | None:
+def finding_of(refused: Collection[RefusedTable]) -> Diagnostic | None:
     """One for all of them, as a remark on a source that captures the others."""
     if not refused:
         return None
@@ -106,7 +106,7 @@ def finding_of(refused: Collection[Refused]) -> Finding | None:
         tables.setdefault(each.problem, []).append(each.table)
     said = [f"{few(sorted(names))}: {problem}" for problem, names in tables.items()]
     cures = dict.fromkeys(each.cure for each in refused)
-    return Finding(
+    return Diagnostic(
         f"tables match `tables` and are left out, as they cannot be captured: {'; '.join(said)}",
         f"{' '.join(filter(None, cures))} Or leave them out of `tables`. Once cured they are read"
         " by themselves",

@@ -26,7 +26,7 @@ class ColumnNames:
     """Of each table in the order of its columns, which no name changes."""
 
     @classmethod
-    def begun(cls, positions: Positions) -> "ColumnNames":
+    def restore(cls, positions: Positions) -> "ColumnNames":
         forms = (
             TableForm.parse(text)[0] for part, text in positions.items() if part.startswith(PREFIX)
         )

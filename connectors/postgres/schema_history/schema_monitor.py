@@ -16,9 +16,9 @@ from connectors.postgres.schema_history.table_definition import (
     part_of,
     why_read_again,
 )
-from connectors.postgres.server.connection import Connection
+from connectors.postgres.server.connection import PgConnection
 from connectors.postgres.snapshot import progress
-from connectors.postgres.snapshot.progress import Ledger
+from connectors.postgres.snapshot.progress import TableSnapshotProgress
 from core_log.model.changes import Positions
 from core_log.model.table_schema import TableId
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class NewForm:
+class TableFormChange:
     """A table whose form has changed."""
 
     table: TableId
@@ -41,7 +41,7 @@ class NewForm:
     """As it is captured now, where it is to be read again."""
 
 
-class Seen(NamedTuple):
+class SeenForms(NamedTuple):
     """A form that a table had at some moment, or has still."""
 
     at: int
@@ -62,9 +62,9 @@ class FormWatch:
     """As it was seen last."""
     may_read: bool
     """False where the file says that no rows are ever read."""
-    told: Callable[[Sequence[NewForm]], None] | None = None
+    told: Callable[[Sequence[TableFormChange]], None] | None = None
     """Hears of what has changed; None until the stream is followed."""
-    seen: dict[int, list[Seen]] = field(default_factory=dict)
+    seen: dict[int, list[SeenForms]] = field(default_factory=dict)
     """By the table's number, oldest first: the last one that the stream has passed, and those that
     it has not."""
     untold: dict[int, TableId] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class FormWatch:
                 form, at = TableForm.parse(text)
                 found.known[each.table] = form
                 if at is not None:
-                    found.seen[form.oid] = [Seen(at, form)]
+                    found.seen[form.oid] = [SeenForms(at, form)]
         return found
 
     def at(self, oid: int, lsn: int) -> TableForm | None:
@@ -95,7 +95,7 @@ class FormWatch:
             (each.form for each in reversed(self.seen.get(oid, ())) if each.at <= lsn), None
         )
 
-    def passed(self, lsn: int) -> dict[str, str]:
+    def take_passed(self, lsn: int) -> dict[str, str]:
         """Parts of the position: forms that the stream has passed since this was asked last."""
         found: dict[str, str] = {}
         for oid, table in [*self.untold.items()]:
@@ -109,13 +109,15 @@ class FormWatch:
                 del self.untold[oid]
         return found
 
-    async def look_first(self, connection: Connection) -> None:
+    async def look_first(self, connection: PgConnection) -> None:
         """Before there is a slot, so that these forms are older than all that it brings."""
         self.known.clear()
         self.seen.clear()
         await self.look(connection)
 
-    async def parts_at_start(self, positions: Positions, connection: Connection) -> dict[str, str]:
+    async def parts_at_start(
+        self, positions: Positions, connection: PgConnection
+    ) -> dict[str, str]:
         """Parts of the position that say what changed while nobody looked, and which tables are
         to be read again for it. Tables that are read from their beginning need not be."""
         found: dict[str, str] = {}
@@ -126,12 +128,12 @@ class FormWatch:
         for each in new:
             stored = positions.get(progress.part_of(each.table))
             if each.why and stored is not None:
-                before = replace(Ledger.parse(stored), oid=each.form.oid)
+                before = replace(TableSnapshotProgress.parse(stored), oid=each.form.oid)
                 again = before.to_be_read_again(each.why, each.kinds, after=each.after)
                 found[progress.part_of(each.table)] = again.text()
         return found
 
-    async def look(self, connection: Connection) -> list[NewForm]:
+    async def look(self, connection: PgConnection) -> list[TableFormChange]:
         """Those that differ from what is known, which they are from here on."""
         forms = await table_definition.look(connection, self.tables)
         found = {table: form for table, form in forms.items() if self.known.get(table) != form}
@@ -142,26 +144,30 @@ class FormWatch:
         for table, form in found.items():
             before = self.known.get(table)
             cause = Cause("", ()) if before is None else why_read_again(before, form)
-            new.append(NewForm(table, form, self._allowed(table, cause.why), after, cause.kinds))
-            self.seen.setdefault(form.oid, []).append(Seen(after, form))
+            new.append(
+                TableFormChange(
+                    table, form, self._check_allowed(table, cause.why), after, cause.kinds
+                )
+            )
+            self.seen.setdefault(form.oid, []).append(SeenForms(after, form))
             self.untold[form.oid] = table
         self.known |= found
         oids = [each.form.oid for each in new if each.why]
         now = {each.oid: each for each in await self.catalog.tables_of(connection, oids)}
         return [_as_captured(each, now.get(each.form.oid)) for each in new]
 
-    async def look_and_tell(self, connection: Connection) -> None:
+    async def look_and_tell(self, connection: PgConnection) -> None:
         if self.told is not None and (new := await self.look(connection)):
             self.told(new)
 
-    def _allowed(self, table: TableId, why: str) -> str:
+    def _check_allowed(self, table: TableId, why: str) -> str:
         if not why or self.may_read:
             return why
         logger.warning("%s differs from its source, as `snapshot.mode` is never: %s", table, why)
         return ""
 
 
-def _as_captured(new: NewForm, captured: CapturedTable | None) -> NewForm:
+def _as_captured(new: TableFormChange, captured: CapturedTable | None) -> TableFormChange:
     """In place of a primary key that went the file may choose another one."""
     has_key = captured is not None and bool(captured.schema.key)
     why = OTHER_KEY if new.why == LOST_KEY and has_key else new.why

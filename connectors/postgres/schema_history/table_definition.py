@@ -120,7 +120,7 @@ class Attribute(NamedTuple):
     numbers."""
 
 
-class Leaf(NamedTuple):
+class LeafForm(NamedTuple):
     """A table that holds rows itself."""
 
     filenode: int
@@ -140,7 +140,7 @@ class TableForm:
     persistence: str
     may_be_unlogged: bool
     """The server refuses it only of tables that are published by their names."""
-    leaves: Mapping[int, Leaf]
+    leaves: Mapping[int, LeafForm]
     key: tuple[int, ...]
     """Its columns by their numbers."""
     has_primary_key: bool
@@ -178,7 +178,7 @@ class TableForm:
                 said["partitioned"],
                 said["persistence"],
                 said["may be unlogged"],
-                {int(oid): Leaf(*leaf) for oid, leaf in said["leaves"].items()},
+                {int(oid): LeafForm(*leaf) for oid, leaf in said["leaves"].items()},
                 tuple(said["key"]),
                 said["primary"],
                 tuple(Attribute(*each) for each in said["attributes"]),
@@ -222,7 +222,7 @@ def _form_of(
     if own is None:
         return None
     _, kind, persistence, may_be_unlogged, *_, key, attributes = own
-    leaves = {oid: Leaf(*leaf) for oid, each, _, _, *leaf, _, _ in rows if each == "r"}
+    leaves = {oid: LeafForm(*leaf) for oid, each, _, _, *leaf, _, _ in rows if each == "r"}
     columns = tuple(Attribute(*each) for each in attributes or ())
     numbers = {each.name: each.number for each in columns}
     chosen = key or [numbers[name] for name in chosen_key if name in numbers]
@@ -248,10 +248,10 @@ class Cause(NamedTuple):
 
 def why_read_again(then: TableForm, now: TableForm) -> Cause:
     """What has become of the table that its stream does not bring; no words where it brings all."""
-    return joined([*_causes(then, now)])
+    return merge_causes([*_causes(then, now)])
 
 
-def joined(causes: Sequence[Cause]) -> Cause:
+def merge_causes(causes: Sequence[Cause]) -> Cause:
     """The first few in words, and the kinds of all."""
     more = f"; and {len(causes) - SAID_MAX} more" if len(causes) > SAID_MAX else ""
     kinds = dict.fromkeys(kind for each in causes for kind in each.kinds)

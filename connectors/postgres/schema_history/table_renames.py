@@ -5,14 +5,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.snapshot.progress import PREFIX, Ledger, part_of
+from connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
 from core_log.model.changes import Positions
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Names:
+class TableNames:
     """Follows the stream. A table goes on under its new name, in a topic of its own; should the old
     one come to be captured again, its topic lacks what happened meanwhile, as if it had left."""
 
@@ -30,14 +30,14 @@ class Names:
     """Parts of names that tables gave up, or under which changes of others went out."""
 
     @classmethod
-    def begun(
+    def restore(
         cls,
         positions: Positions,
         tables: Collection[CapturedTable],
         *,
         back: Collection[CapturedTable] = (),
         is_followed: bool,
-    ) -> "Names":
+    ) -> "TableNames":
         """Those of the position come first, as the catalogue may be newer than the stream. `back`
         are tables of which older changes are left out."""
         names = {each.oid: str(each.table) for each in tables}
@@ -45,7 +45,7 @@ class Names:
         for part, text in positions.items():
             if part.startswith(PREFIX):
                 known.add(part)
-                ledger = Ledger.parse(text)
+                ledger = TableSnapshotProgress.parse(text)
                 if ledger.oid and not ledger.has_left:
                     names[ledger.oid] = part.removeprefix(PREFIX)
         owners = {str(each.table): each.oid for each in tables if each not in back}
@@ -62,13 +62,13 @@ class Names:
         part = f"{PREFIX}{name}"
         if is_chosen and part not in self._known:  # whoever has that name later is another table
             self._known.add(part)
-            self._told[part] = Ledger(oid=oid).text()
+            self._told[part] = TableSnapshotProgress(oid=oid).text()
         if is_chosen and self._owners.get(name, oid) != oid:
             self._spoilt.add(part)
-            self._told[part] = Ledger().left().text()
+            self._told[part] = TableSnapshotProgress().leave().text()
         if before:
             self._spoilt.add(f"{PREFIX}{before}")
-            self._told[f"{PREFIX}{before}"] = Ledger().left().text()
+            self._told[f"{PREFIX}{before}"] = TableSnapshotProgress().leave().text()
             logger.warning(
                 "%s is called %s from here on: should it get its old name again, it is emptied and"
                 " read anew with the next start",
@@ -82,14 +82,14 @@ class Names:
         part = f"{PREFIX}{name}"
         self._known.add(part)
         self._spoilt.add(part)
-        self._told[part] = Ledger().left().text()
+        self._told[part] = TableSnapshotProgress().leave().text()
 
     def news(self) -> Positions:
         """What is to go along with the next position."""
         told, self._told = self._told, {}
         return told
 
-    def kept(self, positions: Positions) -> Positions:
+    def positions_of_snapshot(self, positions: Positions) -> Positions:
         """What a reading says of itself, but of names that are to be read again after it."""
-        left = Ledger().left().text()
+        left = TableSnapshotProgress().leave().text()
         return {part: left if part in self._spoilt else each for part, each in positions.items()}

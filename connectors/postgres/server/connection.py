@@ -12,7 +12,7 @@ from connectors.postgres.settings import PostgresSettings
 from core_log.foundation.database_errors import ELSE, NOBODY, NOT_US, PORTS, Refusal, refusal_of
 from core_log.foundation.errors import HeadwaterError, SourceRejected, SourceUnavailable
 
-Connection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
+PgConnection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
 
 SESSION = {
     "TimeZone": "UTC",
@@ -93,7 +93,7 @@ NO_ENCODING = "SQL_ASCII"
 
 async def connect(
     settings: PostgresSettings, *, replication: bool = False, name: str = "headwater"
-) -> Connection:
+) -> PgConnection:
     """A connection that commits every statement by itself; with `replication`, one that also takes
     the commands of replication, and then no parameters beside a statement.
 
@@ -103,11 +103,11 @@ async def connect(
     if replication:
         parameters["replication"] = "database"
     try:
-        connection: Connection = await psycopg.AsyncConnection.connect(
+        connection: PgConnection = await psycopg.AsyncConnection.connect(
             **parameters, autocommit=True, prepare_threshold=None
         )
     except psycopg.Error as error:
-        raise _refused(error, parameters) from None
+        raise _refused_error(error, parameters) from None
     if connection.info.parameter_status("IntervalStyle") != SESSION["IntervalStyle"]:
         await connection.close()
         raise SourceRejected(
@@ -124,7 +124,7 @@ async def connect(
     return connection
 
 
-def has_no_encoding(connection: Connection) -> bool:
+def has_no_encoding(connection: PgConnection) -> bool:
     """Whether text may be of any encoding. To a client of UTF-8 the server refuses to send what is
     not, with all that comes behind it, and does not say of which row it is."""
     return connection.info.parameter_status("server_encoding") == NO_ENCODING
@@ -159,10 +159,10 @@ def in_our_words(doing: str, **facts: Any) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise translated(error, doing, **facts) from None
+        raise to_headwater_error(error, doing, **facts) from None
 
 
-def translated(error: psycopg.Error, doing: str, **facts: Any) -> HeadwaterError:
+def to_headwater_error(error: psycopg.Error, doing: str, **facts: Any) -> HeadwaterError:
     """The server's own words only where they cannot quote a value of a row."""
     state = error.sqlstate
     if state is None:
@@ -183,7 +183,7 @@ def not_utf8(doing: str, **facts: Any) -> SourceRejected:
     return SourceRejected(doing, why=NOT_UTF8, hint=NOT_UTF8_HINT, **facts)
 
 
-def _refused(error: psycopg.Error, parameters: dict[str, Any]) -> HeadwaterError:
+def _refused_error(error: psycopg.Error, parameters: dict[str, Any]) -> HeadwaterError:
     """The server's own words name roles and databases, libpq's also parts of a broken address."""
     said = " ".join(str(error).split())
     place = {"host": parameters.get("host"), "port": parameters.get("port", PORTS["postgresql"])}

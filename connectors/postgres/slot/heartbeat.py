@@ -11,8 +11,8 @@ from typing import NoReturn
 import psycopg
 from psycopg import sql
 
-from connectors.postgres.publication.monitor import Watch
-from connectors.postgres.server.connection import Connection, connect, in_our_words
+from connectors.postgres.publication.monitor import CaptureMonitor
+from connectors.postgres.server.connection import PgConnection, connect, in_our_words
 from connectors.postgres.server.lsn import lsn_text, parse_lsn
 from connectors.postgres.settings import PostgresSettings, SlotSettings
 from connectors.postgres.slot import replication_slot
@@ -46,30 +46,34 @@ NEAR = 0.8
 """From this share of the budget on it is worth a warning."""
 
 
-class Verdict(IntEnum):
+class HeartbeatCheck(IntEnum):
     FINE = 0
     NEAR = 1
     OVER = 2
 
 
 @dataclass(slots=True)
-class Budget:
+class WalBudget:
     """What `slot.max_retained_wal` allows. Being beyond it counts once it has lasted a while and is
     no better than at its beginning: who catches up is not to be stopped."""
 
     limit: int | None
     beyond_since_ms: int | None = None
     beyond_at_first: int = 0
-    told: Verdict = Verdict.FINE
+    told: HeartbeatCheck = HeartbeatCheck.FINE
 
-    def judge(self, retained: int, *, now_ms: int) -> Verdict:
+    def judge(self, retained: int, *, now_ms: int) -> HeartbeatCheck:
         """Says each but once, until it is fine again."""
         if self.limit is None or retained < NEAR * self.limit:
-            self.told, self.beyond_since_ms = Verdict.FINE, None
-            return Verdict.FINE
-        verdict = Verdict.OVER if self._lasts(retained, now_ms, self.limit) else Verdict.NEAR
+            self.told, self.beyond_since_ms = HeartbeatCheck.FINE, None
+            return HeartbeatCheck.FINE
+        verdict = (
+            HeartbeatCheck.OVER
+            if self._lasts(retained, now_ms, self.limit)
+            else HeartbeatCheck.NEAR
+        )
         if verdict <= self.told:
-            return Verdict.FINE
+            return HeartbeatCheck.FINE
         self.told = verdict
         return verdict
 
@@ -91,13 +95,13 @@ class Heartbeat:
         context: SourceContext,
         *,
         slot: str,
-        watch: Watch | None = None,
+        watch: CaptureMonitor | None = None,
     ) -> None:
         """`watch`: what else to look at with every beat."""
         self._settings, self._context, self._slot = settings, context, slot
         self._looks_at = watch
-        self._budget = Budget(settings.slot.max_retained_wal)
-        self._connection: Connection | None = None
+        self._budget = WalBudget(settings.slot.max_retained_wal)
+        self._connection: PgConnection | None = None
         self._may_emit, self._emitted = settings.heartbeat_ms > 0, 0
         self.gives_slot_up = False
         """The stream ends for it, and `run` says why."""
@@ -157,7 +161,7 @@ class Heartbeat:
         if connection is not None:
             await connection.close()
 
-    async def _emit(self, connection: Connection) -> None:
+    async def _emit(self, connection: PgConnection) -> None:
         if not self._may_emit:
             return
         with in_our_words("the server does not say where its write-ahead log ends"):
@@ -187,24 +191,24 @@ class Heartbeat:
                 )
 
     async def _watch(
-        self, connection: Connection, slot: replication_slot.Slot, retained: int
+        self, connection: PgConnection, slot: replication_slot.Slot, retained: int
     ) -> None:
         limits = self._settings.slot
         self._context.report(Gauge(RETAINED, max(retained, 0), limits.max_retained_wal))
         verdict = self._budget.judge(retained, now_ms=self._context.clock.monotonic_ms())
-        if verdict is Verdict.FINE:
+        if verdict is HeartbeatCheck.FINE:
             return
-        if verdict is Verdict.NEAR or limits.when_exceeded == "warn":
-            logger.warning("%s", _exceeded(SourceRejected, slot, limits))
+        if verdict is HeartbeatCheck.NEAR or limits.when_exceeded == "warn":
+            logger.warning("%s", _exceeded_error(SourceRejected, slot, limits))
             return
         if limits.when_exceeded == "drop":
             self.gives_slot_up = True
             await replication_slot.drop(connection, self._slot, ends_reader=True)
-            raise _exceeded(PositionLost, slot, limits)
-        raise _exceeded(SourceRejected, slot, limits)
+            raise _exceeded_error(PositionLost, slot, limits)
+        raise _exceeded_error(SourceRejected, slot, limits)
 
 
-def _exceeded(
+def _exceeded_error(
     kind: type[HeadwaterError], slot: replication_slot.Slot, limits: SlotSettings
 ) -> HeadwaterError:
     retained, limit = slot.retained_bytes or 0, limits.max_retained_wal or 0

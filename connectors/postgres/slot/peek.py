@@ -3,7 +3,7 @@
 import psycopg
 from psycopg import sql
 
-from connectors.postgres.server.connection import Connection, in_our_words
+from connectors.postgres.server.connection import PgConnection, in_our_words
 from connectors.postgres.server.lsn import lsn_text
 from connectors.postgres.server.sql_identifiers import quote
 
@@ -23,7 +23,7 @@ FROM (
 
 
 async def holds_changes(
-    connection: Connection, slot: str, publication: str, *, after: int, before: int
+    connection: PgConnection, slot: str, publication: str, *, after: int, before: int
 ) -> bool | None:
     """Of transactions that end behind `after`; more than can be looked through count as some. None
     while somebody streams from the slot."""

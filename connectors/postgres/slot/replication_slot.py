@@ -10,10 +10,10 @@ from typing import TypeVar
 import psycopg
 from psycopg import sql
 
-from connectors.postgres.server.connection import EXISTS, IN_USE, Connection, in_our_words
+from connectors.postgres.server.connection import EXISTS, IN_USE, PgConnection, in_our_words
 from connectors.postgres.server.lsn import parse_lsn
 from connectors.postgres.settings import PostgresSettings
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import SourceRejected, SourceUnavailable
 
 PLUGIN = "pgoutput"
@@ -79,7 +79,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Created:
+class CreatedSlot:
     """A new slot; the snapshot lives as long as the connection that made it is left idle."""
 
     name: str
@@ -106,19 +106,19 @@ def reader_name(pipeline: str) -> str:
     return f"headwater {pipeline}"[:NAME_LENGTH_MAX]
 
 
-async def look(connection: Connection, name: str) -> Slot | None:
+async def look(connection: PgConnection, name: str) -> Slot | None:
     found = await _slots(connection, sql.SQL("WHERE s.slot_name = {}").format(sql.Literal(name)))
     return found[0] if found else None
 
 
-async def look_at_all(connection: Connection) -> Sequence[Slot]:
+async def look_at_all(connection: PgConnection) -> Sequence[Slot]:
     """Every slot of the server, other databases' and physical ones included."""
     return await _slots(connection, sql.SQL("ORDER BY s.slot_name"))
 
 
 async def create(
-    connection: Connection, name: str, *, has_failover: bool = False, exports: bool = True
-) -> Created:
+    connection: PgConnection, name: str, *, has_failover: bool = False, exports: bool = True
+) -> CreatedSlot:
     """On a replication connection; waits for every transaction that is writing now.
 
     With `exports` the connection must be left alone until all have taken the snapshot on.
@@ -134,10 +134,10 @@ async def create(
         cursor = await connection.execute(command.format(sql.Identifier(name)))
         row = await cursor.fetchone()
     assert row is not None, "the server describes the slot that it has made"
-    return Created(row[0], parse_lsn(row[1]), row[2])
+    return CreatedSlot(row[0], parse_lsn(row[1]), row[2])
 
 
-async def waited_for(connection: Connection, maker_pid: int) -> Finding | None:
+async def waited_for(connection: PgConnection, maker_pid: int) -> Diagnostic | None:
     """Whom the making of a slot waits for at present; `maker_pid` is the server's process that
     makes it."""
     with in_our_words("the server does not show whom the slot waits for"):
@@ -146,13 +146,13 @@ async def waited_for(connection: Connection, maker_pid: int) -> Finding | None:
     if not pids:
         return None
     if not any(pids):
-        return Finding(
+        return Diagnostic(
             "the slot is made once a prepared transaction is over",
             "SELECT gid, prepared FROM pg_prepared_xacts; then COMMIT or ROLLBACK PREPARED",
             is_fatal=False,
         )
     listed = ", ".join(str(pid) for pid in pids if pid)
-    return Finding(
+    return Diagnostic(
         f"the slot is made once transactions are over that are writing now: pid {listed}",
         f"wait, or: SELECT pg_terminate_backend({next(pid for pid in pids if pid)});",
         is_fatal=False,
@@ -176,7 +176,7 @@ def wants_failover(
     return False
 
 
-async def keep_failover(line: Connection, slot: Slot, *, wanted: bool) -> None:
+async def keep_failover(line: PgConnection, slot: Slot, *, wanted: bool) -> None:
     """On a replication connection: has standbys keep a copy from now on of a slot that was made
     when that was not asked for, or not possible."""
     if slot.has_failover or not wanted:
@@ -199,7 +199,7 @@ async def once_left(attempt: Callable[[], Awaitable[T]]) -> T:
     return await attempt()
 
 
-async def drop(connection: Connection, name: str, *, ends_reader: bool = False) -> bool:
+async def drop(connection: PgConnection, name: str, *, ends_reader: bool = False) -> bool:
     """Whether there was one. `ends_reader` ends the connection of whoever streams from it, which a
     role may do to its own."""
     slot = await look(connection, name)
@@ -226,7 +226,7 @@ async def drop(connection: Connection, name: str, *, ends_reader: bool = False) 
     return True
 
 
-async def _slots(connection: Connection, which: sql.Composable) -> list[Slot]:
+async def _slots(connection: PgConnection, which: sql.Composable) -> list[Slot]:
     with in_our_words("the server does not show its slots"):
         cursor = await connection.execute(sql.SQL(LOOK) + which)
         rows = await cursor.fetchall()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from connectors.postgres.server.connection import Connection, in_our_words
+from connectors.postgres.server.connection import PgConnection, in_our_words
 from connectors.postgres.server.lsn import lsn_text, parse_lsn
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slot.replication_slot import PLUGIN, Slot, look
@@ -23,7 +23,7 @@ LOST_HINT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerState:
     system_id: str
     """Made up by initdb; copies and standbys share it."""
     timeline: int
@@ -42,8 +42,8 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    server: Server
+class ResumeCheck:
+    server: ServerState
     slot: Slot | None
     start: int | None
     """Where the stream goes on. None: the slot is to be made anew (the old one, if any, dropped)
@@ -53,7 +53,7 @@ class Standing:
     What was deleted in between was never seen, so tables are to be emptied first."""
 
 
-async def identify(connection: Connection) -> Server:
+async def identify(connection: PgConnection) -> ServerState:
     """On a replication connection."""
     with in_our_words("the server does not say who it is"):
         cursor = await connection.execute("IDENTIFY_SYSTEM")
@@ -61,7 +61,7 @@ async def identify(connection: Connection) -> Server:
         cursor = await connection.execute("SELECT pg_catalog.pg_is_in_recovery()")
         recovery = await cursor.fetchone()
     assert row is not None and recovery is not None, "both questions have one row as an answer"
-    return Server(
+    return ServerState(
         system_id=str(row[0]),
         timeline=int(row[1]),
         wal_end=parse_lsn(row[2]),
@@ -72,8 +72,8 @@ async def identify(connection: Connection) -> Server:
 
 
 async def stand(
-    connection: Connection, settings: PostgresSettings, name: str, resume_from: Positions
-) -> Standing:
+    connection: PgConnection, settings: PostgresSettings, name: str, resume_from: Positions
+) -> ResumeCheck:
     """Looks at the slot `name` over a replication connection; changes nothing.
 
     Raises `PositionLost` where changes have been missed and the file does not say what then, and
@@ -99,7 +99,7 @@ def slot_lost(why: str, name: str, resume_from: Positions) -> PositionLost:
     return PositionLost(why, slot=name, position=resume_from.get(STREAM), hint=LOST_HINT)
 
 
-async def why_lost(connection: Connection, slot: Slot | None, resume_from: Positions) -> str:
+async def why_lost(connection: PgConnection, slot: Slot | None, resume_from: Positions) -> str:
     """The same judgement for who only looks on, over a replication connection, of a slot that was
     looked at before the position: the source may be running meanwhile."""
     server = await identify(connection)
@@ -112,13 +112,13 @@ def may_begin_again(settings: PostgresSettings) -> bool:
 
 
 def judge(
-    server: Server,
+    server: ServerState,
     slot: Slot | None,
     resume_from: Positions,
     *,
     switches: Mapping[int, int],
     is_given: bool,
-) -> Standing:
+) -> ResumeCheck:
     """`switches`: earlier timelines of the server to where it left them.
 
     A stored position ahead of the slot is what a crash before the confirmation leaves; one behind
@@ -132,7 +132,7 @@ def judge(
         or _why_the_server_is_another(server, resume_from, stored, switches)
         or _why_the_places_differ(server, slot, stored)
     )
-    return Standing(server, slot, None if why else stored, why)
+    return ResumeCheck(server, slot, None if why else stored, why)
 
 
 def _why_the_slot_is_lost(slot: Slot | None) -> str:
@@ -145,7 +145,7 @@ def _why_the_slot_is_lost(slot: Slot | None) -> str:
 
 
 def _why_the_server_is_another(
-    server: Server, resume_from: Positions, stored: int, switches: Mapping[int, int]
+    server: ServerState, resume_from: Positions, stored: int, switches: Mapping[int, int]
 ) -> str:
     system_id, timeline = _server_of(resume_from, server)
     if system_id != server.system_id:
@@ -169,7 +169,7 @@ def _why_the_server_is_another(
     return ""
 
 
-def _why_the_places_differ(server: Server, slot: Slot | None, stored: int) -> str:
+def _why_the_places_differ(server: ServerState, slot: Slot | None, stored: int) -> str:
     if stored > server.wal_end:
         return (
             f"the server's write-ahead log ends at {lsn_text(server.wal_end)}, before our position:"
@@ -183,7 +183,7 @@ def _why_the_places_differ(server: Server, slot: Slot | None, stored: int) -> st
     return ""
 
 
-def _server_of(resume_from: Positions, server: Server) -> tuple[str, int]:
+def _server_of(resume_from: Positions, server: ServerState) -> tuple[str, int]:
     """A position set by hand may leave the server out."""
     text = resume_from.get(SERVER, server.part)
     system_id, _, timeline = text.partition("/")
@@ -192,7 +192,7 @@ def _server_of(resume_from: Positions, server: Server) -> tuple[str, int]:
     return system_id, int(timeline)
 
 
-def check_usable(slot: Slot, server: Server) -> None:
+def check_usable(slot: Slot, server: ServerState) -> None:
     """Raises when the slot is none of ours, or not free."""
     if slot.kind != "logical" or slot.plugin != PLUGIN or slot.database != server.database:
         raise SourceRejected(
@@ -219,16 +219,16 @@ def check_usable(slot: Slot, server: Server) -> None:
         )
 
 
-def _without_position(server: Server, slot: Slot | None, *, is_given: bool) -> Standing:
+def _without_position(server: ServerState, slot: Slot | None, *, is_given: bool) -> ResumeCheck:
     """A slot of our own name without a position is what a crash left before the first commit."""
     if slot is None or not is_given:
-        return Standing(server, slot, None)
+        return ResumeCheck(server, slot, None)
     why = _why_the_slot_is_lost(slot)
-    return Standing(server, slot, None if why else slot.confirmed, why)
+    return ResumeCheck(server, slot, None if why else slot.confirmed, why)
 
 
 async def _switches(
-    connection: Connection, server: Server, resume_from: Positions
+    connection: PgConnection, server: ServerState, resume_from: Positions
 ) -> Mapping[int, int]:
     """Asked only where the timeline is another one now."""
     _, timeline = _server_of(resume_from, server)

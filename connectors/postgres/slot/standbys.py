@@ -2,8 +2,8 @@
 
 import re
 
-from connectors.postgres.server.connection import Connection, in_our_words
-from core_log.foundation.diagnostic import Finding
+from connectors.postgres.server.connection import PgConnection, in_our_words
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import SourceRejected
 
 CURE = (
@@ -40,18 +40,18 @@ def are_named(names: str, name: str) -> bool:
     return False
 
 
-async def names_of(connection: Connection) -> str:
+async def names_of(connection: PgConnection) -> str:
     with in_our_words("the server does not name its synchronous standbys"):
         [[names]] = await (await connection.execute(NAMES)).fetchall()
     return str(names)
 
 
-def about(names: str, name: str) -> list[Finding]:
+def about(names: str, name: str) -> list[Diagnostic]:
     """What is to be said of these before a source of that name streams."""
     if not are_named(names, name):
         return []
     return [
-        Finding(
+        Diagnostic(
             f"synchronous_standby_names = {names} names our reader of the slot as well, so that"
             " commits may wait for the pipeline, which waits for them",
             CURE.format(name=name),
@@ -60,7 +60,7 @@ def about(names: str, name: str) -> list[Finding]:
     ]
 
 
-async def refuse_to_be_one(connection: Connection, slot: str, *, is_long: bool) -> None:
+async def refuse_to_be_one(connection: PgConnection, slot: str, *, is_long: bool) -> None:
     """Raises where a commit that others do not see yet waits for us to confirm it. `is_long`: for
     so long that this is believed as well where another standby's word might do, or where the
     server does not say what it takes us for."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.server.connection import Connection, in_our_words
-from connectors.postgres.snapshot.progress import Leaf
+from connectors.postgres.server.connection import PgConnection, in_our_words
+from connectors.postgres.snapshot.progress import LeafProgress
 from core_log.foundation.errors import SourceUnavailable
 
 CHUNK_BYTES = 4 << 20
@@ -42,13 +42,13 @@ WHERE attrelid = %(leaf)s AND attnum > 0 AND NOT attisdropped
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class TableSize:
     """Of a leaf, as it is now."""
 
     root: int
     namespace: str
     name: str
-    leaf: Leaf
+    leaf: LeafProgress
     rows_expected: int
     bytes: int
 
@@ -60,18 +60,18 @@ class Size:
         return max(1, min(by_bytes, by_rows))
 
 
-async def sizes_of(connection: Connection, roots: Sequence[int]) -> list[Size]:
+async def sizes_of(connection: PgConnection, roots: Sequence[int]) -> list[TableSize]:
     """Tables that are gone are left out."""
     query = sql.SQL(LEAVES).format(roots=sql.Literal(list(roots)))
     with in_our_words("the tables' sizes cannot be seen"):
         rows = await (await connection.execute(query)).fetchall()
     return [
-        Size(
+        TableSize(
             root=root,
             namespace=namespace,
             name=name,
-            leaf=Leaf(oid, filenode, pages),
-            rows_expected=_expected(estimate, analyzed_pages, pages),
+            leaf=LeafProgress(oid, filenode, pages),
+            rows_expected=_expect(estimate, analyzed_pages, pages),
             bytes=size,
         )
         for root, oid, namespace, name, filenode, estimate, analyzed_pages, pages, size in rows
@@ -79,7 +79,9 @@ async def sizes_of(connection: Connection, roots: Sequence[int]) -> list[Size]:
     ]
 
 
-async def check_unchanged(connection: Connection, table: CapturedTable, leaf: Leaf) -> None:
+async def check_unchanged(
+    connection: PgConnection, table: CapturedTable, leaf: LeafProgress
+) -> None:
     """To be asked beside an older snapshot, once that has read from the leaf, which keeps it as it
     is from then on. One that was written anew before, as another type of a column asks for, is
     empty to the snapshot, and no row of it is streamed; and a column that was replaced by another
@@ -93,16 +95,16 @@ async def check_unchanged(connection: Connection, table: CapturedTable, leaf: Le
         now.get(each.name) == each.type_oid for each in table.columns if each.name in read
     )
     if file != leaf.filenode or not is_same:
-        raise changed(table.table)
+        raise table_changed_error(table.table)
 
 
-def changed(table: object) -> SourceUnavailable:
+def table_changed_error(table: object) -> SourceUnavailable:
     return SourceUnavailable(
         "a table was changed or dropped before its rows were read", table=str(table)
     )
 
 
-def _expected(estimate: float, analyzed_pages: int, pages: int) -> int:
+def _expect(estimate: float, analyzed_pages: int, pages: int) -> int:
     """As the server's planner does it: so many rows on a page as when it was last looked at."""
     if estimate < 0 or not analyzed_pages:
         return 0

@@ -9,15 +9,20 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from connectors.postgres.catalog import CapturedTable, Catalog
-from connectors.postgres.server.connection import Connection, in_our_words
-from connectors.postgres.snapshot.chunk_planner import Size, sizes_of
-from connectors.postgres.snapshot.deduplication_window import Window
-from connectors.postgres.snapshot.jobs import Job, Jobs
-from connectors.postgres.snapshot.keyless_buffer import Hold
-from connectors.postgres.snapshot.pending_chunks import Outbox, Read, Whole
-from connectors.postgres.snapshot.progress import Chunk, Leaf
-from connectors.postgres.snapshot.row_mapper import Reader, statement_of
-from connectors.postgres.snapshot.transaction import View, flush, viewing, writers_over
+from connectors.postgres.server.connection import PgConnection, in_our_words
+from connectors.postgres.snapshot.chunk_planner import TableSize, sizes_of
+from connectors.postgres.snapshot.deduplication_window import DeduplicationWindow
+from connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
+from connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
+from connectors.postgres.snapshot.pending_chunks import PendingChunk, PendingChunks, WholeTable
+from connectors.postgres.snapshot.progress import Chunk, LeafProgress
+from connectors.postgres.snapshot.row_mapper import RowMapper, statement_of
+from connectors.postgres.snapshot.transaction import (
+    SnapshotTransaction,
+    flush,
+    viewing,
+    writers_over,
+)
 from core_log.foundation.errors import HeadwaterError
 from core_log.model.changes import ChangeBatch
 from core_log.model.table_schema import TableId
@@ -30,13 +35,13 @@ GONE = {"42P01", "3F000"}
 
 
 @dataclass(frozen=True, slots=True)
-class Fetching:
+class ChunkReader:
     """Each chunk is read in a transaction of its own, as short as that."""
 
-    reader: Reader
+    reader: RowMapper
     catalog: Catalog
-    jobs: Jobs
-    outbox: Outbox
+    jobs: SnapshotJobs
+    outbox: PendingChunks
 
     async def run(self) -> None:
         """Until there is nothing that can be read just now."""
@@ -68,12 +73,12 @@ class Fetching:
             if not job.is_taken:
                 job.watch.rest()
 
-    async def _advance(self, connection: Connection, job: Job) -> None:
+    async def _advance(self, connection: PgConnection, job: SnapshotJob) -> None:
         if job.is_prepared and job.watch.is_on:
             chunk = job.todo.popleft()
             job.under_way.append(chunk)
             await self.outbox.room()
-            read: Read | None = None
+            read: PendingChunk | None = None
             try:
                 read = await self._read(connection, job, chunk)
             finally:
@@ -91,7 +96,7 @@ class Fetching:
             if not job.is_prepared:
                 job.watch.rest()
 
-    async def _prepare(self, connection: Connection, job: Job) -> None:
+    async def _prepare(self, connection: PgConnection, job: SnapshotJob) -> None:
         oid, table = job.table.oid, job.table.table
         await self._quiet(connection, job)
         if job.is_prepared:
@@ -108,27 +113,29 @@ class Fetching:
         if job.ledger.is_read and not job.ledger.since:
             self.outbox.finish(job)
         elif job.ledger.is_read:  # until the stream has passed what is older, that is left out
-            chunk = Chunk(Leaf(oid, 0, 0), (0, 0))
+            chunk = Chunk(LeafProgress(oid, 0, 0), (0, 0))
             job.under_way.append(chunk)
             await self.outbox.room()
-            nothing = Window(job.watch.streamed[:0])
-            self.outbox.put(Read(job, chunk, job.table, nothing, view, []))
+            nothing = DeduplicationWindow(job.watch.streamed[:0])
+            self.outbox.put(PendingChunk(job, chunk, job.table, nothing, view, []))
             await flush(connection)
 
-    async def _quiet(self, connection: Connection, job: Job) -> list[Size]:
+    async def _quiet(self, connection: PgConnection, job: SnapshotJob) -> list[TableSize]:
         """Returns once whoever has been writing to the table is through with it."""
         sizes = await sizes_of(connection, [job.table.oid])
         relations = [job.table.oid, *(size.leaf.oid for size in sizes)]
         await writers_over(connection, job.table.table, relations)
         return sizes
 
-    async def _read(self, connection: Connection, job: Job, chunk: Chunk) -> Read | None:
+    async def _read(
+        self, connection: PgConnection, job: SnapshotJob, chunk: Chunk
+    ) -> PendingChunk | None:
         """None when the chunk means nothing any more, or is to be read again."""
         if job.is_taken or not job.watch.is_on:  # it went to rest while there was no room
             job.put_back(chunk)
             return None
         size = job.sizes[chunk.leaf.oid]
-        window, rows = job.watch.opened(), list[pa.RecordBatch]()
+        window, rows = job.watch.open(), list[pa.RecordBatch]()
         locked = dict.fromkeys([job.table.table, TableId(size.namespace, size.name)])
         async with viewing(connection, [*locked]) as view:
             now = await sizes_of(connection, [chunk.leaf.oid])
@@ -147,8 +154,8 @@ class Fetching:
                 rows = [piece async for piece in pieces]
         if is_same and is_usable:
             await flush(connection)
-            return Read(job, chunk, found[0], window, view, rows)
-        job.watch.closed(window)
+            return PendingChunk(job, chunk, found[0], window, view, rows)
+        job.watch.close(window)
         if is_same:
             job.put_back(chunk)
             await asyncio.sleep(AGAIN_S)
@@ -156,19 +163,19 @@ class Fetching:
             await self._look_again(connection, job)
         return None
 
-    async def _form_of(self, connection: Connection, job: Job) -> list[CapturedTable]:
+    async def _form_of(self, connection: PgConnection, job: SnapshotJob) -> list[CapturedTable]:
         """Takes no lock that is not held already: those on other partitions are asked for in
         another order than by whoever changes the whole table."""
         with in_our_words("the table cannot be looked up", table=str(job.table.table)):
             return await self.catalog.tables_of(connection, [job.table.oid])
 
-    def _where_of(self, job: Job) -> str:
+    def _where_of(self, job: SnapshotJob) -> str:
         """What the file says is meant for the first reading only."""
         if job.ledger.wish or job.ledger.reread:
             return job.ledger.where
         return self.reader.where_of(job.table)
 
-    async def _look_again(self, connection: Connection, job: Job) -> None:
+    async def _look_again(self, connection: PgConnection, job: SnapshotJob) -> None:
         """The table was written anew, and what was read means nothing; or it is gone."""
         if job.is_over:
             return
@@ -180,13 +187,13 @@ class Fetching:
         else:
             self.outbox.finish(job, is_gone=True)
 
-    async def _read_whole(self, connection: Connection, job: Job) -> None:
+    async def _read_whole(self, connection: PgConnection, job: SnapshotJob) -> None:
         if job.ledger.has_begun:
             logger.info("%s has no key, so its rows are read anew from the first", job.table.table)
         sizes = await self._quiet(connection, job)
         if not job.watch.is_on:
             return  # it was paused meanwhile, when changes were not followed
-        job.hold = hold = Hold(job.watch.streamed)
+        job.hold = hold = KeylessBuffer(job.watch.streamed)
         try:
             while not (job.is_over or job.ledger.is_paused or hold.is_overrun):
                 leaves = [TableId(size.namespace, size.name) for size in sizes]
@@ -199,7 +206,7 @@ class Fetching:
                         job.prepare(sizes, chunk_rows=self.reader.settings.snapshot.chunk_rows)
                         job.todo.clear()  # it is read in one go
                         batches = self._batches_of_whole(connection, job, hold, view)
-                        whole = Whole(job, view, batches, bool(job.ledger.reread))
+                        whole = WholeTable(job, view, batches, bool(job.ledger.reread))
                         self.outbox.put(whole)
                         await self._flush_beside()
                         await whole.is_over.wait()
@@ -218,7 +225,11 @@ class Fetching:
             await connection.close()
 
     async def _batches_of_whole(
-        self, connection: Connection, job: Job, hold: Hold, view: View
+        self,
+        connection: PgConnection,
+        job: SnapshotJob,
+        hold: KeylessBuffer,
+        view: SnapshotTransaction,
     ) -> AsyncGenerator[ChangeBatch, None]:
         """Only the last one has a position, so that all becomes readable at once."""
         reader, table = self.reader, job.table

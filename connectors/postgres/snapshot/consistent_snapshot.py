@@ -8,24 +8,24 @@ import pyarrow as pa
 from psycopg import sql
 
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.discovery import connected, look
-from connectors.postgres.events.source_block import Origin
+from connectors.postgres.discovery import look, open_connection
+from connectors.postgres.events.source_block import SourceOrigin
 from connectors.postgres.publication.published_tables import publication_name
-from connectors.postgres.server.connection import Connection, connect, in_our_words
+from connectors.postgres.server.connection import PgConnection, connect, in_our_words
 from connectors.postgres.server.lsn import lsn_text, parse_lsn
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slot.heartbeat import ASKED_PREFIX
 from connectors.postgres.slot.peek import holds_changes
 from connectors.postgres.slot.replication_slot import once_left, slot_name
 from connectors.postgres.slot.resume_check import STREAM
-from connectors.postgres.snapshot.chunk_planner import Size, check_unchanged, sizes_of
+from connectors.postgres.snapshot.chunk_planner import TableSize, check_unchanged, sizes_of
 from connectors.postgres.snapshot.copy import Copier
 from connectors.postgres.snapshot.initial_snapshot import NOW, take_on
-from connectors.postgres.snapshot.row_mapper import Moment, Reader, statement_of
+from connectors.postgres.snapshot.row_mapper import RowMapper, SnapshotPoint, statement_of
 from connectors.postgres.snapshot.transaction import flush
 from connectors.postgres.snapshot.visibility import EPOCH
-from connectors.postgres.snapshot.visibility import Snapshot as Seen
-from connectors.source import Snapshot, SourceContext
+from connectors.postgres.snapshot.visibility import PgSnapshot as Seen
+from connectors.source import SourceContext, SourceSnapshot
 from core_log.model.changes import Positions, TableChanges
 from core_log.model.table_schema import TableId
 
@@ -37,7 +37,7 @@ SLOT = "CREATE_REPLICATION_SLOT {} TEMPORARY LOGICAL pgoutput"
 @asynccontextmanager
 async def standing_still(
     settings: PostgresSettings, context: SourceContext
-) -> AsyncIterator[Snapshot]:
+) -> AsyncIterator[SourceSnapshot]:
     """A slot that goes with its connection says where the snapshot stands; making it waits for
     whoever is writing now."""
     async with AsyncExitStack() as stack:
@@ -54,21 +54,21 @@ async def standing_still(
                 return await (await line.execute(command)).fetchall()
 
         [[_, place, exported, _]] = await once_left(made)
-        connection = await stack.enter_async_context(connected(settings))
+        connection = await stack.enter_async_context(open_connection(settings))
         await take_on(connection, exported)
         tables, refused, _ = await look(connection, settings, context.pipeline)
         known = {each.table for each in tables} | {each.table for each in refused}
         with in_our_words("the snapshot cannot be read"):
             [[seen, at_us]] = await (await connection.execute(NOW)).fetchall()
         sizes = await sizes_of(connection, [table.oid for table in tables])
-        async with connected(settings) as other:
+        async with open_connection(settings) as other:
             await flush(other, prefix=ASKED_PREFIX)  # who follows the stream soon says he is here
-        reader = Reader(settings, context, Origin(context.pipeline, line.info.dbname))
+        reader = RowMapper(settings, context, SourceOrigin(context.pipeline, line.info.dbname))
         lsn = parse_lsn(place)
         copier = reader.copier(connection, is_only_for_copies=True)
         stack.callback(copier.close)
-        questions = await stack.enter_async_context(connected(settings))
-        moment = Moment(lsn, Seen.parse(seen).xmax % EPOCH, at_us)
+        questions = await stack.enter_async_context(open_connection(settings))
+        moment = SnapshotPoint(lsn, Seen.parse(seen).xmax % EPOCH, at_us)
         still = _Still(reader, copier, questions, moment, tables, sizes)
 
         async def has_changes_since(reached: Positions) -> bool | None:
@@ -77,10 +77,10 @@ async def standing_still(
             after = parse_lsn(reached[STREAM])
             slot = slot_name(settings, context.pipeline)
             publication = publication_name(settings, context.pipeline)
-            async with connected(settings) as other:
+            async with open_connection(settings) as other:
                 return await holds_changes(other, slot, publication, after=after, before=lsn)
 
-        yield Snapshot(
+        yield SourceSnapshot(
             {STREAM: lsn_text(lsn)},
             still.rows,
             has_left=lambda table: table not in known,
@@ -94,12 +94,12 @@ class _Still:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: RowMapper,
         copier: Copier,
-        questions: Connection,
-        moment: Moment,
+        questions: PgConnection,
+        moment: SnapshotPoint,
         tables: list[CapturedTable],
-        sizes: list[Size],
+        sizes: list[TableSize],
     ) -> None:
         self._reader, self._copier, self._moment = reader, copier, moment
         self._questions = questions

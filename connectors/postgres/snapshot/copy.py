@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg import pq
 
-from connectors.postgres.server.connection import Connection
-from connectors.postgres.snapshot.copy_binary import Tuples, tuples_of_messages
+from connectors.postgres.server.connection import PgConnection
+from connectors.postgres.snapshot.copy_binary import CopyTuples, tuples_of_messages
 from connectors.postgres.snapshot.copy_socket import PIECE_BYTES, CopySocket, taken_over
 from connectors.postgres.wal.kernels import Kernels
 
@@ -17,7 +17,7 @@ LOOK_MS = 200
 
 
 @dataclass(slots=True)
-class Stop:
+class CopyStop:
     """Tells a thread that nobody waits for it any more."""
 
     is_wanted: bool = field(default=False)
@@ -31,13 +31,13 @@ class Copier:
     connection takes no statements but these any more.
     """
 
-    connection: Connection
+    connection: PgConnection
     kernels: Kernels
     is_only_for_copies: bool = False
     _socket: CopySocket | None = None
     _is_looked_at: bool = False
 
-    def copied(self, statement: bytes, stop: Stop) -> Iterator[Tuples]:
+    def copy_blocks(self, statement: bytes, stop: CopyStop) -> Iterator[CopyTuples]:
         """Blocks. Ends early when it is stopped, and then leaves the connection in the middle."""
         if self._socket is not None:
             self._socket.send(statement)
@@ -65,7 +65,7 @@ class Copier:
             self._socket.close()
 
 
-def _by_libpq(pgconn: pq.abc.PGconn, waiting: select.poll, stop: Stop) -> Iterator[Tuples]:
+def _by_libpq(pgconn: pq.abc.PGconn, waiting: select.poll, stop: CopyStop) -> Iterator[CopyTuples]:
     if _result(pgconn, waiting, stop, expected=pq.ExecStatus.COPY_OUT) is None:
         return
     parts: list[memoryview] = []
@@ -90,7 +90,7 @@ def _by_libpq(pgconn: pq.abc.PGconn, waiting: select.poll, stop: Stop) -> Iterat
 
 
 def _result(
-    pgconn: pq.abc.PGconn, waiting: select.poll, stop: Stop, *, expected: pq.ExecStatus
+    pgconn: pq.abc.PGconn, waiting: select.poll, stop: CopyStop, *, expected: pq.ExecStatus
 ) -> pq.abc.PGresult | None:
     while pgconn.is_busy():
         if stop.is_wanted:

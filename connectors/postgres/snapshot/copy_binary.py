@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from connectors.postgres.wal.kernels import LENGTH_BYTES, SLACK_BYTES, Kernels
 from connectors.postgres.wal.utf8 import all_values
-from connectors.postgres.wal.wal_batch import Bytes, Int64s
+from core_log.foundation.array_types import Int64Array, UInt8Array
 from core_log.foundation.errors import DecodeError
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
@@ -17,26 +17,26 @@ TRAILER = b"\xff\xff"
 """Where a row would say how many values it has: there are no more rows."""
 
 
-class Tuples(NamedTuple):
+class CopyTuples(NamedTuple):
     """Rows in a buffer, which is theirs only until the next ones are asked for."""
 
-    buffer: Bytes
-    starts: Int64s
-    stops: Int64s
+    buffer: UInt8Array
+    starts: Int64Array
+    stops: Int64Array
 
     @property
     def size(self) -> int:
         return int((self.stops - self.starts).sum())
 
 
-class Copied(NamedTuple):
+class CopiedRows(NamedTuple):
     columns: tuple[pa.Array, ...]
     """As text or, where that is not what was asked for, as bytes."""
     has_unreadable: bool
     """Whether any of the texts is `UNREADABLE`."""
 
 
-def tuples_of(buffer: Bytes, starts: Int64s, stops: Int64s) -> Tuples:
+def tuples_of(buffer: UInt8Array, starts: Int64Array, stops: Int64Array) -> CopyTuples:
     """Of messages, each of which brings a row, but the last; before the first row there is a head,
     and the last is the trailer or ends with it."""
     first, last = int(starts[0]), int(stops[-1])
@@ -45,26 +45,26 @@ def tuples_of(buffer: Bytes, starts: Int64s, stops: Int64s) -> Tuples:
     starts[0] += head
     if stops[-1] - starts[-1] == len(TRAILER) and buffer[last - 2 : last].tobytes() == TRAILER:
         starts, stops = starts[:-1], stops[:-1]
-    return Tuples(buffer, starts, stops)
+    return CopyTuples(buffer, starts, stops)
 
 
-def tuples_of_messages(messages: Sequence[bytes | memoryview]) -> Tuples:
+def tuples_of_messages(messages: Sequence[bytes | memoryview]) -> CopyTuples:
     """The same of messages that are apart."""
     stops = np.cumsum([len(each) for each in messages])
     content = np.frombuffer(b"".join([*messages, bytes(SLACK_BYTES)]), np.uint8)
     return tuples_of(content, np.append(0, stops[:-1]), stops)
 
 
-def decode_tuples(tuples: Tuples, are_texts: Sequence[bool], kernels: Kernels) -> Copied:
+def decode_tuples(tuples: CopyTuples, are_texts: Sequence[bool], kernels: Kernels) -> CopiedRows:
     cells = kernels.cells(*tuples, columns=len(are_texts))
     if not cells.is_sound:
         raise DecodeError("a row of COPY has not as many values as columns", columns=len(are_texts))
     if not len(tuples.starts):
         kinds = (pa.string() if is_text else pa.binary() for is_text in are_texts)
-        return Copied(tuple(pa.array([], kind) for kind in kinds), False)
+        return CopiedRows(tuple(pa.array([], kind) for kind in kinds), False)
     missing = {each: cells.is_null[each] for each in np.flatnonzero(cells.have_nulls).tolist()}
     bare = [place for place, is_text in enumerate(are_texts) if not is_text]
-    return Copied(*all_values(kernels, tuples.buffer, cells.bounds, missing, bare))
+    return CopiedRows(*all_values(kernels, tuples.buffer, cells.bounds, missing, bare))
 
 
 def _head_bytes(message: bytes) -> int:

@@ -9,7 +9,7 @@ from struct import Struct
 import numpy as np
 import psycopg
 
-from connectors.postgres.snapshot.copy_binary import Tuples, tuples_of
+from connectors.postgres.snapshot.copy_binary import CopyTuples, tuples_of
 from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
 from core_log.foundation.errors import SourceUnavailable
 
@@ -55,7 +55,7 @@ class CopySocket:
             raise SourceUnavailable(LOST, why=type(error).__name__) from None
         self._socket.setblocking(False)
 
-    def pieces(self, is_stopped: Callable[[], bool]) -> Iterator[Tuples]:
+    def pieces(self, is_stopped: Callable[[], bool]) -> Iterator[CopyTuples]:
         """What one COPY brings, to its end."""
         failure: bytes | None = None
         while not is_stopped():

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from connectors.postgres.snapshot.visibility import Int64s, Snapshot
+from connectors.postgres.snapshot.visibility import PgSnapshot
 from connectors.snapshot.key_lookup import having_keys
+from core_log.foundation.array_types import Int64Array
 from core_log.model.changes import TableChanges
-from core_log.rows.decimal_nan import declared
+from core_log.rows.decimal_nan import declare_nan_columns
 
 TOUCHED_BYTES_MAX = 32 << 20
 """Of keys that come by while one window is open: some millions, which takes a transaction that
@@ -16,7 +17,7 @@ changes about as many rows, or a stream that is far behind."""
 
 
 @dataclass(slots=True)
-class Window:
+class DeduplicationWindow:
     """Open from just before rows are read until they are handed on.
 
     The rows are the table as of the snapshot they were read under. They are handed on once the
@@ -28,9 +29,9 @@ class Window:
     read again, and also when more came by meanwhile than is remembered.
     """
 
-    earlier: Int64s
+    earlier: Int64Array
     """Transactions that had touched the table, as far as they might not be seen."""
-    snapshot: Snapshot | None = None
+    snapshot: PgSnapshot | None = None
     awaits: int = -1
     """Where the stream has to be for everything the snapshot sees to have come by."""
     is_overrun: bool = False
@@ -39,7 +40,7 @@ class Window:
     _touched_bytes: int = 0
     _form: pa.Schema | None = None
 
-    def touched(self, keys: pa.RecordBatch, form: pa.Schema) -> None:
+    def note_keys(self, keys: pa.RecordBatch, form: pa.Schema) -> None:
         if self.is_overrun:
             return
         self._touched.append(keys)
@@ -49,7 +50,7 @@ class Window:
             self.is_overrun = True
             self._touched.clear()
 
-    def is_usable_under(self, snapshot: Snapshot, *, awaits: int) -> bool:
+    def is_usable_under(self, snapshot: PgSnapshot, *, awaits: int) -> bool:
         self.snapshot, self.awaits = snapshot, awaits
         return bool(snapshot.sees(self.earlier).all())
 
@@ -64,7 +65,7 @@ class Window:
         """Whether the table has been given other columns meanwhile."""
         return self._form is not None and self._form != form
 
-    def left(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def drop_streamed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """What is to be handed on of rows that were read."""
         if not self._touched:
             return rows
@@ -74,7 +75,7 @@ class Window:
 
 
 @dataclass(slots=True)
-class Watch:
+class StreamedKeys:
     """Follows one table's changes in the stream for as long as its rows are being read.
 
     It is begun before one waits for whoever has been writing to the table. What was streamed
@@ -83,9 +84,9 @@ class Watch:
     """
 
     is_on: bool = False
-    streamed: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    streamed: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     """Transactions that touched the table, as far as they might not be seen."""
-    _windows: list[Window] = field(default_factory=list)
+    _windows: list[DeduplicationWindow] = field(default_factory=list)
 
     def begin(self) -> None:
         self.is_on = True
@@ -94,26 +95,26 @@ class Watch:
         """To be begun anew before another window is opened; those that are open go on."""
         self.is_on, self.streamed = False, self.streamed[:0]
 
-    def opened(self) -> Window:
+    def open(self) -> DeduplicationWindow:
         assert self.is_on, "what may not be seen is remembered before a window is opened"
-        window = Window(self.streamed)
+        window = DeduplicationWindow(self.streamed)
         self._windows.append(window)
         return window
 
-    def closed(self, window: Window) -> None:
+    def close(self, window: DeduplicationWindow) -> None:
         """What the window's snapshot sees, all later ones see as well."""
         self._windows = [each for each in self._windows if each is not window]
         if window.snapshot is not None:
             self.streamed = self.streamed[~window.snapshot.sees(self.streamed)]
 
-    def saw(self, changes: TableChanges, xids: Int64s) -> None:
+    def saw(self, changes: TableChanges, xids: Int64Array) -> None:
         if self.is_on:
             self.streamed = np.union1d(self.streamed, xids)
         if not self._windows or not len(changes):
             return
-        keys, form = _alone(changes.keys), declared(changes.schema).arrow
+        keys, form = _alone(changes.keys), declare_nan_columns(changes.schema).arrow
         for window in self._windows:
-            window.touched(keys, form)
+            window.note_keys(keys, form)
 
 
 def _alone(keys: pa.RecordBatch) -> pa.RecordBatch:

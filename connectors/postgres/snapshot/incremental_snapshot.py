@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.postgres.catalog import CapturedTable, Catalog
-from connectors.postgres.snapshot.chunk_reader import Fetching
-from connectors.postgres.snapshot.jobs import Job, Jobs
-from connectors.postgres.snapshot.keyless_buffer import Hold
-from connectors.postgres.snapshot.pending_chunks import Outbox, Read, Whole
-from connectors.postgres.snapshot.progress import Ledger, Pages
+from connectors.postgres.snapshot.chunk_reader import ChunkReader
+from connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
+from connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
+from connectors.postgres.snapshot.pending_chunks import PendingChunk, PendingChunks, WholeTable
+from connectors.postgres.snapshot.progress import Pages, TableSnapshotProgress
 from connectors.postgres.snapshot.rereads import Rereads
-from connectors.postgres.snapshot.row_mapper import Reader
-from connectors.postgres.snapshot.signals import Wishes
-from connectors.postgres.snapshot.visibility import Int64s
+from connectors.postgres.snapshot.row_mapper import RowMapper
+from connectors.postgres.snapshot.signals import SnapshotSignals
 from connectors.source import Control
+from core_log.foundation.array_types import Int64Array
 from core_log.model.changes import ChangeBatch, Positions, Replacement, TableChanges
 from core_log.model.table_schema import TableId
 
@@ -26,7 +26,7 @@ FORM_TRIES_MAX = 5
 for one that stays."""
 
 
-class Backfill:
+class IncrementalSnapshot:
     """Whoever reads the stream tells it of every change (`saw`), and asks after each batch, at the
     end of a transaction, whether there are rows to be handed on (`ready`).
 
@@ -36,7 +36,7 @@ class Backfill:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: RowMapper,
         catalog: Catalog,
         tables: Sequence[CapturedTable],
         positions: Positions,
@@ -45,11 +45,11 @@ class Backfill:
     ) -> None:
         self._reader = reader
         self._connections = reader.settings.snapshot.parallel
-        self._jobs = Jobs(tables, positions, reads_new=reads_new)
-        self._outbox = Outbox(reader.context.report, connections=self._connections)
-        self._fetching = Fetching(reader, catalog, self._jobs, self._outbox)
+        self._jobs = SnapshotJobs(tables, positions, reads_new=reads_new)
+        self._outbox = PendingChunks(reader.context.report, connections=self._connections)
+        self._fetching = ChunkReader(reader, catalog, self._jobs, self._outbox)
         self._rereads = Rereads(reader, self._jobs, self._outbox)
-        self._wishes = Wishes(reader, self._jobs, self._outbox, self._rereads)
+        self._wishes = SnapshotSignals(reader, self._jobs, self._outbox, self._rereads)
         self._tries: dict[tuple[int, Pages], int] = {}
         self._workers: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
@@ -75,7 +75,7 @@ class Backfill:
             waiting.append(self._outbox.awaits)
         return min(waiting, default=None)
 
-    def ledger_of(self, oid: int) -> Ledger:
+    def ledger_of(self, oid: int) -> TableSnapshotProgress:
         return self._jobs.ledger_of(oid)
 
     def read_again(
@@ -87,16 +87,16 @@ class Backfill:
         again = before.to_be_read_again(why, kinds, after=max(after, before.after))
         self._rereads.begin_again(table, again)
 
-    def stale(self, table: TableId, commits: Int64s) -> int:
+    def stale(self, table: TableId, commits: Int64Array) -> int:
         """How many of these changes, told by their commits, are of a time before the table was
         emptied to be read as it was later."""
-        job = self._jobs.named(str(table))
+        job = self._jobs.find(str(table))
         return 0 if job is None else int(np.searchsorted(commits, job.ledger.since))
 
-    def saw(self, changes: TableChanges, xids: Int64s) -> Sequence[TableChanges]:
+    def saw(self, changes: TableChanges, xids: Int64Array) -> Sequence[TableChanges]:
         """What is to be emitted at a change of the stream, which is the change itself but for a
         table without a key that is being read. `xids` is each change's transaction."""
-        job = self._jobs.named(str(changes.schema.table))
+        job = self._jobs.find(str(changes.schema.table))
         if job is None or job.ledger.is_paused:
             return [changes]
         job.watch.saw(changes, xids)
@@ -105,16 +105,16 @@ class Backfill:
         job.hold.saw(changes, xids)
         return self._given_up(job, job.hold) if job.hold.is_overrun else []
 
-    def _given_up(self, job: Job, hold: Hold) -> Sequence[TableChanges]:
+    def _given_up(self, job: SnapshotJob, hold: KeylessBuffer) -> Sequence[TableChanges]:
         """What was held; the table is to be read anew."""
         job.hold = None
         job.let_go()
         self._outbox.forget(job)
         return hold.given_back()
 
-    def truncated(self, table: TableId) -> None:
+    def forget_rows(self, table: TableId) -> None:
         """Every row that there is from now on comes by the stream, and what came before is gone."""
-        job = self._jobs.named(str(table))
+        job = self._jobs.find(str(table))
         if job is None:
             return
         if job.hold is not None:
@@ -133,30 +133,32 @@ class Backfill:
             return await self._next_of(outbox.whole, lsn)
         if outbox.notes or outbox.returned:
             replacements = [*outbox.replacements]
-            replacements += [self._rereads.replaced(each, lsn) for each in outbox.replaced]
+            replacements += [
+                self._rereads.complete_replacement(each, lsn) for each in outbox.replaced
+            ]
             batch = ChangeBatch(
                 tuple(outbox.returned), outbox.notes, replacements=tuple(replacements)
             )
             outbox.notes, outbox.returned = {}, []
             outbox.replacements, outbox.replaced = [], []
             return batch
-        if (start := self._rereads.started(lsn)) is not None:
+        if (start := self._rereads.start_next(lsn)) is not None:
             self._start_workers()
             return start
         while (item := outbox.take(lsn)) is not None:
-            if isinstance(item, Whole):
+            if isinstance(item, WholeTable):
                 outbox.whole = item
                 return await self._next_of(item, lsn)
-            item.job.watch.closed(item.window)
+            item.job.watch.close(item.window)
             if (found := self._handed_on(item, lsn)) is not None:
                 return found
         outbox.rest()
         return None
 
-    async def stirred(self) -> None:
+    async def wait_for_work(self) -> None:
         """Waits until there may be something though the stream has not moved."""
         self._start_workers()
-        await self._outbox.stirred()
+        await self._outbox.wait_for_work()
 
     async def control(self, control: Control) -> None:
         """Starts, pauses, resumes or stops the reading of a table, or of all."""
@@ -172,7 +174,7 @@ class Backfill:
         if self._outbox.whole is not None:
             await self._outbox.whole.batches.aclose()
 
-    def _handed_on(self, read: Read, lsn: int) -> ChangeBatch | None:
+    def _handed_on(self, read: PendingChunk, lsn: int) -> ChangeBatch | None:
         job = read.job
         if job.is_over or read.chunk not in job.under_way:
             return None
@@ -181,7 +183,7 @@ class Backfill:
             self._start_workers()
             return None
         job.under_way.remove(read.chunk)
-        kept = [rows for rows in map(read.window.left, read.rows) if rows.num_rows]
+        kept = [rows for rows in map(read.window.drop_streamed, read.rows) if rows.num_rows]
         changes = [
             self._reader.changes(read.table, rows, read.view.moment, snapshot="incremental")
             for rows in kept
@@ -190,12 +192,12 @@ class Backfill:
         job.ledger = job.ledger.with_read(read.chunk.leaf.oid, read.chunk.pages, rows=count)
         replaced: tuple[Replacement, ...] = ()
         if job.ledger.is_read and job.ledger.reread:
-            replaced = (self._rereads.replaced(job.table.schema, lsn),)
+            replaced = (self._rereads.complete_replacement(job.table.schema, lsn),)
         part, text = job.finish() if job.ledger.is_read else (job.part, job.ledger.text())
         self._reader.context.report(job.progress())
         return ChangeBatch(tuple(changes), {part: text}, replacements=replaced)
 
-    def _has_other_form(self, read: Read) -> bool:
+    def _has_other_form(self, read: PendingChunk) -> bool:
         """Whether the stream speaks of another form of the table than was read."""
         form = read.table.schema.arrow
         if read.window.has_other_key(
@@ -208,7 +210,7 @@ class Backfill:
         self._tries[place] = self._tries.get(place, 0) + 1
         return self._tries[place] < FORM_TRIES_MAX
 
-    async def _next_of(self, whole: Whole, lsn: int) -> ChangeBatch:
+    async def _next_of(self, whole: WholeTable, lsn: int) -> ChangeBatch:
         batch = await anext(whole.batches)
         if not batch.positions:
             return batch
@@ -217,7 +219,9 @@ class Backfill:
         whole.is_over.set()
         if not whole.is_replacement:
             return batch
-        return replace(batch, replacements=(self._rereads.replaced(whole.job.table.schema, lsn),))
+        return replace(
+            batch, replacements=(self._rereads.complete_replacement(whole.job.table.schema, lsn),)
+        )
 
     def _start_workers(self) -> None:
         missing = self._connections - len(self._workers)
@@ -225,9 +229,9 @@ class Backfill:
             for _ in range(missing):
                 worker = asyncio.ensure_future(self._fetching.run())
                 self._workers.add(worker)
-                worker.add_done_callback(self._left)
+                worker.add_done_callback(self._remaining)
 
-    def _left(self, worker: asyncio.Task[None]) -> None:
+    def _remaining(self, worker: asyncio.Task[None]) -> None:
         self._workers.discard(worker)
         if not worker.cancelled() and (error := worker.exception()) is not None:
             self._failure = error

@@ -11,14 +11,19 @@ import pyarrow as pa
 from psycopg import sql
 
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.server.connection import Connection, in_our_words
-from connectors.postgres.slot.replication_slot import Created
-from connectors.postgres.snapshot.chunk_planner import Size, changed, check_unchanged, sizes_of
+from connectors.postgres.server.connection import PgConnection, in_our_words
+from connectors.postgres.slot.replication_slot import CreatedSlot
+from connectors.postgres.snapshot.chunk_planner import (
+    TableSize,
+    check_unchanged,
+    sizes_of,
+    table_changed_error,
+)
 from connectors.postgres.snapshot.copy import Copier
-from connectors.postgres.snapshot.progress import Ledger, Pages, chunks_of, part_of
-from connectors.postgres.snapshot.row_mapper import Moment, Reader, statement_of
-from connectors.postgres.snapshot.visibility import EPOCH, Snapshot
-from connectors.source import Progress
+from connectors.postgres.snapshot.progress import Pages, TableSnapshotProgress, chunks_of, part_of
+from connectors.postgres.snapshot.row_mapper import RowMapper, SnapshotPoint, statement_of
+from connectors.postgres.snapshot.visibility import EPOCH, PgSnapshot
+from connectors.source import SnapshotProgress
 from core_log.client.gather import let_go, together
 from core_log.foundation.errors import SourceRejected
 from core_log.model.changes import ChangeBatch, TableChanges
@@ -35,10 +40,10 @@ BATCHES_MAX = 1
 
 
 async def initial_batches(
-    reader: Reader,
-    created: Created,
+    reader: RowMapper,
+    created: CreatedSlot,
     tables: Sequence[CapturedTable],
-    questions: Connection,
+    questions: PgConnection,
     *,
     goes_on: Callable[[], bool],
 ) -> AsyncGenerator[ChangeBatch, None]:
@@ -52,8 +57,8 @@ async def initial_batches(
     assert created.snapshot is not None, "the slot was made with a snapshot to be read under"
     async with AsyncExitStack() as stack:
         wanted = range(reader.settings.snapshot.parallel)
-        connections = await together(_opened(reader, created.snapshot, stack) for _ in wanted)
-        plan = await _Plan.made(reader, connections[0], created, tables, questions, goes_on)
+        connections = await together(_open(reader, created.snapshot, stack) for _ in wanted)
+        plan = await _Plan.create(reader, connections[0], created, tables, questions, goes_on)
         yield ChangeBatch((), plan.positions())
         copiers = [reader.copier(each, is_only_for_copies=True) for each in connections]
         for copier in copiers:
@@ -65,10 +70,10 @@ async def initial_batches(
             except SourceRejected as error:
                 if error.facts.get("sqlstate") not in CHANGED:
                     raise
-                raise changed(error.facts.get("table")) from None
+                raise table_changed_error(error.facts.get("table")) from None
 
 
-async def _opened(reader: Reader, snapshot: str, stack: AsyncExitStack) -> Connection:
+async def _open(reader: RowMapper, snapshot: str, stack: AsyncExitStack) -> PgConnection:
     connection = await reader.connect()
     stack.push_async_callback(connection.close)
     await take_on(connection, snapshot)
@@ -77,7 +82,7 @@ async def _opened(reader: Reader, snapshot: str, stack: AsyncExitStack) -> Conne
     return connection
 
 
-async def take_on(connection: Connection, snapshot: str) -> None:
+async def take_on(connection: PgConnection, snapshot: str) -> None:
     with in_our_words("the slot's snapshot cannot be taken on"):
         await connection.execute(BEGIN)
         command = sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot))
@@ -89,7 +94,7 @@ class _Table:
     """One that is being read."""
 
     captured: CapturedTable
-    ledger: Ledger
+    ledger: TableSnapshotProgress
     rows_expected: int
     where: str
     bytes_per_page: float
@@ -103,17 +108,17 @@ class _Task:
     """A chunk, with where it is."""
 
     table: _Table
-    size: Size
+    size: TableSize
     pages: Pages
 
 
 @dataclass(slots=True)
 class _Plan:
-    reader: Reader
-    moment: Moment
+    reader: RowMapper
+    moment: SnapshotPoint
     tables: list[_Table]
     tasks: deque[_Task]
-    questions: Connection
+    questions: PgConnection
     goes_on: Callable[[], bool]
     _unchanged: set[int] = field(default_factory=set)
     """Leaves of which that has been seen, and which are locked by now."""
@@ -123,20 +128,20 @@ class _Plan:
     _rows_seen: int = 0
 
     @classmethod
-    async def made(
+    async def create(
         cls,
-        reader: Reader,
-        connection: Connection,
-        created: Created,
+        reader: RowMapper,
+        connection: PgConnection,
+        created: CreatedSlot,
         tables: Sequence[CapturedTable],
-        questions: Connection,
+        questions: PgConnection,
         goes_on: Callable[[], bool],
     ) -> "_Plan":
         with in_our_words("the snapshot cannot be read"):
             [[text, at_us]] = await (await connection.execute(NOW)).fetchall()
-        snapshot = Snapshot.parse(text)
-        moment = Moment(created.consistent_lsn, snapshot.xmax % EPOCH, at_us)
-        sizes: dict[int, list[Size]] = {}
+        snapshot = PgSnapshot.parse(text)
+        moment = SnapshotPoint(created.consistent_lsn, snapshot.xmax % EPOCH, at_us)
+        sizes: dict[int, list[TableSize]] = {}
         for size in await sizes_of(connection, [each.oid for each in tables]):
             sizes.setdefault(size.root, []).append(size)
         found, tasks = list[_Table](), deque[_Task]()
@@ -145,7 +150,9 @@ class _Plan:
             pages = sum(size.leaf.pages for size in leaves)
             table = _Table(
                 captured,
-                Ledger(snapshot, tuple(size.leaf for size in leaves), oid=captured.oid),
+                TableSnapshotProgress(
+                    snapshot, tuple(size.leaf for size in leaves), oid=captured.oid
+                ),
                 sum(size.rows_expected for size in leaves),
                 reader.where_of(captured),
                 sum(size.bytes for size in leaves) / max(1, pages),
@@ -224,7 +231,7 @@ class _Plan:
         self._tell(table)
 
     def _position(self, table: _Table) -> tuple[str, str]:
-        ledger = table.ledger.done() if table.ledger.is_read else table.ledger
+        ledger = table.ledger.finish() if table.ledger.is_read else table.ledger
         return part_of(table.captured.table), ledger.text()
 
     def _words(self, table: _Table, count: int, *, is_last: bool) -> pa.StringArray | str:
@@ -245,7 +252,7 @@ class _Plan:
     def _tell(self, table: _Table) -> None:
         ledger, each = table.ledger, table.bytes_per_page
         self.reader.context.report(
-            Progress(
+            SnapshotProgress(
                 table.captured.table,
                 table.rows_seen,
                 max(table.rows_expected, table.rows_seen) or None,

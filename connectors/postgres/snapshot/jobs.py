@@ -6,29 +6,35 @@ from dataclasses import dataclass, field, replace
 
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.schema_history.table_definition import LOST_KEY
-from connectors.postgres.snapshot.chunk_planner import Size
-from connectors.postgres.snapshot.deduplication_window import Watch
-from connectors.postgres.snapshot.keyless_buffer import Hold
-from connectors.postgres.snapshot.progress import Chunk, Leaf, Ledger, chunks_of, part_of
+from connectors.postgres.snapshot.chunk_planner import TableSize
+from connectors.postgres.snapshot.deduplication_window import StreamedKeys
+from connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
+from connectors.postgres.snapshot.progress import (
+    Chunk,
+    LeafProgress,
+    TableSnapshotProgress,
+    chunks_of,
+    part_of,
+)
 from connectors.postgres.snapshot.reread_estimate import RereadEstimate
-from connectors.postgres.snapshot.visibility import Snapshot
-from connectors.source import Progress
+from connectors.postgres.snapshot.visibility import PgSnapshot
+from connectors.source import SnapshotProgress
 from core_log.model.changes import Positions
 
 
 @dataclass(slots=True)
-class Job:
+class SnapshotJob:
     """One table's."""
 
     table: CapturedTable
-    ledger: Ledger
-    watch: Watch = field(default_factory=Watch)
-    sizes: dict[int, Size] = field(default_factory=dict)
+    ledger: TableSnapshotProgress
+    watch: StreamedKeys = field(default_factory=StreamedKeys)
+    sizes: dict[int, TableSize] = field(default_factory=dict)
     """By the number of the leaf."""
     todo: deque[Chunk] = field(default_factory=deque)
     under_way: list[Chunk] = field(default_factory=list)
     """Being read, or read and not handed on."""
-    hold: Hold | None = None
+    hold: KeylessBuffer | None = None
     """Of a table without a key, from just before it is read until its rows are handed on."""
     is_prepared: bool = False
     is_taken: bool = False
@@ -67,7 +73,7 @@ class Job:
             return False
         return bool(self.todo) or not self.is_prepared
 
-    def begin(self, snapshot: Snapshot, sizes: Sequence[Size]) -> None:
+    def begin(self, snapshot: PgSnapshot, sizes: Sequence[TableSize]) -> None:
         """From the first page on."""
         leaves = tuple(size.leaf for size in sizes)
         self.ledger = replace(self.ledger, snapshot=snapshot, leaves=leaves, rows=0)
@@ -92,14 +98,14 @@ class Job:
             self.under_way.remove(chunk)
             self.todo.appendleft(chunk)
 
-    def fits(self, sizes: Sequence[Size]) -> bool:
+    def fits(self, sizes: Sequence[TableSize]) -> bool:
         """Whether the places that were read still mean what they meant."""
         now = {size.leaf.oid: size.leaf.filenode for size in sizes}
         return self.ledger.has_begun and now == {
             leaf.oid: leaf.filenode for leaf in self.ledger.leaves
         }
 
-    def prepare(self, sizes: Sequence[Size], *, chunk_rows: int) -> None:
+    def prepare(self, sizes: Sequence[TableSize], *, chunk_rows: int) -> None:
         self.sizes = {size.leaf.oid: size for size in sizes}
         leaves = [leaf for leaf in self.ledger.leaves if leaf.oid in self.sizes]
         pages = [self.sizes[leaf.oid].chunk_pages(chunk_rows) for leaf in leaves]
@@ -109,17 +115,17 @@ class Job:
     def finish(self) -> tuple[str, str]:
         """The part of the position that says so."""
         self.is_over = True
-        self.ledger = self.ledger.done()
+        self.ledger = self.ledger.finish()
         return self.part, self.ledger.text()
 
-    def progress(self) -> Progress:
-        leaves: Sequence[Leaf] = self.ledger.leaves
+    def progress(self) -> SnapshotProgress:
+        leaves: Sequence[LeafProgress] = self.ledger.leaves
         sizes = [self.sizes[leaf.oid] for leaf in leaves if leaf.oid in self.sizes]
         pages = sum(leaf.pages for leaf in leaves)
         read = sum(leaf.pages_read for leaf in leaves)
         bytes = sum(size.bytes for size in sizes)
         rows = sum(size.rows_expected for size in sizes)
-        return Progress(
+        return SnapshotProgress(
             self.table.table,
             self.ledger.rows,
             max(rows, self.ledger.rows) or None,
@@ -129,7 +135,7 @@ class Job:
         )
 
 
-class Jobs:
+class SnapshotJobs:
     """Those that are not over, in the order in which they are to be done."""
 
     def __init__(
@@ -137,43 +143,43 @@ class Jobs:
     ) -> None:
         """`reads_new`: whether tables of which nobody wrote anything down are to be read."""
         self.tables = {str(each.table): each for each in tables}
-        self._jobs: dict[int, Job] = {}
-        self._over: dict[int, Ledger] = {}
+        self._jobs: dict[int, SnapshotJob] = {}
+        self._over: dict[int, TableSnapshotProgress] = {}
         for table in tables:
             said = positions.get(part_of(table.table))
-            ledger = Ledger() if said is None else Ledger.parse(said)
+            ledger = TableSnapshotProgress() if said is None else TableSnapshotProgress.parse(said)
             if ledger.is_done:
                 self._over[table.oid] = ledger
             elif reads_new or said is not None:
                 self.add(table, ledger)
 
-    def add(self, table: CapturedTable, ledger: Ledger) -> Job:
-        job = self._jobs[table.oid] = Job(table, replace(ledger, oid=table.oid))
+    def add(self, table: CapturedTable, ledger: TableSnapshotProgress) -> SnapshotJob:
+        job = self._jobs[table.oid] = SnapshotJob(table, replace(ledger, oid=table.oid))
         self.tables[str(table.table)] = table
         return job
 
-    def hold(self, job: Job) -> None:
+    def hold(self, job: SnapshotJob) -> None:
         """Nobody can read the table until it is added anew."""
         job.is_over = True
         del self.tables[str(job.table.table)]
 
-    def of(self, table: CapturedTable) -> Job | None:
+    def of(self, table: CapturedTable) -> SnapshotJob | None:
         job = self._jobs.get(table.oid)
         return None if job is None or job.is_over else job
 
-    def named(self, name: str) -> Job | None:
+    def find(self, name: str) -> SnapshotJob | None:
         table = self.tables.get(name)
         return None if table is None else self.of(table)
 
-    def ledger_of(self, oid: int) -> Ledger:
+    def ledger_of(self, oid: int) -> TableSnapshotProgress:
         """Of a table, be it read or not."""
         job = self._jobs.get(oid)
-        return self._over.get(oid, Ledger(oid=oid)) if job is None else job.ledger
+        return self._over.get(oid, TableSnapshotProgress(oid=oid)) if job is None else job.ledger
 
-    def all(self) -> list[Job]:
+    def all(self) -> list[SnapshotJob]:
         self._over |= {oid: job.ledger for oid, job in self._jobs.items() if job.is_over}
         self._jobs = {oid: job for oid, job in self._jobs.items() if not job.is_over}
         return list(self._jobs.values())
 
-    def next(self) -> Job | None:
+    def next(self) -> SnapshotJob | None:
         return next((job for job in self._jobs.values() if job.wants_work), None)

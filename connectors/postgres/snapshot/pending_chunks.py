@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.snapshot.deduplication_window import Window
-from connectors.postgres.snapshot.jobs import Job
+from connectors.postgres.snapshot.deduplication_window import DeduplicationWindow
+from connectors.postgres.snapshot.jobs import SnapshotJob
 from connectors.postgres.snapshot.progress import Chunk
-from connectors.postgres.snapshot.transaction import View
-from connectors.source import Progress
+from connectors.postgres.snapshot.transaction import SnapshotTransaction
+from connectors.source import SnapshotProgress
 from core_log.model.changes import ChangeBatch, Replacement, TableChanges
 from core_log.model.table_schema import TableSchema
 
@@ -20,38 +20,38 @@ CHUNKS_AHEAD = 2
 
 
 @dataclass(slots=True, eq=False)
-class Read:
+class PendingChunk:
     """A chunk in memory."""
 
-    job: Job
+    job: SnapshotJob
     chunk: Chunk
     table: CapturedTable
-    window: Window
-    view: View
+    window: DeduplicationWindow
+    view: SnapshotTransaction
     rows: list[pa.RecordBatch]
 
 
 @dataclass(slots=True, eq=False)
-class Whole:
+class WholeTable:
     """A table without a key, in the transaction that will read it."""
 
-    job: Job
-    view: View
+    job: SnapshotJob
+    view: SnapshotTransaction
     batches: AsyncGenerator[ChangeBatch, None]
     is_replacement: bool
     """The log has rows of it, which go as these come."""
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Outbox:
+class PendingChunks:
     """Holds so few chunks that they fit into memory; whoever reads waits for room."""
 
-    def __init__(self, report: Callable[[Progress], None], *, connections: int) -> None:
+    def __init__(self, report: Callable[[SnapshotProgress], None], *, connections: int) -> None:
         self._report = report
         self._room = asyncio.Semaphore(CHUNKS_AHEAD + connections)
-        self._waiting: list[Read | Whole] = []
+        self._waiting: list[PendingChunk | WholeTable] = []
         self._stir = asyncio.Event()
-        self.whole: Whole | None = None
+        self.whole: WholeTable | None = None
         """The table that is being handed on as a whole."""
         self.notes: dict[str, str] = {}
         """Parts of the position that are to be written down."""
@@ -77,29 +77,29 @@ class Outbox:
     def give_room(self) -> None:
         self._room.release()
 
-    def put(self, item: Read | Whole) -> None:
+    def put(self, item: PendingChunk | WholeTable) -> None:
         self._waiting.append(item)
         self._stir.set()
 
-    def take(self, lsn: int) -> Read | Whole | None:
+    def take(self, lsn: int) -> PendingChunk | WholeTable | None:
         """The first of those that need wait no longer."""
         for item in self._waiting:
             if item.view.awaits <= lsn:
                 self._waiting.remove(item)
-                if isinstance(item, Read):
+                if isinstance(item, PendingChunk):
                     self._room.release()
                 return item
         return None
 
-    def forget(self, job: Job) -> None:
+    def forget(self, job: SnapshotJob) -> None:
         for item in [item for item in self._waiting if item.job is job]:
             self._waiting.remove(item)
-            if isinstance(item, Read):
+            if isinstance(item, PendingChunk):
                 self._room.release()
             else:
                 item.is_over.set()
 
-    def finish(self, job: Job, *, is_gone: bool = False) -> None:
+    def finish(self, job: SnapshotJob, *, is_gone: bool = False) -> None:
         """Nothing more is to be read of the table; one that is just being handed on is let be."""
         if job.is_over or (self.whole is not None and self.whole.job is job):
             return
@@ -114,7 +114,7 @@ class Outbox:
         self._report(job.progress())
         self._stir.set()
 
-    def pause(self, job: Job, *, is_paused: bool) -> None:
+    def pause(self, job: SnapshotJob, *, is_paused: bool) -> None:
         """What is being read is let go, to be read again later: while a job rests nobody need
         follow the changes of its table. One that is just being handed on is let be."""
         if self.whole is not None and self.whole.job is job:
@@ -133,5 +133,5 @@ class Outbox:
     def rest(self) -> None:
         self._stir.clear()
 
-    async def stirred(self) -> None:
+    async def wait_for_work(self) -> None:
         await self._stir.wait()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import orjson
 
 from connectors.postgres.server.lsn import lsn_text, parse_lsn
-from connectors.postgres.snapshot.visibility import Snapshot
+from connectors.postgres.snapshot.visibility import PgSnapshot
 from core_log.foundation.errors import DecodeError
 from core_log.model.table_schema import TableId
 
@@ -25,7 +25,7 @@ def part_of(table: TableId) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class LeafProgress:
     """A table that holds rows itself: the table that is captured, or one of its partitions."""
 
     oid: int
@@ -43,8 +43,8 @@ class Leaf:
     def pages_read(self) -> int:
         return sum(end - start for start, end in self.read)
 
-    def with_read(self, pages: Pages) -> "Leaf":
-        return replace(self, read=_joined((*self.read, pages)))
+    def with_read(self, pages: Pages) -> "LeafProgress":
+        return replace(self, read=_concat((*self.read, pages)))
 
     def unread(self) -> list[Pages]:
         starts = [0, *(end for _, end in self.read)]
@@ -53,12 +53,12 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class TableSnapshotProgress:
     """Of one table; `done` stays behind for ever, so that nobody reads it again."""
 
-    snapshot: Snapshot | None = None
+    snapshot: PgSnapshot | None = None
     """Everything that it does not see comes by the stream, so that only what it does is read."""
-    leaves: tuple[Leaf, ...] = ()
+    leaves: tuple[LeafProgress, ...] = ()
     rows: int = 0
     oid: int = 0
     """Which table it was; another one of its name is to be read, too."""
@@ -96,19 +96,23 @@ class Ledger:
     def is_read(self) -> bool:
         return self.has_begun and all(leaf.is_read for leaf in self.leaves)
 
-    def with_read(self, oid: int, pages: Pages, *, rows: int) -> "Ledger":
+    def with_read(self, oid: int, pages: Pages, *, rows: int) -> "TableSnapshotProgress":
         leaves = tuple(leaf.with_read(pages) if leaf.oid == oid else leaf for leaf in self.leaves)
         return replace(self, leaves=leaves, rows=self.rows + rows)
 
-    def done(self) -> "Ledger":
-        return Ledger(rows=self.rows, oid=self.oid, is_done=True, starts_ms=self.starts_ms)
+    def finish(self) -> "TableSnapshotProgress":
+        return TableSnapshotProgress(
+            rows=self.rows, oid=self.oid, is_done=True, starts_ms=self.starts_ms
+        )
 
-    def left(self) -> "Ledger":
-        return Ledger(rows=self.rows, has_left=True)
+    def leave(self) -> "TableSnapshotProgress":
+        return TableSnapshotProgress(rows=self.rows, has_left=True)
 
-    def to_be_read_again(self, why: str, kinds: Sequence[str] = (), *, after: int) -> "Ledger":
+    def to_be_read_again(
+        self, why: str, kinds: Sequence[str] = (), *, after: int
+    ) -> "TableSnapshotProgress":
         """What was not permitted of an earlier reading is not by a later one."""
-        return Ledger(
+        return TableSnapshotProgress(
             oid=self.oid,
             is_paused=self.is_paused,
             reread=why,
@@ -118,15 +122,15 @@ class Ledger:
             starts_ms=self.starts_ms,
         )
 
-    def stopped(self) -> "Ledger":
+    def stop(self) -> "TableSnapshotProgress":
         """To be begun anew once somebody permits it."""
         again = self.to_be_read_again(self.reread, after=self.after)
         return replace(again, is_stopped=True)
 
-    def permitted(self) -> "Ledger":
+    def permit(self) -> "TableSnapshotProgress":
         return replace(self, kinds=(), is_permitted=True, is_stopped=False, is_paused=False)
 
-    def started(self, now_ms: int) -> "Ledger":
+    def start(self, now_ms: int) -> "TableSnapshotProgress":
         """Each reading counts once, however often it begins anew, and those that follow at once
         count with the first: one change may be seen in several steps."""
         if self.is_counted:
@@ -174,7 +178,7 @@ class Ledger:
         return orjson.dumps(said).decode()
 
     @classmethod
-    def parse(cls, text: str) -> "Ledger":
+    def parse(cls, text: str) -> "TableSnapshotProgress":
         try:
             said = orjson.loads(text)
             if said["version"] > FORMAT_VERSION:
@@ -183,10 +187,10 @@ class Ledger:
                     hint="upgrade Headwater here",
                 )
             leaves = tuple(
-                Leaf(oid, filenode, pages, tuple((start, end) for start, end in read))
+                LeafProgress(oid, filenode, pages, tuple((start, end) for start, end in read))
                 for oid, filenode, pages, read in said.get("leaves", ())
             )
-            snapshot = Snapshot.parse(said["snapshot"]) if "snapshot" in said else None
+            snapshot = PgSnapshot.parse(said["snapshot"]) if "snapshot" in said else None
             return cls(
                 snapshot=snapshot,
                 leaves=leaves,
@@ -215,11 +219,11 @@ class Chunk:
     """A stretch of one leaf that is read at a time. The same stretch is another chunk once its
     reading has begun anew."""
 
-    leaf: Leaf
+    leaf: LeafProgress
     pages: Pages
 
 
-def chunks_of(leaves: Iterable[Leaf], *, pages_each: Sequence[int]) -> list[Chunk]:
+def chunks_of(leaves: Iterable[LeafProgress], *, pages_each: Sequence[int]) -> list[Chunk]:
     """What is left to be read, a leaf after the other."""
     return [
         Chunk(leaf, (first, min(first + each, end)))
@@ -229,7 +233,7 @@ def chunks_of(leaves: Iterable[Leaf], *, pages_each: Sequence[int]) -> list[Chun
     ]
 
 
-def _joined(pages: Iterable[Pages]) -> tuple[Pages, ...]:
+def _concat(pages: Iterable[Pages]) -> tuple[Pages, ...]:
     found: list[Pages] = []
     for start, end in sorted(pages):
         if found and start <= found[-1][1]:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from connectors.postgres.server.connection import Connection
-from connectors.postgres.snapshot.chunk_planner import Size, sizes_of
+from connectors.postgres.server.connection import PgConnection
+from connectors.postgres.snapshot.chunk_planner import TableSize, sizes_of
 from connectors.source import FreeSpace
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class RereadEstimate:
 
 
 async def estimate_of(
-    connection: Connection, oid: int, settings: "SnapshotSettings", free: Sequence[FreeSpace]
+    connection: PgConnection, oid: int, settings: "SnapshotSettings", free: Sequence[FreeSpace]
 ) -> RereadEstimate:
     sizes = await sizes_of(connection, [oid])
     rows, total = sum(map(_rows_of, sizes)), sum(each.bytes for each in sizes)
@@ -61,7 +61,7 @@ async def estimate_of(
     return RereadEstimate(rows, total, seconds, settings.between, free)
 
 
-def _rows_of(size: Size) -> int:
+def _rows_of(size: TableSize) -> int:
     return size.rows_expected or size.bytes // ROW_BYTES
 
 

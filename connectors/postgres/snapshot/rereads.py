@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.server.lsn import lsn_text
-from connectors.postgres.snapshot.jobs import Job, Jobs
-from connectors.postgres.snapshot.pending_chunks import Outbox
-from connectors.postgres.snapshot.progress import Ledger
+from connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
+from connectors.postgres.snapshot.pending_chunks import PendingChunks
+from connectors.postgres.snapshot.progress import TableSnapshotProgress
 from connectors.postgres.snapshot.reread_estimate import RereadEstimate, estimate_of
 from connectors.postgres.snapshot.reread_holds import begun_by, held_by_kind, held_by_size
-from connectors.postgres.snapshot.row_mapper import Reader
+from connectors.postgres.snapshot.row_mapper import RowMapper
 from core_log.client.gather import let_go
 from core_log.model.changes import ChangeBatch, Phase, Replacement, source_times
 from core_log.model.table_schema import TableSchema
@@ -23,14 +23,14 @@ logger = logging.getLogger(__name__)
 class Rereads:
     """Nothing of the new form is read before a reading has begun in the log."""
 
-    reader: Reader
-    jobs: Jobs
-    outbox: Outbox
+    reader: RowMapper
+    jobs: SnapshotJobs
+    outbox: PendingChunks
     failure: BaseException | None = None
     """Of an estimate, that the next question for rows raises."""
     _estimates: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def begin_again(self, table: CapturedTable, ledger: Ledger) -> None:
+    def begin_again(self, table: CapturedTable, ledger: TableSnapshotProgress) -> None:
         """In place of a reading that may be under way."""
         running = self.jobs.of(table)
         if running is not None:
@@ -44,7 +44,7 @@ class Rereads:
             self.jobs.hold(job)
         self.announce(job)
 
-    def announce(self, job: Job) -> None:
+    def announce(self, job: SnapshotJob) -> None:
         """The log hears of it now. It starts once the table was left alone for a while, unless a
         person has to say so."""
         self.outbox.notes[job.part] = job.ledger.text()
@@ -59,21 +59,21 @@ class Rereads:
             asyncio.get_running_loop().call_later(settle_ms / 1_000, self.outbox.stir)
         self.outbox.stir()
 
-    def permit(self, job: Job) -> None:
+    def permit(self, job: SnapshotJob) -> None:
         """A person has said that it is to begin."""
-        self.begin_again(job.table, job.ledger.permitted())
+        self.begin_again(job.table, job.ledger.permit())
 
-    def stop(self, job: Job) -> None:
+    def stop(self, job: SnapshotJob) -> None:
         """A person has said that it is not to go on. One that is just being handed on is let be."""
         if self.outbox.whole is None or self.outbox.whole.job is not job:
-            self.begin_again(job.table, job.ledger.stopped())
+            self.begin_again(job.table, job.ledger.stop())
 
-    def is_due(self, job: Job) -> bool:
+    def is_due(self, job: SnapshotJob) -> bool:
         now_ms = self.reader.context.clock.monotonic_ms()
         is_waiting = not (job.is_started or job.ledger.is_paused or job.held)
         return is_waiting and now_ms >= job.due_ms
 
-    def started(self, lsn: int) -> ChangeBatch | None:
+    def start_next(self, lsn: int) -> ChangeBatch | None:
         """The next of the tables that need not wait any longer, or that is held after all. How
         much there is to be read is looked up first."""
         for job in self.jobs.all():
@@ -88,13 +88,13 @@ class Rereads:
                 found = self.replacement(job, Phase.HELD)
             else:
                 job.is_started = True
-                job.ledger = job.ledger.started(now_ms)
+                job.ledger = job.ledger.start(now_ms)
                 logger.info("%s: rows are read again: %s", job.table.table, job.estimate.in_words())
                 found = self.replacement(job, Phase.STARTED)
             return ChangeBatch((), {job.part: job.ledger.text()}, replacements=found)
         return None
 
-    def replacement(self, job: Job, phase: Phase) -> tuple[Replacement, ...]:
+    def replacement(self, job: SnapshotJob, phase: Phase) -> tuple[Replacement, ...]:
         why = job.ledger.reread
         if job.held:
             why = f"{why}; {job.held}"
@@ -102,7 +102,7 @@ class Rereads:
             why = f"{why} ({job.estimate.in_words()})"
         return (Replacement(job.table.schema, phase, why),)
 
-    def replaced(self, schema: TableSchema, lsn: int) -> Replacement:
+    def complete_replacement(self, schema: TableSchema, lsn: int) -> Replacement:
         now_us = self.reader.context.clock.now_ms() * 1_000
         source = self.reader.origin.block(
             schema.table,
@@ -118,25 +118,27 @@ class Rereads:
         for task in [*self._estimates]:
             await let_go(task)
 
-    def _held_at_once(self, ledger: Ledger) -> str:
+    def _held_at_once(self, ledger: TableSnapshotProgress) -> str:
         if ledger.is_permitted:
             return ""
         if ledger.is_stopped:
             return "its reading was stopped"
         return held_by_kind(ledger.kinds, self.reader.context.schema_changes)
 
-    def _held_by_size(self, ledger: Ledger, estimate: RereadEstimate, now_ms: int) -> str:
+    def _held_by_size(
+        self, ledger: TableSnapshotProgress, estimate: RereadEstimate, now_ms: int
+    ) -> str:
         if ledger.is_permitted:
             return ""
         if ledger.is_one_too_many(now_ms):
             return "it was read again twice within the last hour"
         return held_by_size(estimate, self.reader.settings.snapshot)
 
-    def _hold(self, job: Job, why: str) -> None:
+    def _hold(self, job: SnapshotJob, why: str) -> None:
         context, table = self.reader.context, job.table.table
         job.held = f"{why}: {begun_by(context.pipeline, table)}"
 
-    def _begin_estimate(self, job: Job) -> None:
+    def _begin_estimate(self, job: SnapshotJob) -> None:
         if job.is_estimated:
             return
         job.is_estimated = True
@@ -144,7 +146,7 @@ class Rereads:
         self._estimates.add(task)
         task.add_done_callback(self._estimated)
 
-    async def _estimate(self, job: Job) -> None:
+    async def _estimate(self, job: SnapshotJob) -> None:
         reader, connection = self.reader, await self.reader.connect()
         try:
             job.estimate = await estimate_of(

@@ -11,23 +11,23 @@ import pyarrow as pa
 from psycopg import sql
 
 from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.events.rejects import SetAside, sifted_rows
-from connectors.postgres.events.source_block import Origin
-from connectors.postgres.server.connection import Connection, connect, in_our_words
+from connectors.postgres.events.rejects import RejectedRows, sifted_rows
+from connectors.postgres.events.source_block import SourceOrigin
+from connectors.postgres.server.connection import PgConnection, connect, in_our_words
 from connectors.postgres.server.lsn import lsn_text
 from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.snapshot.chunk_planner import Size
-from connectors.postgres.snapshot.copy import Copier, Stop
-from connectors.postgres.snapshot.copy_binary import Tuples, decode_tuples
+from connectors.postgres.snapshot.chunk_planner import TableSize
+from connectors.postgres.snapshot.copy import Copier, CopyStop
+from connectors.postgres.snapshot.copy_binary import CopyTuples, decode_tuples
 from connectors.postgres.snapshot.progress import Pages
 from connectors.postgres.types.column_reader import ColumnPlan, with_nan
 from connectors.postgres.wal.kernel_selection import chosen_kernels
 from connectors.postgres.wal.kernels import Kernels
-from connectors.snapshot.rate_limit import Throttle
-from connectors.snapshot.time_window import Hours
+from connectors.snapshot.rate_limit import RateLimit
+from connectors.snapshot.time_window import TimeWindow
 from connectors.source import SourceContext
 from core_log.foundation.name_patterns import Pattern
-from core_log.model.changes import Cell, Operation, TableChanges, source_times
+from core_log.model.changes import ColumnOrValue, Operation, TableChanges, source_times
 from core_log.model.table_schema import TableSchema
 from core_log.rows.rejects import UNFIT
 
@@ -37,7 +37,7 @@ nulls."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class SnapshotPoint:
     """When, and where in the write-ahead log, rows stood as they are read."""
 
     lsn: int
@@ -47,26 +47,26 @@ class Moment:
 
 
 @dataclass(slots=True)
-class Reader:
+class RowMapper:
     """What every reading of rows needs; at most so many rows per second pass, whoever reads."""
 
     settings: PostgresSettings
     context: SourceContext
-    origin: Origin
-    set_aside: SetAside = field(default_factory=SetAside)
+    origin: SourceOrigin
+    set_aside: RejectedRows = field(default_factory=RejectedRows)
     kernels: Kernels = field(default_factory=chosen_kernels)
-    throttle: Throttle = field(init=False)
-    hours: Hours = field(init=False)
+    throttle: RateLimit = field(init=False)
+    hours: TimeWindow = field(init=False)
 
     def __post_init__(self) -> None:
         snapshot = self.settings.snapshot
-        self.throttle = Throttle(self.context.clock, snapshot.max_rows_per_second)
-        self.hours = Hours(snapshot.between, self.context)
+        self.throttle = RateLimit(self.context.clock, snapshot.max_rows_per_second)
+        self.hours = TimeWindow(snapshot.between, self.context)
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> PgConnection:
         return await connect(self.settings, name=f"headwater {self.context.pipeline} snapshot")
 
-    def copier(self, connection: Connection, *, is_only_for_copies: bool = False) -> Copier:
+    def copier(self, connection: PgConnection, *, is_only_for_copies: bool = False) -> Copier:
         return Copier(connection, self.kernels, is_only_for_copies)
 
     def where_of(self, table: CapturedTable) -> str:
@@ -85,8 +85,8 @@ class Reader:
     ) -> AsyncGenerator[pa.RecordBatch, None]:
         """Rows that the statement copies; of those that are set aside `lose` hears the keys. When
         it is not followed to its end, the connection is of no use any more."""
-        stop, facts = Stop(), {"table": str(table.table)}
-        copied = copier.copied(statement.as_bytes(copier.connection), stop)
+        stop, facts = CopyStop(), {"table": str(table.table)}
+        copied = copier.copy_blocks(statement.as_bytes(copier.connection), stop)
         advancing: asyncio.Future[pa.RecordBatch | None] | None = None
         try:
             while True:
@@ -106,7 +106,12 @@ class Reader:
                     advancing.exception()  # which was raised, or is nobody's concern any more
 
     def changes(
-        self, table: CapturedTable, rows: pa.RecordBatch, moment: Moment, *, snapshot: Cell
+        self,
+        table: CapturedTable,
+        rows: pa.RecordBatch,
+        moment: SnapshotPoint,
+        *,
+        snapshot: ColumnOrValue,
     ) -> TableChanges:
         return TableChanges(
             schema=_schema_of(table, rows),
@@ -123,7 +128,7 @@ class Reader:
             commits=lsn_text(moment.lsn),
         )
 
-    def truncation(self, table: CapturedTable, moment: Moment) -> TableChanges:
+    def truncation(self, table: CapturedTable, moment: SnapshotPoint) -> TableChanges:
         """Empties the table in the log, before all of its rows come anew."""
         schema = table.schema.arrow
         nothing = pa.RecordBatch.from_arrays(
@@ -134,7 +139,7 @@ class Reader:
 
 
 def statement_of(
-    table: CapturedTable, size: Size, pages: Pages, *, where: str = "", unless: str = ""
+    table: CapturedTable, size: TableSize, pages: Pages, *, where: str = "", unless: str = ""
 ) -> sql.Composed:
     """Of the rows that are published. ONLY, as tables that inherit from it are tables of their own.
     Both `where`, the user's, and `unless`, ours, are conditions in SQL."""
@@ -163,9 +168,9 @@ def verbatim(condition: str) -> sql.Composable:
 
 def _following(
     table: CapturedTable,
-    pieces: Iterator[Tuples],
+    pieces: Iterator[CopyTuples],
     kernels: Kernels,
-    set_aside: SetAside,
+    set_aside: RejectedRows,
     lose: Lose,
 ) -> pa.RecordBatch | None:
     piece = next(pieces, None)
@@ -175,13 +180,13 @@ def _following(
     sent, has_unreadable = decode_tuples(piece, are_texts, kernels)
     if not has_unreadable:
         with suppress(*UNFIT):
-            return _typed(table.plans, sent)
+            return _to_types(table.plans, sent)
     plans = with_nan(table.plans, sent, table.schema.key)
     fitting, rejects, keys = sifted_rows(sent, plans, table.table, table.schema.key)
     set_aside.add(rejects)
     if rejects:
         lose(_only_keys(table, keys, len(rejects)))
-    return _typed(plans, fitting)
+    return _to_types(plans, fitting)
 
 
 def _only_keys(table: CapturedTable, keys: Mapping[str, pa.Array], count: int) -> pa.RecordBatch:
@@ -190,8 +195,8 @@ def _only_keys(table: CapturedTable, keys: Mapping[str, pa.Array], count: int) -
     return pa.RecordBatch.from_arrays(columns, schema=table.schema.arrow)
 
 
-def _typed(plans: Sequence[ColumnPlan], sent: Sequence[pa.Array]) -> pa.RecordBatch:
-    columns = [plan.copied(each) for plan, each in zip(plans, sent, strict=True)]
+def _to_types(plans: Sequence[ColumnPlan], sent: Sequence[pa.Array]) -> pa.RecordBatch:
+    columns = [plan.read_copied(each) for plan, each in zip(plans, sent, strict=True)]
     schema = pa.schema([pa.field(plan.column.name, plan.column.type) for plan in plans])
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

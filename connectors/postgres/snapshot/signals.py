@@ -6,13 +6,13 @@ from psycopg import sql
 
 from connectors.postgres.catalog import CapturedTable
 from connectors.postgres.server.connection import in_our_words
-from connectors.postgres.snapshot.jobs import Job, Jobs
-from connectors.postgres.snapshot.pending_chunks import Outbox
-from connectors.postgres.snapshot.progress import Ledger
+from connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
+from connectors.postgres.snapshot.pending_chunks import PendingChunks
+from connectors.postgres.snapshot.progress import TableSnapshotProgress
 from connectors.postgres.snapshot.rereads import Rereads
-from connectors.postgres.snapshot.row_mapper import Reader, verbatim
+from connectors.postgres.snapshot.row_mapper import RowMapper, verbatim
 from connectors.source import CONTROL, REFUSED, Control, Remark
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import SourceRejected
 
 KIND = "snapshot"
@@ -27,13 +27,13 @@ def asks_for_rest(control: Control) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class SnapshotSignals:
     """What was taken up is written down, with what it means for each table, so that a restart goes
     on with it and does not begin it again."""
 
-    reader: Reader
-    jobs: Jobs
-    outbox: Outbox
+    reader: RowMapper
+    jobs: SnapshotJobs
+    outbox: PendingChunks
     rereads: Rereads
 
     async def fulfil(self, control: Control) -> None:
@@ -43,11 +43,13 @@ class Wishes:
         try:
             await self._fulfil(control)
         except SourceRejected as error:
-            self._taken_up(control, REFUSED, Finding(error.statement, error.hint, is_fatal=False))
+            self._taken_up(
+                control, REFUSED, Diagnostic(error.statement, error.hint, is_fatal=False)
+            )
             raise
         self._taken_up(control, control.options.get(ACTION, START), None)
 
-    def _taken_up(self, control: Control, how: str, finding: Finding | None) -> None:
+    def _taken_up(self, control: Control, how: str, finding: Diagnostic | None) -> None:
         self.reader.context.report(Remark(KIND, finding))
         self.outbox.notes[f"{CONTROL}{control.id}"] = how
         self.outbox.stir()
@@ -66,24 +68,24 @@ class Wishes:
             case "start":
                 await self._start(control, name)
             case "pause":
-                for job in self._chosen(name):
+                for job in self._choose(name):
                     self.outbox.pause(job, is_paused=True)
             case "resume":
-                for job in self._chosen(name):
+                for job in self._choose(name):
                     self._resume(job, is_named=bool(name))
             case "stop":
-                for job in self._chosen(name):
+                for job in self._choose(name):
                     (self.rereads.stop if job.ledger.reread else self.outbox.finish)(job)
             case _:
                 raise SourceRejected("the reading of rows cannot be told that", action=action)
 
-    def _chosen(self, name: str) -> list[Job]:
+    def _choose(self, name: str) -> list[SnapshotJob]:
         if not name:
             return self.jobs.all()
-        job = self.jobs.named(name)
+        job = self.jobs.find(name)
         return [] if job is None else [job]
 
-    def _resume(self, job: Job, *, is_named: bool) -> None:
+    def _resume(self, job: SnapshotJob, *, is_named: bool) -> None:
         """Of a table that is held it is enough to name it."""
         if job.held and is_named:
             self.rereads.permit(job)
@@ -108,10 +110,10 @@ class Wishes:
                 continue
             if where:
                 await self._check(table, where)
-            job = self.jobs.add(table, Ledger(wish=control.id, where=where))
+            job = self.jobs.add(table, TableSnapshotProgress(wish=control.id, where=where))
             self.outbox.notes[job.part] = job.ledger.text()
 
-    def _permit(self, job: Job, where: str) -> None:
+    def _permit(self, job: SnapshotJob, where: str) -> None:
         if where:
             raise SourceRejected(
                 "a table that differs from its source can only be read as a whole",

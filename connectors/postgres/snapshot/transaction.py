@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
-from connectors.postgres.server.connection import Connection, in_our_words, translated
+from connectors.postgres.server.connection import PgConnection, in_our_words, to_headwater_error
 from connectors.postgres.server.lsn import parse_lsn
 from connectors.postgres.slot.heartbeat import PREFIX
-from connectors.postgres.snapshot.row_mapper import Moment
-from connectors.postgres.snapshot.visibility import EPOCH, FIRST_NORMAL_XID, Snapshot
+from connectors.postgres.snapshot.row_mapper import SnapshotPoint
+from connectors.postgres.snapshot.visibility import EPOCH, FIRST_NORMAL_XID, PgSnapshot
 from core_log.model.table_schema import TableId
 
 logger = logging.getLogger(__name__)
@@ -60,16 +60,16 @@ REFUSED = {"25006", "42501"}
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class SnapshotTransaction:
     """What a transaction sees, and when."""
 
-    snapshot: Snapshot
+    snapshot: PgSnapshot
     awaits: int
     """Once the stream is here, everything that the snapshot sees has come by."""
     next_xid: int
-    moment: Moment
+    moment: SnapshotPoint
 
-    def condition_since(self, earlier: Snapshot) -> str:
+    def condition_since(self, earlier: PgSnapshot) -> str:
         """SQL that is true of rows that came to be after an earlier snapshot, and so by the
         stream; empty where that cannot be told, as numbers of transactions have begun anew."""
         if not self.snapshot.is_of_first_epoch:
@@ -82,7 +82,9 @@ class View:
 
 
 @asynccontextmanager
-async def viewing(connection: Connection, tables: Sequence[TableId]) -> AsyncIterator[View]:
+async def viewing(
+    connection: PgConnection, tables: Sequence[TableId]
+) -> AsyncIterator[SnapshotTransaction]:
     """A transaction that reads, and keeps the tables' form as it is."""
     with in_our_words("the tables cannot be looked at"):
         await connection.execute(BEGIN)
@@ -96,15 +98,17 @@ async def viewing(connection: Connection, tables: Sequence[TableId]) -> AsyncIte
         row = await cursor.fetchone()
     assert row is not None, "a SELECT without FROM has one row"
     text, place, block_bytes, next_xid, at_us = row
-    snapshot, lsn = Snapshot.parse(text), parse_lsn(place)
+    snapshot, lsn = PgSnapshot.parse(text), parse_lsn(place)
     if lsn % block_bytes <= HEADER_BYTES_MAX:
         lsn -= lsn % block_bytes
-    yield View(snapshot, lsn, next_xid, Moment(lsn, snapshot.xmax % EPOCH, at_us))
+    yield SnapshotTransaction(
+        snapshot, lsn, next_xid, SnapshotPoint(lsn, snapshot.xmax % EPOCH, at_us)
+    )
     with in_our_words("the reading cannot be ended"):
         await connection.execute("COMMIT")
 
 
-async def writers_over(connection: Connection, table: TableId, relations: Sequence[int]) -> None:
+async def writers_over(connection: PgConnection, table: TableId, relations: Sequence[int]) -> None:
     """Waits for all transactions that have written to the table and are not over.
 
     What they wrote before the table was published is never streamed, so that rows must be read
@@ -125,7 +129,7 @@ async def writers_over(connection: Connection, table: TableId, relations: Sequen
             )
 
 
-async def flush(connection: Connection, *, prefix: str = PREFIX) -> bool:
+async def flush(connection: PgConnection, *, prefix: str = PREFIX) -> bool:
     """Has a server at rest write out what it has in memory of its log, as it streams nothing else.
     False where that is not allowed; then it does so within half a minute."""
     try:
@@ -133,10 +137,10 @@ async def flush(connection: Connection, *, prefix: str = PREFIX) -> bool:
     except psycopg.errors.Error as error:
         if error.sqlstate in REFUSED:
             return False
-        raise translated(error, "the server's log cannot be written out") from None
+        raise to_headwater_error(error, "the server's log cannot be written out") from None
     return True
 
 
-async def _writers(connection: Connection, query: sql.Composed) -> set[str]:
+async def _writers(connection: PgConnection, query: sql.Composed) -> set[str]:
     with in_our_words("the server does not show who writes"):
         return {row[0] for row in await (await connection.execute(query)).fetchall()}

@@ -3,19 +3,16 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from core_log.foundation.array_types import BoolArray, Int64Array
 from core_log.foundation.errors import DecodeError
-
-Int64s = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 EPOCH = 1 << 32
 FIRST_NORMAL_XID = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class PgSnapshot:
     """What `pg_current_snapshot()` says, in numbers of 64 bits."""
 
     xmin: int
@@ -26,7 +23,7 @@ class Snapshot:
     """Those between that are not seen either."""
 
     @classmethod
-    def parse(cls, text: str) -> "Snapshot":
+    def parse(cls, text: str) -> "PgSnapshot":
         """That of a slot may end before it begins: its end follows the last transaction that the
         server saw commit while it made the slot, and its beginning goes on with all others. The
         beginning counts: PostgreSQL asks first whether a transaction is below it."""
@@ -44,14 +41,14 @@ class Snapshot:
     def __str__(self) -> str:
         return f"{self.xmin}:{self.xmax}:{','.join(map(str, sorted(self.running)))}"
 
-    def sees(self, xids: Int64s) -> Mask:
+    def sees(self, xids: Int64Array) -> BoolArray:
         """For transactions as the stream numbers them, in 32 bits. Those streamed lie within two
         thousand million of the snapshot, on either side, so that their upper half is certain."""
         full = self._in_64_bits(xids)
         is_over = full < self.xmax
         if self.running:
             is_over &= ~np.isin(full, np.fromiter(self.running, np.int64, len(self.running)))
-        seen: Mask = is_over
+        seen: BoolArray = is_over
         return seen
 
     @property
@@ -60,7 +57,7 @@ class Snapshot:
         of the oldest row."""
         return self.xmax < EPOCH
 
-    def _in_64_bits(self, xids: Int64s) -> Int64s:
+    def _in_64_bits(self, xids: Int64Array) -> Int64Array:
         distance = (xids - self.xmax + (EPOCH >> 1)) % EPOCH - (EPOCH >> 1)
-        full: Int64s = self.xmax + distance
+        full: Int64Array = self.xmax + distance
         return full

@@ -8,15 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.column_reader import UNAVAILABLE, Read, Reading
-from core_log.rows.arrow_buffers import Bytes, Mask, pieces_of, stretches
+from connectors.postgres.types.column_reader import UNAVAILABLE, ReadColumn, TypeReader
+from core_log.foundation.array_types import BoolArray, UInt8Array
+from core_log.rows.arrow_buffers import pieces_of, stretches
 
 AS_NUMBERS = {pa.int32(), pa.int64(), pa.date32()}
 """Items in arrays of which Debezium writes the bytes of its word, each as a number."""
 QUOTE, ESCAPE, OPENING = b'"\\{'
 
 
-def array_reading(item: Reading, *, delimiter: str, dimensions: int) -> Reading:
+def array_reading(item: TypeReader, *, delimiter: str, dimensions: int) -> TypeReader:
     """Lower bounds are forgotten. `dimensions` is what the table declares: values with others
     do not fit."""
     read, kind = item.read, item.type
@@ -27,7 +28,7 @@ def array_reading(item: Reading, *, delimiter: str, dimensions: int) -> Reading:
     if item.type in AS_NUMBERS:
         unavailable = list(UNAVAILABLE.encode())
     read_text = item.read_text
-    return Reading(
+    return TypeReader(
         kind,
         lambda text: _lists(text, read, delimiter=delimiter, depth=depth),
         item.semantic,
@@ -37,10 +38,12 @@ def array_reading(item: Reading, *, delimiter: str, dimensions: int) -> Reading:
     )
 
 
-def _lists(text: pa.StringArray, read: Read, *, delimiter: str, depth: int) -> pa.Array:
+def _lists(text: pa.StringArray, read: ReadColumn, *, delimiter: str, depth: int) -> pa.Array:
     if depth == 1 and _is_flat(text):
         return _flat_lists(text, read, delimiter)
-    found = [None if each is None else _parsed(each, delimiter, depth) for each in text.to_pylist()]
+    found = [
+        None if each is None else _parse_items(each, delimiter, depth) for each in text.to_pylist()
+    ]
     return _read_items(pa.array(found, _texts_of(depth)), read)
 
 
@@ -51,7 +54,7 @@ def _texts_of(depth: int) -> pa.DataType:
     return kind
 
 
-def _read_items(lists: pa.Array, read: Read) -> pa.Array:
+def _read_items(lists: pa.Array, read: ReadColumn) -> pa.Array:
     if not pa.types.is_list(lists.type):
         return read(lists)
     return _lists_of(_read_items(lists.flatten(), read), pc.list_value_length(lists), lists)
@@ -74,16 +77,16 @@ def _is_flat(text: pa.StringArray) -> bool:
     return opened == len(starts) and bool((data[starts] == OPENING).all())
 
 
-def _quoted_places(data: Bytes) -> Mask:
+def _quoted_places(data: UInt8Array) -> BoolArray:
     """What stands between quotes, opening ones included: every array closes those it opens."""
     is_quote = data == QUOTE
     if not is_quote.any():
         return np.zeros(len(data), np.bool_)
-    inside: Mask = (np.cumsum(is_quote) & 1).astype(np.bool_)
+    inside: BoolArray = (np.cumsum(is_quote) & 1).astype(np.bool_)
     return inside
 
 
-def _flat_lists(text: pa.StringArray, read: Read, delimiter: str) -> pa.Array:
+def _flat_lists(text: pa.StringArray, read: ReadColumn, delimiter: str) -> pa.Array:
     """Items begin behind a brace or a delimiter outside of quotes, and end before one."""
     data, offsets = stretches(text)
     if not len(data):
@@ -106,7 +109,7 @@ def _flat_lists(text: pa.StringArray, read: Read, delimiter: str) -> pa.Array:
     return _lists_of(read(items), counts, text)
 
 
-def _parsed(text: str, delimiter: str, depth: int) -> Sequence[Any]:
+def _parse_items(text: str, delimiter: str, depth: int) -> Sequence[Any]:
     if text.startswith("["):
         text = text[text.index("=") + 1 :]
     found, end = _parse(text, 0, delimiter)
@@ -129,7 +132,7 @@ def _parse(text: str, start: int, delimiter: str) -> tuple[list[Any], int]:
         if text[place] == "{":
             item, place = _parse(text, place, delimiter)
         elif text[place] == '"':
-            item, place = _quoted(text, place + 1)
+            item, place = _quote(text, place + 1)
         else:
             item, place = _bare(text, place, delimiter)
         items.append(item)
@@ -138,7 +141,7 @@ def _parse(text: str, start: int, delimiter: str) -> tuple[list[Any], int]:
     return items, place + 1
 
 
-def _quoted(text: str, place: int) -> tuple[str, int]:
+def _quote(text: str, place: int) -> tuple[str, int]:
     found: list[str] = []
     while True:
         quote, escape = text.index('"', place), text.find("\\", place)

@@ -7,12 +7,12 @@ import pyarrow as pa
 
 from connectors.postgres.types import datetime, numeric
 from connectors.postgres.types.bytea import bits_reading, bytes_reading
-from connectors.postgres.types.column_reader import Reading, text_reading
+from connectors.postgres.types.column_reader import TypeReader, text_reading
 from connectors.postgres.types.copy_column import OUTPUT, as_type
 from connectors.postgres.types.copy_formats import ASKED, form_of
 from connectors.postgres.types.geometry import geometry_reading, point_reading, vector_reading
 
-OfModifier = Callable[[int], Reading]
+OfModifier = Callable[[int], TypeReader]
 
 JSON = "io.debezium.data.Json"
 TEXTS: Mapping[str, str] = {
@@ -72,7 +72,7 @@ LEFT_OUT_IN_ARRAYS = {"money", "interval", "point", "bit", "varbit", "xml", "nam
 """What Debezium reads alone and not in arrays; nor does it read arrays of domains."""
 
 
-def builtin_reading(name: str, modifier: int) -> Reading | None:
+def builtin_reading(name: str, modifier: int) -> TypeReader | None:
     """None for a type without a place here: whatever it is, it has a text."""
     reading = _of_text(name, modifier)
     if reading is None:
@@ -82,7 +82,7 @@ def builtin_reading(name: str, modifier: int) -> Reading | None:
     return replace(reading, asked=ASKED.get(name, OUTPUT))
 
 
-def _of_text(name: str, modifier: int) -> Reading | None:
+def _of_text(name: str, modifier: int) -> TypeReader | None:
     if name in TEXTS:
         return text_reading(TEXTS[name])
     if name in CASTS:
@@ -90,5 +90,5 @@ def _of_text(name: str, modifier: int) -> Reading | None:
     return MADE[name](modifier) if name in MADE else None
 
 
-def extension_reading(name: str, modifier: int) -> Reading | None:
+def extension_reading(name: str, modifier: int) -> TypeReader | None:
     return EXTENSIONS[name](modifier) if name in EXTENSIONS else None

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.column_reader import UNAVAILABLE, Reading
+from connectors.postgres.types.column_reader import UNAVAILABLE, TypeReader
 from core_log.rows.arrow_buffers import column_of, is_valid, stretches
 from core_log.rows.text.bytes import from_hex
 
@@ -13,8 +13,8 @@ UNLIMITED = 2**31 - 1
 HEX_PREFIX = r"\x"
 
 
-def bytes_reading() -> Reading:
-    return Reading(pa.binary(), _bytes, unavailable=UNAVAILABLE.encode())
+def bytes_reading() -> TypeReader:
+    return TypeReader(pa.binary(), _bytes, unavailable=UNAVAILABLE.encode())
 
 
 def _bytes(text: pa.StringArray) -> pa.Array:
@@ -23,12 +23,12 @@ def _bytes(text: pa.StringArray) -> pa.Array:
     return from_hex(text, skipped=len(HEX_PREFIX))
 
 
-def bits_reading(modifier: int) -> Reading:
+def bits_reading(modifier: int) -> TypeReader:
     """A single bit is a truth value; more are bytes, the last bit being the lowest of the first."""
     if modifier == 1:
-        return Reading(pa.bool_(), lambda text: pc.equal(text, "1"))
+        return TypeReader(pa.bool_(), lambda text: pc.equal(text, "1"))
     length = UNLIMITED if modifier < 0 else modifier
-    return Reading(pa.binary(), _bits, BITS, {"length": str(length)})
+    return TypeReader(pa.binary(), _bits, BITS, {"length": str(length)})
 
 
 def _bits(text: pa.StringArray) -> pa.Array:

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.copy_column import BYTES, OUTPUT, Form
+from connectors.postgres.types.copy_column import BYTES, OUTPUT, CopyFormat
 from core_log.model.table_schema import Column
 
-Read = Callable[[pa.StringArray], pa.Array]
+ReadColumn = Callable[[pa.StringArray], pa.Array]
 """Null where the text is. Raises one of `rejecting.UNFIT` for what the type cannot hold."""
 
 UNAVAILABLE = "__debezium_unavailable_value"
@@ -20,20 +20,20 @@ NAN = "NaN"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TypeReader:
     """A type, before a column bears it."""
 
     type: pa.DataType
-    read: Read
+    read: ReadColumn
     semantic: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
     unavailable: Any = None
     """What Debezium writes for a value that was not sent; None where it has no such word."""
-    read_text: Read | None = None
+    read_text: ReadColumn | None = None
     """Of decimals: how a column with a NaN in it is read, which is as text. Raises like `read`."""
     asked: str = OUTPUT
     """SQL for what COPY is to send."""
-    form: Form | None = None
+    form: CopyFormat | None = None
     """How COPY brings it, where that is not its text."""
 
     def column(self, name: str, *, is_nullable: bool) -> Column:
@@ -44,7 +44,7 @@ class ColumnPlan(NamedTuple):
     """How the values of one column, from the stream or from COPY, become a column of the log."""
 
     column: Column
-    read: Read
+    read: ReadColumn
     unavailable: pa.Scalar
     """What stands for a value that was not sent where `toast: placeholder` is chosen; null for
     types that Debezium has no word for."""
@@ -52,7 +52,7 @@ class ColumnPlan(NamedTuple):
     """How it is read where a decimal is not a number, in modes that have a word for that."""
     asked: str = OUTPUT
     """SQL for what COPY is to send."""
-    form: Form | None = None
+    form: CopyFormat | None = None
     """How that is read, where it is not the text that the stream brings."""
 
     @property
@@ -60,7 +60,7 @@ class ColumnPlan(NamedTuple):
         """SQL for its text, though the column be of another type by now."""
         return BYTES if self.asked == BYTES else OUTPUT
 
-    def copied(self, sent: pa.Array) -> pa.Array:
+    def read_copied(self, sent: pa.Array) -> pa.Array:
         """What COPY sent for it. Raises like `read`."""
         return self.read(sent) if self.form is None else self.form.read(sent)
 
@@ -90,5 +90,5 @@ def as_it_is(text: pa.StringArray) -> pa.Array:
     return text
 
 
-def text_reading(semantic: str = "", parameters: Mapping[str, str] | None = None) -> Reading:
-    return Reading(pa.string(), as_it_is, semantic, parameters or {}, UNAVAILABLE)
+def text_reading(semantic: str = "", parameters: Mapping[str, str] | None = None) -> TypeReader:
+    return TypeReader(pa.string(), as_it_is, semantic, parameters or {}, UNAVAILABLE)

@@ -19,7 +19,7 @@ def as_type(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class CopyFormat:
     """Values as the server holds them, where that costs both sides less than their text."""
 
     read: Callable[[pa.BinaryArray], pa.Array]

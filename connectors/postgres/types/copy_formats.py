@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.copy_column import Form, as_type
+from connectors.postgres.types.copy_column import CopyFormat, as_type
 from connectors.postgres.types.datetime import (
     EPOCH_DAYS,
     EPOCH_US,
@@ -33,7 +33,7 @@ UUID_GROUPS = {"a": 8, "b": 4, "c": 4, "d": 4, "e": 12}
 """How many digits each has, by a name for it."""
 
 
-def _grouped(offsets: Sequence[int], size: int) -> np.dtype[np.void]:
+def _group(offsets: Sequence[int], size: int) -> np.dtype[np.void]:
     """A uuid whose groups can be moved as wholes."""
     formats = [f"V{count}" for count in UUID_GROUPS.values()]
     return np.dtype(
@@ -41,27 +41,27 @@ def _grouped(offsets: Sequence[int], size: int) -> np.dtype[np.void]:
     )
 
 
-DIGITS = _grouped((0, 8, 12, 16, 20), 2 * UUID_BYTES)
-DASHED = _grouped((0, 9, 14, 19, 24), UUID_LETTERS)
+DIGITS = _group((0, 8, 12, 16, 20), 2 * UUID_BYTES)
+DASHED = _group((0, 9, 14, 19, 24), UUID_LETTERS)
 
 
-def form_of(name: str, kind: pa.DataType) -> Form | None:
+def form_of(name: str, kind: pa.DataType) -> CopyFormat | None:
     """Of one of the server's own types that becomes `kind`; None where its text is better."""
     if name in NUMBERS:
         return _number_form(NUMBERS[name], kind)
     if name in ("timestamp", "timestamptz"):
         zone = "+00" if name == "timestamptz" else ""
-        return Form(lambda sent: _moments(sent, kind), lambda sent: _moment_texts(sent, zone))
+        return CopyFormat(lambda sent: _moments(sent, kind), lambda sent: _moment_texts(sent, zone))
     return OTHERS.get(name)
 
 
-def _number_form(sent_as: str, kind: pa.DataType) -> Form:
+def _number_form(sent_as: str, kind: pa.DataType) -> CopyFormat:
     here = numpy_type(kind)
 
     def read(sent: pa.BinaryArray) -> pa.Array:
         return numbers_column(kind, _numbers(sent, sent_as).astype(here), like=sent)
 
-    return Form(read, lambda sent: read(sent).cast(pa.string()))
+    return CopyFormat(read, lambda sent: read(sent).cast(pa.string()))
 
 
 def _numbers(sent: pa.BinaryArray, sent_as: str) -> npt.NDArray[np.generic]:
@@ -129,11 +129,11 @@ def _date_texts(sent: pa.BinaryArray) -> pa.StringArray:
 NUMBERS: Mapping[str, str] = {
     "int2": ">i2", "int4": ">i4", "int8": ">i8", "oid": ">u4", "float4": ">f4", "float8": ">f8",
 }  # fmt: skip
-OTHERS: Mapping[str, Form] = {
-    "bool": Form(_booleans, lambda sent: pc.if_else(_booleans(sent), "t", "f")),
-    "date": Form(_dates, _date_texts),
-    "uuid": Form(_uuids, _uuids),
-    "bytea": Form(
+OTHERS: Mapping[str, CopyFormat] = {
+    "bool": CopyFormat(_booleans, lambda sent: pc.if_else(_booleans(sent), "t", "f")),
+    "date": CopyFormat(_dates, _date_texts),
+    "uuid": CopyFormat(_uuids, _uuids),
+    "bytea": CopyFormat(
         lambda sent: sent,
         lambda sent: pc.binary_join_element_wise("\\x", to_hex(sent), ""),
     ),

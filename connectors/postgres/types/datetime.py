@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.column_reader import Reading
+from connectors.postgres.types.column_reader import TypeReader
 from core_log.rows.text.time import DIGITS, INFINITE_MS
 
 DAY_US = 86_400 * 10**6
@@ -29,29 +29,29 @@ ZONED_TIME = (
 )
 
 
-def date_reading() -> Reading:
-    return Reading(pa.date32(), _dates)
+def date_reading() -> TypeReader:
+    return TypeReader(pa.date32(), _dates)
 
 
-def time_reading(modifier: int) -> Reading:
+def time_reading(modifier: int) -> TypeReader:
     if 0 <= modifier <= COARSE_DIGITS_MAX:
-        return Reading(pa.time32("ms"), lambda text: _times(text, pa.time32("ms")))
-    return Reading(pa.time64("us"), lambda text: _times(text, pa.time64("us")))
+        return TypeReader(pa.time32("ms"), lambda text: _times(text, pa.time32("ms")))
+    return TypeReader(pa.time64("us"), lambda text: _times(text, pa.time64("us")))
 
 
-def timestamp_reading(modifier: int) -> Reading:
+def timestamp_reading(modifier: int) -> TypeReader:
     kind = pa.timestamp(_unit(modifier))
-    return Reading(kind, lambda text: _moments(text, kind))
+    return TypeReader(kind, lambda text: _moments(text, kind))
 
 
-def zoned_timestamp_reading(modifier: int) -> Reading:
+def zoned_timestamp_reading(modifier: int) -> TypeReader:
     kind = pa.timestamp(_unit(modifier), "UTC")
     shown = {} if modifier in (-1, 3, 6) else {DIGITS: str(modifier)}
-    return Reading(kind, lambda text: _moments(text, kind), parameters=shown)
+    return TypeReader(kind, lambda text: _moments(text, kind), parameters=shown)
 
 
-def zoned_time_reading() -> Reading:
-    return Reading(pa.string(), _zoned_times, "io.debezium.time.ZonedTime")
+def zoned_time_reading() -> TypeReader:
+    return TypeReader(pa.string(), _zoned_times, "io.debezium.time.ZonedTime")
 
 
 def _unit(modifier: int) -> str:

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.postgres.types.arrays import array_reading
-from connectors.postgres.types.column_reader import Read, Reading
-from core_log.rows.arrow_buffers import Bytes, fixed_width_column, is_valid, stretches
+from connectors.postgres.types.column_reader import ReadColumn, TypeReader
+from core_log.foundation.array_types import UInt8Array
+from core_log.rows.arrow_buffers import fixed_width_column, is_valid, stretches
 from core_log.rows.text.bytes import from_hex
 
 POINT = pa.struct(
@@ -21,8 +22,8 @@ HEAD_BYTES = 9
 HAS_SRID = 0x20000000
 
 
-def point_reading() -> Reading:
-    return Reading(POINT, _points, "io.debezium.data.geometry.Point")
+def point_reading() -> TypeReader:
+    return TypeReader(POINT, _points, "io.debezium.data.geometry.Point")
 
 
 def _points(text: pa.StringArray) -> pa.Array:
@@ -38,9 +39,9 @@ def _points(text: pa.StringArray) -> pa.Array:
     return pa.StructArray.from_arrays(members, fields=list(POINT), mask=text.is_null())
 
 
-def geometry_reading(name: str) -> Reading:
+def geometry_reading(name: str) -> TypeReader:
     """`name` is `geometry` or `geography`."""
-    return Reading(GEOMETRY, _geometries, f"io.debezium.data.geometry.{name.capitalize()}")
+    return TypeReader(GEOMETRY, _geometries, f"io.debezium.data.geometry.{name.capitalize()}")
 
 
 def _geometries(text: pa.StringArray) -> pa.Array:
@@ -64,19 +65,19 @@ def _geometries(text: pa.StringArray) -> pa.Array:
     return pa.StructArray.from_arrays(members, fields=list(GEOMETRY), mask=text.is_null())
 
 
-def _words(octets: Bytes, kind: str) -> Any:
+def _words(octets: UInt8Array, kind: str) -> Any:
     return np.ascontiguousarray(octets).view(kind).reshape(-1)
 
 
-def vector_reading(item: pa.DataType, name: str) -> Reading:
+def vector_reading(item: pa.DataType, name: str) -> TypeReader:
     """`[1,2,3]`, which is an array but for its brackets."""
     numbers = array_reading(
-        Reading(item, lambda text: text.cast(item)), delimiter=",", dimensions=1
+        TypeReader(item, lambda text: text.cast(item)), delimiter=",", dimensions=1
     )
-    return Reading(numbers.type, _in_braces(numbers.read), f"io.debezium.data.{name}")
+    return TypeReader(numbers.type, _in_braces(numbers.read), f"io.debezium.data.{name}")
 
 
-def _in_braces(read: Read) -> Read:
+def _in_braces(read: ReadColumn) -> ReadColumn:
     def read_vectors(text: pa.StringArray) -> pa.Array:
         inner = pc.utf8_trim(text, "[]")
         return read(pc.binary_join_element_wise("{", inner, "}", ""))

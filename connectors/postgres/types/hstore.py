@@ -4,18 +4,18 @@ import re
 
 import pyarrow as pa
 
-from connectors.postgres.types.column_reader import UNAVAILABLE, Reading
+from connectors.postgres.types.column_reader import UNAVAILABLE, TypeReader
 from core_log.rows.map_columns import AS_MAP, FORM, JSON, object_text
 
 PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:NULL|"((?:[^"\\]|\\.)*)")(?:, |$)', re.DOTALL)
 ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
-def hstore_reading(form: str) -> Reading:
+def hstore_reading(form: str) -> TypeReader:
     """`form` is the setting `hstore` of the source."""
     word = object_text({UNAVAILABLE: UNAVAILABLE})
     parameters = {FORM: AS_MAP} if form == AS_MAP else {}
-    return Reading(pa.string(), _objects, JSON, parameters, word)
+    return TypeReader(pa.string(), _objects, JSON, parameters, word)
 
 
 def _objects(text: pa.StringArray) -> pa.Array:

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.column_reader import Reading
+from connectors.postgres.types.column_reader import TypeReader
 
 PARTS = (
     r"^P(?:(?P<Y>-?\d+)Y)?(?:(?P<M>-?\d+)M)?(?:(?P<D>-?\d+)D)?"
@@ -19,11 +19,11 @@ INFINITE_US = {"infinity": 2**63 - 1, "-infinity": -(2**63)}
 FRACTION_DIGITS = 6
 
 
-def interval_reading(form: str) -> Reading:
+def interval_reading(form: str) -> TypeReader:
     """`form` is the setting `interval` of the source."""
     if form == "string":
-        return Reading(pa.string(), _texts, "io.debezium.time.Interval")
-    return Reading(pa.int64(), _micros, "io.debezium.time.MicroDuration")
+        return TypeReader(pa.string(), _texts, "io.debezium.time.Interval")
+    return TypeReader(pa.int64(), _micros, "io.debezium.time.MicroDuration")
 
 
 def _parts(text: pa.StringArray) -> pa.StructArray:
@@ -38,7 +38,7 @@ def _parts(text: pa.StringArray) -> pa.StructArray:
 
 def _micros(text: pa.StringArray) -> pa.Array:
     parts = _parts(text)
-    total = _signed(parts, _seconds_us(parts))
+    total = _sign(parts, _seconds_us(parts))
     for name, unit_us in UNITS_US.items():
         total = pc.add_checked(
             total, pc.multiply_checked(_number(pc.struct_field(parts, name)), unit_us)
@@ -58,7 +58,7 @@ def _seconds_us(parts: pa.StructArray) -> pa.Array:
     return pc.add(pc.multiply_checked(_number(pc.struct_field(parts, "s")), 10**6), micros)
 
 
-def _signed(parts: pa.StructArray, number: pa.Array) -> pa.Array:
+def _sign(parts: pa.StructArray, number: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(pc.struct_field(parts, "sign"), "-"), pc.negate(number), number)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.column_reader import NAN, Reading, as_it_is
+from connectors.postgres.types.column_reader import NAN, TypeReader, as_it_is
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
@@ -19,26 +19,26 @@ MONEY_DIGITS = 19
 """It is stored in 64 bits."""
 
 
-def cast_reading(kind: pa.DataType) -> Reading:
+def cast_reading(kind: pa.DataType) -> TypeReader:
     """A type whose text Arrow reads itself."""
-    return Reading(kind, lambda text: text.cast(kind))
+    return TypeReader(kind, lambda text: text.cast(kind))
 
 
-def boolean_reading() -> Reading:
-    return Reading(pa.bool_(), lambda text: pc.equal(text, "t"))
+def boolean_reading() -> TypeReader:
+    return TypeReader(pa.bool_(), lambda text: pc.equal(text, "t"))
 
 
-def numeric_reading(modifier: int) -> Reading:
+def numeric_reading(modifier: int) -> TypeReader:
     """Numbers without a declared size, or of more digits than Arrow has, travel as text."""
     if modifier < MODIFIER_OFFSET:
-        return Reading(pa.string(), as_it_is, VARIABLE_SCALE)
+        return TypeReader(pa.string(), as_it_is, VARIABLE_SCALE)
     precision, scale = _precision_and_scale(modifier)
     declared = {"scale": str(scale), PRECISION: str(precision)}
     if scale < 0:  # zeros before the point, which few targets can declare
         precision, scale = precision - scale, 0
     digits = max(precision, scale)
     if digits > DIGITS_MAX:
-        return Reading(pa.string(), as_it_is, DECIMAL, declared | {"scale": str(scale)})
+        return TypeReader(pa.string(), as_it_is, DECIMAL, declared | {"scale": str(scale)})
     kind = _decimal(digits, scale=scale)
     is_plain = declared == {"scale": str(scale), PRECISION: str(digits)}
     parameters: Mapping[str, str] = {} if is_plain else declared | {"scale": str(scale)}
@@ -47,7 +47,9 @@ def numeric_reading(modifier: int) -> Reading:
         pc.if_else(pc.equal(text, NAN), None, text).cast(kind)
         return text
 
-    return Reading(kind, lambda text: text.cast(kind), parameters=parameters, read_text=read_text)
+    return TypeReader(
+        kind, lambda text: text.cast(kind), parameters=parameters, read_text=read_text
+    )
 
 
 def _precision_and_scale(modifier: int) -> tuple[int, int]:
@@ -63,7 +65,7 @@ def _decimal(digits: int, *, scale: int) -> pa.DataType:
     return maker(digits, scale)
 
 
-def money_reading(one: str) -> Reading:
+def money_reading(one: str) -> TypeReader:
     """`one` is how the server writes one unit of its currency, such as `$1.00` or `1,000 KWD`.
 
     Of an amount only digits and sign are read, since all else is a matter of locale.
@@ -79,4 +81,4 @@ def money_reading(one: str) -> Reading:
         buffers = whole.buffers()
         return pa.Array.from_buffers(kind, len(whole), buffers, offset=whole.offset)
 
-    return Reading(kind, read, parameters={"scale": str(scale)})
+    return TypeReader(kind, read, parameters={"scale": str(scale)})

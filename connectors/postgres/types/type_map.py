@@ -14,7 +14,7 @@ from connectors.postgres.types.builtin import (
     builtin_reading,
     extension_reading,
 )
-from connectors.postgres.types.column_reader import ColumnPlan, Reading, text_reading
+from connectors.postgres.types.column_reader import ColumnPlan, TypeReader, text_reading
 from connectors.postgres.types.copy_column import BYTES, as_type
 from connectors.postgres.types.hstore import hstore_reading
 from connectors.postgres.types.interval import interval_reading
@@ -65,7 +65,7 @@ class PgType(NamedTuple):
 
 
 @dataclass(slots=True)
-class TypeBook:
+class TypeMap:
     """Knows the types that were there when it last looked; composite ones it treats as text."""
 
     settings: PostgresSettings
@@ -79,7 +79,7 @@ class TypeBook:
     @classmethod
     async def load(
         cls, connection: "AsyncConnection[Any]", settings: PostgresSettings
-    ) -> "TypeBook":
+    ) -> "TypeMap":
         book = cls(settings)
         await book.reload(connection)
         return book
@@ -137,7 +137,9 @@ class TypeBook:
             )
         )
 
-    def _reading(self, oid: int, modifier: int, dimensions: int, *, depth: int) -> Reading | None:
+    def _reading(
+        self, oid: int, modifier: int, dimensions: int, *, depth: int
+    ) -> TypeReader | None:
         known = self._types.get(oid)
         if known is None or depth > DEPTH_MAX:
             return self._unknown()
@@ -153,7 +155,7 @@ class TypeBook:
             return replace(labels, asked=as_type("text"))
         return self._by_name(known, modifier) or self._unknown()
 
-    def _by_name(self, known: PgType, modifier: int) -> Reading | None:
+    def _by_name(self, known: PgType, modifier: int) -> TypeReader | None:
         if known.namespace != "pg_catalog":
             if known.name == "hstore":
                 return hstore_reading(self.settings.hstore)
@@ -166,7 +168,7 @@ class TypeBook:
 
     def _array(
         self, known: PgType, modifier: int, dimensions: int, *, depth: int
-    ) -> Reading | None:
+    ) -> TypeReader | None:
         item_type = self._types.get(known.item_oid)
         if item_type is None:
             return self._unknown()
@@ -178,5 +180,5 @@ class TypeBook:
             return None
         return array_reading(item, delimiter=known.delimiter or ",", dimensions=dimensions)
 
-    def _unknown(self) -> Reading | None:
+    def _unknown(self) -> TypeReader | None:
         return text_reading() if self.settings.unknown_types == "text" else None

@@ -6,7 +6,7 @@ SHORT_READ_BYTES = 64 << 10
 BUSY_BYTES_PER_SECOND = 4 << 20
 
 
-class Pacing:
+class ReadBatching:
     """Reads a quiet stream at once, and a busy one in gulps.
 
     The server sends each message by itself. Whoever takes every one as it comes makes it wake
@@ -19,7 +19,7 @@ class Pacing:
         self._since, self._received, self._is_busy = now, 0, False
         self._gathering_since: float | None = None
 
-    def received(self, count: int, *, now: float) -> None:
+    def note_bytes(self, count: int, *, now: float) -> None:
         self._received += count
         elapsed = now - self._since
         if elapsed >= PAUSE_SECONDS:

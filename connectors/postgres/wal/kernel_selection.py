@@ -3,7 +3,7 @@
 from functools import cache
 
 from connectors.postgres.wal.kernels import Kernels
-from connectors.postgres.wal.kernels_lazy import WarmingKernels
+from connectors.postgres.wal.kernels_lazy import LazyKernels
 from connectors.postgres.wal.kernels_numpy import PlainKernels
 from core_log.foundation.speed import Speed, chosen_speed
 
@@ -11,7 +11,7 @@ from core_log.foundation.speed import Speed, chosen_speed
 @cache
 def chosen_kernels() -> Kernels:
     """Those of this process."""
-    return WarmingKernels() if chosen_speed() == "fast" else PlainKernels()
+    return LazyKernels() if chosen_speed() == "fast" else PlainKernels()
 
 
 def kernels_of(speed: Speed, **choices: int) -> Kernels:

@@ -3,14 +3,9 @@
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from connectors.postgres.wal.wal_batch import Bytes, Int64s
-
-Int32s = npt.NDArray[np.int32]
-Flags = npt.NDArray[np.bool_]
+from core_log.foundation.array_types import BoolArray, Int32Array, Int64Array, UInt8Array
 
 SLACK_BYTES = 16
 """How far behind what was received a buffer must still be readable."""
@@ -30,35 +25,35 @@ class NotUtf8(Exception):
     """Among the values is text of another encoding, or of none."""
 
 
-class Frames(NamedTuple):
+class FrameBounds(NamedTuple):
     """Whole frames, one behind the other."""
 
-    starts: Int64s
-    tags: Bytes
+    starts: Int64Array
+    tags: UInt8Array
     """Which message each brings; `k` of a keepalive; else the frame's own letter, `FOREIGN`."""
     stop: int
     """Behind the last whole one."""
 
 
-class Spans(NamedTuple):
+class FieldSpans(NamedTuple):
     """Where in the buffer the values of rows stand, column by column."""
 
-    bounds: Int32s
+    bounds: Int32Array
     """Per column the begin and end of every row's value, by turns; both the same without one."""
-    marks: Bytes
+    marks: UInt8Array
     """Per column and row `TEXT`, `NULL` or `UNCHANGED`."""
-    are_texts: Flags
+    are_texts: BoolArray
     """Per column, whether every row has a value."""
-    after: Int64s
+    after: Int64Array
     """Where each row ends; -1 where it breaks its own format."""
 
 
-class Cells(NamedTuple):
-    """Where in the rows of a COPY the values stand, as in `Spans`."""
+class CopyFields(NamedTuple):
+    """Where in the rows of a COPY the values stand, as in `FieldSpans`."""
 
-    bounds: Int32s
-    is_null: Flags
-    have_nulls: Flags
+    bounds: Int32Array
+    is_null: BoolArray
+    have_nulls: BoolArray
     is_sound: bool
     """Whether every row has as many values as there are columns, and ends behind the last."""
 
@@ -66,19 +61,21 @@ class Cells(NamedTuple):
 class Kernels(Protocol):
     """Neither writes to the buffer; all may read `SLACK_BYTES` beyond what they are given."""
 
-    def walk(self, buffer: Bytes, begin: int, end: int) -> Frames:
+    def walk(self, buffer: UInt8Array, begin: int, end: int) -> FrameBounds:
         """The frames that stand whole between `begin` and `end`."""
         ...
 
-    def spans(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Spans:
+    def spans(
+        self, buffer: UInt8Array, starts: Int64Array, stops: Int64Array, columns: int
+    ) -> FieldSpans:
         """Splits rows, each within its bounds, into their values."""
         ...
 
     def values(
         self,
-        buffer: Bytes,
-        bounds: Int32s,
-        missing: Mapping[int, Flags],
+        buffer: UInt8Array,
+        bounds: Int32Array,
+        missing: Mapping[int, BoolArray],
         bare: Collection[int] = (),
     ) -> tuple[pa.Array, ...]:
         """Copies values out of the buffer, of one row or more; null where they are missing. They
@@ -86,6 +83,8 @@ class Kernels(Protocol):
         `NotUtf8`."""
         ...
 
-    def cells(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Cells:
+    def cells(
+        self, buffer: UInt8Array, starts: Int64Array, stops: Int64Array, columns: int
+    ) -> CopyFields:
         """Splits rows of COPY's binary format, each within its bounds, into their values."""
         ...

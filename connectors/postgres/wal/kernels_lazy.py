@@ -8,16 +8,14 @@ import pyarrow as pa
 
 from connectors.postgres.wal.kernels import (
     SLACK_BYTES,
-    Cells,
-    Flags,
-    Frames,
-    Int32s,
+    CopyFields,
+    FieldSpans,
+    FrameBounds,
     Kernels,
-    Spans,
 )
 from connectors.postgres.wal.kernels_numpy import PlainKernels
-from connectors.postgres.wal.wal_batch import Bytes, Int64s
-from core_log.foundation.speed import Warming
+from core_log.foundation.array_types import BoolArray, Int32Array, Int64Array, UInt8Array
+from core_log.foundation.speed import CompiledSpeed
 
 WORTH_BYTES = 8 << 20
 
@@ -25,33 +23,39 @@ ROW = np.frombuffer(b"t\0\0\0\1a" + bytes(SLACK_BYTES), np.uint8).copy()
 TUPLE = np.frombuffer(b"\0\1\0\0\0\1a" + bytes(SLACK_BYTES), np.uint8).copy()
 
 
-class WarmingKernels:
+class LazyKernels:
     """Counts what there is to do."""
 
     def __init__(self, worth_bytes: int = WORTH_BYTES) -> None:
-        self._chosen: Warming[Kernels] = Warming(PlainKernels(), _compiled, worth_bytes)
+        self._chosen: CompiledSpeed[Kernels] = CompiledSpeed(
+            PlainKernels(), _load_compiled, worth_bytes
+        )
 
     @property
     def is_warm(self) -> bool:
         return self._chosen.is_warm
 
-    def walk(self, buffer: Bytes, begin: int, end: int) -> Frames:
+    def walk(self, buffer: UInt8Array, begin: int, end: int) -> FrameBounds:
         self._chosen.count(end - begin)
         return self._chosen.now.walk(buffer, begin, end)
 
-    def spans(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Spans:
+    def spans(
+        self, buffer: UInt8Array, starts: Int64Array, stops: Int64Array, columns: int
+    ) -> FieldSpans:
         return self._chosen.now.spans(buffer, starts, stops, columns)
 
     def values(
         self,
-        buffer: Bytes,
-        bounds: Int32s,
-        missing: Mapping[int, Flags],
+        buffer: UInt8Array,
+        bounds: Int32Array,
+        missing: Mapping[int, BoolArray],
         bare: Collection[int] = (),
     ) -> tuple[pa.Array, ...]:
         return self._chosen.now.values(buffer, bounds, missing, bare)
 
-    def cells(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Cells:
+    def cells(
+        self, buffer: UInt8Array, starts: Int64Array, stops: Int64Array, columns: int
+    ) -> CopyFields:
         self._chosen.count(int(stops[-1] - starts[0]) if len(starts) else 0)
         return self._chosen.now.cells(buffer, starts, stops, columns)
 
@@ -60,7 +64,7 @@ class WarmingKernels:
         self._chosen.wait()
 
 
-def _compiled() -> Kernels:
+def _load_compiled() -> Kernels:
     fast = import_module("connectors.postgres.wal.kernels_numba")
     _exercise(fast.FastKernels(few_rows=0))
     kernels: Kernels = fast.FastKernels()

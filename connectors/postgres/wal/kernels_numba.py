@@ -15,15 +15,13 @@ from connectors.postgres.wal.kernels import (
     NULL,
     TEXT,
     UNCHANGED,
-    Cells,
-    Flags,
-    Frames,
-    Int32s,
-    Spans,
+    CopyFields,
+    FieldSpans,
+    FrameBounds,
 )
 from connectors.postgres.wal.utf8 import FEW_ROWS, check, few_values
-from connectors.postgres.wal.wal_batch import Bytes, Int64s
-from core_log.compiled.object_cache import Native
+from core_log.compiled.object_cache import CompiledFunction
+from core_log.foundation.array_types import BoolArray, Int32Array, Int64Array, UInt8Array
 
 COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"
 TAG_AT, KIND_AT = 30, 5
@@ -31,32 +29,34 @@ FRAME_BYTES_MIN = 5
 WIDE_BYTES = 8
 HIGH_BITS = np.uint64(0x8080808080808080)  # none is set in ASCII
 
-_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = Native
+_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = CompiledFunction
 
 
 class FastKernels:
     def __init__(self, few_rows: int = FEW_ROWS) -> None:
         self._few_rows = few_rows
 
-    def walk(self, buffer: Bytes, begin: int, end: int) -> Frames:
+    def walk(self, buffer: UInt8Array, begin: int, end: int) -> FrameBounds:
         room = (end - begin) // FRAME_BYTES_MIN + 1
         starts, tags = np.empty(room, np.int64), np.empty(room, np.uint8)
         count, stop = _walk(buffer, begin, end, starts, tags)
-        return Frames(starts[:count].copy(), tags[:count].copy(), stop)
+        return FrameBounds(starts[:count].copy(), tags[:count].copy(), stop)
 
-    def spans(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Spans:
+    def spans(
+        self, buffer: UInt8Array, starts: Int64Array, stops: Int64Array, columns: int
+    ) -> FieldSpans:
         rows = len(starts)
         bounds = np.empty((columns, 2 * rows), np.int32)
         marks = np.empty((columns, rows), np.uint8)
         are_texts, after = np.ones(columns, np.bool_), np.empty(rows, np.int64)
         _spans(buffer, starts, stops, bounds, marks, are_texts, after)
-        return Spans(bounds, marks, are_texts, after)
+        return FieldSpans(bounds, marks, are_texts, after)
 
     def values(
         self,
-        buffer: Bytes,
-        bounds: Int32s,
-        missing: Mapping[int, Flags],
+        buffer: UInt8Array,
+        bounds: Int32Array,
+        missing: Mapping[int, BoolArray],
         bare: Collection[int] = (),
     ) -> tuple[pa.Array, ...]:
         columns, rows = bounds.shape[0], bounds.shape[1] // 2
@@ -82,27 +82,31 @@ class FastKernels:
                 check(found[-1])
         return tuple(found)
 
-    def cells(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Cells:
+    def cells(
+        self, buffer: UInt8Array, starts: Int64Array, stops: Int64Array, columns: int
+    ) -> CopyFields:
         rows = len(starts)
         bounds = np.zeros((columns, 2 * rows), np.int32)
         is_null, have_nulls = np.zeros((columns, rows), np.bool_), np.zeros(columns, np.bool_)
         is_sound = _cells(buffer, starts, stops, bounds, is_null, have_nulls)
-        return Cells(bounds, is_null, have_nulls, bool(is_sound))
+        return CopyFields(bounds, is_null, have_nulls, bool(is_sound))
 
 
 @_compiled
-def _short(buffer: Bytes, at: int) -> Any:
+def _short(buffer: UInt8Array, at: int) -> Any:
     return np.int64(buffer[at]) << 8 | np.int64(buffer[at + 1])
 
 
 @_compiled
-def _length(buffer: Bytes, at: int) -> Any:
+def _length(buffer: UInt8Array, at: int) -> Any:
     high, low = np.int64(buffer[at]) << 24, np.int64(buffer[at + 1]) << 16
     return high | low | (np.int64(buffer[at + 2]) << 8) | np.int64(buffer[at + 3])
 
 
 @_compiled
-def _walk(buffer: Bytes, begin: int, end: int, starts: Int64s, tags: Bytes) -> tuple[int, int]:
+def _walk(
+    buffer: UInt8Array, begin: int, end: int, starts: Int64Array, tags: UInt8Array
+) -> tuple[int, int]:
     at, count = begin, 0
     while at + FRAME_BYTES_MIN <= end:
         length = _length(buffer, at + 1)
@@ -125,13 +129,13 @@ def _walk(buffer: Bytes, begin: int, end: int, starts: Int64s, tags: Bytes) -> t
 
 @_compiled
 def _spans(
-    buffer: Bytes,
-    starts: Int64s,
-    stops: Int64s,
+    buffer: UInt8Array,
+    starts: Int64Array,
+    stops: Int64Array,
     bounds: Any,
-    marks: Bytes,
+    marks: UInt8Array,
     are_texts: Any,
-    after: Int64s,
+    after: Int64Array,
 ) -> None:
     columns = len(marks)
     for row in range(len(starts)):
@@ -158,7 +162,7 @@ def _spans(
         after[row] = at if at <= stop else -1
 
 
-def _wide(content: Bytes) -> npt.NDArray[np.uint64]:
+def _wide(content: UInt8Array) -> npt.NDArray[np.uint64]:
     """At every place the eight bytes that begin there."""
     return np.ndarray((len(content) - WIDE_BYTES + 1,), np.uint64, content, 0, (1,))
 
@@ -175,7 +179,9 @@ def _offsets(bounds: Any, offsets: Any) -> None:
 
 
 @_compiled
-def _copy(source: Any, bounds: Any, offsets: Any, begins: Int64s, target: Any, seen: Any) -> None:
+def _copy(
+    source: Any, bounds: Any, offsets: Any, begins: Int64Array, target: Any, seen: Any
+) -> None:
     """Eight bytes at a time: what is written too much of one value, the next one covers."""
     columns, places = bounds.shape
     for row in range(places // 2):
@@ -191,7 +197,12 @@ def _copy(source: Any, bounds: Any, offsets: Any, begins: Int64s, target: Any, s
 
 @_compiled
 def _cells(
-    buffer: Bytes, starts: Int64s, stops: Int64s, bounds: Any, is_null: Any, have_nulls: Any
+    buffer: UInt8Array,
+    starts: Int64Array,
+    stops: Int64Array,
+    bounds: Any,
+    is_null: Any,
+    have_nulls: Any,
 ) -> bool:
     columns = len(is_null)
     for row in range(len(starts)):

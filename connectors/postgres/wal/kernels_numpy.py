@@ -15,14 +15,12 @@ from connectors.postgres.wal.kernels import (
     NULL,
     TEXT,
     UNCHANGED,
-    Cells,
-    Flags,
-    Frames,
-    Int32s,
-    Spans,
+    CopyFields,
+    FieldSpans,
+    FrameBounds,
 )
 from connectors.postgres.wal.utf8 import FEW_ROWS, few_values, texts_of
-from connectors.postgres.wal.wal_batch import Bytes, Int64s
+from core_log.foundation.array_types import BoolArray, Int32Array, Int64Array, UInt8Array
 
 COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"
 TAG_AT, KIND_AT = 30, 5  # behind the head of a frame, and that of a message of the log
@@ -34,7 +32,7 @@ class PlainKernels:
     def __init__(self, few_rows: int = FEW_ROWS) -> None:
         self._few_rows = few_rows
 
-    def walk(self, buffer: Bytes, begin: int, end: int) -> Frames:
+    def walk(self, buffer: UInt8Array, begin: int, end: int) -> FrameBounds:
         content = buffer[begin:end].tobytes()
         read, starts, at, last = _LENGTH.unpack_from, list[int](), 0, len(content) - 5
         add = starts.append
@@ -45,9 +43,11 @@ class PlainKernels:
             add(at)
             at = after
         places = np.array(starts, np.int64) + begin
-        return Frames(places, _tags(buffer, places), begin + at)
+        return FrameBounds(places, _tags(buffer, places), begin + at)
 
-    def spans(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Spans:
+    def spans(
+        self, buffer: UInt8Array, starts: Int64Array, stops: Int64Array, columns: int
+    ) -> FieldSpans:
         rows, at = len(starts), starts
         bounds = np.empty((columns, 2 * rows), np.int32)
         marks = np.empty((columns, rows), np.uint8)
@@ -55,28 +55,28 @@ class PlainKernels:
         lengths = _numbers(buffer)
         for column in range(columns):
             if (at >= stops).any():
-                return Spans(bounds, marks, are_texts, np.full(rows, -1))
+                return FieldSpans(bounds, marks, are_texts, np.full(rows, -1))
             marks[column] = mark = buffer[at]
             if (mark == TEXT).all():
                 are_texts[column] = True
                 begins = at + 5
                 at = begins + lengths[at + 1]
             elif not np.isin(mark, (TEXT, NULL, UNCHANGED)).all():
-                return Spans(bounds, marks, are_texts, np.full(rows, -1))
+                return FieldSpans(bounds, marks, are_texts, np.full(rows, -1))
             else:
                 is_text = mark == TEXT
                 begins = at + np.where(is_text, 5, 1)
                 at = begins + np.where(is_text, lengths[at + 1], 0)
             if (at > stops).any():
-                return Spans(bounds, marks, are_texts, np.full(rows, -1))
+                return FieldSpans(bounds, marks, are_texts, np.full(rows, -1))
             bounds[column, 0::2], bounds[column, 1::2] = begins, at
-        return Spans(bounds, marks, are_texts, at)
+        return FieldSpans(bounds, marks, are_texts, at)
 
     def values(
         self,
-        buffer: Bytes,
-        bounds: Int32s,
-        missing: Mapping[int, Flags],
+        buffer: UInt8Array,
+        bounds: Int32Array,
+        missing: Mapping[int, BoolArray],
         bare: Collection[int] = (),
     ) -> tuple[pa.Array, ...]:
         """Values and the gaps between them are one array over the buffer itself; the values are
@@ -97,7 +97,9 @@ class PlainKernels:
             found.append(values if column in bare else texts_of(values))
         return tuple(found)
 
-    def cells(self, buffer: Bytes, starts: Int64s, stops: Int64s, columns: int) -> Cells:
+    def cells(
+        self, buffer: UInt8Array, starts: Int64Array, stops: Int64Array, columns: int
+    ) -> CopyFields:
         rows, numbers = len(starts), _numbers(buffer)
         bounds = np.zeros((columns, 2 * rows), np.int32)
         is_null = np.zeros((columns, rows), np.bool_)
@@ -116,16 +118,16 @@ class PlainKernels:
                 break
             bounds[column, 0::2], bounds[column, 1::2] = begins, at
         is_sound = is_sound and bool((at == stops).all())
-        return Cells(bounds, is_null, np.asarray(is_null.any(axis=1)), is_sound)
+        return CopyFields(bounds, is_null, np.asarray(is_null.any(axis=1)), is_sound)
 
 
-def _tags(buffer: Bytes, starts: Int64s) -> Bytes:
+def _tags(buffer: UInt8Array, starts: Int64Array) -> UInt8Array:
     frames, kinds = buffer[starts], buffer[starts + KIND_AT]
     tags = np.where(kinds == WAL_MESSAGE, buffer[np.minimum(starts + TAG_AT, len(buffer) - 1)], 0)
     tags = np.where(kinds == KEEPALIVE, KEEPALIVE, tags)
     return np.where(frames == COPY_DATA, tags, frames | FOREIGN).astype(np.uint8)
 
 
-def _numbers(buffer: Bytes) -> npt.NDArray[np.uint32]:
+def _numbers(buffer: UInt8Array) -> npt.NDArray[np.uint32]:
     """At every place the number that begins there."""
     return np.ndarray((len(buffer) - 3,), ">u4", buffer, 0, (1,))

@@ -6,7 +6,8 @@ import numpy as np
 
 from connectors.postgres.types.datetime import EPOCH_US
 from connectors.postgres.wal.kernels import FOREIGN
-from connectors.postgres.wal.wal_batch import Bytes, Int64s, Mask, Transactions
+from connectors.postgres.wal.wal_batch import Transactions
+from core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 from core_log.foundation.errors import DecodeError
 
 FRAME_BYTES_MAX = 1 << 30  # the server can build no larger message
@@ -30,7 +31,7 @@ LEAST_BYTES[KEEPALIVE] = 23
 LEAST_BYTES[[NOTICE, PARAMETER]] = 5
 
 
-def _among(tags: bytes) -> Mask:
+def _among(tags: bytes) -> BoolArray:
     found = np.zeros(256, np.bool_)
     found[list(tags)] = True
     return found
@@ -43,7 +44,7 @@ IS_END[[NOTICE, PARAMETER]] = False  # they may come at any time
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenTransactionState:
     """A transaction of which a burst left something for the next."""
 
     xid: int
@@ -53,10 +54,10 @@ class Open:
     counted: int
 
 
-class Stretch:
+class MessageColumns:
     """Whole frames, and their fields column by column."""
 
-    def __init__(self, buffer: Bytes, starts: Int64s, tags: Bytes, stop: int) -> None:
+    def __init__(self, buffer: UInt8Array, starts: Int64Array, tags: UInt8Array, stop: int) -> None:
         self.buffer, self.starts, self.tags = buffer, starts, tags
         self.stops = np.append(starts[1:], stop)
         self._numbers = np.ndarray((len(buffer) - 3,), ">u4", buffer, 0, (1,))
@@ -66,7 +67,7 @@ class Stretch:
         if (self.stops - self.starts < LEAST_BYTES[self.tags]).any():
             raise DecodeError("a message of the stream is too short, or was not asked for")
 
-    def goes_on(self, was_open: bool, counted: Mask) -> Mask:
+    def goes_on(self, was_open: bool, counted: BoolArray) -> BoolArray:
         """Whether, after each frame, a transaction goes on."""
         begins, commits = self.tags == BEGIN, self.tags == COMMIT
         depth = int(was_open) + np.cumsum(begins) - np.cumsum(commits)
@@ -74,7 +75,7 @@ class Stretch:
             raise DecodeError(OUT_OF_STEP)
         return np.asarray(depth == 1)
 
-    def transactions(self, carried: Open | None) -> tuple[Transactions, Int64s]:
+    def transactions(self, carried: OpenTransactionState | None) -> tuple[Transactions, Int64Array]:
         """Those that are here, and per frame the one that it belongs to or that was last."""
         begins, commits = np.flatnonzero(self.tags == BEGIN), np.flatnonzero(self.tags == COMMIT)
         heads, tails = self.starts[begins] + HEAD_BYTES + 1, self.starts[commits] + HEAD_BYTES + 1
@@ -92,30 +93,32 @@ class Stretch:
         opened = np.cumsum(self.tags == BEGIN) - (1 if carried is None else 0)
         return Transactions(xids, commit_lsns, end_lsns, committed_us, begin_lsns), opened
 
-    def counted(self) -> Mask:
+    def has_index(self) -> BoolArray:
         """What has an index in its transaction, and so needs one."""
         counted = IS_COUNTED[self.tags]
         messages = np.flatnonzero(self.tags == MESSAGE)
         counted[messages] = self.buffer[self.starts[messages] + HEAD_BYTES + 1] & 1
         return counted
 
-    def counted_before(self, counted: Mask, opened: Int64s, carried: Open | None) -> Int64s:
+    def counted_before(
+        self, counted: BoolArray, opened: Int64Array, carried: OpenTransactionState | None
+    ) -> Int64Array:
         """How many of its transaction came before each frame."""
-        running: Int64s = np.cumsum(counted) - counted
-        bases: Int64s = running[self.tags == BEGIN]
+        running: Int64Array = np.cumsum(counted) - counted
+        bases: Int64Array = running[self.tags == BEGIN]
         if carried is not None:
             bases = np.append(-carried.counted, bases)
         if not len(bases):
             return running
         return np.asarray(running - bases[np.maximum(opened, 0)], np.int64)
 
-    def keepalives(self, is_open: Mask) -> tuple[list[int], bool]:
+    def keepalives(self, is_open: BoolArray) -> tuple[list[int], bool]:
         """Up to where the server has come, and whether it wants an answer."""
         places = self.starts[(self.tags == KEEPALIVE) & ~is_open] + 6
         reached = [int(self._longs[places[-1]])] if len(places) else []
         return reached, bool((self.buffer[places + 16] != 0).any())
 
-    def by_relation(self, rows: Int64s) -> list[tuple[int, Int64s]]:
+    def by_relation(self, rows: Int64Array) -> list[tuple[int, Int64Array]]:
         oids = self._numbers[self.starts[rows] + HEAD_BYTES + 1].astype(np.int64)
         if (oids == oids[0]).all():
             return [(int(oids[0]), rows)]
@@ -125,14 +128,14 @@ class Stretch:
         groups = np.split(rows, firsts[1:])
         return list(zip(oids[firsts].tolist(), groups, strict=True))
 
-    def kinds(self, rows: Int64s) -> Bytes:
+    def kinds(self, rows: Int64Array) -> UInt8Array:
         return self.buffer[self.starts[rows] + HEAD_BYTES + 5]
 
-    def shorts(self, places: Int64s) -> Int64s:
+    def shorts(self, places: Int64Array) -> Int64Array:
         high, low = self.buffer[places].astype(np.int64), self.buffer[places + 1]
         return np.asarray((high << 8) | low, np.int64)
 
-    def lsns(self, rows: Int64s | list[int]) -> Int64s:
+    def lsns(self, rows: Int64Array | list[int]) -> Int64Array:
         return self._longs[self.starts[rows] + 6].astype(np.int64)
 
     def body(self, at: int) -> bytes:

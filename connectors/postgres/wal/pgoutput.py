@@ -6,7 +6,7 @@ from struct import Struct
 import numpy as np
 import pyarrow as pa
 
-from connectors.postgres.wal.kernels import FOREIGN, TEXT, UNCHANGED, Kernels, Spans
+from connectors.postgres.wal.kernels import FOREIGN, TEXT, UNCHANGED, FieldSpans, Kernels
 from connectors.postgres.wal.message_columns import (
     BEGIN,
     COMMIT,
@@ -23,24 +23,22 @@ from connectors.postgres.wal.message_columns import (
     RELATION,
     TRUNCATE,
     UPDATE,
-    Open,
-    Stretch,
+    MessageColumns,
+    OpenTransactionState,
 )
 from connectors.postgres.wal.rare_messages import read_message, read_relation, read_truncate
 from connectors.postgres.wal.small_batch_decoder import FEW_FRAMES, few_transactions, whole_of_few
 from connectors.postgres.wal.utf8 import all_values, places_of
 from connectors.postgres.wal.wal_batch import (
-    Burst,
-    Bytes,
-    Event,
-    Int64s,
-    Mask,
-    Message,
     Relation,
     RowChanges,
     Transactions,
-    Truncated,
+    TruncateMessage,
+    WalBatch,
+    WalEvent,
+    WalMessage,
 )
+from core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 from core_log.foundation.errors import DecodeError
 
 _KEEPALIVE = Struct(">cIcqqB")
@@ -50,14 +48,14 @@ _NO_TRANSACTIONS = Transactions(_NO_TIMES, _NO_TIMES, _NO_TIMES, _NO_TIMES, _NO_
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class BatchEnd:
     """The server's last word: the letter of a frame, and what is in it."""
 
     letter: str
     content: bytes
 
 
-class Decoder:
+class PgoutputDecoder:
     """Keeps what one connection has been told: relations, and the transaction that goes on.
 
     It speaks protocol 1 and 2, without transactions that are streamed before they commit. The
@@ -67,7 +65,7 @@ class Decoder:
     def __init__(self, kernels: Kernels, *, few_frames: int = FEW_FRAMES) -> None:
         self._kernels, self._few_frames = kernels, few_frames
         self._relations: dict[int, Relation] = {}
-        self._open: Open | None = None
+        self._open: OpenTransactionState | None = None
         self._position = 0
         self._starts, self._tags = np.empty(0, np.int64), np.empty(0, np.uint8)
         self._walked = 0
@@ -76,11 +74,11 @@ class Decoder:
         self._lone: tuple[int, bool] | None = None
         """A keepalive by itself: the server sends one behind each transaction that has not been
         confirmed yet, and reading it must not hold up the very transaction."""
-        self.ending: Ending | None = None
+        self.ending: BatchEnd | None = None
         self.bytes_wanted = 0
         """How much of the buffer the frame takes that has not come whole, as far as is known."""
 
-    def look(self, buffer: Bytes, filled: int) -> None:
+    def look(self, buffer: UInt8Array, filled: int) -> None:
         """Finds out what is whole among the bytes up to `filled`."""
         if self.ending is not None:
             return
@@ -93,16 +91,16 @@ class Decoder:
             at = int(is_end.argmax())
             stop = starts[at + 1] if at + 1 < len(starts) else self._walked
             content = buffer[starts[at] + 5 : stop].tobytes()
-            self.ending = Ending(chr(int(tags[at]) & ~FOREIGN), content)
+            self.ending = BatchEnd(chr(int(tags[at]) & ~FOREIGN), content)
             starts, tags, self._walked = starts[:at], tags[:at], int(starts[at])
-        self.bytes_wanted = self._wanted(buffer, filled)
-        whole, self._goes_on = self._bounded(tags)
+        self.bytes_wanted = self._choose_wanted(buffer, filled)
+        whole, self._goes_on = self._bound(tags)
         if whole:
             self._whole = len(self._starts) + whole
         self._starts = np.concatenate([self._starts, starts])
         self._tags = np.concatenate([self._tags, tags])
 
-    def _bounded(self, tags: Bytes) -> tuple[int, bool]:
+    def _bound(self, tags: UInt8Array) -> tuple[int, bool]:
         """Behind how many frames no transaction goes on, and whether one does behind the last."""
         if len(tags) <= self._few_frames:
             return whole_of_few(tags, self._goes_on)
@@ -113,14 +111,14 @@ class Decoder:
         closed = np.flatnonzero(depth == 0)
         return (int(closed[-1]) + 1 if len(closed) else 0), bool(depth[-1])
 
-    def _lone_keepalive(self, buffer: Bytes, filled: int) -> tuple[int, bool] | None:
+    def _lone_keepalive(self, buffer: UInt8Array, filled: int) -> tuple[int, bool] | None:
         if filled != _KEEPALIVE.size or self._walked or self._goes_on or self.has_any:
             return None
         letter, length, kind, reached, _, wants = _KEEPALIVE.unpack_from(buffer.data)
         is_one = letter == b"d" and kind == b"k" and length == _KEEPALIVE.size - 1
         return (reached, wants != 0) if is_one else None
 
-    def _wanted(self, buffer: Bytes, filled: int) -> int:
+    def _choose_wanted(self, buffer: UInt8Array, filled: int) -> int:
         if self.ending is not None or filled - self._walked < 5:
             return 0
         length = int.from_bytes(buffer[self._walked + 1 : self._walked + 5].tobytes(), "big")
@@ -138,19 +136,19 @@ class Decoder:
         """Whether at least one message is there, though of a transaction that goes on."""
         return len(self._starts) > 0
 
-    def decode(self, buffer: Bytes, *, may_cut: bool) -> tuple[Burst | None, int]:
+    def decode(self, buffer: UInt8Array, *, may_cut: bool) -> tuple[WalBatch | None, int]:
         """The next burst, and how many bytes it took. With `may_cut` it may end inside of a
         transaction, should there be nothing else."""
         if self._lone is not None:
             (reached, is_wanted), self._lone = self._lone, None
             self._position = max(self._position, reached)
-            burst = Burst(_NO_TRANSACTIONS, (), self._position, is_wanted=is_wanted)
+            burst = WalBatch(_NO_TRANSACTIONS, (), self._position, is_wanted=is_wanted)
             return burst, _KEEPALIVE.size
         count = self._whole or (len(self._starts) if may_cut else 0)
         if not count:
             return None, 0
         used = int(self._starts[count]) if count < len(self._starts) else self._walked
-        stretch = Stretch(buffer, self._starts[:count], self._tags[:count], used)
+        stretch = MessageColumns(buffer, self._starts[:count], self._tags[:count], used)
         few = self._few(stretch) if count <= self._few_frames else None
         burst = few or self._burst(stretch)
         self._starts, self._tags = self._starts[count:] - used, self._tags[count:]
@@ -158,7 +156,7 @@ class Decoder:
         self.bytes_wanted = max(0, self.bytes_wanted - used)
         return burst, used
 
-    def _few(self, stretch: Stretch) -> Burst | None:
+    def _few(self, stretch: MessageColumns) -> WalBatch | None:
         if self._open is not None:
             return None
         burst = few_transactions(stretch, self._relations, self._position)
@@ -166,36 +164,38 @@ class Decoder:
             self._position = burst.position
         return burst
 
-    def _burst(self, stretch: Stretch) -> Burst:
+    def _burst(self, stretch: MessageColumns) -> WalBatch:
         stretch.check()
         transactions, opened = stretch.transactions(self._open)
-        counted = stretch.counted()
+        counted = stretch.has_index()
         is_open = stretch.goes_on(self._open is not None, counted)
         before = stretch.counted_before(counted, opened, self._open)
         events = self._events(stretch, opened, before)
         ends = transactions.end_lsns[transactions.end_lsns >= 0]
         kept_alive, is_wanted = stretch.keepalives(is_open)
-        said = [each.lsn for each in events if isinstance(each, Message)]
+        said = [each.lsn for each in events if isinstance(each, WalMessage)]
         self._position = max([self._position, *ends.tolist()[-1:], *kept_alive, *said])
         self._open = None
         if is_open[-1]:
-            self._open = Open(
+            self._open = OpenTransactionState(
                 int(transactions.xids[-1]),
                 int(transactions.commit_lsns[-1]),
                 int(transactions.committed_us[-1]),
                 int(transactions.begin_lsns[-1]),
                 int(before[-1] + counted[-1]),
             )
-        return Burst(
+        return WalBatch(
             transactions,
             tuple(events),
             None if self._open else self._position,
             is_wanted=is_wanted,
         )
 
-    def _events(self, stretch: Stretch, opened: Int64s, indexes: Int64s) -> list[Event]:
+    def _events(
+        self, stretch: MessageColumns, opened: Int64Array, indexes: Int64Array
+    ) -> list[WalEvent]:
         """Rows table by table, with a break wherever a truncate or a new form of a table is."""
-        events, since, tags = list[Event](), 0, stretch.tags
+        events, since, tags = list[WalEvent](), 0, stretch.tags
         for at in np.flatnonzero(IS_RARE[tags]).tolist():
             body = stretch.body(at)
             tag = tags[at]
@@ -211,7 +211,7 @@ class Decoder:
                 since = at
                 truncated = tuple(self._relation(oid) for oid in read_truncate(body))
                 lsn, transaction = int(stretch.lsns([at])[0]), int(opened[at])
-                events.append(Truncated(truncated, lsn, transaction, int(indexes[at])))
+                events.append(TruncateMessage(truncated, lsn, transaction, int(indexes[at])))
             else:
                 events.append(_message(body, int(opened[at]), int(indexes[at])))
         return events + self._rows(stretch, since, len(tags), opened, indexes)
@@ -223,7 +223,7 @@ class Decoder:
         return found
 
     def _rows(
-        self, stretch: Stretch, begin: int, end: int, opened: Int64s, indexes: Int64s
+        self, stretch: MessageColumns, begin: int, end: int, opened: Int64Array, indexes: Int64Array
     ) -> list[RowChanges]:
         rows = np.flatnonzero(IS_ROW[stretch.tags[begin:end]]) + begin
         if not len(rows):
@@ -234,7 +234,7 @@ class Decoder:
             found.append(replace(changes, transactions=opened[members], indexes=indexes[members]))
         return found
 
-    def _changes(self, stretch: Stretch, relation: Relation, rows: Int64s) -> RowChanges:
+    def _changes(self, stretch: MessageColumns, relation: Relation, rows: Int64Array) -> RowChanges:
         operations, kinds = stretch.tags[rows], stretch.kinds(rows)
         columns = len(relation.columns)
         old_kinds = np.where(kinds == NEW, 0, kinds).astype(np.uint8)
@@ -260,7 +260,7 @@ class Decoder:
             relation,
             operations,
             texts,
-            _unchanged(spans),
+            _find_unchanged(spans),
             old,
             old_kinds,
             stretch.lsns(rows),
@@ -269,7 +269,9 @@ class Decoder:
             has_unreadable=is_bad or is_old_bad,
         )
 
-    def _spans(self, stretch: Stretch, starts: Int64s, stops: Int64s, columns: int) -> Spans:
+    def _spans(
+        self, stretch: MessageColumns, starts: Int64Array, stops: Int64Array, columns: int
+    ) -> FieldSpans:
         """Of rows from their count of columns on."""
         counts = stretch.shorts(starts)
         if (counts != columns).any():
@@ -279,7 +281,9 @@ class Decoder:
             raise DecodeError("a row of the stream breaks its own format")
         return spans
 
-    def _texts(self, stretch: Stretch, spans: Spans) -> tuple[tuple[pa.StringArray, ...], bool]:
+    def _texts(
+        self, stretch: MessageColumns, spans: FieldSpans
+    ) -> tuple[tuple[pa.StringArray, ...], bool]:
         """And whether any of them is unreadable."""
         gaps = np.flatnonzero(~spans.are_texts).tolist()
         missing = {column: spans.marks[column] != TEXT for column in gaps}
@@ -288,7 +292,7 @@ class Decoder:
         return all_values(self._kernels, stretch.buffer, spans.bounds, missing)
 
     def _old(
-        self, stretch: Stretch, spans: Spans, is_known: Mask
+        self, stretch: MessageColumns, spans: FieldSpans, is_known: BoolArray
     ) -> tuple[tuple[pa.StringArray, ...], bool]:
         """Old rows beside the new ones, null where there is none."""
         found, is_bad = self._texts(stretch, spans)
@@ -298,10 +302,10 @@ class Decoder:
         return tuple(values.take(places) for values in found), is_bad
 
 
-def _message(body: bytes, transaction: int, index: int) -> Message:
+def _message(body: bytes, transaction: int, index: int) -> WalMessage:
     found = read_message(body)
     is_inside = found.is_transactional
-    return Message(
+    return WalMessage(
         found.prefix,
         found.content,
         found.lsn,
@@ -311,14 +315,14 @@ def _message(body: bytes, transaction: int, index: int) -> Message:
     )
 
 
-def _check_kinds(operations: Bytes, kinds: Bytes) -> None:
+def _check_kinds(operations: UInt8Array, kinds: UInt8Array) -> None:
     is_new, is_old = kinds == NEW, (kinds == KEY) | (kinds == OLD)
     fits = np.where(operations == INSERT, is_new, is_old | (is_new & (operations == UPDATE)))
     if not fits.all():
         raise DecodeError("a change in the stream brings neither a new row nor an old one")
 
 
-def _unchanged(spans: Spans) -> dict[int, Mask]:
+def _find_unchanged(spans: FieldSpans) -> dict[int, BoolArray]:
     found = {
         column: spans.marks[column] == UNCHANGED
         for column in np.flatnonzero(~spans.are_texts).tolist()

@@ -23,16 +23,10 @@ from connectors.postgres.wal.message_columns import (
     OLD,
     OUT_OF_STEP,
     UPDATE,
-    Stretch,
+    MessageColumns,
 )
-from connectors.postgres.wal.wal_batch import (
-    NO_OLD,
-    Burst,
-    Bytes,
-    Relation,
-    RowChanges,
-    Transactions,
-)
+from connectors.postgres.wal.wal_batch import NO_OLD, Relation, RowChanges, Transactions, WalBatch
+from core_log.foundation.array_types import UInt8Array
 from core_log.foundation.errors import DecodeError
 
 FEW_FRAMES = 24
@@ -74,7 +68,7 @@ class _Rows:
         )
 
 
-def whole_of_few(tags: Bytes, is_open: bool) -> tuple[int, bool]:
+def whole_of_few(tags: UInt8Array, is_open: bool) -> tuple[int, bool]:
     """Behind how many frames no transaction goes on, and whether one does behind the last."""
     whole = 0
     for count, tag in enumerate(tags.tolist(), start=1):
@@ -88,8 +82,8 @@ def whole_of_few(tags: Bytes, is_open: bool) -> tuple[int, bool]:
 
 
 def few_transactions(
-    stretch: Stretch, relations: Mapping[int, Relation], position: int
-) -> Burst | None:
+    stretch: MessageColumns, relations: Mapping[int, Relation], position: int
+) -> WalBatch | None:
     """Nothing where a transaction is not whole, or anything in it is rare or wrong: to find out
     about that is left to those who read by columns."""
     try:
@@ -99,7 +93,9 @@ def few_transactions(
 
 
 class _Reading:
-    def __init__(self, stretch: Stretch, relations: Mapping[int, Relation], position: int) -> None:
+    def __init__(
+        self, stretch: MessageColumns, relations: Mapping[int, Relation], position: int
+    ) -> None:
         self._relations, self._position = relations, position
         self._starts, self._tags = stretch.starts.tolist(), stretch.tags.tolist()
         self._stops: list[int] = stretch.stops.tolist()
@@ -110,7 +106,7 @@ class _Reading:
         self._index = 0
         self._is_wanted = False
 
-    def burst(self) -> Burst:
+    def burst(self) -> WalBatch:
         for start, stop, tag in zip(self._starts, self._stops, self._tags, strict=True):
             is_open = len(self._begun) > len(self._ends)
             if tag == KEEPALIVE and not is_open and stop - start >= _LSN_AT + _KEEPALIVE.size:
@@ -133,7 +129,7 @@ class _Reading:
                 raise _Unusual
         if len(self._begun) > len(self._ends):
             raise _Unusual
-        return Burst(
+        return WalBatch(
             self._transactions(),
             tuple(self._rows[oid].changes() for oid in sorted(self._rows)),
             self._position,

@@ -9,12 +9,12 @@ from connectors.postgres.server.connection import (
     NOT_IN_ENCODING,
     PASSING,
     SPEAKING,
-    Connection,
+    PgConnection,
     in_our_words,
     not_utf8,
 )
 from connectors.postgres.server.lsn import lsn_text
-from connectors.postgres.wal.pgoutput import Ending
+from connectors.postgres.wal.pgoutput import BatchEnd
 from connectors.postgres.wal.transport import LOST
 from core_log.foundation.errors import HeadwaterError, SourceRejected, SourceUnavailable
 
@@ -52,7 +52,7 @@ def check_origin(origin: str, server_version: int) -> None:
         )
 
 
-async def timeout_ms_of(connection: Connection) -> int:
+async def timeout_ms_of(connection: PgConnection) -> int:
     """How long the server waits for a word of ours; 0 for ever."""
     with in_our_words("the server does not say how long it waits for an answer"):
         cursor = await connection.execute(
@@ -62,13 +62,13 @@ async def timeout_ms_of(connection: Connection) -> int:
     return int(row[0]) if row else TIMEOUT_MS_UNKNOWN
 
 
-async def take_bytes_as_they_are(connection: Connection) -> None:
+async def take_bytes_as_they_are(connection: PgConnection) -> None:
     """From now on nothing is asked over the connection whose answer is text."""
     with in_our_words("the server does not say that it sends bytes as they are"):
         await connection.execute(f"SET client_encoding TO '{NO_ENCODING}'".encode())
 
 
-def refusal(ending: Ending) -> HeadwaterError:
+def refusal(ending: BatchEnd) -> HeadwaterError:
     """What the server's last frame means; its words only where they cannot quote a row."""
     if ending.letter != "E":
         return SourceUnavailable(LOST)

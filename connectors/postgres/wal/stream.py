@@ -7,12 +7,12 @@ from struct import Struct
 
 import numpy as np
 
-from connectors.postgres.server.connection import Connection, has_no_encoding
+from connectors.postgres.server.connection import PgConnection, has_no_encoding
 from connectors.postgres.types.datetime import EPOCH_US
-from connectors.postgres.wal.gather_delay import Pacing
+from connectors.postgres.wal.gather_delay import ReadBatching
 from connectors.postgres.wal.kernel_selection import chosen_kernels
 from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
-from connectors.postgres.wal.pgoutput import Decoder
+from connectors.postgres.wal.pgoutput import PgoutputDecoder
 from connectors.postgres.wal.start_replication import (
     TIMEOUT_MS_UNKNOWN,
     refusal,
@@ -20,8 +20,9 @@ from connectors.postgres.wal.start_replication import (
     take_bytes_as_they_are,
     timeout_ms_of,
 )
-from connectors.postgres.wal.transport import Line, open_line
-from connectors.postgres.wal.wal_batch import Burst, Bytes
+from connectors.postgres.wal.transport import Transport, open_line
+from connectors.postgres.wal.wal_batch import WalBatch
+from core_log.foundation.array_types import UInt8Array
 from core_log.foundation.clock import Clock
 from core_log.foundation.errors import HeadwaterError, SourceUnavailable
 
@@ -45,8 +46,8 @@ class WalStream:
 
     def __init__(
         self,
-        connection: Connection,
-        line: Line,
+        connection: PgConnection,
+        line: Transport,
         clock: Clock,
         *,
         start_at: int,
@@ -64,7 +65,7 @@ class WalStream:
         )
         self._silent_seconds = seconds * TIMES_OF_TIMEOUT if timeout_ms else SILENT_SECONDS_MAX
         self._has_heard = True
-        self._decoder = Decoder(kernels)
+        self._decoder = PgoutputDecoder(kernels)
         self._buffer, self._filled = _buffer_of(receive_bytes), 0
         self._confirmed = start_at
         self._reached = start_at
@@ -76,7 +77,7 @@ class WalStream:
     @classmethod
     async def start(
         cls,
-        connection: Connection,
+        connection: PgConnection,
         clock: Clock,
         *,
         slot: str,
@@ -119,10 +120,10 @@ class WalStream:
         """`socket`, or `libpq` at the plainer rate."""
         return self._line.name
 
-    async def bursts(self) -> AsyncGenerator[Burst, None]:
+    async def bursts(self) -> AsyncGenerator[WalBatch, None]:
         """Ends only by an error. A burst without events says that nothing was there to see up to
         its position."""
-        pacing = Pacing(now=self._loop.time(), pause_seconds=self._line.pause_seconds)
+        pacing = ReadBatching(now=self._loop.time(), pause_seconds=self._line.pause_seconds)
         while True:
             await self._gather(pacing)
             pacing.handed_on()
@@ -151,13 +152,13 @@ class WalStream:
         self._line.close()
         await self._connection.close()
 
-    async def _gather(self, pacing: Pacing) -> None:
+    async def _gather(self, pacing: ReadBatching) -> None:
         """Reads until there is a burst to make and no reason to wait for more of it."""
         while not self._can_hand_on:
             if self._failure is not None:
                 raise self._failure
             self._make_room()
-            self._note(await self._received(), pacing)
+            self._note(await self._receive(), pacing)
             while True:
                 while not self._is_full and (count := self._line.take(self._space)):
                     self._note(count, pacing)
@@ -167,7 +168,7 @@ class WalStream:
                 await asyncio.sleep(seconds)
             self._look()
 
-    async def _received(self) -> int:
+    async def _receive(self) -> int:
         """A connection may die without a word, so that silence counts as an end as well."""
         try:
             async with asyncio.timeout(self._silent_seconds):
@@ -199,10 +200,10 @@ class WalStream:
     def _space(self) -> memoryview:
         return self._buffer.data[self._filled : self._capacity]
 
-    def _note(self, count: int, pacing: Pacing) -> None:
+    def _note(self, count: int, pacing: ReadBatching) -> None:
         self._filled += count
         self._has_heard = True
-        pacing.received(count, now=self._loop.time())
+        pacing.note_bytes(count, now=self._loop.time())
 
     def _look(self) -> None:
         if not self._is_started and not self._skip_start():
@@ -240,7 +241,7 @@ class WalStream:
             larger[: self._filled] = self._buffer[: self._filled]
             self._buffer = larger
 
-    def _says_something(self, burst: Burst) -> bool:
+    def _says_something(self, burst: WalBatch) -> bool:
         if burst.is_wanted:
             self._answer_soon()
         moves = burst.position is not None and burst.position > self._reached
@@ -269,5 +270,5 @@ class WalStream:
             self._failure = error
 
 
-def _buffer_of(capacity: int) -> Bytes:
+def _buffer_of(capacity: int) -> UInt8Array:
     return np.zeros(capacity + SLACK_BYTES, np.uint8)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import psycopg
 from psycopg import pq
 
-from connectors.postgres.server.connection import Connection, in_our_words, translated
+from connectors.postgres.server.connection import PgConnection, in_our_words, to_headwater_error
 from connectors.postgres.wal.gather_delay import LOCAL_PAUSE_SECONDS, PAUSE_SECONDS
 from core_log.foundation.errors import SourceUnavailable
 
@@ -24,7 +24,7 @@ LOST = "the server ended the replication connection"
 _HEAD, _RTT = Struct(">cI"), Struct("=I")
 
 
-class Line(Protocol):
+class Transport(Protocol):
     """Both give frames as they stand on the wire, in pieces of any size."""
 
     name: str
@@ -44,12 +44,12 @@ class Line(Protocol):
     def close(self) -> None: ...
 
 
-class SocketLine:
+class SocketTransport:
     """Reads the connection's own socket past libpq, which sees none of it until it closes."""
 
     name = "socket"
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: PgConnection) -> None:
         self._loop = asyncio.get_running_loop()
         self._socket = socket.socket(fileno=os.dup(connection.pgconn.socket))
         self._socket.setblocking(False)
@@ -94,12 +94,12 @@ class SocketLine:
         self._socket.close()
 
 
-class LibpqLine:
+class LibpqTransport:
     """Puts the heads of frames back that libpq takes off; costs a call per message."""
 
     name = "libpq"
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: PgConnection) -> None:
         self._loop = asyncio.get_running_loop()
         self._connection = connection.pgconn
         self.pause_seconds = PAUSE_SECONDS
@@ -133,7 +133,7 @@ class LibpqLine:
             return False
         result = self._connection.get_result()
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
-            raise translated(psycopg.errors.error_from_result(result), LOST)
+            raise to_headwater_error(psycopg.errors.error_from_result(result), LOST)
         raise SourceUnavailable(LOST)
 
     def send(self, message: bytes) -> None:
@@ -145,7 +145,7 @@ class LibpqLine:
         self._pieces.clear()
 
 
-async def open_line(connection: Connection, command: bytes) -> Line:
+async def open_line(connection: PgConnection, command: bytes) -> Transport:
     """Sends the command that starts the stream, and chooses by the first bytes of the answer: in
     clear they are a frame's, which those of TLS and GSSAPI never are."""
     loop, pgconn = asyncio.get_running_loop(), connection.pgconn
@@ -156,12 +156,12 @@ async def open_line(connection: Connection, command: bytes) -> Line:
     with socket.socket(fileno=os.dup(pgconn.socket)) as peer:
         first = peer.recv(1, socket.MSG_PEEK)
     if first in [bytes([letter]) for letter in FIRST_FRAMES]:
-        return SocketLine(connection)
-    await _started(loop, pgconn)
-    return LibpqLine(connection)
+        return SocketTransport(connection)
+    await _start(loop, pgconn)
+    return LibpqTransport(connection)
 
 
-async def _started(loop: asyncio.AbstractEventLoop, pgconn: Any) -> None:
+async def _start(loop: asyncio.AbstractEventLoop, pgconn: Any) -> None:
     doing = "the server does not start the stream"
     with in_our_words(doing):
         pgconn.consume_input()
@@ -172,7 +172,7 @@ async def _started(loop: asyncio.AbstractEventLoop, pgconn: Any) -> None:
     if result is None or result.status != pq.ExecStatus.COPY_BOTH:
         if result is None:
             raise SourceUnavailable(doing)
-        raise translated(psycopg.errors.error_from_result(result), doing)
+        raise to_headwater_error(psycopg.errors.error_from_result(result), doing)
 
 
 async def _until_readable(loop: asyncio.AbstractEventLoop, descriptor: int) -> None:

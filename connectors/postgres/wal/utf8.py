@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
-from connectors.postgres.wal.kernels import Flags, Int32s, Kernels, NotUtf8
-from connectors.postgres.wal.wal_batch import UNREADABLE, Bytes
+from connectors.postgres.wal.kernels import Kernels, NotUtf8
+from connectors.postgres.wal.wal_batch import UNREADABLE
+from core_log.foundation.array_types import BoolArray, Int32Array, UInt8Array
 
 FEW_ROWS = 8
 """For so few, calls that handle columns take longer than a look at every value."""
@@ -16,9 +17,9 @@ SHOWN = {0xDC00 + byte: f"<{byte:02x}>" for byte in range(0x80, 0x100)}
 
 def all_values(
     kernels: Kernels,
-    buffer: Bytes,
-    bounds: Int32s,
-    missing: Mapping[int, Flags],
+    buffer: UInt8Array,
+    bounds: Int32Array,
+    missing: Mapping[int, BoolArray],
     bare: Collection[int] = (),
 ) -> tuple[tuple[pa.Array, ...], bool]:
     """As `Kernels.values`, and whether any of them is `UNREADABLE`."""
@@ -36,7 +37,7 @@ def texts_of(values: pa.BinaryArray) -> pa.StringArray:
 
 
 def few_values(
-    buffer: Bytes, bounds: Int32s, missing: Mapping[int, Flags], bare: Collection[int]
+    buffer: UInt8Array, bounds: Int32Array, missing: Mapping[int, BoolArray], bare: Collection[int]
 ) -> tuple[pa.Array, ...]:
     return _values(buffer, bounds, missing, bare, is_strict=True)
 
@@ -48,15 +49,15 @@ def check(texts: pa.StringArray) -> None:
         raise NotUtf8 from None
 
 
-def places_of(rows: Flags, is_missing: Flags) -> pa.Array:
+def places_of(rows: BoolArray, is_missing: BoolArray) -> pa.Array:
     """For every row the place of its value among those of `rows`; null where it is missing."""
     return pa.array((rows.cumsum() - 1).clip(0), mask=is_missing)
 
 
 def _values(
-    buffer: Bytes,
-    bounds: Int32s,
-    missing: Mapping[int, Flags],
+    buffer: UInt8Array,
+    bounds: Int32Array,
+    missing: Mapping[int, BoolArray],
     bare: Collection[int],
     *,
     is_strict: bool,
@@ -74,7 +75,7 @@ def _values(
             if is_strict:
                 raise NotUtf8 from None
             spans = zip(places[0::2], places[1::2], strict=True)
-            values = [_marked(bytes(content[begin:end])) for begin, end in spans]
+            values = [_mark(bytes(content[begin:end])) for begin, end in spans]
         if (is_missing := missing.get(column)) is not None:
             values = [
                 None if is_null else value
@@ -84,7 +85,7 @@ def _values(
     return tuple(found)
 
 
-def _marked(value: bytes) -> str:
+def _mark(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:

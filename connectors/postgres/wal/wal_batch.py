@@ -4,13 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-Bytes = npt.NDArray[np.uint8]
-Int64s = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+from core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 
 INSERT, UPDATE, DELETE = b"IUD"
 NO_OLD, OLD_KEY, OLD_ROW = 0, ord("K"), ord("O")
@@ -43,14 +39,14 @@ class Relation(NamedTuple):
 class Transactions:
     """The transactions that a burst belongs to, whole or in part, in the order of their commits."""
 
-    xids: Int64s
+    xids: Int64Array
     """As the stream has them, in 32 bits."""
-    commit_lsns: Int64s
-    end_lsns: Int64s
+    commit_lsns: Int64Array
+    end_lsns: Int64Array
     """Where the stream goes on after it; -1 while it is not known, as the commit is yet to come."""
-    committed_us: Int64s
+    committed_us: Int64Array
     """Unix time."""
-    begin_lsns: Int64s
+    begin_lsns: Int64Array
     """Where the message that begins it stands: the first one of it that is sent since PostgreSQL
     15, before that the first record of it in the server's log."""
 
@@ -60,23 +56,23 @@ class RowChanges:
     """Changes of rows of one relation, in order; no truncate and no new form of it in between."""
 
     relation: Relation
-    operations: Bytes
+    operations: UInt8Array
     """`I`, `U` or `D`."""
     rows: tuple[pa.StringArray, ...]
     """Per column of the relation its text after the change; of a delete what was sent of the row
     that went."""
-    unchanged: Mapping[int, Mask]
+    unchanged: Mapping[int, BoolArray]
     """Per column in which there are any: values that an update left as they were and the server
     did not send. They are null in `rows`."""
     old: tuple[pa.StringArray, ...] | None
     """Of updates that came with one, the row or the key before; None where no update did."""
-    old_kinds: Bytes
+    old_kinds: UInt8Array
     """Per change `NO_OLD`, `OLD_KEY` or `OLD_ROW`, deletes included."""
-    lsns: Int64s
+    lsns: Int64Array
     """Where each message stands in the write-ahead log."""
-    transactions: Int64s
+    transactions: Int64Array
     """Per change, which of `Burst.transactions` it belongs to."""
-    indexes: Int64s
+    indexes: Int64Array
     """Which of all changes, truncates and transactional messages of its transaction it is, from
     0 on, in the order of the stream."""
     has_unreadable: bool = False
@@ -87,7 +83,7 @@ class RowChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class Truncated:
+class TruncateMessage:
     relations: tuple[Relation, ...]
     lsn: int
     transaction: int
@@ -95,7 +91,7 @@ class Truncated:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class WalMessage:
     """A logical message, from `pg_logical_emit_message`."""
 
     prefix: str
@@ -108,18 +104,18 @@ class Message:
     """The transaction of the burst that came before it, or that it is in; -1 where none did."""
 
 
-Event = RowChanges | Truncated | Message
+WalEvent = RowChanges | TruncateMessage | WalMessage
 
 
 @dataclass(frozen=True, slots=True)
-class Burst:
+class WalBatch:
     """Ends at a commit, or outside of any transaction, unless one is larger than the buffer.
 
     Rows of one table keep their order; of different tables they may be grouped.
     """
 
     transactions: Transactions
-    events: tuple[Event, ...]
+    events: tuple[WalEvent, ...]
     position: int | None
     """Everything below has been streamed, so that the next start may be here; None while a
     transaction goes on."""

@@ -6,7 +6,7 @@ done: brokers, whose settings are read when they start.
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.administration import decided
+from core_log.broker.administration import decide_and_commit
 from core_log.broker.config_updates import each_altered
 from core_log.broker.dispatch import RequestContext, handles
 from core_log.protocol.messages.alter_configs import (
@@ -15,7 +15,7 @@ from core_log.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from core_log.replication.decisions import Refused
+from core_log.replication.decisions import RequestRefusal
 
 if TYPE_CHECKING:
     from core_log.broker.broker import Broker
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 async def handle_alter_configs(
     broker: "Broker", request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
-    async def replace(resource: AlterConfigsResource) -> Refused | None:
+    async def replace(resource: AlterConfigsResource) -> RequestRefusal | None:
         wanted = {each.name: each.value for each in resource.configs}
-        return await decided(
+        return await decide_and_commit(
             broker,
             lambda: broker.controller.replace_config(resource.resource_name, wanted),
             validate_only=request.validate_only,

@@ -6,7 +6,7 @@ the last in one partition. Deliberately not done: the timeout, quotas.
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.administration import decided
+from core_log.broker.administration import decide_and_commit
 from core_log.broker.dispatch import RequestContext, handles
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.create_partitions import (
@@ -15,7 +15,7 @@ from core_log.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from core_log.replication.decisions import MorePartitions, Refused
+from core_log.replication.decisions import MorePartitions, RequestRefusal
 
 if TYPE_CHECKING:
     from core_log.broker.broker import Broker
@@ -26,12 +26,12 @@ async def handle_create_partitions(
     broker: "Broker", request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
     wanted = [read(each) for each in request.topics]
-    outcome = await decided(
+    outcome = await decide_and_commit(
         broker,
         lambda: broker.controller.create_partitions(wanted),
         validate_only=request.validate_only,
     )
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, RequestRefusal):
         outcome = {each.name: outcome for each in wanted}
     return CreatePartitionsResponse(results=[answer(name, each) for name, each in outcome.items()])
 
@@ -42,8 +42,8 @@ def read(topic: CreatePartitionsTopic) -> MorePartitions:
     return MorePartitions(topic.name, topic.count, assignments)
 
 
-def answer(name: str, refused: Refused | None) -> CreatePartitionsTopicResult:
-    refused = refused or Refused(ErrorCode.NONE)
+def answer(name: str, refused: RequestRefusal | None) -> CreatePartitionsTopicResult:
+    refused = refused or RequestRefusal(ErrorCode.NONE)
     return CreatePartitionsTopicResult(
         name=name, error_code=refused.code, error_message=refused.message
     )

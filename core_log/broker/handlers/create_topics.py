@@ -6,7 +6,7 @@ the user's own.
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.administration import decided, offline_refused
+from core_log.broker.administration import decide_and_commit, offline_refused
 from core_log.broker.dispatch import RequestContext, handles
 from core_log.protocol.messages.create_topics import (
     CreatableTopic,
@@ -16,7 +16,7 @@ from core_log.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from core_log.protocol.primitives import ZERO_UUID
-from core_log.replication.decisions import NewTopic, Refused
+from core_log.replication.decisions import NewTopic, RequestRefusal
 from core_log.replication.metadata import Topic
 from core_log.replication.topic_config import TopicConfigs
 
@@ -29,12 +29,12 @@ async def handle_create_topics(
     broker: "Broker", request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
     wanted = [read(each) for each in request.topics]
-    outcome = await decided(
+    outcome = await decide_and_commit(
         broker,
         lambda: broker.controller.create_topics(wanted),
         validate_only=request.validate_only,
     )
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, RequestRefusal):
         outcome = {each.name: outcome for each in wanted}
     elif not request.validate_only:
         outcome = {
@@ -44,9 +44,9 @@ async def handle_create_topics(
     configs = broker.configs
     return CreateTopicsResponse(
         topics=[
-            refused(name, each)
-            if isinstance(each, Refused)
-            else created(each, configs, exists=not request.validate_only)
+            refused_result(name, each)
+            if isinstance(each, RequestRefusal)
+            else created_result(each, configs, exists=not request.validate_only)
             for name, each in outcome.items()
         ]
     )
@@ -62,11 +62,11 @@ def read(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def refused(name: str, why: Refused) -> CreatableTopicResult:
+def refused_result(name: str, why: RequestRefusal) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=why.code, error_message=why.message)
 
 
-def created(topic: Topic, configs: TopicConfigs, *, exists: bool) -> CreatableTopicResult:
+def created_result(topic: Topic, configs: TopicConfigs, *, exists: bool) -> CreatableTopicResult:
     """A topic that was only validated has no id."""
     return CreatableTopicResult(
         name=topic.name,

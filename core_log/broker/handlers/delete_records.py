@@ -33,7 +33,7 @@ async def handle_delete_records(
     broker: "Broker", request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
     await bring_to_disk(
-        broker.led(topic.name, each.partition_index)
+        broker.find_led(topic.name, each.partition_index)
         for topic in request.topics
         for each in topic.partitions
     )
@@ -65,7 +65,7 @@ def answer(
 
 def delete(broker: "Broker", topic: str, index: int, offset: int) -> int | ErrorCode:
     """The offset the partition starts at afterwards, or why it was left alone."""
-    partition = broker.led(topic, index)
+    partition = broker.find_led(topic, index)
     if partition is None:
         return broker.why_not_led(topic, index)
     if topic in INTERNAL_TOPICS:

@@ -6,7 +6,7 @@ deleted topic is gone when the answer is sent).
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.administration import decided
+from core_log.broker.administration import decide_and_commit
 from core_log.broker.dispatch import RequestContext, handles
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.messages.delete_topics import (
@@ -14,7 +14,7 @@ from core_log.protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from core_log.replication.decisions import Deletion, Refused, TopicReference
+from core_log.replication.decisions import Deletion, RequestRefusal, TopicReference
 
 if TYPE_CHECKING:
     from core_log.broker.broker import Broker
@@ -28,16 +28,16 @@ async def handle_delete_topics(
         *(TopicReference(name) for name in request.topic_names),
         *(TopicReference(each.name, each.topic_id) for each in request.topics),
     ]
-    outcome = await decided(
+    outcome = await decide_and_commit(
         broker, lambda: broker.controller.delete_topics(wanted), frees_room=True
     )
-    if isinstance(outcome, Refused):
+    if isinstance(outcome, RequestRefusal):
         outcome = [Deletion(*each, outcome) for each in wanted]
     return DeleteTopicsResponse(responses=[answer(each) for each in outcome])
 
 
 def answer(deletion: Deletion) -> DeletableTopicResult:
-    refused = deletion.refused or Refused(ErrorCode.NONE)
+    refused = deletion.refused or RequestRefusal(ErrorCode.NONE)
     return DeletableTopicResult(
         name=deletion.name,
         topic_id=deletion.topic_id,

@@ -20,7 +20,7 @@ from core_log.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from core_log.replication.config_keys import ConfigSource
-from core_log.replication.decisions import Refused
+from core_log.replication.decisions import RequestRefusal
 from core_log.replication.topic_config import KEYS, ConfigEntry, ConfigSynonym
 from core_log.replication.topic_names import name_problem
 
@@ -43,27 +43,29 @@ def answer(
     broker: "Broker", resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> DescribeConfigsResult:
     outcome = describe(broker, resource, request)
-    refused = outcome if isinstance(outcome, Refused) else Refused(ErrorCode.NONE)
+    refused = outcome if isinstance(outcome, RequestRefusal) else RequestRefusal(ErrorCode.NONE)
     return DescribeConfigsResult(
         error_code=refused.code,
         error_message=refused.message,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        configs=() if isinstance(outcome, Refused) else outcome,
+        configs=() if isinstance(outcome, RequestRefusal) else outcome,
     )
 
 
 def describe(
     broker: "Broker", resource: DescribeConfigsResource, request: DescribeConfigsRequest
-) -> Described | Refused:
+) -> Described | RequestRefusal:
     name, wanted = resource.resource_name, resource.configuration_keys
     if resource.resource_type == ResourceType.TOPIC:
         problem = name_problem(name)
         if problem is not None:
-            return Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+            return RequestRefusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         topic = broker.image.topic(name)
         if topic is None:
-            return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")
+            return RequestRefusal(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist"
+            )
         entries = broker.configs.describe(topic.config, wanted or KEYS)
         return [topic_line(each, request) for each in entries]
     if resource.resource_type == ResourceType.BROKER:
@@ -74,11 +76,11 @@ def describe(
             return []  # what all brokers share by being set at run time; nothing can be
         own = broker.image.brokers[broker.node_id]
         settings = broker_entries(broker.settings, broker.configs, address=f"{own.host}:{own.port}")
-        return [broker_line(each, request) for each in chosen(settings, wanted)]
+        return [broker_line(each, request) for each in choose_entries(settings, wanted)]
     return unknown_resource(resource.resource_type)
 
 
-def chosen(
+def choose_entries(
     entries: Iterable[BrokerConfigEntry], wanted: Collection[str] | None
 ) -> Iterable[BrokerConfigEntry]:
     return (each for each in entries if not wanted or each.name in wanted)

@@ -30,7 +30,7 @@ async def handle_describe_producers(
 
 
 def answer(broker: "Broker", topic: str, index: int) -> PartitionResponse:
-    partition = broker.led(topic, index)
+    partition = broker.find_led(topic, index)
     if partition is None:
         code = broker.why_not_led(topic, index)
         return PartitionResponse(partition_index=index, error_code=code)

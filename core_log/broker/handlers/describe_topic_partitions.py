@@ -32,7 +32,7 @@ async def handle_describe_topic_partitions(
     if cursor is not None:
         is_nowhere = bool(asked) and cursor.topic_name not in asked
         if is_nowhere or cursor.partition_index < 0:
-            return refused(asked, ErrorCode.INVALID_REQUEST)
+            return refused_response(asked, ErrorCode.INVALID_REQUEST)
         names = [name for name in names if name >= cursor.topic_name]
     room = min(max(request.response_partition_limit, 1), PARTITIONS_PER_PAGE_MAX)
     topics, following = [], None
@@ -84,7 +84,7 @@ def describe(
     )
 
 
-def refused(names: list[str], code: ErrorCode) -> DescribeTopicPartitionsResponse:
+def refused_response(names: list[str], code: ErrorCode) -> DescribeTopicPartitionsResponse:
     return DescribeTopicPartitionsResponse(topics=[unknown(name, code) for name in names])
 
 

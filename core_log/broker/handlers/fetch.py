@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from core_log.broker.connection import Chunk, Reply
+from core_log.broker.connection import Reply, ResponsePart
 from core_log.broker.dispatch import RequestContext, handles_raw
-from core_log.broker.fetch_partition import Line, read_line, refuse_stranger
+from core_log.broker.fetch_partition import FetchedPartition, read_line, refuse_stranger
 from core_log.broker.partition import Reach
 from core_log.protocol.error_codes import ErrorCode
 from core_log.protocol.fetch_frames import (
@@ -43,16 +43,16 @@ def handle_fetch(
 ) -> Reply:
     request = read_fetch(frame, position, context.api_version)
     if request.session_id != 0:
-        nothing: list[Line] = []
+        nothing: list[FetchedPartition] = []
         code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         refusal = write_fetch_answer(
             (), nothing, correlation_id, context.api_version, error_code=code
         )
         return Reply(refusal)
-    return Fetching(broker, request, correlation_id, context.api_version).start()
+    return PendingFetch(broker, request, correlation_id, context.api_version).start()
 
 
-class Fetching:
+class PendingFetch:
     """One Fetch request: read at once, or parked until enough has become readable."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Fetching:
         loop = asyncio.get_running_loop()
         self.timer = loop.call_later(self.request.wait_ms_max / 1000, self._give_up_waiting)
         for part in self.request.parts:
-            partition = self.broker.led(part.topic, part.partition)
+            partition = self.broker.find_led(part.topic, part.partition)
             if partition is not None:
                 partition.park(self._wake, reach=self.reach)
         return self.reply
@@ -86,13 +86,13 @@ class Fetching:
     def _note_follower(self) -> None:
         """A follower that asks for an offset proves that it holds everything below."""
         for part in self.request.parts:
-            partition = self.broker.led(part.topic, part.partition)
+            partition = self.broker.find_led(part.topic, part.partition)
             if partition is not None:
                 partition.on_follower_fetch(
                     self.request.replica_id, part.offset, self.broker.clock.monotonic_ms()
                 )
 
-    def _read(self) -> list[Line]:
+    def _read(self) -> list[FetchedPartition]:
         """Fills the lines in order, within the request's and each partition's own limit."""
         left, lines = self.request.bytes_max, []
         is_first = True
@@ -104,8 +104,8 @@ class Fetching:
             lines.append(line)
         return lines
 
-    def _read_part(self, part: FetchPart, left: int, is_first: bool) -> Line:
-        partition = self.broker.led(part.topic, part.partition)
+    def _read_part(self, part: FetchPart, left: int, is_first: bool) -> FetchedPartition:
+        partition = self.broker.find_led(part.topic, part.partition)
         if partition is None:
             return FetchLine(self.broker.why_not_led(part.topic, part.partition))
         replica = self.request.replica_id
@@ -119,7 +119,7 @@ class Fetching:
             at_least_one=is_first,
         )
 
-    def _is_enough(self, lines: list[Line]) -> bool:
+    def _is_enough(self, lines: list[FetchedPartition]) -> bool:
         size = 0
         for line in lines:
             if line.error_code or line.diverging is not None:
@@ -127,7 +127,7 @@ class Fetching:
             size += line.record_bytes
         return size >= self.request.bytes_min or not lines or self.broker.is_stopping
 
-    def _answer(self, lines: list[Line]) -> Sequence[Chunk]:
+    def _answer(self, lines: list[FetchedPartition]) -> Sequence[ResponsePart]:
         return write_fetch_answer(self.request.parts, lines, self.correlation_id, self.version)
 
     def _wake(self) -> None:
@@ -142,7 +142,7 @@ class Fetching:
     def _give_up_waiting(self) -> None:
         self._finish(self._read())
 
-    def _finish(self, lines: list[Line]) -> None:
+    def _finish(self, lines: list[FetchedPartition]) -> None:
         self._leave()
         assert self.reply is not None, "only a parked fetch is finished later"
         if not self.reply.is_abandoned:
@@ -153,6 +153,6 @@ class Fetching:
             self.timer.cancel()
             self.timer = None
         for part in self.request.parts:
-            partition = self.broker.led(part.topic, part.partition)
+            partition = self.broker.find_led(part.topic, part.partition)
             if partition is not None:
                 partition.unpark(self._wake)

@@ -5,7 +5,7 @@ Deliberately not done: brokers, whose settings are read when they start, and the
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.administration import decided
+from core_log.broker.administration import decide_and_commit
 from core_log.broker.config_updates import each_altered
 from core_log.broker.dispatch import RequestContext, handles
 from core_log.protocol.error_codes import ErrorCode
@@ -15,7 +15,7 @@ from core_log.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from core_log.replication.decisions import ConfigChange, Operation, Refused
+from core_log.replication.decisions import ConfigChange, ConfigOperation, RequestRefusal
 
 if TYPE_CHECKING:
     from core_log.broker.broker import Broker
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 async def handle_incremental_alter_configs(
     broker: "Broker", request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    async def change(resource: AlterConfigsResource) -> Refused | None:
-        known = set(Operation)
+    async def change(resource: AlterConfigsResource) -> RequestRefusal | None:
+        known = set(ConfigOperation)
         if any(each.config_operation not in known for each in resource.configs):
-            return Refused(ErrorCode.INVALID_REQUEST, "An operation is none of 0 to 3")
+            return RequestRefusal(ErrorCode.INVALID_REQUEST, "An operation is none of 0 to 3")
         changes = [
-            ConfigChange(each.name, Operation(each.config_operation), each.value)
+            ConfigChange(each.name, ConfigOperation(each.config_operation), each.value)
             for each in resource.configs
         ]
-        return await decided(
+        return await decide_and_commit(
             broker,
             lambda: broker.controller.alter_config(resource.resource_name, changes),
             validate_only=request.validate_only,

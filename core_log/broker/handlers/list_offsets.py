@@ -36,7 +36,7 @@ UNKNOWN = -1
 LEADER_EPOCH_FROM = 4
 
 
-class Found(NamedTuple):
+class PartitionOffsetAnswer(NamedTuple):
     offset: int
     timestamp: int = UNKNOWN
     leader_epoch: int = UNKNOWN
@@ -47,7 +47,7 @@ async def handle_list_offsets(
     broker: "Broker", request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
     await bring_to_disk(
-        broker.led(topic.name, each.partition_index)
+        broker.find_led(topic.name, each.partition_index)
         for topic in request.topics
         for each in topic.partitions
         if each.timestamp == LATEST
@@ -73,7 +73,7 @@ def answer(
     version: int,
 ) -> ListOffsetsPartitionResponse:
     index = wanted.partition_index
-    partition = broker.led(topic, index)
+    partition = broker.find_led(topic, index)
     if partition is None:
         code = broker.why_not_led(topic, index)
         return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
@@ -107,23 +107,27 @@ def reach_of(partition: Partition, request: ListOffsetsRequest) -> Reach:
     return Reach.STABLE if request.isolation_level == READ_COMMITTED else Reach.COMMITTED
 
 
-def find(partition: Partition, timestamp: int, reach: Reach) -> Found | None:
+def find(partition: Partition, timestamp: int, reach: Reach) -> PartitionOffsetAnswer | None:
     """None for a negative timestamp that means nothing to us."""
     log, limit = partition.log, partition.limit(reach)
     if timestamp >= 0:
         by_time = log.offset_for_timestamp(timestamp, below=limit)
-        return Found(UNKNOWN) if by_time is None else Found(*by_time)
+        return (
+            PartitionOffsetAnswer(UNKNOWN) if by_time is None else PartitionOffsetAnswer(*by_time)
+        )
     if timestamp == LATEST:
-        return Found(limit, UNKNOWN, partition.leader_epoch)
+        return PartitionOffsetAnswer(limit, UNKNOWN, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return Found(log.start_offset, UNKNOWN, log.epochs.epoch_at(log.start_offset))
+        return PartitionOffsetAnswer(
+            log.start_offset, UNKNOWN, log.epochs.epoch_at(log.start_offset)
+        )
     if timestamp == MAX_TIMESTAMP:
         newest = log.max_timestamp(below=limit)
-        return Found(UNKNOWN) if newest is None else Found(*newest)
+        return PartitionOffsetAnswer(UNKNOWN) if newest is None else PartitionOffsetAnswer(*newest)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return Found(UNKNOWN)
+        return PartitionOffsetAnswer(UNKNOWN)
     if timestamp == CLEANED_TO:
-        return Found(log.cleaned_to, CLEANED_TO)
+        return PartitionOffsetAnswer(log.cleaned_to, CLEANED_TO)
     if timestamp == DELETES_DROPPED_TO:
-        return Found(log.deletes_dropped_to, DELETES_DROPPED_TO)
+        return PartitionOffsetAnswer(log.deletes_dropped_to, DELETES_DROPPED_TO)
     return None

@@ -41,7 +41,7 @@ async def handle_list_transactions(
             producer_id=each.current.producer_id,
             transaction_state=each.current.state.title,
         )
-        for each in broker.transactions.served()
+        for each in broker.transactions.list_served()
         if is_wanted(each.current, request, now_ms) and pattern.fullmatch(each.name)
     )
     unknown = tuple(name for name in request.state_filters if name not in STATES)

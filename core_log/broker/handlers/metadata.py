@@ -63,18 +63,18 @@ async def find(
     if wanted.name is None or wanted.topic_id != ZERO_UUID:
         topic = broker.image.topic_by_id(wanted.topic_id)
         if topic is None:
-            return refused(ErrorCode.UNKNOWN_TOPIC_ID, wanted)
+            return refused_topic(ErrorCode.UNKNOWN_TOPIC_ID, wanted)
         return describe(broker, topic)
     topic = broker.image.topic(wanted.name)
     if topic is None:
         code = await broker.create_unknown(wanted.name, may_create=may_create)
         topic = broker.image.topic(wanted.name)
         if topic is None or code is not ErrorCode.NONE:
-            return refused(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wanted)
+            return refused_topic(code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, wanted)
     return describe(broker, topic)
 
 
-def refused(code: ErrorCode, wanted: MetadataRequestTopic) -> MetadataResponseTopic:
+def refused_topic(code: ErrorCode, wanted: MetadataRequestTopic) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=code,
         name=wanted.name,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from core_log.broker.dispatch import RequestContext, handles
 from core_log.broker.offset_requests import NamedTopic, find_topic, offsets_to_commit
 from core_log.foundation.units import LARGEST
-from core_log.groups.group_coordinator import Committer
+from core_log.groups.group_coordinator import OffsetCommitter
 from core_log.groups.offsets import CommittedOffset
 from core_log.model.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
@@ -42,7 +42,7 @@ async def handle_offset_commit(
     for topic, wanted in zip(topics, request.topics, strict=True):
         if topic.error is ErrorCode.NONE:
             offsets |= offsets_to_commit(broker, topic, wanted.partitions, expires_ms)
-    by = Committer(
+    by = OffsetCommitter(
         request.member_id, request.generation_id_or_member_epoch, request.group_instance_id
     )
     errors = await broker.groups.commit_offsets(request.group_id, offsets, by=by)

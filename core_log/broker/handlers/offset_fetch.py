@@ -30,7 +30,7 @@ ERROR_OF_ALL_FROM = 2
 SEVERAL_GROUPS_FROM = 8
 TOPIC_IDS_FROM = 10
 
-Wanted = Sequence[tuple[NamedTopic, Sequence[int]]]
+RequestedTopics = Sequence[tuple[NamedTopic, Sequence[int]]]
 
 
 @handles(OffsetFetchRequest)
@@ -48,7 +48,7 @@ async def handle_offset_fetch(
                 (find_topic(broker, each.name, each.topic_id, by_id=by_id), each.partition_indexes)
                 for each in group.topics
             ]
-        reader = Reader(broker, group.group_id, is_stable=request.require_stable)
+        reader = GroupReader(broker, group.group_id, is_stable=request.require_stable)
         groups.append(reader.answer(wanted, by_id=by_id))
     return OffsetFetchResponse(groups=tuple(groups))
 
@@ -62,7 +62,7 @@ def _fetch_for_one(
             (NamedTopic(each.name, NO_TOPIC_ID, ErrorCode.NONE), each.partition_indexes)
             for each in request.topics
         ]
-    reader = Reader(broker, request.group_id, is_stable=request.require_stable)
+    reader = GroupReader(broker, request.group_id, is_stable=request.require_stable)
     answer = reader.answer(wanted, by_id=False)
     refused = ErrorCode(answer.error_code) if version < ERROR_OF_ALL_FROM else ErrorCode.NONE
     if refused:
@@ -86,13 +86,13 @@ def _fetch_for_one(
     return OffsetFetchResponse(topics=tuple(topics), error_code=answer.error_code)
 
 
-class Reader:
+class GroupReader:
     """Answers for one group."""
 
     def __init__(self, broker: "Broker", group_id: str, *, is_stable: bool) -> None:
         self._broker, self._group_id, self._is_stable = broker, group_id, is_stable
 
-    def answer(self, wanted: Wanted | None, *, by_id: bool) -> OffsetFetchResponseGroup:
+    def answer(self, wanted: RequestedTopics | None, *, by_id: bool) -> OffsetFetchResponseGroup:
         error = self._broker.groups.check(self._group_id)
         if error is not ErrorCode.NONE:
             return OffsetFetchResponseGroup(group_id=self._group_id, error_code=error)
@@ -109,7 +109,7 @@ class Reader:
         ]
         return OffsetFetchResponseGroup(group_id=self._group_id, topics=tuple(topics))
 
-    def refuse(self, wanted: Wanted, error: ErrorCode) -> OffsetFetchResponseGroup:
+    def refuse(self, wanted: RequestedTopics, error: ErrorCode) -> OffsetFetchResponseGroup:
         """Partition by partition, for clients that know no error of the whole."""
         topics = [
             OffsetFetchResponseTopics(

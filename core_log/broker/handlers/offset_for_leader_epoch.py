@@ -36,7 +36,7 @@ async def handle_offset_for_leader_epoch(
 
 def answer(broker: "Broker", topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     index = wanted.partition
-    partition = broker.led(topic, index)
+    partition = broker.find_led(topic, index)
     if partition is None:
         return EpochEndOffset(error_code=broker.why_not_led(topic, index), partition=index)
     code = check_epoch(partition, wanted.current_leader_epoch)

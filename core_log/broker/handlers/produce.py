@@ -58,14 +58,14 @@ def handle_produce(
     context: RequestContext,
 ) -> Answer | Awaitable[Answer]:
     request = read_produce(frame, position, context.api_version)
-    production = Production(broker, request, correlation_id, context.api_version)
+    production = ProduceAttempt(broker, request, correlation_id, context.api_version)
     if places := production.large_to_open():
         production.keep_records()
         return production.append_opened(places)
     return production.append_verified()
 
 
-class Production:
+class ProduceAttempt:
     """One Produce request on its way: appended at once, answered as its acks ask."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Production:
             for place, part in enumerate(self.request.parts)
             if part.records is not None
             and len(part.records) >= HEADER_BYTES
-            and (partition := self.broker.led(part.topic, part.partition)) is not None
+            and (partition := self.broker.find_led(part.topic, part.partition)) is not None
             and partition.log.config.opens_batches
             and not is_small(part.records)
         ]
@@ -111,7 +111,7 @@ class Production:
 
     async def _open(self, place: int) -> None:
         part = self.request.parts[place]
-        partition = self.broker.led(part.topic, part.partition)
+        partition = self.broker.find_led(part.topic, part.partition)
         if partition is None:
             return
         config = partition.log.config
@@ -137,7 +137,7 @@ class Production:
         return self._append_answered(asked)
 
     async def _append_answered(self, asked: Verification) -> Answer:
-        return self.append(await asked.answered())
+        return self.append(await asked.answer())
 
     def append(self, refused: Sequence[ErrorCode] = ()) -> Answer:
         """Appends every partition's batch; `refused` holds the verification's verdicts."""
@@ -171,7 +171,7 @@ class Production:
     ) -> PartAnswer:
         if refused:
             return PartAnswer(refused)
-        partition = self.broker.led(part.topic, part.partition)
+        partition = self.broker.find_led(part.topic, part.partition)
         if partition is None:
             code = self.broker.why_not_led(part.topic, part.partition)
             return PartAnswer(code, message=self.broker.why_unserved(part.topic, part.partition))
@@ -245,7 +245,7 @@ class Production:
         return Verification(self.broker, self.request, opening, self.version) if opening else None
 
     def _opening(self, part: ProducePart) -> BatchHeader | None:
-        partition = self.broker.led(part.topic, part.partition)
+        partition = self.broker.find_led(part.topic, part.partition)
         if partition is None or part.records is None or len(part.records) < HEADER_BYTES:
             return None
         header = BatchHeader.read(part.records)
@@ -260,7 +260,7 @@ class CommittedPart:
 
     __slots__ = ("_partition", "_place", "_production")
 
-    def __init__(self, production: Production, partition: "Partition", place: int) -> None:
+    def __init__(self, production: ProduceAttempt, partition: "Partition", place: int) -> None:
         self._production, self._partition, self._place = production, partition, place
 
     def __call__(self) -> None:

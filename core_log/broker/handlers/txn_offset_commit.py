@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from core_log.broker.dispatch import RequestContext, handles
 from core_log.broker.offset_requests import find_topic, offsets_to_commit
-from core_log.groups.group_coordinator import Committer
+from core_log.groups.group_coordinator import OffsetCommitter
 from core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
 from core_log.model.log import TopicPartition
 from core_log.model.state_log import ProducerStamp
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 ABORTABLE_FROM = 4
 IMPLICIT_ADD_FROM = 5
 
-Offsets = dict[TopicPartition, CommittedOffset]
+OffsetsToCommit = dict[TopicPartition, CommittedOffset]
 
 
 @handles(TxnOffsetCommitRequest)
 async def handle_txn_offset_commit(
     broker: "Broker", request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:
-    offsets: Offsets = {}
+    offsets: OffsetsToCommit = {}
     for each in request.topics:
         topic = find_topic(broker, each.name, NO_TOPIC_ID, by_id=False)
         offsets |= offsets_to_commit(broker, topic, each.partitions)
@@ -60,7 +60,7 @@ async def handle_txn_offset_commit(
 
 
 async def commit(
-    broker: "Broker", request: TxnOffsetCommitRequest, offsets: Offsets, version: int
+    broker: "Broker", request: TxnOffsetCommitRequest, offsets: OffsetsToCommit, version: int
 ) -> dict[TopicPartition, ErrorCode]:
     error = await verify(broker, request, version)
     if error is not ErrorCode.NONE:
@@ -68,7 +68,7 @@ async def commit(
     return await broker.groups.commit_offsets(
         request.group_id,
         offsets,
-        by=Committer(request.member_id, request.generation_id, request.group_instance_id),
+        by=OffsetCommitter(request.member_id, request.generation_id, request.group_instance_id),
         producer=ProducerStamp(request.producer_id, request.producer_epoch),
     )
 

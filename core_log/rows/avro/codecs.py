@@ -5,11 +5,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from core_log.foundation.array_types import Int64Array
 from core_log.foundation.errors import ConfigError
-from core_log.model.changes import Cell, TableChanges
+from core_log.model.changes import ColumnOrValue, TableChanges
 from core_log.model.table_schema import TableSchema
-from core_log.records.record_views import Cells
-from core_log.records.varint import Int64s
+from core_log.records.record_views import RecordField
 from core_log.rows import connect_schema
 from core_log.rows.avro.confluent_frame import frame, read_framed
 from core_log.rows.avro.debezium_reader import in_order, read_events, read_flat
@@ -17,11 +17,11 @@ from core_log.rows.avro.debezium_writer import envelope_pieces
 from core_log.rows.avro.reader import AvroReader
 from core_log.rows.avro.rows import row_pieces, zeros_where_null
 from core_log.rows.avro.schema import avro_schema
-from core_log.rows.avro.schema_registry import Registry
-from core_log.rows.avro.writer import Piece, join, spread, value_pieces
+from core_log.rows.avro.schema_registry import SchemaRegistry
+from core_log.rows.avro.writer import AvroPart, join, spread, value_pieces
 from core_log.rows.codec import TRUNCATE_KEY, Encoded
-from core_log.rows.converters.row import RowForms
-from core_log.rows.json.flat_codec import added, flat_schema, refuse_taken_names
+from core_log.rows.converters.row import RowConverters
+from core_log.rows.json.flat_codec import flat_schema, metadata_columns, refuse_taken_names
 from core_log.rows.settings import WireSettings
 from core_log.rows.tombstones import with_tombstones
 
@@ -35,18 +35,22 @@ class AvroTopic:
                 "Avro values need a schema registry", hint="set `log.registry` to its http(s) URL"
             )
         self._wire, self.topic = wire, topic
-        self._registry = Registry(wire.registry)
+        self._registry = SchemaRegistry(wire.registry)
         self._readers: dict[int, AvroReader] = {}
-        self._forms: RowForms | None = None
+        self._forms: RowConverters | None = None
 
-    def forms_of(self, schema: TableSchema) -> RowForms:
+    def forms_of(self, schema: TableSchema) -> RowConverters:
         forms = self._forms  # another thread may put others in their place meanwhile
         if forms is None or forms.schema != schema:
-            forms = self._forms = RowForms.of(schema, self._wire)
+            forms = self._forms = RowConverters.of(schema, self._wire)
         return forms
 
-    def framed(
-        self, part: str, forms: RowForms, make: Callable[[], dict[str, Any]], shape: Hashable = None
+    def frame(
+        self,
+        part: str,
+        forms: RowConverters,
+        make: Callable[[], dict[str, Any]],
+        shape: Hashable = None,
     ) -> bytes:
         """The frame of values of the schema that `make` makes, registered as `<topic>-<part>`."""
         subject = f"{self.topic}-{part}"
@@ -54,19 +58,19 @@ class AvroTopic:
             (part, shape), lambda: frame(self._registry.number_of(subject, avro_schema(make())))
         )
 
-    def encode_keys(self, forms: RowForms, columns: Mapping[str, pa.Array]) -> pa.BinaryArray:
+    def encode_keys(self, forms: RowConverters, columns: Mapping[str, pa.Array]) -> pa.BinaryArray:
         count = len(next(iter(columns.values()), ()))
         if not forms.schema.key:
             return pa.nulls(count, pa.binary())
-        pieces: list[Piece] = [self.framed("key", forms, lambda: self._key_schema(forms))]
+        pieces: list[AvroPart] = [self.frame("key", forms, lambda: self._key_schema(forms))]
         for name in forms.schema.key:
             pieces += value_pieces(columns[name], is_optional=False)
         return join(pieces, count)
 
-    def _key_schema(self, forms: RowForms) -> dict[str, Any]:
+    def _key_schema(self, forms: RowConverters) -> dict[str, Any]:
         return connect_schema.key_schema(forms.schema, forms.forms, topic=self.topic)
 
-    def read(self, values: pa.BinaryArray) -> Iterator[tuple[Int64s, pa.StructArray]]:
+    def read(self, values: pa.BinaryArray) -> Iterator[tuple[Int64Array, pa.StructArray]]:
         return read_framed(values, self._reader)
 
     def _reader(self, number: int) -> AvroReader:
@@ -84,7 +88,7 @@ class DebeziumAvro:
     def encode(self, changes: TableChanges, *, now_us: int) -> Encoded:
         forms = self._topic.forms_of(changes.schema)
         shape = connect_schema.source_shape(changes.source)
-        opening = self._topic.framed(
+        opening = self._topic.frame(
             "value", forms, lambda: self._schema(forms, changes.source), shape
         )
         columns = forms.to_wire(changes.rows)
@@ -96,7 +100,7 @@ class DebeziumAvro:
             return Encoded(pa.array([TRUNCATE_KEY], pa.binary()), values, None)
         return with_tombstones(self._topic.encode_keys(forms, columns), values, changes.operations)
 
-    def _schema(self, forms: RowForms, source: Mapping[str, Cell]) -> dict[str, Any]:
+    def _schema(self, forms: RowConverters, source: Mapping[str, ColumnOrValue]) -> dict[str, Any]:
         return connect_schema.envelope_schema(
             forms.schema, forms.forms, source, topic=self._topic.topic
         )
@@ -108,7 +112,7 @@ class DebeziumAvro:
         parts = [(rows, read_events(events, forms)) for rows, events in self._topic.read(values)]
         return in_order(parts, forms)
 
-    def scan(self, values: Cells, schema: TableSchema) -> None:
+    def scan(self, values: RecordField, schema: TableSchema) -> None:
         """Avro has no other way than `decode`."""
 
 
@@ -121,12 +125,12 @@ class FlatAvro:
     def encode(self, changes: TableChanges, *, now_us: int) -> Encoded:
         forms = self._topic.forms_of(changes.schema)
         refuse_taken_names(changes.schema)
-        opening = self._topic.framed("value", forms, lambda: flat_schema(forms, self._topic.topic))
+        opening = self._topic.frame("value", forms, lambda: flat_schema(forms, self._topic.topic))
         columns = dict(forms.to_wire(changes.rows))
         if changes.is_truncate:
             columns |= {name: zeros_where_null(columns[name]) for name in changes.schema.key}
-        pieces: list[Piece] = [opening, *row_pieces(changes.schema, columns)]
-        for column in added(changes):
+        pieces: list[AvroPart] = [opening, *row_pieces(changes.schema, columns)]
+        for column in metadata_columns(changes):
             pieces += value_pieces(column, is_optional=True)
         values = join(pieces, len(changes))
         if changes.is_truncate:
@@ -140,11 +144,11 @@ class FlatAvro:
         parts = [(rows, read_flat(found, forms)) for rows, found in self._topic.read(values)]
         return in_order(parts, forms)
 
-    def scan(self, values: Cells, schema: TableSchema) -> None:
+    def scan(self, values: RecordField, schema: TableSchema) -> None:
         """Avro has no other way than `decode`."""
 
 
-def _before(changes: TableChanges, forms: RowForms) -> pa.Array | None:
+def _before(changes: TableChanges, forms: RowConverters) -> pa.Array | None:
     """The rows before updates, encoded; null where there is none."""
     before = changes.before
     if before is None or before.null_count == len(before):

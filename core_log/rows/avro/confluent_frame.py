@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from core_log.foundation.array_types import Int64Array, UInt8Array
 from core_log.foundation.errors import RowsRejected
-from core_log.records.varint import Int64s
-from core_log.rows.arrow_buffers import Bytes, stretches
+from core_log.rows.arrow_buffers import stretches
 from core_log.rows.avro.reader import AvroReader
 from core_log.rows.converters.row import refuse
 from core_log.rows.rejects import whole_or_rejected
@@ -23,7 +23,7 @@ def frame(number: int) -> bytes:
 
 def read_framed(
     values: pa.BinaryArray, reader_of: Callable[[int], AvroReader]
-) -> Iterator[tuple[Int64s, pa.StructArray]]:
+) -> Iterator[tuple[Int64Array, pa.StructArray]]:
     """For each schema the rows written under it, and their values; raises `RowsRejected`."""
     data, offsets = stretches(values)
     lengths = np.diff(offsets)
@@ -42,7 +42,12 @@ def read_framed(
 
 
 def _read(
-    data: Bytes, starts: Int64s, ends: Int64s, rows: Int64s, reader: AvroReader, number: int
+    data: UInt8Array,
+    starts: Int64Array,
+    ends: Int64Array,
+    rows: Int64Array,
+    reader: AvroReader,
+    number: int,
 ) -> pa.StructArray:
     try:
         return whole_or_rejected(

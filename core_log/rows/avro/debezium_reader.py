@@ -6,21 +6,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.foundation.array_types import Int64Array
 from core_log.foundation.errors import DecodeError
-from core_log.model.changes import Operation, TableChanges, joined
-from core_log.records.varint import Int64s
+from core_log.model.changes import Operation, TableChanges, concat_changes
 from core_log.rows.avro.rows import fit, row_columns
 from core_log.rows.avro.writer import spread
-from core_log.rows.converters.row import RowForms, refuse
+from core_log.rows.converters.row import RowConverters, refuse
 from core_log.rows.json.debezium_writer import LETTERS
 from core_log.rows.json.flat_codec import ADDED, OPERATION, TIME_US
 
 OPERATIONS = pa.array(LETTERS[: Operation.TRUNCATE], pa.string())
-Part = tuple[Int64s, TableChanges]
+DecodedPart = tuple[Int64Array, TableChanges]
 """Which records these are, and what they say."""
 
 
-def read_events(events: pa.StructArray, forms: RowForms) -> TableChanges:
+def read_events(events: pa.StructArray, forms: RowConverters) -> TableChanges:
     fields = _members(events, needed=("before", "after", "source", "op"))
     source = _members(fields["source"], needed=())
     operations = pc.index_in(fields["op"], OPERATIONS).cast(pa.uint8())
@@ -44,7 +44,7 @@ def read_events(events: pa.StructArray, forms: RowForms) -> TableChanges:
     )
 
 
-def read_flat(found: pa.StructArray, forms: RowForms) -> TableChanges:
+def read_flat(found: pa.StructArray, forms: RowConverters) -> TableChanges:
     fields = _members(found, needed=tuple(ADDED))
     operations = pc.index_in(fields[OPERATION], OPERATIONS).cast(pa.uint8())
     refuse(
@@ -58,7 +58,7 @@ def read_flat(found: pa.StructArray, forms: RowForms) -> TableChanges:
     return TableChanges(forms.schema, rows, operations, {"ts_us": fields[TIME_US]})
 
 
-def in_order(parts: Sequence[Part], forms: RowForms) -> TableChanges:
+def in_order(parts: Sequence[DecodedPart], forms: RowConverters) -> TableChanges:
     """Records of one topic are seldom written under two of the registry's schemas."""
     if not parts:
         nothing = pa.RecordBatch.from_pylist([], schema=forms.schema.arrow)
@@ -67,7 +67,7 @@ def in_order(parts: Sequence[Part], forms: RowForms) -> TableChanges:
     if len(parts) == 1:
         return parts[0][1]
     order = pa.array(np.argsort(np.concatenate([places for places, _ in parts])))
-    return joined([each for _, each in parts]).take(order)
+    return concat_changes([each for _, each in parts]).take(order)
 
 
 def _members(column: pa.Array, *, needed: Sequence[str]) -> dict[str, pa.Array]:
@@ -80,13 +80,13 @@ def _members(column: pa.Array, *, needed: Sequence[str]) -> dict[str, pa.Array]:
 
 
 def _rows(
-    found: pa.StructArray, forms: RowForms, *, may_have: Sequence[str] = ()
+    found: pa.StructArray, forms: RowConverters, *, may_have: Sequence[str] = ()
 ) -> pa.RecordBatch:
     columns = row_columns(found, forms.schema.names, may_have=may_have)
     return forms.from_wire(columns, len(found), unpack=fit)
 
 
-def _images(images: pa.StructArray, forms: RowForms) -> pa.StructArray | None:
+def _images(images: pa.StructArray, forms: RowConverters) -> pa.StructArray | None:
     is_there = images.is_valid()
     if not pc.any(is_there).as_py():
         return None

@@ -6,12 +6,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.changes import Cell, Operation, TableChanges
+from core_log.model.changes import ColumnOrValue, Operation, TableChanges
 from core_log.rows.avro.writer import (
     FIRST_BRANCH,
     NOTHING,
     SECOND_BRANCH,
-    Piece,
+    AvroPart,
     constant,
     value_pieces,
 )
@@ -23,8 +23,8 @@ ONE_LETTER = b"\x02"
 
 
 def envelope_pieces(
-    changes: TableChanges, row: Sequence[Piece], before: pa.Array | None, *, now_us: int
-) -> list[Piece]:
+    changes: TableChanges, row: Sequence[AvroPart], before: pa.Array | None, *, now_us: int
+) -> list[AvroPart]:
     """`before` holds encoded rows before updates, null where there is none."""
     return [
         *_images(changes, row, before),
@@ -37,7 +37,9 @@ def envelope_pieces(
     ]  # fmt: skip
 
 
-def _images(changes: TableChanges, row: Sequence[Piece], before: pa.Array | None) -> list[Piece]:
+def _images(
+    changes: TableChanges, row: Sequence[AvroPart], before: pa.Array | None
+) -> list[AvroPart]:
     if changes.is_truncate:
         return [FIRST_BRANCH * 2]
     operations = changes.operations
@@ -56,12 +58,12 @@ def _images(changes: TableChanges, row: Sequence[Piece], before: pa.Array | None
     return [opening, SECOND_BRANCH, *row, pc.if_else(is_deleted, none, nothing)]
 
 
-def _cells(block: Mapping[str, Cell], schema: Mapping[str, Any]) -> list[Piece]:
-    pieces: list[Piece] = []
+def _cells(block: Mapping[str, ColumnOrValue], schema: Mapping[str, Any]) -> list[AvroPart]:
+    pieces: list[AvroPart] = []
     for (_, cell), field in zip(block.items(), schema["fields"], strict=True):
         kind = KINDS.get(field["type"], pa.string())
         if "default" in field:  # its own type is the union's first branch then
-            pieces += _defaulted(cell, kind)
+            pieces += _write_default(cell, kind)
         elif isinstance(cell, pa.Array):
             pieces += value_pieces(cell.cast(kind), is_optional=field["optional"])
         else:
@@ -69,7 +71,7 @@ def _cells(block: Mapping[str, Cell], schema: Mapping[str, Any]) -> list[Piece]:
     return pieces
 
 
-def _defaulted(cell: Cell, kind: pa.DataType) -> list[Piece]:
+def _write_default(cell: ColumnOrValue, kind: pa.DataType) -> list[AvroPart]:
     if cell is None:
         return [SECOND_BRANCH]
     if not isinstance(cell, pa.Array):
@@ -77,7 +79,7 @@ def _defaulted(cell: Cell, kind: pa.DataType) -> list[Piece]:
     return [FIRST_BRANCH, *value_pieces(cell.cast(kind).fill_null("false"), is_optional=False)]
 
 
-def _transaction(block: Mapping[str, Cell] | None) -> list[Piece]:
+def _transaction(block: Mapping[str, ColumnOrValue] | None) -> list[AvroPart]:
     if block is None:
         return [FIRST_BRANCH]
     schema = transaction_schema()

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from core_log.foundation.array_types import Int64Array, UInt8Array
 from core_log.foundation.errors import DecodeError
-from core_log.records.varint import Int64s, read_varints
-from core_log.rows.arrow_buffers import Bytes
+from core_log.records.varint import read_varints
 from core_log.rows.avro.schema import AvroSchema
 
 FLOATS = {"float": ("<f4", pa.float32()), "double": ("<f8", pa.float64())}
@@ -29,7 +29,7 @@ class AvroReader:
         _collect(schema, names, "")
         return cls(schema, names)
 
-    def read(self, data: Bytes, starts: Int64s, ends: Int64s) -> pa.Array:
+    def read(self, data: UInt8Array, starts: Int64Array, ends: Int64Array) -> pa.Array:
         """One value between each start and its end; they lie behind each other in `data`."""
         try:
             column, found = _Columns(data, self.names).read(self.schema, starts, ends)
@@ -67,10 +67,12 @@ def _pair(values: AvroSchema) -> list[dict[str, AvroSchema]]:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    data: Bytes
+    data: UInt8Array
     names: Mapping[str, AvroSchema]
 
-    def read(self, schema: AvroSchema, starts: Int64s, ends: Int64s) -> tuple[pa.Array, Int64s]:
+    def read(
+        self, schema: AvroSchema, starts: Int64Array, ends: Int64Array
+    ) -> tuple[pa.Array, Int64Array]:
         """The values that begin at `starts`, and where they end."""
         if isinstance(schema, list):
             return self._union(schema, starts, ends)
@@ -96,21 +98,23 @@ class _Columns:
             return self._stretches(pa.binary(), starts, found, ends), found
         return self._primitive(kind, starts, ends)
 
-    def _primitive(self, kind: str, starts: Int64s, ends: Int64s) -> tuple[pa.Array, Int64s]:
+    def _primitive(
+        self, kind: str, starts: Int64Array, ends: Int64Array
+    ) -> tuple[pa.Array, Int64Array]:
         if kind == "null":
             return pa.nulls(len(starts)), starts
         if kind in ("int", "long"):
             numbers, found = self._numbers(starts, ends)
             return pa.array(numbers, pa.int64()), found
         if kind == "boolean":
-            bits = self._fixed(starts, ends, width=1)[:, 0]
+            bits = self._to_fixed(starts, ends, width=1)[:, 0]
             if (bits > 1).any():
                 raise ValueError("this is no boolean")
             return pa.array(bits.astype(np.bool_)), starts + 1
         if kind in FLOATS:
             dtype, float_type = FLOATS[kind]
             width = int(dtype[-1])
-            numbers = self._fixed(starts, ends, width=width).reshape(-1).view(dtype)
+            numbers = self._to_fixed(starts, ends, width=width).reshape(-1).view(dtype)
             return pa.array(numbers, float_type), starts + width
         if kind in ("string", "bytes"):
             lengths, begins = self._numbers(starts, ends)
@@ -121,7 +125,7 @@ class _Columns:
             return self._stretches(text, begins, found, ends), found
         raise ValueError("this type of Avro has no place in a table")
 
-    def _numbers(self, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+    def _numbers(self, starts: Int64Array, ends: Int64Array) -> tuple[Int64Array, Int64Array]:
         if not len(starts):
             return starts, starts
         if (starts >= ends).any():
@@ -131,14 +135,14 @@ class _Columns:
             raise ValueError("a value ends too early")
         return numbers, found
 
-    def _fixed(self, starts: Int64s, ends: Int64s, *, width: int) -> Bytes:
+    def _to_fixed(self, starts: Int64Array, ends: Int64Array, *, width: int) -> UInt8Array:
         if (starts + width > ends).any():
             raise ValueError("a value ends too early")
-        found: Bytes = self.data[starts[:, None] + np.arange(width)]
+        found: UInt8Array = self.data[starts[:, None] + np.arange(width)]
         return found
 
     def _stretches(
-        self, kind: pa.DataType, starts: Int64s, found: Int64s, ends: Int64s
+        self, kind: pa.DataType, starts: Int64Array, found: Int64Array, ends: Int64Array
     ) -> pa.Array:
         if (found > ends).any():
             raise ValueError("a value ends too early")
@@ -153,8 +157,8 @@ class _Columns:
         return column
 
     def _union(
-        self, branches: list[AvroSchema], starts: Int64s, ends: Int64s
-    ) -> tuple[pa.Array, Int64s]:
+        self, branches: list[AvroSchema], starts: Int64Array, ends: Int64Array
+    ) -> tuple[pa.Array, Int64Array]:
         """Null and one other branch: what Connect makes of a field that may be missing."""
         others = [branch for branch in branches if branch != "null"]
         if len(others) != 1 or len(branches) > 2:
@@ -173,8 +177,8 @@ class _Columns:
         return column.take(pa.array(places, mask=~is_there)), found
 
     def _record(
-        self, schema: Mapping[str, Any], starts: Int64s, ends: Int64s
-    ) -> tuple[pa.Array, Int64s]:
+        self, schema: Mapping[str, Any], starts: Int64Array, ends: Int64Array
+    ) -> tuple[pa.Array, Int64Array]:
         names, columns, found = [], [], starts
         for field in schema["fields"]:
             column, found = self.read(field["type"], found, ends)
@@ -184,7 +188,9 @@ class _Columns:
             return pa.array([{}] * len(starts), pa.struct([])), found
         return pa.StructArray.from_arrays(columns, names), found
 
-    def _array(self, items: AvroSchema, starts: Int64s, ends: Int64s) -> tuple[pa.Array, Int64s]:
+    def _array(
+        self, items: AvroSchema, starts: Int64Array, ends: Int64Array
+    ) -> tuple[pa.Array, Int64Array]:
         """One item of every array that has one left, and again, until none has."""
         found, totals = starts.copy(), np.zeros(len(starts), np.int64)
         left, going = np.zeros(len(starts), np.int64), np.arange(len(starts))
@@ -206,7 +212,9 @@ class _Columns:
         whole = pa.concat_arrays(columns).take(pa.array(order))
         return pa.ListArray.from_arrays(offsets, whole), found
 
-    def _next_blocks(self, going: Int64s, left: Int64s, found: Int64s, ends: Int64s) -> Int64s:
+    def _next_blocks(
+        self, going: Int64Array, left: Int64Array, found: Int64Array, ends: Int64Array
+    ) -> Int64Array:
         """Opens the next block where one has ended; the arrays that go on."""
         fresh = going[left[going] == 0]
         counts, found[fresh] = self._numbers(found[fresh], ends[fresh])

@@ -8,10 +8,10 @@ import pyarrow.compute as pc
 from core_log.foundation.errors import DecodeError
 from core_log.model.table_schema import TableSchema
 from core_log.rows.avro.schema import legal_names
-from core_log.rows.avro.writer import Piece, value_pieces
+from core_log.rows.avro.writer import AvroPart, value_pieces
 
 
-def row_pieces(schema: TableSchema, columns: Mapping[str, pa.Array]) -> list[Piece]:
+def row_pieces(schema: TableSchema, columns: Mapping[str, pa.Array]) -> list[AvroPart]:
     return [
         piece
         for name, column in columns.items()

@@ -7,7 +7,7 @@ from typing import Any
 AvroSchema = Any
 """A name, a list of branches, or an object: what `json` makes of an Avro schema."""
 
-Known = dict[str, Any]
+KnownRecords = dict[str, Any]
 """The fields of each record, by its full name."""
 
 PRIMITIVES = {
@@ -37,15 +37,15 @@ def avro_schema(connect: Mapping[str, Any]) -> AvroSchema:
     return _schema(connect, {})
 
 
-def _schema(connect: Mapping[str, Any], known: Known) -> AvroSchema:
+def _schema(connect: Mapping[str, Any], known: KnownRecords) -> AvroSchema:
     """`known` are the records defined so far, which are only named from then on."""
-    schema = _required(connect, known)
+    schema = _require(connect, known)
     if not connect["optional"]:
         return schema
     return [schema, "null"] if "default" in connect else ["null", schema]
 
 
-def _required(connect: Mapping[str, Any], known: Known) -> AvroSchema:
+def _require(connect: Mapping[str, Any], known: KnownRecords) -> AvroSchema:
     if connect["type"] == "struct":
         return _record(connect, known)
     if connect["type"] == "array":
@@ -81,7 +81,7 @@ def _properties(connect: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _record(connect: Mapping[str, Any], known: Known) -> AvroSchema:
+def _record(connect: Mapping[str, Any], known: KnownRecords) -> AvroSchema:
     plain = legal_full_name(connect.get("name", f"{DEFAULT_NAMESPACE}.{DEFAULT_NAME}"))
     full, number = plain, 2
     while full in known and known[full] != connect["fields"]:
@@ -101,7 +101,7 @@ def _record(connect: Mapping[str, Any], known: Known) -> AvroSchema:
     return record | {"fields": fields} | _properties(connect)
 
 
-def _field(connect: Mapping[str, Any], known: Known, *, name: str) -> dict[str, Any]:
+def _field(connect: Mapping[str, Any], known: KnownRecords, *, name: str) -> dict[str, Any]:
     field = {"name": name, "type": _schema(connect, known)}
     if "default" in connect or connect["optional"]:
         field["default"] = connect.get("default")

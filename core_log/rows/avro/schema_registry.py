@@ -19,7 +19,7 @@ SERVER_ERROR, TOO_MANY_REQUESTS, REQUEST_TIMEOUT = 500, 429, 408
 
 
 @dataclass(slots=True)
-class Registry:
+class SchemaRegistry:
     """Asks once for each schema and each number: neither ever changes its meaning."""
 
     address: str

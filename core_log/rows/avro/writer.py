@@ -11,7 +11,7 @@ from core_log.records.varint import write_varints
 from core_log.rows.arrow_buffers import column_of, stretches
 from core_log.rows.map_columns import pairs_of
 
-Piece: TypeAlias = bytes | pa.Array
+AvroPart: TypeAlias = bytes | pa.Array
 """Bytes that every row has, or a column of bytes without nulls."""
 
 NOTHING = pa.scalar(b"", pa.binary())
@@ -19,15 +19,15 @@ FIRST_BRANCH, SECOND_BRANCH = b"\x00", b"\x02"
 """Numbers of a union's branches; ours are null and something, in this order."""
 
 
-def value_pieces(column: pa.Array, *, is_optional: bool) -> list[Piece]:
+def value_pieces(column: pa.Array, *, is_optional: bool) -> list[AvroPart]:
     if not is_optional:
         assert not column.null_count, "what cannot be null is not"
-        return _required(column)
+        return _require(column)
     if not column.null_count:
-        return [SECOND_BRANCH, *_required(column)]
+        return [SECOND_BRANCH, *_require(column)]
     is_there = column.is_valid()
     present = column.filter(is_there)
-    known = join([SECOND_BRANCH, *_required(present)], len(present))
+    known = join([SECOND_BRANCH, *_require(present)], len(present))
     return [spread(known, is_there).fill_null(FIRST_BRANCH)]
 
 
@@ -39,8 +39,8 @@ def spread(present: pa.Array, is_there: pa.BooleanArray) -> pa.Array:
     return present.take(pa.array(places, mask=~mask))
 
 
-def join(pieces: Sequence[Piece], row_count: int) -> pa.BinaryArray:
-    merged: list[Piece] = []
+def join(pieces: Sequence[AvroPart], row_count: int) -> pa.BinaryArray:
+    merged: list[AvroPart] = []
     for piece in pieces:
         if isinstance(piece, bytes) and merged and isinstance(merged[-1], bytes):
             merged[-1] += piece
@@ -61,7 +61,7 @@ def constant(kind: pa.DataType, value: Any, *, is_optional: bool) -> bytes:
     return encoded
 
 
-def _required(column: pa.Array) -> list[Piece]:
+def _require(column: pa.Array) -> list[AvroPart]:
     kind = column.type
     if pa.types.is_struct(kind):
         return [
@@ -89,7 +89,7 @@ def _numbers(numbers: Any) -> pa.BinaryArray:
     return write_varints(numbers) if len(numbers) else pa.array([], pa.binary())
 
 
-def _text_pieces(column: pa.Array) -> list[Piece]:
+def _text_pieces(column: pa.Array) -> list[AvroPart]:
     data, offsets = stretches(column)
     return [_numbers(np.diff(offsets)), column_of(pa.binary(), data, offsets, like=column)]
 
@@ -101,7 +101,7 @@ def _float_bytes(column: pa.Array) -> pa.BinaryArray:
     return column_of(pa.binary(), data, offsets, like=column)
 
 
-def _blocks(column: pa.Array, items: Sequence[Piece], item_count: int) -> list[Piece]:
+def _blocks(column: pa.Array, items: Sequence[AvroPart], item_count: int) -> list[AvroPart]:
     """One block of a list's items, or a map's pairs, if there are any, and the empty block that
     ends every array."""
     data, offsets = stretches(join(items, item_count))

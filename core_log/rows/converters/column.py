@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from core_log.foundation.errors import DecodeError
 from core_log.model.table_schema import Column
 from core_log.rows import map_columns
-from core_log.rows.converters.converter import CONNECT_NAMES, DECIMAL, Conversion, WireForm
+from core_log.rows.converters.converter import CONNECT_NAMES, DECIMAL, Conversion, Converter
 from core_log.rows.converters.decimal import VARIABLE_SCALE, decimal_form, long_decimal_form
 from core_log.rows.converters.time import temporal_form
 from core_log.rows.settings import WireSettings
@@ -28,13 +28,13 @@ SHAPES: Mapping[str, tuple[str, frozenset[str]]] = {
 """What Debezium's schemas of shapes say, and which of their fields are never null."""
 
 
-def form_of(column: Column, wire: WireSettings) -> WireForm:
+def form_of(column: Column, wire: WireSettings) -> Converter:
     return _form(column.type, column.semantic, column.parameters, wire)
 
 
 def _form(
     kind: pa.DataType, semantic: str, parameters: Mapping[str, str], wire: WireSettings
-) -> WireForm:
+) -> Converter:
     if pa.types.is_list(kind):
         return _list_form(kind, semantic, parameters, wire)
     if pa.types.is_struct(kind):
@@ -45,7 +45,7 @@ def _form(
         return _through(pa.decimal128(20, 0), kind, wire)
     if kind in WIDENED:
         wide = WIDENED[kind]
-        return WireForm(
+        return Converter(
             wide,
             semantic,
             parameters,
@@ -60,43 +60,43 @@ def _form(
         return temporal_form(kind, parameters, wire)
     if kind not in CONNECT_NAMES:
         raise DecodeError("a column of this type has no place in the log", type=str(kind))
-    return WireForm(kind, semantic, parameters)
+    return Converter(kind, semantic, parameters)
 
 
-def _text_form(semantic: str, parameters: Mapping[str, str], wire: WireSettings) -> WireForm:
+def _text_form(semantic: str, parameters: Mapping[str, str], wire: WireSettings) -> Converter:
     """Text, and what is kept as text for want of a type that holds all of it."""
     if parameters.get(map_columns.FORM) == map_columns.AS_MAP:
-        return WireForm(
+        return Converter(
             map_columns.MAP, to_wire=map_columns.to_maps, from_wire=map_columns.from_maps
         )
     if semantic in (VARIABLE_SCALE, DECIMAL):
         return long_decimal_form(semantic, parameters, wire)
-    return WireForm(pa.string(), semantic, parameters)
+    return Converter(pa.string(), semantic, parameters)
 
 
-def _through(middle: pa.DataType, kind: pa.DataType, wire: WireSettings) -> WireForm:
+def _through(middle: pa.DataType, kind: pa.DataType, wire: WireSettings) -> Converter:
     form = _form(middle, "", {}, wire)
-    return WireForm(
+    return Converter(
         form.type,
         form.name,
         form.parameters,
-        lambda column: form.written(column.cast(middle)),
+        lambda column: form.write(column.cast(middle)),
         lambda column: form.read(column).cast(kind),
     )
 
 
 def _list_form(
     kind: pa.DataType, semantic: str, parameters: Mapping[str, str], wire: WireSettings
-) -> WireForm:
+) -> Converter:
     is_vector = semantic in VECTORS
     item = _form(kind.value_type, "" if is_vector else semantic, parameters, wire)
     wire_type, name = pa.list_(item.type), semantic if is_vector else ""
     if item.to_wire is None:
-        return WireForm(wire_type, name, parts=(item,))
-    return WireForm(
+        return Converter(wire_type, name, parts=(item,))
+    return Converter(
         wire_type,
         name,
-        to_wire=lambda column: _with_items(column, item.written),
+        to_wire=lambda column: _with_items(column, item.write),
         from_wire=lambda column: _with_items(column, item.read),
         parts=(item,),
     )
@@ -112,7 +112,7 @@ def _with_items(column: pa.Array, convert: Conversion) -> pa.Array:
 
 def _struct_form(
     kind: pa.DataType, semantic: str, parameters: Mapping[str, str], wire: WireSettings
-) -> WireForm:
+) -> Converter:
     names = [member.name for member in kind]
     doc, required = SHAPES.get(semantic, ("", frozenset()))
     if semantic in SHAPES:  # their bytes have one form, whatever other bytes have
@@ -122,7 +122,7 @@ def _struct_form(
         [pa.field(name, part.type) for name, part in zip(names, parts, strict=True)]
     )
     if required:
-        return WireForm(
+        return Converter(
             wire_type,
             semantic,
             parameters,
@@ -132,12 +132,12 @@ def _struct_form(
             doc=doc,
         )
     if all(part.to_wire is None for part in parts):
-        return WireForm(wire_type, semantic, parameters, parts=parts)
-    return WireForm(
+        return Converter(wire_type, semantic, parameters, parts=parts)
+    return Converter(
         wire_type,
         semantic,
         parameters,
-        lambda column: _with_members(column, [part.written for part in parts]),
+        lambda column: _with_members(column, [part.write for part in parts]),
         lambda column: _with_members(column, [part.read for part in parts]),
         parts,
     )
@@ -148,13 +148,13 @@ def with_required(column: pa.StructArray, required: frozenset[str]) -> pa.Struct
     there."""
     fields = [member.with_nullable(member.name not in required) for member in column.type]
     members = [
-        values if field.nullable else _filled(values)
+        values if field.nullable else _fill(values)
         for field, values in zip(fields, column.flatten(), strict=True)
     ]
     return pa.StructArray.from_arrays(members, fields=fields, mask=column.is_null())
 
 
-def _filled(values: pa.Array) -> pa.Array:
+def _fill(values: pa.Array) -> pa.Array:
     return values.fill_null(b"" if pa.types.is_binary(values.type) else 0)
 
 
@@ -168,14 +168,14 @@ def _with_members(column: pa.Array, conversions: list[Conversion]) -> pa.Array:
     return pa.StructArray.from_arrays(members, fields=fields, mask=column.is_null())
 
 
-def _binary_form(semantic: str, parameters: Mapping[str, str], wire: WireSettings) -> WireForm:
+def _binary_form(semantic: str, parameters: Mapping[str, str], wire: WireSettings) -> Converter:
     if wire.binary == "bytes" or semantic == BITS:
-        return WireForm(pa.binary(), semantic, parameters)
+        return Converter(pa.binary(), semantic, parameters)
     if wire.binary == "hex":
-        return WireForm(pa.string(), semantic, parameters, bytes.to_hex, bytes.from_hex)
+        return Converter(pa.string(), semantic, parameters, bytes.to_hex, bytes.from_hex)
     is_safe = wire.binary == "base64-url-safe"
     alphabet = bytes.URL_SAFE if is_safe else bytes.STANDARD
-    return WireForm(
+    return Converter(
         pa.string(),
         semantic,
         parameters,

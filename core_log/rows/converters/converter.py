@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from core_log.records.row_parts import Kind
+from core_log.records.row_parts import ValueEncoding
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 CONNECT_NAMES = {
@@ -24,7 +24,7 @@ Conversion = Callable[[pa.Array], pa.Array]
 
 
 @dataclass(frozen=True, slots=True)
-class WireForm:
+class Converter:
     """One column's form. What is converted may raise `ValueError`; `None` means that nothing is.
 
     `type` is made of booleans, signed integers, floats, strings, bytes, lists, structs and maps
@@ -37,16 +37,16 @@ class WireForm:
     parameters: Mapping[str, str] = field(default_factory=dict)
     to_wire: Conversion | None = None
     from_wire: Conversion | None = None
-    parts: tuple["WireForm", ...] = ()
+    parts: tuple["Converter", ...] = ()
     """The forms of a list's items, or of a struct's fields."""
     required: frozenset[str] = frozenset()
     """Fields of a struct that are never null; what `to_wire` makes says so, too."""
     doc: str = ""
     """What Debezium's schema says of itself."""
-    direct: Kind | None = None
+    direct: ValueEncoding | None = None
     """How JSON takes the column as it is, where there is no need of `to_wire` for that."""
 
-    def written(self, column: pa.Array) -> pa.Array:
+    def write(self, column: pa.Array) -> pa.Array:
         return column if self.to_wire is None else self.to_wire(column)
 
     def read(self, column: pa.Array) -> pa.Array:

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 from core_log.foundation.errors import RowsRejected
 from core_log.model.table_schema import Column as SchemaColumn
 from core_log.model.table_schema import TableSchema
-from core_log.records.row_parts import Column, Kind
+from core_log.records.row_parts import RowColumn, ValueEncoding
 from core_log.rows.column_types import type_text
 from core_log.rows.converters.column import form_of
-from core_log.rows.converters.converter import WireForm
+from core_log.rows.converters.converter import Converter
 from core_log.rows.json.writer import json_text
 from core_log.rows.rejects import UNFIT, whole_or_rejected
 from core_log.rows.settings import WireSettings
@@ -26,11 +26,11 @@ Unpack = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 @dataclass(frozen=True, slots=True)
-class RowForms:
+class RowConverters:
     """The forms of all columns of one schema, made once."""
 
     schema: TableSchema
-    forms: Mapping[str, WireForm]
+    forms: Mapping[str, Converter]
     _made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, name: Hashable, make: Callable[[], Made]) -> Made:
@@ -41,7 +41,7 @@ class RowForms:
         return made
 
     @classmethod
-    def of(cls, schema: TableSchema, wire: WireSettings) -> "RowForms":
+    def of(cls, schema: TableSchema, wire: WireSettings) -> "RowConverters":
         return cls(schema, {column.name: form_of(column, wire) for column in schema.columns})
 
     @property
@@ -50,14 +50,14 @@ class RowForms:
 
     def to_wire(self, rows: pa.RecordBatch) -> Mapping[str, pa.Array]:
         """Raises `RowsRejected` for rows that the chosen modes cannot express."""
-        return self._expressed(rows, WireForm.written)
+        return self._express(rows, Converter.write)
 
-    def to_json(self, rows: pa.RecordBatch) -> Mapping[str, Column]:
+    def to_json(self, rows: pa.RecordBatch) -> Mapping[str, RowColumn]:
         """The same for JSON, which takes some columns as they are."""
-        return self._expressed(rows, _json)
+        return self._express(rows, _json)
 
-    def _expressed(
-        self, rows: pa.RecordBatch, express: Callable[[WireForm, pa.Array], Made]
+    def _express(
+        self, rows: pa.RecordBatch, express: Callable[[Converter, pa.Array], Made]
     ) -> Mapping[str, Made]:
         def expressed(columns: Sequence[pa.Array]) -> dict[str, Made]:
             return {
@@ -69,7 +69,7 @@ class RowForms:
             rows.num_rows,
             lambda start, end: expressed(rows.slice(start, end - start).columns),
             lambda row: self._misfits(
-                rows.slice(row, 1).columns, lambda form, column: form.written(column)
+                rows.slice(row, 1).columns, lambda form, column: form.write(column)
             ),
             "rows hold values that the chosen wire form cannot express",
         )
@@ -79,7 +79,7 @@ class RowForms:
     ) -> pa.RecordBatch:
         """Raises `RowsRejected` for rows that do not fit their columns."""
 
-        def read(form: WireForm, column: pa.Array) -> pa.Array:
+        def read(form: Converter, column: pa.Array) -> pa.Array:
             return form.read(unpack(column, form.type))
 
         def convert(start: int, end: int) -> list[pa.Array]:
@@ -100,7 +100,7 @@ class RowForms:
         return pa.RecordBatch.from_arrays(read_columns, schema=self.schema.arrow)
 
     def _misfits(
-        self, columns: Sequence[pa.Array], convert: Callable[[WireForm, pa.Array], pa.Array]
+        self, columns: Sequence[pa.Array], convert: Callable[[Converter, pa.Array], pa.Array]
     ) -> str:
         bad = []
         for column, values in zip(self.schema.columns, columns, strict=True):
@@ -123,7 +123,7 @@ class RowForms:
         refuse(problems)
 
 
-def _misfit(column: SchemaColumn, form: WireForm, scalar: pa.Scalar) -> str:
+def _misfit(column: SchemaColumn, form: Converter, scalar: pa.Scalar) -> str:
     where = f"column {column.name}"
     if not isinstance(scalar, pa.StringScalar):
         told = scalar_class(scalar, column.type)
@@ -133,12 +133,12 @@ def _misfit(column: SchemaColumn, form: WireForm, scalar: pa.Scalar) -> str:
     return misfit(where, column.type, scalar.as_py())
 
 
-def _json(form: WireForm, column: pa.Array) -> Column:
+def _json(form: Converter, column: pa.Array) -> RowColumn:
     if form.direct is None:
-        return json_text(form.written(column))
-    if form.direct is Kind.MOMENT:
+        return json_text(form.write(column))
+    if form.direct is ValueEncoding.MOMENT:
         check_moments(column)
-    return Column(column, form.direct)
+    return RowColumn(column, form.direct)
 
 
 def refuse(problems: Mapping[str, pa.BooleanArray]) -> None:

@@ -6,13 +6,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core_log.foundation.errors import DecodeError
-from core_log.records.row_parts import Kind
-from core_log.rows.converters.converter import WireForm
+from core_log.records.row_parts import ValueEncoding
+from core_log.rows.converters.converter import Converter
 from core_log.rows.settings import WireSettings
 from core_log.rows.text import time
 
 
-def temporal_form(kind: pa.DataType, parameters: Mapping[str, str], wire: WireSettings) -> WireForm:
+def temporal_form(
+    kind: pa.DataType, parameters: Mapping[str, str], wire: WireSettings
+) -> Converter:
     if pa.types.is_timestamp(kind):
         return _zoned_form(kind, parameters) if kind.tz is not None else _timestamp_form(kind, wire)
     if pa.types.is_date32(kind):
@@ -22,27 +24,27 @@ def temporal_form(kind: pa.DataType, parameters: Mapping[str, str], wire: WireSe
     raise DecodeError("a column of this type has no place in the log", type=str(kind))
 
 
-def _zoned_form(kind: pa.DataType, parameters: Mapping[str, str]) -> WireForm:
+def _zoned_form(kind: pa.DataType, parameters: Mapping[str, str]) -> Converter:
     digits = int(parameters.get(time.DIGITS, time.UNIT_DIGITS[kind.unit]))
-    return WireForm(
+    return Converter(
         pa.string(),
         "io.debezium.time.ZonedTimestamp",
         to_wire=lambda column: time.moments_to_text(column, digits=digits),
         from_wire=lambda column: time.text_to_moments(column, kind),
-        direct=Kind.MOMENT if digits == time.UNIT_DIGITS[kind.unit] else None,
+        direct=ValueEncoding.MOMENT if digits == time.UNIT_DIGITS[kind.unit] else None,
     )
 
 
-def _timestamp_form(kind: pa.DataType, wire: WireSettings) -> WireForm:
+def _timestamp_form(kind: pa.DataType, wire: WireSettings) -> Converter:
     if wire.time == "isostring":
-        return WireForm(
+        return Converter(
             pa.string(),
             "io.debezium.time.IsoTimestamp",
             to_wire=time.moments_to_bare_text,
             from_wire=lambda column: time.text_to_moments(column, kind),
         )
     if wire.time == "nanoseconds" and kind.unit != "ns":
-        return WireForm(
+        return Converter(
             pa.int64(),
             "io.debezium.time.NanoTimestamp",
             to_wire=time.moments_to_nanos,
@@ -50,7 +52,7 @@ def _timestamp_form(kind: pa.DataType, wire: WireSettings) -> WireForm:
         )
     unit = _unit_on_wire(kind.unit, wire)
     name = {"ms": "Timestamp", "us": "MicroTimestamp", "ns": "NanoTimestamp"}[unit]
-    return WireForm(
+    return Converter(
         pa.int64(),
         _time_name(name, wire),
         to_wire=lambda column: time.rescale(column, unit=kind.unit, to=unit, kind=pa.int64()),
@@ -77,15 +79,15 @@ def _time_name(name: str, wire: WireSettings) -> str:
     return f"{package}.{name}"
 
 
-def _date_form(wire: WireSettings) -> WireForm:
+def _date_form(wire: WireSettings) -> Converter:
     if wire.time == "isostring":
-        return WireForm(
+        return Converter(
             pa.string(),
             "io.debezium.time.IsoDate",
             to_wire=time.dates_to_text,
             from_wire=time.text_to_dates,
         )
-    return WireForm(
+    return Converter(
         pa.int32(),
         _time_name("Date", wire),
         to_wire=lambda column: column.view(pa.int32()),
@@ -93,9 +95,9 @@ def _date_form(wire: WireSettings) -> WireForm:
     )
 
 
-def _time_form(kind: pa.DataType, wire: WireSettings) -> WireForm:
+def _time_form(kind: pa.DataType, wire: WireSettings) -> Converter:
     if wire.time == "isostring":
-        return WireForm(
+        return Converter(
             pa.string(),
             "io.debezium.time.IsoTime",
             to_wire=time.times_to_text,
@@ -105,7 +107,7 @@ def _time_form(kind: pa.DataType, wire: WireSettings) -> WireForm:
     wire_type = pa.int32() if unit == "ms" else pa.int64()
     stored = pa.int32() if kind.unit in ("s", "ms") else pa.int64()
     name = {"ms": "Time", "us": "MicroTime", "ns": "NanoTime"}[unit]
-    return WireForm(
+    return Converter(
         wire_type,
         _time_name(name, wire),
         to_wire=lambda column: time.rescale(

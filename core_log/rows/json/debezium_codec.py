@@ -5,16 +5,16 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.changes import Cell, TableChanges
+from core_log.model.changes import ColumnOrValue, TableChanges
 from core_log.model.table_schema import TableSchema
-from core_log.records.record_views import Cells
+from core_log.records.record_views import RecordField
 from core_log.rows.codec import TRUNCATE_KEY, Encoded
 from core_log.rows.connect_schema import envelope_schema, source_shape, text_of
-from core_log.rows.converters.row import RowForms
+from core_log.rows.converters.row import RowConverters
 from core_log.rows.json.debezium_reader import read_events, scan_events
 from core_log.rows.json.debezium_writer import envelope, truncate_envelope
 from core_log.rows.json.key_codec import NO_FRAME, Frame, encode_keys, frame_of, key_frame
-from core_log.rows.json.writer import Piece, join, object_pieces
+from core_log.rows.json.writer import JsonPart, join, object_pieces
 from core_log.rows.settings import WireSettings
 from core_log.rows.tombstones import with_tombstones
 
@@ -24,7 +24,7 @@ class DebeziumJson:
 
     def __init__(self, wire: WireSettings, *, topic: str) -> None:
         self._wire, self._topic = wire, topic
-        self._forms: RowForms | None = None
+        self._forms: RowConverters | None = None
 
     def encode(self, changes: TableChanges, *, now_us: int) -> Encoded:
         forms = self._forms_of(changes.schema)
@@ -48,26 +48,26 @@ class DebeziumJson:
         forms = self._forms_of(schema)
         return read_events(values, forms, has_schemas=self._wire.has_schemas)
 
-    def scan(self, values: Cells, schema: TableSchema) -> TableChanges | None:
+    def scan(self, values: RecordField, schema: TableSchema) -> TableChanges | None:
         return None if self._wire.has_schemas else scan_events(values, self._forms_of(schema))
 
-    def _forms_of(self, schema: TableSchema) -> RowForms:
+    def _forms_of(self, schema: TableSchema) -> RowConverters:
         forms = self._forms  # another thread may put others in their place meanwhile
         if forms is None or forms.schema != schema:
-            forms = self._forms = RowForms.of(schema, self._wire)
+            forms = self._forms = RowConverters.of(schema, self._wire)
         return forms
 
-    def _value_frame(self, forms: RowForms, source: Mapping[str, Cell]) -> Frame:
+    def _value_frame(self, forms: RowConverters, source: Mapping[str, ColumnOrValue]) -> Frame:
         if not self._wire.has_schemas:
             return NO_FRAME
         return forms.once(source_shape(source), lambda: self._schema_frame(forms, source))
 
-    def _schema_frame(self, forms: RowForms, source: Mapping[str, Cell]) -> Frame:
+    def _schema_frame(self, forms: RowConverters, source: Mapping[str, ColumnOrValue]) -> Frame:
         schema = envelope_schema(forms.schema, forms.forms, source, topic=self._topic)
         return frame_of(text_of(schema))
 
 
-def _before(changes: TableChanges, forms: RowForms) -> list[Piece] | None:
+def _before(changes: TableChanges, forms: RowConverters) -> list[JsonPart] | None:
     """The rows before updates as objects; null where there is none."""
     before = changes.before
     if before is None or before.null_count == len(before):

@@ -7,17 +7,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.foundation.array_types import Int64Array
 from core_log.foundation.errors import RowsRejected
 from core_log.model.changes import Operation, TableChanges
-from core_log.records.record_views import Cells
-from core_log.records.varint import Int64s
-from core_log.rows.converters.row import RowForms, refuse
+from core_log.records.record_views import RecordField
+from core_log.rows.converters.row import RowConverters, refuse
 from core_log.rows.json import layout_reader
 from core_log.rows.json.debezium_writer import LETTERS
 from core_log.rows.json.envelope_splitter import as_text, cut_events
-from core_log.rows.json.layout_reader import Layout
+from core_log.rows.json.layout_reader import EventLayout
 from core_log.rows.json.object_reader import names_in, read_objects, without_carrier
-from core_log.rows.json.scanner import Scanned, is_ready_for, scanner_for
+from core_log.rows.json.scanner import ScannedEvents, is_ready_for, scanner_for
 from core_log.rows.json.strict_reader import carrier
 
 OPERATIONS = pa.array([f'"{letter}"' for letter in LETTERS[: Operation.TRUNCATE]], pa.string())
@@ -27,8 +27,8 @@ LETTER_OPERATIONS[[ord(letter) for letter in LETTERS[: Operation.TRUNCATE]]] = r
 UNKNOWN = "`op` is none of r, c, u and d"
 
 
-def read_events(values: pa.BinaryArray, forms: RowForms, *, has_schemas: bool) -> TableChanges:
-    found = None if has_schemas else scan_events(Cells.of(values), forms)
+def read_events(values: pa.BinaryArray, forms: RowConverters, *, has_schemas: bool) -> TableChanges:
+    found = None if has_schemas else scan_events(RecordField.of(values), forms)
     if found is not None:
         return found
     texts = as_text(values)
@@ -39,7 +39,7 @@ def read_events(values: pa.BinaryArray, forms: RowForms, *, has_schemas: bool) -
     return _read_parsed(texts, forms, has_schemas=has_schemas)
 
 
-def scan_events(values: Cells, forms: RowForms) -> TableChanges | None:
+def scan_events(values: RecordField, forms: RowConverters) -> TableChanges | None:
     """None where there is no compiled code for it, or something is out of the ordinary."""
     if not is_ready_for(len(values)):
         return None
@@ -48,7 +48,7 @@ def scan_events(values: Cells, forms: RowForms) -> TableChanges | None:
     return None if scanned is None else _read_scanned(scanned, forms)
 
 
-def _read_scanned(scanned: Scanned, forms: RowForms) -> TableChanges:
+def _read_scanned(scanned: ScannedEvents, forms: RowConverters) -> TableChanges:
     """What our own encoder wrote, which is nearly everything that is ever read."""
     operations = LETTER_OPERATIONS[scanned.letters]
     refuse({UNKNOWN: pa.array(operations == NO_OPERATION)})
@@ -64,7 +64,7 @@ def _read_scanned(scanned: Scanned, forms: RowForms) -> TableChanges:
     return TableChanges(forms.schema, rows, pa.array(operations), source, before=before)
 
 
-def _read_layout(layout: Layout, forms: RowForms) -> TableChanges:
+def _read_layout(layout: EventLayout, forms: RowConverters) -> TableChanges:
     """The same, where nothing is compiled or rows have parts of their own."""
     operations = LETTER_OPERATIONS[layout.letters]
     is_unknown = (operations == NO_OPERATION) | (
@@ -77,7 +77,7 @@ def _read_layout(layout: Layout, forms: RowForms) -> TableChanges:
     return TableChanges(forms.schema, rows, pa.array(operations), source)
 
 
-def _read_parsed(texts: pa.StringArray, forms: RowForms, *, has_schemas: bool) -> TableChanges:
+def _read_parsed(texts: pa.StringArray, forms: RowConverters, *, has_schemas: bool) -> TableChanges:
     event = cut_events(texts, has_schemas=has_schemas)
     operations = pc.index_in(event.op, OPERATIONS).cast(pa.uint8())
     is_deleted = pc.equal(operations, int(Operation.DELETE))
@@ -96,13 +96,13 @@ def _read_parsed(texts: pa.StringArray, forms: RowForms, *, has_schemas: bool) -
     return TableChanges(forms.schema, rows, operations, source, before=_read_images(images, forms))
 
 
-def read_rows(texts: pa.StringArray, forms: RowForms) -> pa.RecordBatch:
+def read_rows(texts: pa.StringArray, forms: RowConverters) -> pa.RecordBatch:
     """Raises `RowsRejected`."""
     columns = read_objects(texts, carrier(forms.wire_type))
     return forms.from_wire(columns, len(texts), unpack=without_carrier)
 
 
-def _read_images(texts: pa.StringArray, forms: RowForms) -> pa.StructArray | None:
+def _read_images(texts: pa.StringArray, forms: RowConverters) -> pa.StructArray | None:
     """Rows before updates where there are any, null elsewhere."""
     is_there = texts.is_valid()
     if not pc.any(is_there).as_py():
@@ -114,7 +114,7 @@ def _read_images(texts: pa.StringArray, forms: RowForms) -> pa.StructArray | Non
 
 
 @contextmanager
-def _about_images(places: Int64s) -> Iterator[None]:
+def _about_images(places: Int64Array) -> Iterator[None]:
     """Says of rejected rows which events they belong to."""
     try:
         yield
@@ -123,7 +123,7 @@ def _about_images(places: Int64s) -> Iterator[None]:
         raise RowsRejected(error.problem, reasons=reasons) from None
 
 
-def _spread(images: pa.RecordBatch, places: Int64s, row_count: int) -> pa.StructArray:
+def _spread(images: pa.RecordBatch, places: Int64Array, row_count: int) -> pa.StructArray:
     """Each in its place among all rows, null elsewhere."""
     indices, is_missing = np.zeros(row_count, np.int64), np.ones(row_count, np.bool_)
     indices[places], is_missing[places] = np.arange(len(places)), False

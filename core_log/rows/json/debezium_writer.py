@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.changes import Cell, Operation, TableChanges
+from core_log.foundation.array_types import BoolArray
+from core_log.model.changes import ColumnOrValue, Operation, TableChanges
 from core_log.records.json_escapes import quote
-from core_log.rows.arrow_buffers import Mask
-from core_log.rows.json.writer import NULL, Piece, constant, join, json_text
+from core_log.rows.json.writer import NULL, JsonPart, constant, join, json_text
 
 CALM_MAX = 0.5
 """A column that changes in fewer of its rows than this is worth writing once for each run."""
@@ -22,18 +22,18 @@ NOT_BEFORE = f'{NULL},"after":'
 
 def envelope(
     changes: TableChanges,
-    row: Sequence[Piece],
-    before: Sequence[Piece] | None,
+    row: Sequence[JsonPart],
+    before: Sequence[JsonPart] | None,
     *,
     now_us: int,
-) -> list[Piece]:
+) -> list[JsonPart]:
     """`row` is the row as an object; `before` is one, or null, for updates, where it is known."""
     operations = changes.operations
-    opening: list[Piece] = [*(before or [NULL]), ',"after":']
-    closing: Piece = ""
+    opening: list[JsonPart] = [*(before or [NULL]), ',"after":']
+    closing: JsonPart = ""
     if len(pc.unique(operations)) == 1:
         operation = operations[0].as_py()
-        letter: Piece = LETTERS[operation]
+        letter: JsonPart = LETTERS[operation]
         if operation == Operation.DELETE:
             opening, closing = [], ',"after":null'
     else:
@@ -51,7 +51,7 @@ def envelope(
     ]  # fmt: skip
 
 
-def truncate_envelope(changes: TableChanges, *, now_us: int) -> list[Piece]:
+def truncate_envelope(changes: TableChanges, *, now_us: int) -> list[JsonPart]:
     return [
         '{"before":null,"after":null,"source":', *cells(changes.source),
         ',"transaction":', *cells(changes.transaction),
@@ -63,16 +63,16 @@ def _times(now_us: int) -> str:
     return f'"ts_ms":{now_us // 1_000},"ts_us":{now_us},"ts_ns":{now_us * 1_000}'
 
 
-def cells(block: Mapping[str, Cell] | None) -> list[Piece]:
+def cells(block: Mapping[str, ColumnOrValue] | None) -> list[JsonPart]:
     """An object whose members are columns or constants."""
     if block is None:
         return [NULL]
     block = {name: _of_one(cell) for name, cell in block.items()}
     runs = _Runs.of([cell for cell in block.values() if isinstance(cell, pa.Array)])
-    pieces: list[Piece] = []
-    shared: list[Piece] = ["{"]
+    pieces: list[JsonPart] = []
+    shared: list[JsonPart] = ["{"]
     for place, (name, cell) in enumerate(block.items()):
-        shared.append(_named(name) if not place else f",{_named(name)}")
+        shared.append(_name(name) if not place else f",{_name(name)}")
         if not isinstance(cell, pa.Array):
             shared.append(constant(cell))
         elif runs.has(cell):
@@ -83,13 +83,13 @@ def cells(block: Mapping[str, Cell] | None) -> list[Piece]:
     return [*pieces, *runs.spread([*shared, "}"])]
 
 
-def _of_one(cell: Cell) -> Cell:
+def _of_one(cell: ColumnOrValue) -> ColumnOrValue:
     """What a single row has is what all rows have."""
     return cell[0].as_py() if isinstance(cell, pa.Array) and len(cell) == 1 else cell
 
 
 @cache
-def _named(member: str) -> str:
+def _name(member: str) -> str:
     """Blocks have few, always the same."""
     return f"{quote(member)}:"
 
@@ -123,14 +123,14 @@ class _Runs(NamedTuple):
     def firsts(self, column: pa.Array) -> pa.Array:
         return column.take(self.starts)
 
-    def spread(self, pieces: Sequence[Piece]) -> list[Piece]:
+    def spread(self, pieces: Sequence[JsonPart]) -> list[JsonPart]:
         """Pieces of stretches as pieces of rows."""
         if all(isinstance(piece, str) for piece in pieces):
             return list(pieces)
         return [pa.DictionaryArray.from_arrays(self.numbers, join(pieces, len(self.starts)))]
 
 
-def _changes(column: pa.Array) -> Mask:
+def _changes(column: pa.Array) -> BoolArray:
     """Where a column has another value than the row before; a null is always another."""
     found = np.ones(len(column), np.bool_)
     if len(column) > 1:

@@ -18,7 +18,7 @@ CUT = (
 """Outside of the rows it is not strict: connectors and versions differ in what else they say."""
 
 
-class Event(NamedTuple):
+class EventColumns(NamedTuple):
     """Columns of what events hold; `op` is a JSON string with its quotes."""
 
     before: pa.StringArray
@@ -27,10 +27,10 @@ class Event(NamedTuple):
     committed_us: pa.Int64Array
 
 
-def cut_events(texts: pa.StringArray, *, has_schemas: bool) -> Event:
+def cut_events(texts: pa.StringArray, *, has_schemas: bool) -> EventColumns:
     shape, place = (f'{{"payload":{EVENT}}}', ".payload") if has_schemas else (EVENT, "")
     table = _read(texts, f"from_json(value, '{shape}'){place} AS row", CUT)
-    return Event(*(table.column(name).combine_chunks() for name in Event._fields))
+    return EventColumns(*(table.column(name).combine_chunks() for name in EventColumns._fields))
 
 
 def cut_blocks(

@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 from core_log.foundation.errors import ConfigError
 from core_log.model.changes import Operation, TableChanges
 from core_log.model.table_schema import TableSchema
-from core_log.records.record_views import Cells
+from core_log.records.record_views import RecordField
 from core_log.rows.codec import TRUNCATE_KEY, Encoded
 from core_log.rows.connect_schema import plain, row_fields, struct, text_of
-from core_log.rows.converters.row import RowForms, refuse
+from core_log.rows.converters.row import RowConverters, refuse
 from core_log.rows.json.debezium_writer import LETTERS
 from core_log.rows.json.envelope_splitter import as_text, payloads
 from core_log.rows.json.key_codec import NO_FRAME, Frame, encode_keys, frame_of, key_frame
@@ -32,13 +32,13 @@ class FlatJson:
 
     def __init__(self, wire: WireSettings, *, topic: str) -> None:
         self._wire, self._topic = wire, topic
-        self._forms: RowForms | None = None
+        self._forms: RowConverters | None = None
 
     def encode(self, changes: TableChanges, *, now_us: int) -> Encoded:
         forms = self._forms_of(changes.schema)
         texts = forms.to_json(changes.rows)
         names = [*changes.schema.names, *ADDED]
-        pieces = object_pieces(names, [*texts.values(), *map(json_text, added(changes))])
+        pieces = object_pieces(names, [*texts.values(), *map(json_text, metadata_columns(changes))])
         opening, closing = self._value_frame(forms)
         values = join([opening, *pieces, closing], len(changes), kind=pa.binary())
         if changes.is_truncate:
@@ -55,7 +55,7 @@ class FlatJson:
         texts = payloads(texts) if self._wire.has_schemas else texts
         return _read(read_objects(texts, _kind(forms)), len(texts), forms)
 
-    def scan(self, values: Cells, schema: TableSchema) -> TableChanges | None:
+    def scan(self, values: RecordField, schema: TableSchema) -> TableChanges | None:
         if self._wire.has_schemas or not is_ready_for(len(values)):
             return None
         forms = self._forms_of(schema)
@@ -63,24 +63,24 @@ class FlatJson:
         columns = None if scanner is None else scanner.objects(values)
         return None if columns is None else _read(columns, len(values), forms)
 
-    def _forms_of(self, schema: TableSchema) -> RowForms:
+    def _forms_of(self, schema: TableSchema) -> RowConverters:
         forms = self._forms  # another thread may put others in their place meanwhile
         if forms is None or forms.schema != schema:
             refuse_taken_names(schema)
-            forms = self._forms = RowForms.of(schema, self._wire)
+            forms = self._forms = RowConverters.of(schema, self._wire)
         return forms
 
-    def _value_frame(self, forms: RowForms) -> Frame:
+    def _value_frame(self, forms: RowConverters) -> Frame:
         if not self._wire.has_schemas:
             return NO_FRAME
         return forms.once("value", lambda: frame_of(text_of(flat_schema(forms, self._topic))))
 
 
-def _kind(forms: RowForms) -> pa.StructType:
+def _kind(forms: RowConverters) -> pa.StructType:
     return carrier(pa.struct([*forms.wire_type, *(pa.field(*field) for field in ADDED.items())]))
 
 
-def _read(columns: Sequence[pa.Array], row_count: int, forms: RowForms) -> TableChanges:
+def _read(columns: Sequence[pa.Array], row_count: int, forms: RowConverters) -> TableChanges:
     added_columns = dict(zip(ADDED, columns[-len(ADDED) :], strict=True))
     operations = pc.index_in(added_columns[OPERATION], pa.array(LETTERS[: Operation.TRUNCATE]))
     refuse(
@@ -95,7 +95,7 @@ def _read(columns: Sequence[pa.Array], row_count: int, forms: RowForms) -> Table
     return TableChanges(forms.schema, rows, operations.cast(pa.uint8()), source)
 
 
-def added(changes: TableChanges) -> list[pa.Array]:
+def metadata_columns(changes: TableChanges) -> list[pa.Array]:
     """The columns that stand behind those of the row."""
     is_deleted = pc.equal(changes.operations, int(Operation.DELETE))
     committed_us = changes.committed_us
@@ -107,7 +107,7 @@ def added(changes: TableChanges) -> list[pa.Array]:
     ]
 
 
-def flat_schema(forms: RowForms, topic: str) -> dict[str, Any]:
+def flat_schema(forms: RowConverters, topic: str) -> dict[str, Any]:
     fields = [*row_fields(forms.schema, forms.forms), *added_fields()]
     return struct(fields, is_optional=False, name=f"{topic}.Value")
 

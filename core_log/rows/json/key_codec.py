@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from core_log.records.row_parts import Column
+from core_log.records.row_parts import RowColumn
 from core_log.rows.connect_schema import key_schema, text_of
-from core_log.rows.converters.row import RowForms
+from core_log.rows.converters.row import RowConverters
 from core_log.rows.json.writer import join, object_pieces
 
 Frame = tuple[str, str]
@@ -15,7 +15,7 @@ NO_FRAME = ("", "")
 
 
 def encode_keys(
-    forms: RowForms, texts: Mapping[str, Column], row_count: int, frame: Frame
+    forms: RowConverters, texts: Mapping[str, RowColumn], row_count: int, frame: Frame
 ) -> pa.BinaryArray:
     """Null for tables without a key."""
     names = forms.schema.key
@@ -25,7 +25,7 @@ def encode_keys(
     return join([frame[0], *pieces, frame[1]], row_count, kind=pa.binary())
 
 
-def key_frame(forms: RowForms, *, topic: str, has_schemas: bool) -> Frame:
+def key_frame(forms: RowConverters, *, topic: str, has_schemas: bool) -> Frame:
     if not has_schemas:
         return NO_FRAME
     return forms.once(

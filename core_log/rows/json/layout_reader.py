@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from core_log.records.varint import Int64s, Words
-from core_log.rows.arrow_buffers import Bytes, Mask, stretches
+from core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
+from core_log.records.varint import Words
+from core_log.rows.arrow_buffers import stretches
 
 SOURCE, COMMITTED, OPERATION = b',"source":{', b',"ts_us":', b',"op":"'
 NO_BEFORE, NO_AFTER = b'{"before":null,"after":{', b',"after":null'
@@ -26,16 +27,16 @@ LAYOUTS_MAX = 24
 """So many widths of what stands behind the rows are tried before the parser is asked."""
 
 
-class Layout(NamedTuple):
+class EventLayout(NamedTuple):
     """Columns like those of `Event`, but one text for the row, wherever it stood."""
 
     row: pa.StringArray
-    is_deleted: Mask
-    letters: Bytes
-    committed_us: Int64s
+    is_deleted: BoolArray
+    letters: UInt8Array
+    committed_us: Int64Array
 
 
-def cut(texts: pa.StringArray) -> Layout | None:
+def cut(texts: pa.StringArray) -> EventLayout | None:
     """None unless every event is laid out like ours; no update may say what was before."""
     if not len(texts) or texts.null_count:
         return None
@@ -59,15 +60,15 @@ def cut(texts: pa.StringArray) -> Layout | None:
     starts = text.starts + np.where(is_deleted, len(BEFORE), len(NO_BEFORE)) - 1
     ends = sources - np.where(is_deleted, len(NO_AFTER), 0)
     letters = data[operations + len(OPERATION)]
-    return Layout(_between(texts, starts, ends), is_deleted, letters, committed_us)
+    return EventLayout(_between(texts, starts, ends), is_deleted, letters, committed_us)
 
 
 class _Text(NamedTuple):
     """Values behind each other, and where each starts and ends."""
 
-    data: Bytes
-    starts: Int64s
-    ends: Int64s
+    data: UInt8Array
+    starts: Int64Array
+    ends: Int64Array
 
     @property
     def words(self) -> Words:
@@ -76,11 +77,11 @@ class _Text(NamedTuple):
         found: Words = np.ndarray((count,), "<u8", buffer=self.data, strides=(1,))
         return found
 
-    def are_deletes(self, chosen: Mask, sources: Int64s) -> bool:
+    def are_deletes(self, chosen: BoolArray, sources: Int64Array) -> bool:
         starts, ends = self.starts[chosen], sources[chosen] - len(NO_AFTER)
         return bool(self.holds(BEFORE, starts).all() and self.holds(NO_AFTER, ends).all())
 
-    def find(self, mark: bytes, after: Int64s, *, is_last: bool = False) -> Int64s | None:
+    def find(self, mark: bytes, after: Int64Array, *, is_last: bool = False) -> Int64Array | None:
         """Where `mark` first, or last, stands in each value, from `after` on.
 
         One value is searched, and its neighbours are asked whether it stands as far from their
@@ -96,7 +97,7 @@ class _Text(NamedTuple):
         return found if not len(missing) else None
 
     def _distances(
-        self, mark: bytes, after: Int64s, found: Int64s, *, is_last: bool
+        self, mark: bytes, after: Int64Array, found: Int64Array, *, is_last: bool
     ) -> Iterator[int]:
         for _ in range(LAYOUTS_MAX):
             row = int(np.argmin(found))
@@ -109,10 +110,10 @@ class _Text(NamedTuple):
                 return
             yield end - start - place
 
-    def holds(self, mark: bytes, places: Int64s) -> Mask:
+    def holds(self, mark: bytes, places: Int64Array) -> BoolArray:
         """Whether `mark` stands at each place; places outside hold nothing."""
         last = len(self.data) - max(len(mark), WORD_BYTES)
-        is_there: Mask = (places >= 0) & (places <= last)
+        is_there: BoolArray = (places >= 0) & (places <= last)
         inside = np.where(is_there, places, 0)
         words = self.words
         for offset in range(0, len(mark), WORD_BYTES):
@@ -123,7 +124,7 @@ class _Text(NamedTuple):
             is_there &= (words[near] & np.uint64(kept)) == np.uint64(wanted)
         return is_there
 
-    def numbers(self, places: Int64s) -> Int64s | None:
+    def numbers(self, places: Int64Array) -> Int64Array | None:
         """The numbers of sixteen digits that stand there."""
         if (places + TIME_DIGITS >= self.ends).any():
             return None
@@ -132,7 +133,9 @@ class _Text(NamedTuple):
         is_ended = (follows == ord(",")) | (follows == CLOSING)
         if ((high | low | (high + TO_TOP) | (low + TO_TOP)) & TOPS).any() or not is_ended.all():
             return None
-        numbers: Int64s = (_eight_digits(high) * 10**WORD_BYTES + _eight_digits(low)).view(np.int64)
+        numbers: Int64Array = (_eight_digits(high) * 10**WORD_BYTES + _eight_digits(low)).view(
+            np.int64
+        )
         return numbers
 
 
@@ -144,7 +147,7 @@ def _eight_digits(words: Words) -> Words:
     return whole
 
 
-def _between(texts: pa.StringArray, starts: Int64s, ends: Int64s) -> pa.StringArray:
+def _between(texts: pa.StringArray, starts: Int64Array, ends: Int64Array) -> pa.StringArray:
     """What lies between, out of one buffer: every other stretch of it is a row."""
     marks = np.stack((starts, ends), axis=1).reshape(-1)
     _, offsets, data = texts.buffers()

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from core_log.foundation.errors import RowsRejected
 from core_log.records.json_escapes import quote
-from core_log.records.record_views import Cells
+from core_log.records.record_views import RecordField
 from core_log.rows.arrow_buffers import stretches
 from core_log.rows.json.scanner import is_ready_for, scanner_for
 from core_log.rows.json.strict_reader import NOT_FINITE, carrier, read_strictly
@@ -28,7 +28,7 @@ def read_objects(texts: pa.StringArray, kind: pa.StructType) -> list[pa.Array]:
     fields and never values. Whitespace between tokens is allowed, but costs speed.
     """
     scanner = scanner_for(kind) if is_ready_for(len(texts)) else None
-    scanned = None if scanner is None else scanner.objects(Cells.of(texts))
+    scanned = None if scanner is None else scanner.objects(RecordField.of(texts))
     if scanned is not None:
         return scanned
     try:

@@ -10,11 +10,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.speed import Warming, chosen_speed
+from core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
+from core_log.foundation.speed import CompiledSpeed, chosen_speed
 from core_log.records.json_escapes import quote
-from core_log.records.record_views import Cells
-from core_log.records.varint import Int64s, Words
-from core_log.rows.arrow_buffers import Bytes, Mask
+from core_log.records.record_views import RecordField
+from core_log.records.varint import Words
 from core_log.rows.column_types import numpy_type
 from core_log.rows.json.strict_reader import INTEGER_BITS
 from core_log.rows.rejects import UNFIT
@@ -28,22 +28,24 @@ INTEGER, BOOLEAN, STRING, FLOAT = range(4)
 """As `json_kernels` has them, which is not imported before it is needed."""
 
 
-Room: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.bool_], Mask]
+Room: TypeAlias = tuple[
+    npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.bool_], BoolArray
+]
 """What the scan fills: numbers; begin and end of every text by turns; nulls; and which columns have
 to be looked at again: texts for escapes, floats that are read by Arrow."""
 
 
-class Scanned(NamedTuple):
+class ScannedEvents(NamedTuple):
     """Columns of events; `images` are the rows before updates, of those events that have one."""
 
     rows: Sequence[pa.Array]
-    letters: Bytes
-    committed_us: Int64s
+    letters: UInt8Array
+    committed_us: Int64Array
     images: Sequence[pa.Array]
-    has_image: Mask
+    has_image: BoolArray
 
 
-class Scanner:
+class EventScanner:
     """For rows of one type, which has neither lists nor structs. Strict: whatever is not exactly
     what our encoder or Debezium's would write is left to those who read it slowly."""
 
@@ -68,7 +70,7 @@ class Scanner:
         ).T.copy()
         self._slack = max(lengths) + SLACK_BYTES
 
-    def events(self, values: Cells) -> Scanned | None:
+    def events(self, values: RecordField) -> ScannedEvents | None:
         """None where something is out of the ordinary."""
         from core_log.compiled import json_kernels, utf8_kernels
 
@@ -89,7 +91,7 @@ class Scanner:
         if found != json_kernels.SOUND:
             return None
         try:
-            return Scanned(
+            return ScannedEvents(
                 self._columns(rows, words, None),
                 letters,
                 times,
@@ -99,7 +101,7 @@ class Scanner:
         except UNFIT:
             return None
 
-    def objects(self, values: Cells) -> list[pa.Array] | None:
+    def objects(self, values: RecordField) -> list[pa.Array] | None:
         """The same for bare objects."""
         from core_log.compiled import json_kernels, utf8_kernels
 
@@ -125,12 +127,12 @@ class Scanner:
             np.array([kind == pa.float32() for kind in self._types] if count else [], np.bool_),
         )
 
-    def _columns(self, room: Room, words: Words, chosen: Mask | None) -> list[pa.Array]:
+    def _columns(self, room: Room, words: Words, chosen: BoolArray | None) -> list[pa.Array]:
         """Of all rows, or of the chosen ones."""
         rows = None if chosen is None else np.flatnonzero(chosen)
         return [self._column(room, number, words, rows) for number in range(len(self._kinds))]
 
-    def _column(self, room: Room, number: int, words: Words, rows: Int64s | None) -> pa.Array:
+    def _column(self, room: Room, number: int, words: Words, rows: Int64Array | None) -> pa.Array:
         numbers, bounds, are_null, are_open = room
         kind, place, is_null = self._types[number], self._places[number], are_null[number]
         if rows is not None:
@@ -143,7 +145,7 @@ class Scanner:
                 between = np.ascontiguousarray(between.reshape(-1, 2)[rows]).reshape(-1)
             text = _texts(between, words, mask)
             if is_text:
-                return _unescaped(text) if are_open[number] else text
+                return _unescape(text) if are_open[number] else text
             return _finite(text.cast(kind), text)
         found = numbers[number] if rows is None else numbers[number][rows]
         if self._kinds[number] == FLOAT:
@@ -165,26 +167,26 @@ def hurry() -> None:
 
 
 @cache
-def _scan() -> Warming[bool]:
+def _scan() -> CompiledSpeed[bool]:
     """Whether it is loaded."""
-    return Warming(False, _loaded if chosen_speed() == "fast" else None, WORTH_ROWS)
+    return CompiledSpeed(False, _load if chosen_speed() == "fast" else None, WORTH_ROWS)
 
 
-def _loaded() -> bool:
-    scanner = Scanner(pa.struct([("a", pa.string())]))
-    some = Cells.of(pa.array(['{"a":"b"}']))
+def _load() -> bool:
+    scanner = EventScanner(pa.struct([("a", pa.string())]))
+    some = RecordField.of(pa.array(['{"a":"b"}']))
     scanner.objects(some)  # compiled when first called
     scanner.events(some)
     return True
 
 
-def scanner_for(kind: pa.StructType) -> Scanner | None:
+def scanner_for(kind: pa.StructType) -> EventScanner | None:
     """None where the compiled scan cannot help."""
     is_plain = all(_kind_of(member.type) is not None for member in kind)
     is_told_apart = len({member.name for member in kind}) == kind.num_fields
     if not (kind.num_fields and is_plain and is_told_apart):
         return None
-    return Scanner(kind) if chosen_speed() == "fast" else None
+    return EventScanner(kind) if chosen_speed() == "fast" else None
 
 
 def _kind_of(kind: pa.DataType) -> int | None:
@@ -203,7 +205,7 @@ def _words_of(name: bytes) -> list[tuple[int, int]]:
     return [(int.from_bytes(part, "little"), (1 << 8 * len(part)) - 1) for part in parts]
 
 
-def _readable(values: Cells, slack: int) -> tuple[Bytes, Words]:
+def _readable(values: RecordField, slack: int) -> tuple[UInt8Array, Words]:
     """The bytes, and the eight bytes from each on. The scan looks a little beyond the last."""
     data = values.data
     end = int(values.ends.max(initial=0))
@@ -216,7 +218,7 @@ def _readable(values: Cells, slack: int) -> tuple[Bytes, Words]:
     return data, words
 
 
-def _texts(bounds: npt.NDArray[np.int32], words: Words, mask: Mask | None) -> pa.StringArray:
+def _texts(bounds: npt.NDArray[np.int32], words: Words, mask: BoolArray | None) -> pa.StringArray:
     """What lies between the bounds, each with its end behind it."""
     from core_log.compiled import utf8_kernels
 
@@ -231,7 +233,7 @@ def _texts(bounds: npt.NDArray[np.int32], words: Words, mask: Mask | None) -> pa
     return found
 
 
-def _unescaped(column: pa.StringArray) -> pa.StringArray:
+def _unescape(column: pa.StringArray) -> pa.StringArray:
     """Only where there is something to do; raises `ValueError` for an escape that is none."""
     is_escaped = pc.match_substring(column, "\\").fill_null(False)
     texts = pc.filter(column, is_escaped)

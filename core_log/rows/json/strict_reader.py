@@ -37,7 +37,7 @@ def read_strictly(document: bytes, kind: pa.DataType) -> Any:
     except (ValueError, RecursionError) as error:
         duplicate = error.args[0] if isinstance(error, _Duplicate) else None
         raise ValueError(duplicate or "this is not JSON") from None
-    return _checked(value, kind, "")
+    return _check(value, kind, "")
 
 
 class _Duplicate(ValueError):
@@ -57,7 +57,7 @@ def _refuse(_: str) -> None:
     raise ValueError("this is not JSON")
 
 
-def _checked(value: Any, kind: pa.DataType, path: str) -> Any:
+def _check(value: Any, kind: pa.DataType, path: str) -> Any:
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -65,12 +65,12 @@ def _checked(value: Any, kind: pa.DataType, path: str) -> Any:
     if pa.types.is_list(kind):
         if not isinstance(value, list):
             raise _misfit(path, kind, value)
-        return [_checked(item, kind.value_type, f"{path}[]") for item in value]
+        return [_check(item, kind.value_type, f"{path}[]") for item in value]
     if pa.types.is_map(kind):
         if not isinstance(value, dict):
             raise ValueError(f"{_place(path)} is no object")
         kind = kind.item_type
-        return [(name, _checked(item, kind, f"{path}{{}}")) for name, item in value.items()]
+        return [(name, _check(item, kind, f"{path}{{}}")) for name, item in value.items()]
     if not _FITS[kind](value):
         raise _misfit(path, kind, value)
     return float(value) if pa.types.is_floating(kind) else value
@@ -85,7 +85,7 @@ def _checked_object(value: Any, kind: pa.DataType, path: str) -> Any:
     if extra := sorted(value.keys() - names):
         raise ValueError(f"{_place(path)} has fields that no column has: {', '.join(extra)}")
     return {
-        member.name: _checked(value[member.name], member.type, f"{path}.{member.name}".strip("."))
+        member.name: _check(value[member.name], member.type, f"{path}.{member.name}".strip("."))
         for member in kind
     }
 

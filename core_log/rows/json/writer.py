@@ -8,11 +8,11 @@ import pyarrow.compute as pc
 
 from core_log.records import row_parts, row_writer
 from core_log.records.json_escapes import quote
-from core_log.records.row_parts import Column, Kind
+from core_log.records.row_parts import RowColumn, ValueEncoding
 from core_log.rows.map_columns import pairs_of
 from core_log.rows.text.bytes import to_base64
 
-Piece: TypeAlias = str | pa.Array | Column
+JsonPart: TypeAlias = str | pa.Array | RowColumn
 """Text that every row has, a column of text as it is, or one whose values become JSON; nulls of
 either are written as JSON's null."""
 
@@ -30,42 +30,42 @@ def constant(value: Any) -> str:
     return quote(value) if isinstance(value, str) else str(value)
 
 
-def json_text(column: pa.Array) -> Column:
+def json_text(column: pa.Array) -> RowColumn:
     """How a column in its wire form becomes JSON."""
     kind = column.type
     if kind == pa.string():
-        return Column(column, Kind.STRING)
+        return RowColumn(column, ValueEncoding.STRING)
     if kind == pa.binary():
-        return Column(to_base64(column), Kind.STRING)
+        return RowColumn(to_base64(column), ValueEncoding.STRING)
     if kind == pa.bool_():
-        return Column(column, Kind.BOOLEAN)
+        return RowColumn(column, ValueEncoding.BOOLEAN)
     if pa.types.is_floating(kind):
-        return Column(column, Kind.FLOAT)
+        return RowColumn(column, ValueEncoding.FLOAT)
     if pa.types.is_list(kind):
-        return Column(_list_text(column), Kind.RAW)
+        return RowColumn(_list_text(column), ValueEncoding.RAW)
     if pa.types.is_struct(kind):
-        return Column(_struct_text(column), Kind.RAW)
+        return RowColumn(_struct_text(column), ValueEncoding.RAW)
     if pa.types.is_map(kind):
-        return Column(_map_text(column), Kind.RAW)
-    return Column(column, Kind.INTEGER)
+        return RowColumn(_map_text(column), ValueEncoding.RAW)
+    return RowColumn(column, ValueEncoding.INTEGER)
 
 
-def object_pieces(names: Sequence[str], texts: Iterable[Column]) -> list[Piece]:
+def object_pieces(names: Sequence[str], texts: Iterable[RowColumn]) -> list[JsonPart]:
     """`{"a":`, a column, `,"b":`, another column, `}`."""
-    pieces: list[Piece] = ["{"]
+    pieces: list[JsonPart] = ["{"]
     for place, (name, text) in enumerate(zip(names, texts, strict=True)):
         pieces += [f"{',' if place else ''}{quote(name)}:", text]
     return [*pieces, "}"]
 
 
 def join(
-    pieces: Sequence[Piece], row_count: int, *, kind: pa.DataType = TEXT
+    pieces: Sequence[JsonPart], row_count: int, *, kind: pa.DataType = TEXT
 ) -> pa.StringArray | pa.BinaryArray:
     """All pieces of a row behind each other, row for row."""
-    return row_writer.join(list(_joined(pieces)), row_count, kind=kind, null=NULL_BYTES)
+    return row_writer.join(list(_concat(pieces)), row_count, kind=kind, null=NULL_BYTES)
 
 
-def _joined(pieces: Sequence[Piece]) -> Iterator[row_parts.Piece]:
+def _concat(pieces: Sequence[JsonPart]) -> Iterator[row_parts.RowPart]:
     """What all rows have as one piece, where it stands side by side."""
     shared = ""
     for piece in pieces:
@@ -75,7 +75,7 @@ def _joined(pieces: Sequence[Piece]) -> Iterator[row_parts.Piece]:
         if shared:
             yield shared.encode()
             shared = ""
-        yield piece if isinstance(piece, Column) else Column(piece, Kind.RAW)
+        yield piece if isinstance(piece, RowColumn) else RowColumn(piece, ValueEncoding.RAW)
     if shared:
         yield shared.encode()
 
@@ -83,16 +83,16 @@ def _joined(pieces: Sequence[Piece]) -> Iterator[row_parts.Piece]:
 def _list_text(column: pa.Array) -> pa.Array:
     items = join([json_text(column.flatten())], len(column.flatten()))
     counts = pc.list_value_length(column).fill_null(0)
-    return _enclosed("[", items, "]", counts, column)
+    return _enclose("[", items, "]", counts, column)
 
 
 def _map_text(column: pa.MapArray) -> pa.Array:
     keys, values, counts = pairs_of(column)
     members = join([json_text(keys), ":", json_text(values)], len(keys))
-    return _enclosed("{", members, "}", counts, column)
+    return _enclose("{", members, "}", counts, column)
 
 
-def _enclosed(
+def _enclose(
     opening: str, items: pa.Array, closing: str, counts: pa.Array, column: pa.Array
 ) -> pa.Array:
     """With commas between so many items each time; null where the column is."""

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.rows.arrow_buffers import Bytes, column_of, stretches
+from core_log.foundation.array_types import UInt8Array
+from core_log.rows.arrow_buffers import column_of, stretches
 
 LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 STANDARD, URL_SAFE = LETTERS + b"+/", LETTERS + b"-_"
@@ -94,11 +95,11 @@ def from_hex(column: pa.Array, *, skipped: int = 0) -> pa.Array:
     nibbles = table[text]
     if (np.diff(offsets) % 2).any() or (nibbles == NOT_A_DIGIT).any():
         raise ValueError("this is not hexadecimal")
-    data: Bytes = (nibbles[::2] << 4 | nibbles[1::2]).astype(np.uint8)
+    data: UInt8Array = (nibbles[::2] << 4 | nibbles[1::2]).astype(np.uint8)
     return column_of(pa.binary(), data, offsets // 2, like=column)
 
 
-def _are_long(data: Bytes, column: pa.Array) -> bool:
+def _are_long(data: UInt8Array, column: pa.Array) -> bool:
     return len(data) > LONG_BYTES * len(column)
 
 
@@ -128,7 +129,7 @@ def _from_safe_base64(text: memoryview) -> bytes:
     return _from_base64(bytes(text).translate(FROM_SAFE))
 
 
-def _digits(alphabet: bytes) -> Bytes:
+def _digits(alphabet: bytes) -> UInt8Array:
     table = np.full(256, NOT_A_DIGIT, np.uint8)
     table[np.frombuffer(alphabet, np.uint8)] = np.arange(len(alphabet))
     return table

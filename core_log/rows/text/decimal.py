@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.rows.arrow_buffers import Bytes, column_of, is_valid, numbers_column, stretches
+from core_log.foundation.array_types import UInt8Array
+from core_log.rows.arrow_buffers import column_of, is_valid, numbers_column, stretches
 
 SCALE_ALWAYS_PLAIN_MAX = 6
 """Arrow writes an exponent where the first digit lies further behind the point."""
@@ -61,7 +62,7 @@ def decimal_to_bytes(column: pa.Array) -> pa.Array:
     return column_of(pa.binary(), numbers[is_kept], offsets, like=column)
 
 
-def _fixed_bytes(column: pa.Array) -> Bytes:
+def _fixed_bytes(column: pa.Array) -> UInt8Array:
     """Big-endian, a row of bytes for each number; what stands where it is null is arbitrary."""
     width = column.type.byte_width
     data = np.frombuffer(column.buffers()[1], np.uint8)
@@ -91,14 +92,14 @@ JAVA_WORDS = {"NaN": "NAN", "Infinity": "POSITIVE_INFINITY", "-Infinity": "NEGAT
 
 
 def to_java_words(column: pa.Array) -> pa.Array:
-    return _replaced(column, JAVA_WORDS, "[Ny]$")
+    return _replace(column, JAVA_WORDS, "[Ny]$")
 
 
 def from_java_words(column: pa.Array) -> pa.Array:
-    return _replaced(column, {word: text for text, word in JAVA_WORDS.items()}, "[NY]$")
+    return _replace(column, {word: text for text, word in JAVA_WORDS.items()}, "[NY]$")
 
 
-def _replaced(column: pa.Array, words: Mapping[str, str], endings: str) -> pa.Array:
+def _replace(column: pa.Array, words: Mapping[str, str], endings: str) -> pa.Array:
     if not pc.any(pc.match_substring_regex(column, endings)).as_py():
         return column
     for text, word in words.items():
@@ -165,10 +166,10 @@ def _variable_text(number: dict[str, object] | None) -> str | None:
 
 def text_to_scaled(column: pa.Array, *, scale: int) -> pa.Array:
     """Numbers too long for Arrow's decimals, as Connect's `Decimal` of a fixed scale."""
-    return pa.array([_scaled(text, scale=scale) for text in column.to_pylist()], pa.binary())
+    return pa.array([_scale(text, scale=scale) for text in column.to_pylist()], pa.binary())
 
 
-def _scaled(text: str | None, *, scale: int) -> bytes | None:
+def _scale(text: str | None, *, scale: int) -> bytes | None:
     if text is None:
         return None
     sign, number, exponent = _parts(text)

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.records.varint import Int64s
-from core_log.rows.arrow_buffers import Mask, fixed_width_column, integers, numbers_column
+from core_log.foundation.array_types import BoolArray, Int64Array
+from core_log.rows.arrow_buffers import fixed_width_column, integers, numbers_column
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 UNIT_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
@@ -78,7 +78,7 @@ def infinities(unit: str) -> dict[int, str]:
 
 
 def _with_far_moments(
-    column: pa.Array, numbers: Int64s, is_far: Mask, unit: str, infinite: Mapping[int, str]
+    column: pa.Array, numbers: Int64Array, is_far: BoolArray, unit: str, infinite: Mapping[int, str]
 ) -> pa.Array:
     far = np.datetime_as_string(numbers[is_far].view(f"datetime64[{unit}]"))
     texts = [
@@ -206,6 +206,6 @@ def rescale(column: pa.Array, *, unit: str, to: str, kind: Any) -> pa.Array:
     if factor > divisor:
         numbers = pc.multiply_checked(numbers, factor // divisor)
     elif factor < divisor:
-        values: Int64s = integers(numbers) // (divisor // factor)
+        values: Int64Array = integers(numbers) // (divisor // factor)
         numbers = numbers_column(pa.int64(), values, like=column)
     return numbers.cast(kind)

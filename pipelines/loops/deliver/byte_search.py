@@ -15,7 +15,7 @@ from core_log.model.log import Fetched, FetchLimit, Isolation, Log, TopicPartiti
 from core_log.records.batch_header import HEADER_BYTES, BatchHeader
 from core_log.records.compression import Buffer, declared_bytes, decompress, decompress_into
 from core_log.records.record_codec import encode_varint, iterate_batches
-from core_log.records.record_views import Scratch
+from core_log.records.record_views import RecordScratch
 from core_log.records.unreadable_batch import UNREADABLE, found_unreadable
 from pipelines.loops.deliver.offset_check import check_reached
 
@@ -46,13 +46,13 @@ async def batches_with(
                     decided = held.stable
                     continue
                 offset = fetched[0].next_offset
-                search = partial(_found, fetched[0], patterns)
+                search = partial(_find, fetched[0], patterns)
                 waiting.append(loop.run_in_executor(threads, search))
             for batch in await waiting.popleft() if waiting else ():
                 yield batch
 
 
-def _found(fetched: Fetched, patterns: Sequence[str]) -> list[memoryview]:
+def _find(fetched: Fetched, patterns: Sequence[str]) -> list[memoryview]:
     try:
         batches = iterate_batches(fetched.data)
         return [batch for batch in batches if _holds(_content(batch), patterns)]
@@ -75,7 +75,7 @@ class _Memory(threading.local):
     """Of each thread its own."""
 
     def __init__(self) -> None:
-        self.scratch = Scratch()
+        self.scratch = RecordScratch()
 
 
 _MEMORY = _Memory()

@@ -11,7 +11,7 @@ GATHERED_BYTES = 4 << 10
 """Some twenty commits, so that what makes a slice due besides time is not missed for long."""
 
 
-class Boundaries:
+class CommitFollower:
     """The commits from an offset on. `next_offset` is where a restart has to go on."""
 
     def __init__(self, log: Log, pipeline: str, *, from_offset: int) -> None:

@@ -4,18 +4,18 @@ from collections.abc import Collection, Mapping
 
 from core_log.foundation.errors import BeingReadAgain, LogUnavailable
 from core_log.model.log import TopicPartition
-from pipelines.journal.generations import Generations, Switch
-from sinks.sink import Stand, Stands
+from pipelines.journal.generations import Generations, TopicSwitch
+from sinks.sink import AppliedOffset, AppliedOffsets
 
 
-class Crossings:
+class TopicCutovers:
     """The switches that concern a sink, since it holds something of the topic before them.
 
     Who holds nothing of it reads the next topic from its start, with all that was filled in.
     """
 
     def __init__(self) -> None:
-        self._into: dict[str, Switch] = {}
+        self._into: dict[str, TopicSwitch] = {}
 
     def add(
         self,
@@ -44,23 +44,25 @@ class Crossings:
         switch = self._into.get(topic)
         return switch is not None and not is_finished(switch, stands)
 
-    def unfinished(self, stands: Mapping[TopicPartition, int]) -> list[Switch]:
+    def find_unfinished(self, stands: Mapping[TopicPartition, int]) -> list[TopicSwitch]:
         """Those whose former topic has to be read still."""
         return [each for each in self._into.values() if not is_finished(each, stands)]
 
 
-def is_finished(switch: Switch, stands: Mapping[TopicPartition, int]) -> bool:
+def is_finished(switch: TopicSwitch, stands: Mapping[TopicPartition, int]) -> bool:
     return all(
         stands.get(TopicPartition(switch.former, partition), 0) >= end
         for partition, end in switch.former_ends.items()
     )
 
 
-def carried(generations: Generations, stands: Stands, topic_ids: Mapping[str, str]) -> Stands:
+def carry_offsets(
+    generations: Generations, stands: AppliedOffsets, topic_ids: Mapping[str, str]
+) -> AppliedOffsets:
     """Where a target stands in those topics, also where it has had nothing of a topic yet but all
     that the topic was filled from. `topic_ids` of the topics that are asked for."""
     offsets = {partition: stand.next_offset for partition, stand in stands.items()}
-    crossings = Crossings()
+    crossings = TopicCutovers()
     crossings.add(generations, offsets)
     begun = {partition.topic for partition in stands}
     for topic in topic_ids:
@@ -70,7 +72,7 @@ def carried(generations: Generations, stands: Stands, topic_ids: Mapping[str, st
                 hint="let its sink go on, and do it again",
                 topic=topic,
             )
-    for switch in crossings.unfinished(offsets):
+    for switch in crossings.find_unfinished(offsets):
         if switch.topic in topic_ids:
             raise LogUnavailable(
                 "the target has not come to the end of the topic before the present one",
@@ -79,7 +81,7 @@ def carried(generations: Generations, stands: Stands, topic_ids: Mapping[str, st
                 former=switch.former,
             )
     return dict(stands) | {
-        partition: Stand(topic_ids[partition.topic], offset)
+        partition: AppliedOffset(topic_ids[partition.topic], offset)
         for partition, offset in offsets.items()
         if partition not in stands and partition.topic in topic_ids
     }

@@ -8,16 +8,16 @@ from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
 from core_log.records import arrow_codec
 from core_log.records.record_headers import header_lists
 from core_log.rows.codec import AT_HEADER
-from pipelines.dead_letters.dead_letter import DeadLetter, Stage, append_letters
+from pipelines.dead_letters.dead_letter import DeadLetter, FailureStage, append_letters
 from pipelines.dead_letters.failure_budget import DeadLetterBudget
 from pipelines.file.spec import StopAfter
-from pipelines.reports import Reporter, SetAside
+from pipelines.reports import DeadLettersAdded, Reporter
 
 ONE_BATCH = FetchLimit(bytes_max=1)
 """However small the limit, a fetch brings at least one batch."""
 
 
-class SetAsideRecords:
+class RejectedRecords:
     """Remembers what was set aside, so that the slice can be read again without it.
 
     The letters are appended before the slice is applied, and once more when a crash comes in
@@ -39,7 +39,7 @@ class SetAsideRecords:
         self._skipped: dict[TopicPartition, set[int]] = {}
         self._budgets: dict[TopicPartition, tuple[DeadLetterBudget, int]] = {}
 
-    def skipped(self) -> Mapping[TopicPartition, set[int]]:
+    def skipped_offsets(self) -> Mapping[TopicPartition, set[int]]:
         return self._skipped
 
     async def take(self, error: RecordsRejected, *, table: str) -> bool:
@@ -54,7 +54,7 @@ class SetAsideRecords:
         await append_letters(self._log, self._pipeline, letters, now_ms=self._clock.now_ms())
         self._skipped.setdefault(partition, set()).update(error.reasons)
         newest = letters[-1].error
-        self._report(SetAside(self._pipeline, self._unit, table, len(letters), newest))
+        self._report(DeadLettersAdded(self._pipeline, self._unit, table, len(letters), newest))
         return True
 
     def _is_exhausted(self, partition: TopicPartition, offsets: list[int]) -> bool:
@@ -89,7 +89,7 @@ class SetAsideRecords:
             key=columns.keys[0].as_py(),
             value=columns.values[0].as_py(),
             headers=headers,
-            stage=Stage.of(error),
+            stage=FailureStage.of(error),
             kind=type(error).__name__,
             error=error.reasons[offset],
             at=(dict(headers).get(AT_HEADER) or b"").decode(),

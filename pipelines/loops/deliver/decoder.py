@@ -7,40 +7,39 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
+from core_log.foundation.array_types import Int64Array
 from core_log.foundation.errors import DecodeError, RecordsRejected, RowsRejected, UnreadableBatch
 from core_log.model.changes import Operation, TableChanges
 from core_log.model.log import Fetched, Log, TopicPartition
-from core_log.records.arrow_codec import Columns
+from core_log.records.arrow_codec import RecordColumns
 from core_log.records.record_headers import header_column
-from core_log.records.record_views import NO_NUMBER, Located, Scratch, locate_parts
+from core_log.records.record_views import NO_NUMBER, RecordScratch, RecordViews, locate_parts
 from core_log.rows.codec import OPERATION_HEADER, SCHEMA_HEADER, TRUNCATE_KEY, RowCodec
 from core_log.rows.codec_table import codec_for
 from core_log.rows.json.flat_codec import TIME_US
 from pipelines.journal.schemas import SchemaReader, StoredSchema
 from pipelines.loops.thread_offload import beside, pieces_of
 
-Int64s = npt.NDArray[np.int64]
 PART_BYTES = 8 << 20
 """Records that are decompressed, and decoded, at a time: some compress to a fiftieth."""
 REPLACED = "headwater drop PIPELINE/TABLE --data, and the next run reads the table anew"
 """What helps a table of whose records some are lost: the log has them nowhere else."""
-Stretch = tuple[Located, StoredSchema]
+SchemaRecords = tuple[RecordViews, StoredSchema]
 """Records that follow one another under one schema."""
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedChanges:
     """Changes, and how large their records were."""
 
     changes: TableChanges
     bytes: int
 
 
-class Decoder:
+class RecordDecoder:
     """Keeps a codec for every schema that it has met, and the memory that records are decompressed
     into: for one fetch at a time."""
 
@@ -50,7 +49,7 @@ class Decoder:
         """`is_alone`: whether the machine's other cores are free to help."""
         self._schemas, self._is_alone = schemas or SchemaReader(log), is_alone
         self._codecs: dict[tuple[str, int], RowCodec] = {}
-        self._scratch = Scratch()
+        self._scratch = RecordScratch()
 
     async def look(self, topics: Iterable[str]) -> None:
         """What is decoded from here on has the columns that these tables have by now."""
@@ -58,7 +57,7 @@ class Decoder:
 
     async def decode(
         self, fetched: Fetched, *, from_offset: int, end: int, skipped: Set[int]
-    ) -> Sequence[Decoded]:
+    ) -> Sequence[DecodedChanges]:
         """What stands from an offset on and before `end`, without tombstones; truncates alone.
         Raises RecordsRejected for single records that do not hold what their schema says."""
         parts = locate_parts(
@@ -69,19 +68,21 @@ class Decoder:
             partition=fetched.partition,
         )
         size = len(fetched.data) if self._is_alone else 0
-        made: list[Decoded] = []
+        made: list[DecodedChanges] = []
         while (part := await beside(partial(_next, parts), size)) is not None:
-            found = _wanted(part, end=end, skipped=skipped)
+            found = _choose_wanted(part, end=end, skipped=skipped)
             if len(found):
                 made += await self._decode_located(fetched.partition, found)
         return made
 
-    async def _decode_located(self, partition: TopicPartition, found: Located) -> Sequence[Decoded]:
+    async def _decode_located(
+        self, partition: TopicPartition, found: RecordViews
+    ) -> Sequence[DecodedChanges]:
         size = found.values.size if self._is_alone else 0
         pieces = [
             piece
             for stretch in await self._stretches(partition, found)
-            for piece in (_divided(*stretch) if self._is_alone else [stretch])
+            for piece in (_divide(*stretch) if self._is_alone else [stretch])
         ]
         made = await asyncio.gather(
             *(beside(partial(self._decode_piece, partition, *piece), size) for piece in pieces)
@@ -89,16 +90,18 @@ class Decoder:
         return [decoded for each in made for decoded in each]
 
     async def decode_records(
-        self, partition: TopicPartition, columns: Columns
-    ) -> Sequence[Decoded]:
+        self, partition: TopicPartition, columns: RecordColumns
+    ) -> Sequence[DecodedChanges]:
         """Of records that were chosen before."""
         return [
             decoded
-            for stretch in await self._stretches(partition, Located.of(columns))
+            for stretch in await self._stretches(partition, RecordViews.of(columns))
             for decoded in self._decode_piece(partition, *stretch)
         ]
 
-    async def _stretches(self, partition: TopicPartition, found: Located) -> list[Stretch]:
+    async def _stretches(
+        self, partition: TopicPartition, found: RecordViews
+    ) -> list[SchemaRecords]:
         ids = found.header_numbers(SCHEMA_HEADER)
         stretches = []
         for first, end in _runs(ids):
@@ -115,16 +118,16 @@ class Decoder:
         return stretches
 
     def _decode_piece(
-        self, partition: TopicPartition, piece: Located, stored: StoredSchema
-    ) -> Sequence[Decoded]:
+        self, partition: TopicPartition, piece: RecordViews, stored: StoredSchema
+    ) -> Sequence[DecodedChanges]:
         return [
-            Decoded(changes, part.values.size)
+            DecodedChanges(changes, part.values.size)
             for part in _between_truncates(piece)
             if (changes := self._viewed(partition, part, stored)) is not None
         ]
 
     def _viewed(
-        self, partition: TopicPartition, found: Located, stored: StoredSchema
+        self, partition: TopicPartition, found: RecordViews, stored: StoredSchema
     ) -> TableChanges | None:
         changes = self._decode_one(partition, found, stored)
         if changes is None:
@@ -132,7 +135,7 @@ class Decoder:
         return self._schemas.view(partition.topic, stored.id).apply(changes)
 
     def _decode_one(
-        self, partition: TopicPartition, found: Located, stored: StoredSchema
+        self, partition: TopicPartition, found: RecordViews, stored: StoredSchema
     ) -> TableChanges | None:
         if len(found) == 1:
             columns = found.columns()
@@ -166,9 +169,11 @@ class Decoder:
         return found
 
 
-def neighbours(pieces: Sequence[Decoded], *, bytes_max: int) -> Iterator[Sequence[Decoded]]:
+def neighbours(
+    pieces: Sequence[DecodedChanges], *, bytes_max: int
+) -> Iterator[Sequence[DecodedChanges]]:
     """Pieces that can be worked on as one, in their order."""
-    together: list[Decoded] = []
+    together: list[DecodedChanges] = []
     for piece in pieces:
         if together and not _belong_together(together, piece, bytes_max):
             yield together
@@ -178,7 +183,9 @@ def neighbours(pieces: Sequence[Decoded], *, bytes_max: int) -> Iterator[Sequenc
         yield together
 
 
-def _belong_together(pieces: Sequence[Decoded], last: Decoded, bytes_max: int) -> bool:
+def _belong_together(
+    pieces: Sequence[DecodedChanges], last: DecodedChanges, bytes_max: int
+) -> bool:
     return (
         pieces[0].changes.schema is last.changes.schema
         and not (pieces[0].changes.is_truncate or last.changes.is_truncate)
@@ -186,7 +193,7 @@ def _belong_together(pieces: Sequence[Decoded], last: Decoded, bytes_max: int) -
     )
 
 
-def _next(parts: Iterator[Located]) -> Located | None:
+def _next(parts: Iterator[RecordViews]) -> RecordViews | None:
     try:
         return next(parts, None)
     except UnreadableBatch as error:
@@ -194,7 +201,7 @@ def _next(parts: Iterator[Located]) -> Located | None:
         raise
 
 
-def _wanted(found: Located, *, end: int, skipped: Set[int]) -> Located:
+def _choose_wanted(found: RecordViews, *, end: int, skipped: Set[int]) -> RecordViews:
     if len(found) and found.offsets[-1] >= end:
         found = found.pick(slice(0, int(np.searchsorted(found.offsets, end))))
     if skipped:
@@ -202,14 +209,14 @@ def _wanted(found: Located, *, end: int, skipped: Set[int]) -> Located:
     return found
 
 
-def _divided(found: Located, stored: StoredSchema) -> Iterator[Stretch]:
+def _divide(found: RecordViews, stored: StoredSchema) -> Iterator[SchemaRecords]:
     """As many pieces as there are cores to decode them side by side."""
     size = -(-len(found) // pieces_of(len(found)))
     for start in range(0, len(found), size):
         yield found.pick(slice(start, start + size)), stored
 
 
-def _runs(ids: Int64s) -> Iterator[tuple[int, int]]:
+def _runs(ids: Int64Array) -> Iterator[tuple[int, int]]:
     """Stretches of records under one schema."""
     ends = np.append(np.flatnonzero(np.diff(ids)) + 1, len(ids))
     start = 0
@@ -218,7 +225,7 @@ def _runs(ids: Int64s) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _between_truncates(found: Located) -> Iterator[Located]:
+def _between_truncates(found: RecordViews) -> Iterator[RecordViews]:
     """A truncate marker stands alone; what lies between two of them stays together."""
     places = np.flatnonzero(found.keys.lengths == len(TRUNCATE_KEY))
     keys = found.keys.pick(places).column().to_pylist()
@@ -234,7 +241,9 @@ def _between_truncates(found: Located) -> Iterator[Located]:
         yield found.pick(slice(start, None)) if start else found
 
 
-def truncate_of(partition: TopicPartition, columns: Columns, stored: StoredSchema) -> TableChanges:
+def truncate_of(
+    partition: TopicPartition, columns: RecordColumns, stored: StoredSchema
+) -> TableChanges:
     schema = stored.schema.arrow
     nothing = pa.RecordBatch.from_arrays(
         [pa.nulls(1, field.type) for field in schema], schema=schema
@@ -249,7 +258,7 @@ def truncate_of(partition: TopicPartition, columns: Columns, stored: StoredSchem
     )
 
 
-def _truncated_us(columns: Columns) -> int:
+def _truncated_us(columns: RecordColumns) -> int:
     """When the source committed it; when it was appended, where the value does not say."""
     try:
         event = orjson.loads(columns.values[0].as_py() or b"")

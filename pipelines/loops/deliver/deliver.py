@@ -20,19 +20,26 @@ from core_log.foundation.errors import (
 )
 from core_log.model.log import Log
 from core_log.model.table_schema import TableId, TableSchema
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.journal.generations import load_generations
 from pipelines.journal.internal_topics import COMMITS
 from pipelines.journal.schemas import every_topic_of
-from pipelines.loops.deliver.dead_letters import SetAsideRecords
-from pipelines.loops.deliver.group_offsets import GroupOffsets, group_offsets
+from pipelines.loops.deliver.dead_letters import RejectedRecords
+from pipelines.loops.deliver.group_offsets import GroupOffsetReporter, group_offsets
 from pipelines.loops.deliver.pending_rebuilds import RebuildsNeeded
 from pipelines.loops.deliver.quarantine import Quarantine, said_of
-from pipelines.loops.deliver.shielded import finished
+from pipelines.loops.deliver.shielded import shield
 from pipelines.loops.deliver.slice_reader import SliceReader
 from pipelines.loops.deliver.slicer import Slicer
-from pipelines.reports import Known, Moved, Reporter, State, StateChanged, Stood
-from sinks.sink import Sink, Slice, Stand, Stands
+from pipelines.reports import (
+    OffsetsApplied,
+    Reporter,
+    RowsMoved,
+    StateChanged,
+    TableKnown,
+    TaskState,
+)
+from sinks.sink import AppliedOffset, AppliedOffsets, Sink, Slice
 
 logger = logging.getLogger(__name__)
 
@@ -49,10 +56,10 @@ class Delivery:
     log: Log
     slicer: Slicer
     reader: SliceReader
-    set_aside: SetAsideRecords
+    set_aside: RejectedRecords
     topic_of: Callable[[TableId], str]
     """The first one that a table has had."""
-    desired: Callable[[], Desired]
+    desired: Callable[[], DesiredTaskState]
     isolates_tables: bool
     keeps_group: bool
     """Whether the log's own tools are to see how far this is."""
@@ -80,59 +87,59 @@ async def deliver(delivery: Delivery, *, until_end: bool = False) -> None:
     for dashboards, and for targets that cannot remember.
     """
     slicer = delivery.slicer
-    remembered = await _remembered(delivery)
+    remembered = await _read_remembered(delivery)
     await slicer.start(await _stands(delivery) if remembered is None else remembered)
     if until_end:
         slicer.hurry()
     state = None
     async with group_offsets(delivery.log, delivery.group) as offsets:
         while True:
-            wanted = State.PAUSED if delivery.desired().is_paused else State.RUNNING
+            wanted = TaskState.PAUSED if delivery.desired().is_paused else TaskState.RUNNING
             if wanted is not state:
                 state = wanted
                 _tell_state(delivery, "", state)
-            if state is State.PAUSED:
+            if state is TaskState.PAUSED:
                 await asyncio.sleep(PAUSE_POLL_S)
                 continue
             _tell_lost(delivery)
-            held = _held(delivery)
+            held = _find_held(delivery)
             if until_end and slicer.is_caught_up(held):
                 return
             part = await slicer.next(held)
             if part is not None:
-                await finished(_deliver_one(delivery, part, offsets, waits=remembered is None))
+                await shield(_deliver_one(delivery, part, offsets, waits=remembered is None))
 
 
 async def _deliver_one(
-    delivery: Delivery, part: Slice, offsets: GroupOffsets, *, waits: bool
+    delivery: Delivery, part: Slice, offsets: GroupOffsetReporter, *, waits: bool
 ) -> None:
     """`waits` until the log knows how far the target is, where nobody else does."""
     kept = await _without_replaced(delivery, part)
     applied = None if kept is None else await _apply(delivery, kept)
     if applied is None:
         return
-    delivery.slicer.applied(applied)
+    delivery.slicer.advance(applied)
     for each in applied.end:
-        delivery.quarantine.moved(each.topic)
+        delivery.quarantine.note_progress(each.topic)
     if delivery.keeps_group:
         await offsets.tell({each: stand.next_offset for each, stand in applied.end.items()})
         if waits:
-            await offsets.settled()
+            await offsets.wait_settled()
     _tell(delivery, applied)
 
 
-async def _remembered(delivery: Delivery) -> Stands | None:
+async def _read_remembered(delivery: Delivery) -> AppliedOffsets | None:
     """Where the target says that it stands; None when it cannot."""
     stored = await every_topic_of(delivery.log, delivery.pipeline)
     generations = await load_generations(delivery.log, delivery.pipeline, stored)
     for topic, schema in stored.items():
         if topic not in generations.hidden:
             table = str(schema.schema.table)
-            delivery.report(Known(delivery.pipeline, delivery.unit, table))
+            delivery.report(TableKnown(delivery.pipeline, delivery.unit, table))
     topics = [*dict.fromkeys([*stored, *generations.former, COMMITS])]
     while True:
         try:
-            return await delivery.sink.applied(topics)
+            return await delivery.sink.committed_offsets(topics)
         except HeadwaterError as error:
             topic = str(error.facts.get("topic", ""))
             is_ours = topic in topics and delivery.isolates_tables
@@ -143,10 +150,10 @@ async def _remembered(delivery: Delivery) -> Stands | None:
             _hold(delivery, topic, table, error, is_unopened=True)
 
 
-async def _stands(delivery: Delivery) -> Stands:
+async def _stands(delivery: Delivery) -> AppliedOffsets:
     offsets = await delivery.log.committed_offsets(delivery.group)
     ids = {each.topic: await _id_of(delivery.log, each.topic) for each in offsets}
-    return {each: Stand(ids[each.topic], offset) for each, offset in offsets.items()}
+    return {each: AppliedOffset(ids[each.topic], offset) for each, offset in offsets.items()}
 
 
 async def _id_of(log: Log, topic: str) -> str:
@@ -157,18 +164,18 @@ async def _id_of(log: Log, topic: str) -> str:
         return ""
 
 
-def _held(delivery: Delivery) -> frozenset[str]:
+def _find_held(delivery: Delivery) -> frozenset[str]:
     """Topics that are paused or quarantined just now."""
     desired = delivery.desired()
     lifted = delivery.quarantine.lift(desired, now_ms=delivery.clock.now_ms())
     for topic, held in lifted.items():
         logger.info("%s goes on with %s", delivery.unit, topic)
-        _tell_state(delivery, held.table, State.RUNNING)
+        _tell_state(delivery, held.table, TaskState.RUNNING)
     if any(held.needs_reopening for held in lifted.values()):
         raise SinkUnavailable("tables that could not be opened are opened again")
     for table in sorted(desired.paused_tables ^ delivery.paused):
         is_paused = table in desired.paused_tables
-        _tell_state(delivery, table, State.PAUSED if is_paused else State.RUNNING)
+        _tell_state(delivery, table, TaskState.PAUSED if is_paused else TaskState.RUNNING)
     delivery.paused = desired.paused_tables
     paused = {
         topic
@@ -208,7 +215,7 @@ async def _apply(delivery: Delivery, part: Slice) -> Slice | None:
 async def _without_replaced(delivery: Delivery, part: Slice) -> Slice | None:
     """The same slice without tables that have another key from here on: of rows that a target keeps
     none would stay as it is."""
-    found = delivery.slicer.replaced(part)
+    found = delivery.slicer.find_replaced(part)
     if not found:
         return part
     stored = await every_topic_of(delivery.log, delivery.pipeline)
@@ -231,7 +238,7 @@ def _tell_lost(delivery: Delivery) -> None:
             table = _table_of(delivery, topic)
             said = said_of(error, delivery.desired().pipeline, table)
             logger.error("%s: %s is quarantined: %s", delivery.unit, table, said)
-            _tell_state(delivery, table, State.QUARANTINED, said)
+            _tell_state(delivery, table, TaskState.QUARANTINED, said)
 
 
 def _without_lost(delivery: Delivery, part: Slice, error: PositionLost) -> Slice:
@@ -289,11 +296,13 @@ def _hold(
     )
     if isinstance(error, RebuildNeeded):
         delivery.rebuilds.put(table, reason)
-        _tell_state(delivery, table, State.REBUILDING, f"made anew from the log: {error.statement}")
+        _tell_state(
+            delivery, table, TaskState.REBUILDING, f"made anew from the log: {error.statement}"
+        )
         return
     bug = error.__cause__ if isinstance(error, TableFailed) else None
     logger.error("%s: %s is quarantined: %s", delivery.unit, table, reason, exc_info=bug)
-    _tell_state(delivery, table, State.QUARANTINED, reason)
+    _tell_state(delivery, table, TaskState.QUARANTINED, reason)
 
 
 def _without(part: Slice, topics: set[str]) -> Slice:
@@ -316,7 +325,7 @@ def _tell(delivery: Delivery, part: Slice) -> None:
     now_ms = delivery.clock.now_ms()
     for table, count in delivery.reader.counts.items():
         delivery.report(
-            Moved(
+            RowsMoved(
                 delivery.pipeline,
                 delivery.unit,
                 str(table),
@@ -329,8 +338,8 @@ def _tell(delivery: Delivery, part: Slice) -> None:
     stands = {
         f"{topic}-{number}": str(stand.next_offset) for (topic, number), stand in part.end.items()
     }
-    delivery.report(Stood(delivery.pipeline, delivery.unit, stands))
+    delivery.report(OffsetsApplied(delivery.pipeline, delivery.unit, stands))
 
 
-def _tell_state(delivery: Delivery, table: str, state: State, reason: str = "") -> None:
+def _tell_state(delivery: Delivery, table: str, state: TaskState, reason: str = "") -> None:
     delivery.report(StateChanged(delivery.pipeline, delivery.unit, table, state, reason))

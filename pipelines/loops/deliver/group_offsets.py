@@ -11,7 +11,7 @@ SPACING_S = 0.25
 """The least time between two tellings: each makes the log wait for its disk."""
 
 
-class GroupOffsets:
+class GroupOffsetReporter:
     """What comes soon after something was told waits, and only the newest of it is told."""
 
     def __init__(self, log: Log, group: str) -> None:
@@ -24,11 +24,11 @@ class GroupOffsets:
         """Raises what went wrong with earlier ones."""
         self._waiting |= offsets
         if self._telling is not None and self._telling.done():
-            await self.settled()
+            await self.wait_settled()
         if self._telling is None:
             self._telling = asyncio.create_task(self._tell())
 
-    async def settled(self) -> None:
+    async def wait_settled(self) -> None:
         """Returns when the log has been told everything."""
         telling, self._telling = self._telling, None
         if telling is not None:
@@ -56,12 +56,12 @@ class GroupOffsets:
 
 
 @asynccontextmanager
-async def group_offsets(log: Log, group: str) -> AsyncIterator[GroupOffsets]:
+async def group_offsets(log: Log, group: str) -> AsyncIterator[GroupOffsetReporter]:
     """At the end of the block the log knows what it was to be told."""
-    offsets = GroupOffsets(log, group)
+    offsets = GroupOffsetReporter(log, group)
     try:
         yield offsets
     except BaseException:
         await offsets.give_up()
         raise
-    await offsets.settled()
+    await offsets.wait_settled()

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 
 from core_log.foundation.errors import PositionLost
-from core_log.model.log import Bounds, Kept, Log, TopicPartition
-from sinks.sink import Stand, Stands
+from core_log.model.log import Bounds, Log, RetainedRange, TopicPartition
+from sinks.sink import AppliedOffset, AppliedOffsets
 
 REBUILD = "headwater rebuild PIPELINE/TABLE --swap makes the table anew from what the log holds"
 
 
 def lost_topics(
-    stands: Stands, bounds: Mapping[TopicPartition, Bounds], topic_ids: Mapping[str, str]
+    stands: AppliedOffsets, bounds: Mapping[TopicPartition, Bounds], topic_ids: Mapping[str, str]
 ) -> dict[str, PositionLost]:
     """Topics of which going on would skip or resurrect anything, and why."""
     lost: dict[str, PositionLost] = {}
@@ -23,7 +23,7 @@ def lost_topics(
     return lost
 
 
-async def check_same_topics(log: Log, stands: Stands) -> None:
+async def check_same_topics(log: Log, stands: AppliedOffsets) -> None:
     """What is read of another topic than was begun with is no part of the same history."""
     for topic, topic_id in {(each.topic, stand.topic_id) for each, stand in stands.items()}:
         if await log.topic_id(topic) != topic_id:
@@ -48,7 +48,7 @@ def check_reached(partition: TopicPartition, end: int, log: Bounds) -> None:
         )
 
 
-def check_stand(partition: TopicPartition, held: int, log: Bounds | Kept) -> None:
+def check_stand(partition: TopicPartition, held: int, log: Bounds | RetainedRange) -> None:
     """A partition of which a target holds nothing yet has nothing to lose."""
     if held and held < log.start:
         raise PositionLost(
@@ -70,7 +70,9 @@ def check_stand(partition: TopicPartition, held: int, log: Bounds | Kept) -> Non
         )
 
 
-def check_same_log(partition: TopicPartition, stand: Stand, log: Bounds, topic_id: str) -> None:
+def check_same_log(
+    partition: TopicPartition, stand: AppliedOffset, log: Bounds, topic_id: str
+) -> None:
     if topic_id != stand.topic_id:
         raise PositionLost(
             "the target was filled from another topic of this name, which is gone",

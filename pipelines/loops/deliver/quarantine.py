@@ -14,7 +14,7 @@ from core_log.foundation.errors import (
     SourceRejected,
     TableFailed,
 )
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 
 OUTSIDE = (
     SourceRejected,
@@ -30,7 +30,7 @@ FIRST_TRY_MS, LONGEST_MS = 60_000, 600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class QuarantinedTopic:
     """Why a topic is held, and which wish to begin afresh was known by then."""
 
     table: str
@@ -47,7 +47,7 @@ class Quarantine:
     by itself where the cause may be cured outside."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, QuarantinedTopic] = {}
         self._tries: dict[str, int] = {}
 
     def put(
@@ -56,7 +56,7 @@ class Quarantine:
         *,
         table: str,
         error: HeadwaterError,
-        desired: Desired,
+        desired: DesiredTaskState,
         now_ms: int,
         needs_reopening: bool = False,
     ) -> str:
@@ -67,10 +67,10 @@ class Quarantine:
             self._tries[topic] = self._tries.get(topic, 0) + 1
         reason = reason_of(said_of(error, desired.pipeline, table), due_ms)
         fresh_start = desired.fresh_start(table)
-        self._held[topic] = Held(table, reason, fresh_start, due_ms, needs_reopening)
+        self._held[topic] = QuarantinedTopic(table, reason, fresh_start, due_ms, needs_reopening)
         return reason
 
-    def lift(self, desired: Desired, *, now_ms: int) -> Mapping[str, Held]:
+    def lift(self, desired: DesiredTaskState, *, now_ms: int) -> Mapping[str, QuarantinedTopic]:
         """Topics that may go on."""
         lifted = {
             topic: held
@@ -82,7 +82,7 @@ class Quarantine:
             del self._held[topic]
         return lifted
 
-    def moved(self, topic: str) -> None:
+    def note_progress(self, topic: str) -> None:
         """It goes on: when it fails again, its next try comes soon again."""
         self._tries.pop(topic, None)
 

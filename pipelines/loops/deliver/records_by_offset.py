@@ -8,24 +8,24 @@ import pyarrow as pa
 from core_log.foundation.errors import RecordsRejected
 from core_log.model.changes import TableChanges
 from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
-from pipelines.loops.deliver.decoder import Decoder
+from pipelines.loops.deliver.decoder import RecordDecoder
 from pipelines.loops.deliver.slice_reader import AfterLog
 
-Place = tuple[TopicPartition, int]
+RecordOffset = tuple[TopicPartition, int]
 """A record of the log."""
 ONE_BATCH = FetchLimit(bytes_max=1)
 """However small the limit, a fetch brings at least one batch."""
 
 
 async def changes_at(
-    log: Log, places: Collection[Place], after_log: AfterLog | None
+    log: Log, places: Collection[RecordOffset], after_log: AfterLog | None
 ) -> list[TableChanges]:
     """In the order of their offsets; each batch of the log is read once. Without `after_log` as
     they stand in the log. Records between them that nobody can decode are passed over."""
     wanted: dict[TopicPartition, list[int]] = {}
     for partition, offset in sorted(places):
         wanted.setdefault(partition, []).append(offset)
-    decoder, found = Decoder(log), list[TableChanges]()
+    decoder, found = RecordDecoder(log), list[TableChanges]()
     for partition, offsets in wanted.items():
         at, skipped = 0, set[int]()
         while at < len(offsets):

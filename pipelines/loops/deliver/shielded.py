@@ -9,7 +9,7 @@ FINISH_S_MAX = 10.0
 """After this long what was begun is given up as well; it is then done again by the next start."""
 
 
-async def finished(work: Coroutine[Any, Any, None], *, wait_s_max: float = FINISH_S_MAX) -> None:
+async def shield(work: Coroutine[Any, Any, None], *, wait_s_max: float = FINISH_S_MAX) -> None:
     """Being cancelled takes effect when `work` is done."""
     running = asyncio.ensure_future(work)
     try:

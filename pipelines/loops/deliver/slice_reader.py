@@ -8,24 +8,24 @@ from functools import partial
 from typing import Protocol
 
 from core_log.foundation.table_failures import failures_named
-from core_log.model.changes import TableChanges, joined
+from core_log.model.changes import TableChanges, concat_changes
 from core_log.model.log import Fetched, FetchLimit, Isolation, Log, TopicPartition
 from core_log.model.table_schema import TableId
 from pipelines.journal.internal_topics import COMMITS
 from pipelines.journal.schemas import SchemaReader
-from pipelines.loops.deliver.decoder import PART_BYTES, Decoded, Decoder, neighbours
+from pipelines.loops.deliver.decoder import PART_BYTES, DecodedChanges, RecordDecoder, neighbours
 from pipelines.loops.deliver.offset_check import check_reached, check_same_topics
-from pipelines.loops.deliver.truncate_barriers import Barrier, Range, find_barriers
+from pipelines.loops.deliver.truncate_barriers import Barrier, TruncateRange, find_barriers
 from pipelines.loops.thread_offload import beside, one_ahead
 from sinks.expired_tombstones import check_no_delete_was_missed
-from sinks.sink import Count, Slice, Stands
+from sinks.sink import AppliedOffsets, ChangeCount, Slice
 
 Skipped = Mapping[TopicPartition, set[int]]
 """Offsets of records that went to the dead-letter topic."""
 NOTHING: frozenset[int] = frozenset()
 JOINED_BYTES_MAX = 2 * PART_BYTES
 """Records whose changes are computed at once: DuckDB takes as long for a few as for thousands."""
-Check = Callable[[], Awaitable[None]]
+SliceCheck = Callable[[], Awaitable[None]]
 """Made once everything has been fetched, while the last of it is worked on."""
 
 
@@ -67,10 +67,10 @@ class SliceReader:
         are found, if other names or forms count than the newest."""
         self._log, self._after_log, self._skipped = log, after_log, skipped
         self._limit = FetchLimit(bytes_max=fetch_bytes)
-        self._decoder = Decoder(log, is_alone=is_alone, schemas=schemas)
+        self._decoder = RecordDecoder(log, is_alone=is_alone, schemas=schemas)
         self._may_leave_loop = is_alone and after_log.is_sql
         self._joined_bytes_max = JOINED_BYTES_MAX if after_log.is_sql else 0
-        self.counts: dict[TableId, Count] = {}
+        self.counts: dict[TableId, ChangeCount] = {}
         """By table of the source, since it was last emptied: what the last slice brought."""
         self.feeds: dict[TableId, set[str]] = {}
         """Which topics have gone into each table of the target."""
@@ -98,7 +98,7 @@ class SliceReader:
         }
         # One view of all older records for the whole slice, or one table would have two forms.
         await self._decoder.look({each.topic for each in ends})
-        before = part.kept or await self._log.kept(ends)
+        before = part.kept or await self._log.retained_ranges(ends)
         begun = _Begun(
             {each: part.end[each] for each in ends if part.end[each].topic_id},
             {each: max(part.start[each].next_offset, before[each].start) for each in ends},
@@ -107,7 +107,7 @@ class SliceReader:
 
         async def check() -> None:
             after, _ = await gather(
-                self._log.kept(ends), check_same_topics(self._log, begun.stands)
+                self._log.retained_ranges(ends), check_same_topics(self._log, begun.stands)
             )
             check_no_delete_was_missed(part.start, before=before, after=after)
 
@@ -125,7 +125,7 @@ class SliceReader:
             async for changes in rest:
                 yield changes
 
-    def hear(self, counts: Sequence[Count]) -> None:
+    def hear(self, counts: Sequence[ChangeCount]) -> None:
         """What others have read of the same slice counts as well."""
         for each in counts:
             known = self.counts.get(each.table)
@@ -137,7 +137,7 @@ class SliceReader:
         found: list[Barrier] = []
         for topic in sorted(part.truncated):
             ranges = {
-                partition: Range(reached[partition], end)
+                partition: TruncateRange(reached[partition], end)
                 for partition, end in ends.items()
                 if partition.topic == topic
             }
@@ -146,16 +146,20 @@ class SliceReader:
         return found
 
     async def _read_to(
-        self, ends: Mapping[TopicPartition, int], begun: "_Begun", *, check: Check | None = None
+        self,
+        ends: Mapping[TopicPartition, int],
+        begun: "_Begun",
+        *,
+        check: SliceCheck | None = None,
     ) -> AsyncGenerator[TableChanges, None]:
         """Moves on to `ends`, and does not end before `check` has."""
-        async with aclosing(one_ahead(self._routed(ends, begun, check))) as routed:
+        async with aclosing(one_ahead(self._route_ahead(ends, begun, check))) as routed:
             async for each in routed:
                 for changes in each:
                     yield changes
 
-    async def _routed(
-        self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: Check | None
+    async def _route_ahead(
+        self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: SliceCheck | None
     ) -> AsyncGenerator[list[TableChanges], None]:
         """While more is decoded, and while what came before is written."""
         async with aclosing(one_ahead(self._pieces(ends, begun, check))) as pieces:
@@ -165,8 +169,8 @@ class SliceReader:
                     yield await beside(partial(self._route, each, begun.cleaned), size)
 
     async def _pieces(
-        self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: Check | None
-    ) -> AsyncGenerator[Sequence[Decoded], None]:
+        self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: SliceCheck | None
+    ) -> AsyncGenerator[Sequence[DecodedChanges], None]:
         """What each fetch brings of a partition, while the next is under way."""
         async with aclosing(one_ahead(self._fetches(ends, begun, check))) as fetches:
             async for fetched, from_offset in fetches:
@@ -180,7 +184,7 @@ class SliceReader:
                 yield decoded
 
     async def _fetches(
-        self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: Check | None
+        self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: SliceCheck | None
     ) -> AsyncGenerator[tuple[Fetched, int], None]:
         """Together with the offset that was asked for."""
         reached = begun.reached
@@ -192,7 +196,7 @@ class SliceReader:
                 await check_same_topics(self._log, begun.stands)
                 reached |= await self._beyond_compacted(ends, begun)
             if self._after_log.filters:  # compaction goes on while a long slice is read
-                kept = await self._log.kept(wanted)
+                kept = await self._log.retained_ranges(wanted)
                 begun.cleaned.update({part: each.cleaned_to for part, each in kept.items()})
             for each in fetched:
                 reached[each.partition] = min(each.next_offset, ends[each.partition])
@@ -214,14 +218,14 @@ class SliceReader:
         return gone
 
     def _route(
-        self, decoded: Sequence[Decoded], cleaned: Mapping[TopicPartition, int]
+        self, decoded: Sequence[DecodedChanges], cleaned: Mapping[TopicPartition, int]
     ) -> list[TableChanges]:
-        changes = joined([each.changes for each in decoded])
+        changes = concat_changes([each.changes for each in decoded])
         partition, offsets = changes.log_partition, changes.log_offsets
         assert partition is not None and offsets is not None, "what was read knows its place"
         committed_ms = changes.committed_us[len(changes) - 1].as_py() // 1_000
         size = sum(each.bytes for each in decoded)
-        read = Count(changes.schema.table, partition.topic, len(changes), size, committed_ms)
+        read = ChangeCount(changes.schema.table, partition.topic, len(changes), size, committed_ms)
         self.hear([read])
         may_have_gaps = offsets[0].as_py() < cleaned[partition]
         with failures_named(topic=partition.topic):
@@ -235,7 +239,7 @@ class SliceReader:
 class _Begun:
     """A slice that is being read, and how far that has come."""
 
-    stands: Stands
+    stands: AppliedOffsets
     """Where it ends, of those topics of which it is known which they are."""
     reached: dict[TopicPartition, int]
     cleaned: dict[TopicPartition, int]
@@ -244,7 +248,7 @@ class _Begun:
     """Below, a fetch that begins now finds all there is; asked for when one has found nothing."""
 
 
-def _sum(one: Count, other: Count) -> Count:
+def _sum(one: ChangeCount, other: ChangeCount) -> ChangeCount:
     return one._replace(
         rows=one.rows + other.rows,
         bytes=one.bytes + other.bytes,

@@ -8,18 +8,18 @@ from core_log.client.gather import together
 from core_log.foundation.clock import Clock
 from core_log.foundation.errors import LogRejected, PositionLost
 from core_log.model.changes import TableChanges
-from core_log.model.log import Kept, Log, TopicPartition
+from core_log.model.log import Log, RetainedRange, TopicPartition
 from pipelines.journal.commits import Commit, commits_home
-from pipelines.journal.control import desired
+from pipelines.journal.control import read_desired
 from pipelines.journal.generations import Generations, load_generations
 from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import topics_of_no_moment
 from pipelines.journal.schemas import every_topic_of
-from pipelines.loops.deliver.commit_follower import Boundaries
-from pipelines.loops.deliver.cutover import Crossings
+from pipelines.loops.deliver.commit_follower import CommitFollower
+from pipelines.loops.deliver.cutover import TopicCutovers
 from pipelines.loops.deliver.offset_check import REBUILD, check_same_log, check_stand, lost_topics
 from pipelines.loops.deliver.untracked_history import prehistory_ends
-from sinks.sink import Cut, Slice, SplitReader, Stand, Stands
+from sinks.sink import AppliedOffset, AppliedOffsets, ConsistentCut, Slice, SplitReader
 
 POLL_MS = 500
 PREHISTORY_RECORDS = 500_000
@@ -67,8 +67,8 @@ class Slicer:
         self._topic_ids: dict[str, str] = {}
         self._topics: Collection[str] = ()
         """Topics of which something may be sliced."""
-        self._commits = Boundaries(log, pipeline, from_offset=0)
-        self._cut: Cut | None = None
+        self._commits = CommitFollower(log, pipeline, from_offset=0)
+        self._cut: ConsistentCut | None = None
         self._records = self._bytes = 0  # between the last slice and the boundary
         self._last_applied_ms: int | None = None
         self._decided: dict[TopicPartition, int] = {}
@@ -85,7 +85,7 @@ class Slicer:
         """Topics that may hold truncates between their stand and their boundary."""
         self._lost: dict[str, PositionLost] = {}
         self._tables: dict[str, str] = {}
-        self._generations, self._crossings = Generations(), Crossings()
+        self._generations, self._crossings = Generations(), TopicCutovers()
 
     @property
     def lost(self) -> Mapping[str, PositionLost]:
@@ -100,7 +100,7 @@ class Slicer:
         """Every topic that a table has had, by the name of the first."""
         return frozenset(self._generations.line_of([self._generations.present(first)]))
 
-    def replaced(self, part: Slice) -> set[str]:
+    def find_replaced(self, part: Slice) -> set[str]:
         """Topics of a slice that begin in it with the whole table, of which the target holds what
         came from the topic before."""
         begun = {place.topic for place, stand in part.start.items() if stand.next_offset}
@@ -116,7 +116,7 @@ class Slicer:
         if not set(self._topics) - self._lost.keys():
             raise error
 
-    async def start(self, stands: Stands) -> None:
+    async def start(self, stands: AppliedOffsets) -> None:
         """Takes up where the target stands; raises PositionLost where that cannot be done for any
         topic."""
         stored = await every_topic_of(self._log, self._pipeline)
@@ -125,7 +125,7 @@ class Slicer:
         self._stands |= {part: stand.next_offset for part, stand in stands.items()}
         self._topic_ids = {part.topic: stand.topic_id for part, stand in stands.items()}
         self._generations = await load_generations(self._log, self._pipeline, stored)
-        self._crossings = Crossings()
+        self._crossings = TopicCutovers()
         self._crossings.add(self._generations, self._stands)
         topics = {*stored, *self._topic_ids} - self._generations.hidden - {self._home.topic}
         if self._wanted is not None:
@@ -157,7 +157,7 @@ class Slicer:
         self._decided = {part: each.stable for part, each in bounds.items()}
         self._decided_at = home.end
         self._ends, self._are_ends_later = {part: each.end for part, each in bounds.items()}, False
-        forgotten = (await desired(self._log, self._pipeline)).commits_from
+        forgotten = (await read_desired(self._log, self._pipeline)).commits_from
         resume_at = max(self._stands.get(self._home, 0), forgotten)
         if resume_at < home.start:
             resume_at = home.start
@@ -169,7 +169,7 @@ class Slicer:
                 part for part, each in bounds.items() if each.stable > self._stands.get(part, 0)
             ]
             self._truncated |= {partition.topic for partition in behind}
-        self._commits = Boundaries(self._log, self._pipeline, from_offset=resume_at)
+        self._commits = CommitFollower(self._log, self._pipeline, from_offset=resume_at)
         self._settle()
 
     def is_caught_up(self, held: Collection[str] = ()) -> bool:
@@ -199,7 +199,7 @@ class Slicer:
         moves = self._moves(held)
         return await self._slice(moves) if moves and self._is_due() else None
 
-    def applied(self, part: Slice) -> None:
+    def advance(self, part: Slice) -> None:
         """The target now stands where the slice ended."""
         self._stands |= {partition: stand.next_offset for partition, stand in part.end.items()}
         behind = {partition.topic for partition in self._moves(())}
@@ -219,7 +219,7 @@ class Slicer:
         """Topics before these that the target has not come to the end of; and of which it never
         will, as they were dropped."""
         found, gone = set[str](), dict[str, PositionLost]()
-        for switch in self._crossings.unfinished(self._stands):
+        for switch in self._crossings.find_unfinished(self._stands):
             present = self._generations.present(self._generations.first(switch.topic))
             if present not in topics:
                 continue
@@ -265,9 +265,9 @@ class Slicer:
                 self._records += stretch.records
                 self._bytes += stretch.bytes
         self._truncated |= commit.truncated
-        before = self._cut or Cut(offset, 0, {})
+        before = self._cut or ConsistentCut(offset, 0, {})
         committed_ms = commit.committed_ms or before.committed_ms  # heartbeats have no time
-        self._cut = Cut(offset, committed_ms, {**before.positions, **commit.positions})
+        self._cut = ConsistentCut(offset, committed_ms, {**before.positions, **commit.positions})
 
     async def _beyond(self, offset: int, commit: Commit) -> Collection[TopicPartition]:
         """Partitions that do not reach as far as the commit says: it tells of another topic of
@@ -323,7 +323,9 @@ class Slicer:
 
     async def _slice(self, moves: dict[TopicPartition, int]) -> Slice | None:
         topics = {partition.topic for partition in moves}
-        kept, ids = await gather(self._log.kept(moves), together(map(self._log.topic_id, topics)))
+        kept, ids = await gather(
+            self._log.retained_ranges(moves), together(map(self._log.topic_id, topics))
+        )
         for topic, topic_id in zip(topics, ids, strict=True):
             if topic_id != self._topic_ids[topic]:
                 error = PositionLost(
@@ -381,7 +383,7 @@ class Slicer:
             if part.topic not in left_out
         )
 
-    def _lose_what_aged_out(self, kept: Mapping[TopicPartition, Kept]) -> None:
+    def _lose_what_aged_out(self, kept: Mapping[TopicPartition, RetainedRange]) -> None:
         """Who was held, or is slow, can come too late without ever starting again."""
         for part, held in kept.items():
             dropped_to = held.deletes_dropped_to
@@ -412,5 +414,5 @@ class Slicer:
                 break
         return portion
 
-    def _stand(self, partition: TopicPartition, offset: int) -> Stand:
-        return Stand(self._topic_ids[partition.topic], offset)
+    def _stand(self, partition: TopicPartition, offset: int) -> AppliedOffset:
+        return AppliedOffset(self._topic_ids[partition.topic], offset)

@@ -17,10 +17,10 @@ from pipelines.file.spec import RouteRule, TransformRule
 from pipelines.journal.schemas import SchemaReader, read_schemas, schemas_home
 from pipelines.loops.deliver.offset_check import check_same_topics
 from pipelines.loops.deliver.slice_reader import Skipped, SliceReader
-from pipelines.loops.deliver.truncate_barriers import Range, find_barriers
-from pipelines.transforms.after_log import AfterLog
-from pipelines.transforms.shipped_functions import Shipped, shipped
-from sinks.sink import Heard, Slice, Stand, Stands, Truncate
+from pipelines.loops.deliver.truncate_barriers import TruncateRange, find_barriers
+from pipelines.transforms.after_log import RowTransforms
+from pipelines.transforms.shipped_functions import ShippedModules, ship_modules
+from sinks.sink import AppliedOffset, AppliedOffsets, Heard, Slice, Truncate
 
 RECORD_BYTES = 256
 """In the log, about: of a short stretch no more is fetched than it may have."""
@@ -37,7 +37,7 @@ class LogSplitReader:
     """The pipeline file's own: where modules of python transforms are looked for."""
     fetch_bytes: int
     skipped: Callable[[], Skipped]
-    functions: Shipped | None = None
+    functions: ShippedModules | None = None
     """Those modules, once this has arrived where the directory may not be."""
     newest: dict[str, int] = field(default_factory=dict)
     """The last schema of each topic whose schemas were asked for: all who read parts of one slice
@@ -49,7 +49,7 @@ class LogSplitReader:
         known = {each: set(offsets) for each, offsets in self.skipped().items()}
         rest = (self.settings, tuple(self.rules), tuple(self.routes), self.directory)
         modules = tuple(rule.python.partition(":")[0] for rule in self.rules if rule.python)
-        functions = self.functions or (shipped(modules, self.directory) if modules else None)
+        functions = self.functions or (ship_modules(modules, self.directory) if modules else None)
         skipped: Callable[[], Skipped] = partial(dict, known)
         newest = dict(self.newest)
         return LogSplitReader, (*rest, self.fetch_bytes, skipped, functions, newest, self.names)
@@ -64,20 +64,24 @@ class LogSplitReader:
         history = ColumnHistory([each.schema for each in stored], names=self.names)
         return [after_log.schema(view.schema) for view in history.views]
 
-    async def truncates(self, start: Stands, end: Stands) -> Sequence[Truncate]:
+    async def truncates(self, start: AppliedOffsets, end: AppliedOffsets) -> Sequence[Truncate]:
         found: list[Truncate] = []
         async with self._open() as log:
             await check_same_topics(log, end)
             bounds = await log.bounds(end)
             for topic in sorted({part.topic for part in end}):
                 ranges = {
-                    part: Range(max(start[part].next_offset, bounds[part].start), stand.next_offset)
+                    part: TruncateRange(
+                        max(start[part].next_offset, bounds[part].start), stand.next_offset
+                    )
                     for part, stand in end.items()
                     if part.topic == topic
                 }
                 for barrier in await find_barriers(log, ranges):
                     part, offset = next(iter(barrier.items()))
-                    place, behind = (Stand(end[part].topic_id, at) for at in (offset, offset + 1))
+                    place, behind = (
+                        AppliedOffset(end[part].topic_id, at) for at in (offset, offset + 1)
+                    )
                     found += [
                         Truncate(change, barrier)
                         async for change in self._changes(
@@ -87,7 +91,7 @@ class LogSplitReader:
         return found
 
     def read(
-        self, start: Stands, end: Stands, heard: Heard = lambda _: None
+        self, start: AppliedOffsets, end: AppliedOffsets, heard: Heard = lambda _: None
     ) -> Iterator[TableChanges]:
         records = sum(stand.next_offset - start[part].next_offset for part, stand in end.items())
         if records >= record_views.WORTH_RECORDS:  # as those of splits are, and of samples not
@@ -105,8 +109,8 @@ class LogSplitReader:
 
     async def _changes(
         self,
-        start: Stands,
-        end: Stands,
+        start: AppliedOffsets,
+        end: AppliedOffsets,
         heard: Heard = lambda _: None,
         *,
         fetch_bytes: int,
@@ -127,9 +131,9 @@ class LogSplitReader:
                     yield changes
             heard([*reader.counts.values()])
 
-    def _after_log(self) -> AfterLog:
+    def _after_log(self) -> RowTransforms:
         directory = self.directory if self.functions is None else self.functions.put_down()
-        return AfterLog(self.rules, self.routes, directory=directory)
+        return RowTransforms(self.rules, self.routes, directory=directory)
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[KafkaLog]:

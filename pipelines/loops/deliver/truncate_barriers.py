@@ -21,14 +21,16 @@ Barrier = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class TruncateRange:
     """A stretch of one partition."""
 
     start: int
     end: int
 
 
-async def find_barriers(log: Log, ranges: Mapping[TopicPartition, Range]) -> Sequence[Barrier]:
+async def find_barriers(
+    log: Log, ranges: Mapping[TopicPartition, TruncateRange]
+) -> Sequence[Barrier]:
     """The truncates in the partitions of one topic, oldest first.
 
     A truncate stands in every partition. Were they read one after the other and each of its markers
@@ -45,7 +47,7 @@ async def find_barriers(log: Log, ranges: Mapping[TopicPartition, Range]) -> Seq
     ]
 
 
-async def _markers(log: Log, partition: TopicPartition, stretch: Range) -> list[int]:
+async def _markers(log: Log, partition: TopicPartition, stretch: TruncateRange) -> list[int]:
     found = list[int]()
     searched = batches_with(log, partition, [TRUNCATE_KEY], start=stretch.start, end=stretch.end)
     async with aclosing(searched) as batches:

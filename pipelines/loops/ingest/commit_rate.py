@@ -7,7 +7,7 @@ AHEAD_MAX = 4
 
 
 @dataclass(slots=True)
-class Spacing:
+class CommitRate:
     """Counts by when the earlier ones were due. By when they began, one that came late would hold
     up the next, and that the one behind it: changes that come just as fast as they may go would
     wait for ever after one delay. So they would, each for what is left of a millisecond, after a
@@ -18,7 +18,7 @@ class Spacing:
     due_ms: int = 0
     """Before this the next one waits."""
 
-    def begun(self, now_ms: int) -> None:
+    def take_token(self, now_ms: int) -> None:
         """In any stretch of time there are `AHEAD_MAX` and one more of them than `wait_ms` fits in,
         at most, but for those that cannot wait as they are full. These are not added up: whoever
         comes after them waits once."""

@@ -22,7 +22,7 @@ from core_log.records import arrow_codec
 from core_log.records.batch_header import Batch
 from core_log.records.partitioner import partitions_of
 from core_log.records.record_headers import encode_header_columns, encode_headers
-from core_log.records.row_parts import Column, Kind, Piece
+from core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
 from core_log.records.row_writer import join
 from core_log.rows.codec import (
     AT_HEADER,
@@ -33,13 +33,13 @@ from core_log.rows.codec import (
     RowCodec,
 )
 from core_log.rows.codec_table import codec_for
-from core_log.rows.decimal_nan import declared
+from core_log.rows.decimal_nan import declare_nan_columns
 from core_log.rows.settings import WireSettings
 from pipelines.journal.generations import Generations
-from pipelines.journal.schemas import SchemaBook, StoredSchema, encode_schema, schemas_home
+from pipelines.journal.schemas import SchemaStore, StoredSchema, encode_schema, schemas_home
 from pipelines.loops.ingest.table_topics import TopicRules, partitions_for
-from pipelines.loops.ingest.unserializable_rows import encoded_or_set_aside, sized
-from pipelines.loops.thread_offload import pieces_of, started
+from pipelines.loops.ingest.unserializable_rows import encoded_or_set_aside, with_size_check
+from pipelines.loops.thread_offload import pieces_of, start_work
 
 PIECE_ROWS_MAX = 4_000
 """So that the log has something to do while most of a large batch is still encoded."""
@@ -67,7 +67,7 @@ async def nothing_known() -> Mapping[TableId, int]:
     return {}
 
 
-class Portion(NamedTuple):
+class PartitionBatch(NamedTuple):
     """A batch for one partition."""
 
     partition: TopicPartition
@@ -86,7 +86,7 @@ class _Route:
 
 
 class _Made(NamedTuple):
-    portions: Sequence[Portion]
+    portions: Sequence[PartitionBatch]
     rejects: Sequence[Reject]
 
 
@@ -119,7 +119,7 @@ class Encoder:
         self._log, self._topics, self._wire = log, topics, wire
         self._row_estimates, self._rows = row_estimates, dict[TableId, int]()
         self._before_log, self._compression = before_log, compression
-        self._book = SchemaBook(log, topics.pipeline)
+        self._book = SchemaStore(log, topics.pipeline)
         self._routes: dict[TableId, _Route] = {}
         self._owners: dict[str, TableId] = {}
         self._stored: dict[TableId, StoredSchema] = {}
@@ -145,7 +145,7 @@ class Encoder:
                 kept = self._before_log.apply(changes)
             except ConfigError:
                 continue  # once more in its turn, when all is known that was hidden before
-            if stored.schema == remembered(declared(kept.schema), stored.schema):
+            if stored.schema == remembered(declare_nan_columns(kept.schema), stored.schema):
                 route = self._routes[kept.schema.table]
                 makings = self._makings(route, kept, stored, now_ms)
                 self._begun.append(_Begun(changes, kept, stored, makings))
@@ -161,7 +161,9 @@ class Encoder:
 
     def stored_form(self, schema: TableSchema) -> TableSchema:
         """As the log has it: masked, and without columns that are left out."""
-        return remembered(declared(self._before_log.apply(_no_changes(schema)).schema), None)
+        return remembered(
+            declare_nan_columns(self._before_log.apply(_no_changes(schema)).schema), None
+        )
 
     async def refusal(self, schema: TableSchema, *, is_next: bool = False) -> HeadwaterError | None:
         """Why no row of a table in this form may enter the log. `is_next`: the form follows those
@@ -183,7 +185,7 @@ class Encoder:
 
     async def switch(
         self, schema: TableSchema, generations: Generations, *, now_ms: int
-    ) -> Portion:
+    ) -> PartitionBatch:
         """The table's changes go to another topic from here on; returns its first schema."""
         await self._follow(schema.table)
         if (before := await self._book.newest(self._topics.name_of(schema.table))) is not None:
@@ -197,7 +199,7 @@ class Encoder:
         stored, _ = await self._book.current(
             route.topic, self.stored_form(schema), self._wire, positions=dict, now_ms=now_ms
         )
-        return Portion(schemas_home(route.topic), encode_schema(stored), is_data=False)
+        return PartitionBatch(schemas_home(route.topic), encode_schema(stored), is_data=False)
 
     async def partitions_of(self, schema: TableSchema) -> list[TopicPartition]:
         """Those of the table's topic, which is made where it is not there yet."""
@@ -210,7 +212,7 @@ class Encoder:
         *,
         now_ms: int,
         is_from_log: bool = False,
-    ) -> AsyncGenerator[Sequence[Portion], None]:
+    ) -> AsyncGenerator[Sequence[PartitionBatch], None]:
         """In the order in which the batches have to be appended; those that come together may be
         under way together. `is_from_log`: the rows were masked when they came to the log."""
         begun = self._begun_of(changes)
@@ -228,7 +230,7 @@ class Encoder:
                 self._before_log.check(changes.schema, before)
             stored, is_new = await self._book.current(
                 route.topic,
-                remembered(declared(kept.schema), before),
+                remembered(declare_nan_columns(kept.schema), before),
                 self._wire,
                 positions=partial(_positions_of, kept),
                 now_ms=now_ms,
@@ -237,7 +239,7 @@ class Encoder:
             if is_new:
                 self._before_log.follow(stored.schema)
                 home = schemas_home(route.topic)
-                yield [Portion(home, encode_schema(stored), is_data=False)]
+                yield [PartitionBatch(home, encode_schema(stored), is_data=False)]
             if begun is None or begun.stored is not stored:
                 await _end(makings)
                 makings = self._makings(route, kept, stored, now_ms)
@@ -267,16 +269,18 @@ class Encoder:
     def _makings(
         self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
     ) -> list[_Making]:
-        pieces = divided(changes)
+        pieces = split_batch(changes)
         size = changes.rows.nbytes // len(pieces)
-        return [started(partial(self._made, route, each, stored, now_ms), size) for each in pieces]
+        return [
+            start_work(partial(self._make, route, each, stored, now_ms), size) for each in pieces
+        ]
 
-    def _made(
+    def _make(
         self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
     ) -> _Made:
         changes, encoded, rejects = encoded_or_set_aside(
             changes,
-            sized(
+            with_size_check(
                 partial(route.codec.encode, now_us=now_ms * 1_000), compression=self._compression
             ),
         )
@@ -284,7 +288,7 @@ class Encoder:
             return _Made([], rejects)
         if changes.is_truncate:
             return _Made(self._marker(route, encoded, changes, stored, now_ms), rejects)
-        portions: list[Portion] = []
+        portions: list[PartitionBatch] = []
         headers = headers_of(changes, encoded, stored.id)
         for partition, rows in self._spread(route, encoded):
             keys, values, theirs = encoded.keys, encoded.values, headers
@@ -300,7 +304,7 @@ class Encoder:
                 laid_out_bytes_max=arrow_codec.LAID_OUT_BYTES_MAX,
             )
             home = TopicPartition(route.topic, partition)
-            portions += [Portion(home, batch) for batch in batches]
+            portions += [PartitionBatch(home, batch) for batch in batches]
         return _Made(portions, rejects)
 
     def _spread(
@@ -329,7 +333,7 @@ class Encoder:
         changes: TableChanges,
         stored: StoredSchema,
         now_ms: int,
-    ) -> list[Portion]:
+    ) -> list[PartitionBatch]:
         """A truncate is a keyed record in every partition, so that compaction keeps the newest."""
         headers = encode_header_columns(
             {
@@ -340,7 +344,7 @@ class Encoder:
             1,
         )
         return [
-            Portion(TopicPartition(route.topic, partition), batch)
+            PartitionBatch(TopicPartition(route.topic, partition), batch)
             for partition in range(route.partition_count)
             for batch in arrow_codec.encode(
                 pa.array([TRUNCATE_KEY], pa.binary()),
@@ -408,7 +412,7 @@ async def _end(makings: Sequence[_Making]) -> None:
         await asyncio.gather(*left, return_exceptions=True)
 
 
-def divided(changes: TableChanges) -> list[TableChanges]:
+def split_batch(changes: TableChanges) -> list[TableChanges]:
     """Pieces of a large batch, at least as many as there are cores to encode them side by side, and
     of about one size: each costs the loop as much as any other, however small it is."""
     count = max(pieces_of(len(changes)), -(-len(changes) // PIECE_ROWS_MAX))
@@ -474,10 +478,10 @@ def _at(changes: TableChanges) -> pa.BinaryArray | bytes:
         if isinstance(changes.commits, pa.Array):
             return changes.commits.cast(pa.binary())
         return str(changes.commits).encode()
-    commits: Piece = (
-        Column(changes.commits, Kind.RAW)
+    commits: RowPart = (
+        RowColumn(changes.commits, ValueEncoding.RAW)
         if isinstance(changes.commits, pa.Array)
         else str(changes.commits).encode()
     )
-    indexes = Column(changes.indexes, Kind.INTEGER)
+    indexes = RowColumn(changes.indexes, ValueEncoding.INTEGER)
     return join([commits, b"#", indexes], len(changes), kind=pa.binary())

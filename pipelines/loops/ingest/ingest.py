@@ -15,19 +15,32 @@ from core_log.model.log import Log, TopicPartition, Transaction, Writer
 from core_log.records.batch_header import Batch
 from pipelines.dead_letters.dead_letter import encode_rejects
 from pipelines.file.spec import StopAfter
-from pipelines.journal.commits import Commit, Stretch, commits_home, encode_commit
-from pipelines.journal.event_topics import NoticeTopics
+from pipelines.journal.commits import Commit, OffsetRange, commits_home, encode_commit
+from pipelines.journal.event_topics import EventTopics
 from pipelines.journal.generations import Generations, source_parts
 from pipelines.journal.positions import encode_positions, load_positions, positions_home
-from pipelines.loops.ingest.commit_rate import Spacing
-from pipelines.loops.ingest.encoder import Encoder, Portion, begun_early
-from pipelines.loops.ingest.offset_prediction import Displaced, Foresight, Touched, stretch_of
-from pipelines.loops.ingest.prefetch import ReadAhead, read_ahead
+from pipelines.loops.ingest.commit_rate import CommitRate
+from pipelines.loops.ingest.encoder import Encoder, PartitionBatch, begun_early
+from pipelines.loops.ingest.offset_prediction import (
+    OffsetMispredicted,
+    OffsetPrediction,
+    Touched,
+    stretch_of,
+)
+from pipelines.loops.ingest.prefetch import Prefetch, read_ahead
 from pipelines.loops.ingest.replacement import Replacements
 from pipelines.loops.ingest.replacement_states import ReplacementStates
 from pipelines.loops.ingest.signals import Controls, relaying
 from pipelines.loops.reject_budget import RejectBudget
-from pipelines.reports import Moved, Report, Reporter, SetAside, State, StateChanged, Stood
+from pipelines.reports import (
+    DeadLettersAdded,
+    OffsetsApplied,
+    Report,
+    Reporter,
+    RowsMoved,
+    StateChanged,
+    TaskState,
+)
 
 UNIT = "source"
 HELD_MS_MAX = 50
@@ -77,10 +90,10 @@ async def ingest(
     writer = await log.writer(writer_name(pipeline))
     positions = await load_positions(log, pipeline)
     resume_from = source_parts(positions)
-    report(Stood(pipeline, UNIT, resume_from))
-    report(StateChanged(pipeline, UNIT, "", State.RUNNING))
-    encoder, spacing = new_encoder(Generations.of(positions)), Spacing(limits.batch_wait_ms)
-    notices, topic_ids = NoticeTopics(log, pipeline), TopicIds(log)
+    report(OffsetsApplied(pipeline, UNIT, resume_from))
+    report(StateChanged(pipeline, UNIT, "", TaskState.RUNNING))
+    encoder, spacing = new_encoder(Generations.of(positions)), CommitRate(limits.batch_wait_ms)
+    notices, topic_ids = EventTopics(log, pipeline), TopicIds(log)
     replacements = Replacements.of(pipeline, log, encoder, positions)
     begun = partial(
         _Filling,
@@ -91,7 +104,7 @@ async def ingest(
         limits,
         spacing,
         topic_ids,
-        Foresight(),
+        OffsetPrediction(),
         replacements,
     )
     states = ReplacementStates(pipeline, UNIT, report)
@@ -112,18 +125,18 @@ async def ingest(
                     while batch is not None:
                         await filling.append(transaction, batch)
                         batch = await filling.following(batches)
-                    spacing.begun(clock.monotonic_ms())
+                    spacing.take_token(clock.monotonic_ms())
                     await filling.close(transaction)
-            except Displaced:
+            except OffsetMispredicted:
                 again, filling = filling.batches, begun()
                 filling.keep_nothing()
                 async with writer.transaction() as transaction, filling:
                     for batch in again:
                         await filling.append(transaction, batch)
                     await filling.close(transaction)
-            filling.foresight.committed(filling.touched)
+            filling.foresight.note_commit(filling.touched)
             await source.acknowledge(filling.positions)
-            for each in filling.told():
+            for each in filling.take_reports():
                 report(each)
             if (remark := budget.count(filling.rows, filling.rejected)) is not None:
                 report(remark)
@@ -148,8 +161,8 @@ async def _delete_missing(
             await filling.settle(transaction)
             filling.parts |= await replacements.delete_appended(done)
             await filling.close(transaction)
-        filling.foresight.committed(filling.touched)
-        for each in filling.told():
+        filling.foresight.note_commit(filling.touched)
+        for each in filling.take_reports():
             report(each)
 
 
@@ -177,7 +190,7 @@ class _Tally:
 class _Landing(NamedTuple):
     """Data or schemas on their way to the log."""
 
-    portions: Sequence[Portion]
+    portions: Sequence[PartitionBatch]
     appended: asyncio.Future[Mapping[TopicPartition, int]]
 
     @property
@@ -191,21 +204,21 @@ class _Filling:
 
     pipeline: str
     encoder: Encoder
-    notices: NoticeTopics
+    notices: EventTopics
     clock: Clock
     limits: IngestLimits
-    spacing: Spacing
+    spacing: CommitRate
     topic_ids: "TopicIds"
-    foresight: Foresight
+    foresight: OffsetPrediction
     replacements: Replacements
     positions: dict[str, str] = field(default_factory=dict)
     parts: dict[str, str | None] = field(default_factory=dict)
     """Of the position, what is not the source's."""
-    touched: dict[TopicPartition, Stretch] = field(default_factory=dict)
+    touched: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     tallies: dict[str, _Tally] = field(default_factory=dict)
     truncated: set[str] = field(default_factory=set)
     switched: set[str] = field(default_factory=set)
-    set_aside: list[SetAside] = field(default_factory=list)
+    set_aside: list[DeadLettersAdded] = field(default_factory=list)
     is_at_boundary: bool = False
     bytes: int = 0
     batches: list[ChangeBatch] = field(default_factory=list)
@@ -214,7 +227,7 @@ class _Filling:
     _kept_bytes: int = field(default=0, init=False)
     _landings: deque[_Landing] = field(default_factory=deque, init=False)
     """The last appends, so that the next can be made, and follow them, meanwhile."""
-    _held: dict[TopicPartition, Portion] = field(default_factory=dict, init=False)
+    _held: dict[TopicPartition, PartitionBatch] = field(default_factory=dict, init=False)
     """What has not set out yet."""
 
     def __post_init__(self) -> None:
@@ -254,7 +267,7 @@ class _Filling:
             ):
                 await transaction.append(partition, encoded)
             self.set_aside += [
-                SetAside(self.pipeline, UNIT, str(reject.table), 1, reject.problem)
+                DeadLettersAdded(self.pipeline, UNIT, str(reject.table), 1, reject.problem)
                 for reject in rejects
             ]
         for each in batch.notices:
@@ -263,7 +276,7 @@ class _Filling:
         self.positions |= batch.positions
         self.is_at_boundary = bool(batch.positions)
 
-    async def following(self, batches: ReadAhead) -> ChangeBatch | None:
+    async def following(self, batches: Prefetch) -> ChangeBatch | None:
         """What else belongs into this transaction: the rest of the source's own one without
         question, what comes before `batch_wait` lets the next commit go, and for a moment what is
         there already."""
@@ -301,11 +314,11 @@ class _Filling:
         transaction; what is still held takes the same way. The boundary says where all of it is. So
         what is held either lands before, or the boundary says where it will be, if both can be
         written anew should that turn out to be wrong."""
-        await self._landed()
+        await self._wait_landed()
         touched = self.foresight.of(self.touched, self._held.values()) if self.batches else None
         if touched is None:
             await self._set_out(transaction)
-            await self._landed()
+            await self._wait_landed()
             touched = dict(self.touched)
         parts = {**self.positions, **self.parts}
         position = encode_positions(self.pipeline, parts, now_ms=self.clock.now_ms())
@@ -320,7 +333,7 @@ class _Filling:
     async def settle(self, transaction: Transaction) -> None:
         """Until the log has everything so far."""
         await self._set_out(transaction)
-        await self._landed()
+        await self._wait_landed()
 
     async def _boundary(self, touched: Touched) -> Batch:
         commit = Commit(
@@ -342,13 +355,13 @@ class _Filling:
     def rejected(self) -> Mapping[str, int]:
         return Counter(each.table for each in self.set_aside)
 
-    def told(self) -> list[Report]:
+    def take_reports(self) -> list[Report]:
         now_ms = self.clock.now_ms()
         moved = [
-            Moved(self.pipeline, UNIT, table, each.rows, each.bytes, each.committed_ms, now_ms)
+            RowsMoved(self.pipeline, UNIT, table, each.rows, each.bytes, each.committed_ms, now_ms)
             for table, each in self.tallies.items()
         ]
-        return [*moved, *self.set_aside, Stood(self.pipeline, UNIT, self.positions)]
+        return [*moved, *self.set_aside, OffsetsApplied(self.pipeline, UNIT, self.positions)]
 
     async def append_table(
         self, transaction: Transaction, changes: TableChanges, *, is_from_log: bool = False
@@ -373,7 +386,7 @@ class _Filling:
                     self.bytes += len(portion.batch.data)
                 await self._hold(transaction, portions)
 
-    async def _hold(self, transaction: Transaction, portions: Sequence[Portion]) -> None:
+    async def _hold(self, transaction: Transaction, portions: Sequence[PartitionBatch]) -> None:
         """Little waits for what it can take the way with, and nothing passes a schema."""
         for portion in portions:
             size = _size_of([*self._held.values(), portion])
@@ -384,21 +397,21 @@ class _Filling:
                 await self._set_out(transaction)
         if not all(each.is_data for each in portions):
             await self._set_out(transaction)
-            await self._landed()
+            await self._wait_landed()
 
     async def _set_out(self, transaction: Transaction) -> None:
         if not (portions := self._let_go()):
             return
-        await self._landed(left_max=LANDING_BYTES_MAX - _size_of(portions))
+        await self._wait_landed(left_max=LANDING_BYTES_MAX - _size_of(portions))
         appending = transaction.append_each({each.partition: each.batch for each in portions})
         self._landings.append(_Landing(portions, asyncio.ensure_future(appending)))
 
-    def _let_go(self) -> list[Portion]:
+    def _let_go(self) -> list[PartitionBatch]:
         portions = [*self._held.values()]
         self._held.clear()
         return portions
 
-    async def _landed(self, *, left_max: int = 0) -> None:
+    async def _wait_landed(self, *, left_max: int = 0) -> None:
         """Until no more bytes than these are under way."""
         while self._landings and sum(each.size for each in self._landings) > max(0, left_max):
             landing = self._landings[0]
@@ -406,14 +419,16 @@ class _Filling:
             self._landings.popleft()
             self._touch(landing.portions, firsts)
 
-    def _touch(self, portions: Sequence[Portion], firsts: Mapping[TopicPartition, int]) -> None:
+    def _touch(
+        self, portions: Sequence[PartitionBatch], firsts: Mapping[TopicPartition, int]
+    ) -> None:
         for partition, batch, is_data in portions:
             if not is_data:
                 continue
             stretch = stretch_of(batch.record_count, len(batch.data), firsts[partition])
             earlier = self.touched.get(partition)
-            self.touched[partition] = earlier.joined(stretch) if earlier else stretch
+            self.touched[partition] = earlier.extend_to(stretch) if earlier else stretch
 
 
-def _size_of(portions: Iterable[Portion]) -> int:
+def _size_of(portions: Iterable[PartitionBatch]) -> int:
     return sum(len(each.batch.data) for each in portions)

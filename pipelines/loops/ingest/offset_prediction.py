@@ -3,20 +3,20 @@
 from collections.abc import Iterable, Mapping
 
 from core_log.model.log import TopicPartition
-from pipelines.journal.commits import Stretch
-from pipelines.loops.ingest.encoder import Portion
+from pipelines.journal.commits import OffsetRange
+from pipelines.loops.ingest.encoder import PartitionBatch
 
 MARKER_RECORDS = 1
 """What the end of a transaction takes in every partition that it wrote to."""
 
-Touched = Mapping[TopicPartition, Stretch]
+Touched = Mapping[TopicPartition, OffsetRange]
 
 
-class Displaced(Exception):
+class OffsetMispredicted(Exception):
     """Somebody else appended where records of a transaction were foreseen, which is aborted."""
 
 
-class Foresight:
+class OffsetPrediction:
     """Of partitions that only we append to: there one transaction begins where the last ended. A
     partition that somebody else was seen to append to is never foreseen again."""
 
@@ -24,7 +24,7 @@ class Foresight:
         self._next: dict[TopicPartition, int] = {}
         self._shared: set[TopicPartition] = set()
 
-    def of(self, landed: Touched, under_way: Iterable[Portion]) -> Touched | None:
+    def of(self, landed: Touched, under_way: Iterable[PartitionBatch]) -> Touched | None:
         """What a transaction will have touched once these have landed as well; None where that
         cannot be said."""
         found = dict(landed)
@@ -36,7 +36,7 @@ class Foresight:
             if first is None or partition in self._shared:
                 return None
             stretch = stretch_of(batch.record_count, len(batch.data), first)
-            found[partition] = earlier.joined(stretch) if earlier else stretch
+            found[partition] = earlier.extend_to(stretch) if earlier else stretch
         return found
 
     def check(self, foreseen: Touched, landed: Touched) -> None:
@@ -44,13 +44,13 @@ class Foresight:
         if displaced:
             self._shared.update(displaced)
             self._next.clear()  # the aborted transaction leaves its markers everywhere
-            raise Displaced
+            raise OffsetMispredicted
 
-    def committed(self, touched: Touched) -> None:
+    def note_commit(self, touched: Touched) -> None:
         for partition, stretch in touched.items():
             if partition not in self._shared:
                 self._next[partition] = stretch.end + MARKER_RECORDS
 
 
-def stretch_of(records: int, size: int, first: int) -> Stretch:
-    return Stretch(first, first + records, records, size)
+def stretch_of(records: int, size: int, first: int) -> OffsetRange:
+    return OffsetRange(first, first + records, records, size)

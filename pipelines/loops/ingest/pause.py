@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from pipelines.journal.control import Desired
-from pipelines.reports import Reporter, State, StateChanged
+from pipelines.journal.control import DesiredTaskState
+from pipelines.reports import Reporter, StateChanged, TaskState
 
 POLL_S = 0.1
 
@@ -14,7 +14,7 @@ async def unless_paused(
     *,
     pipeline: str,
     unit: str,
-    desired: Callable[[], Desired],
+    desired: Callable[[], DesiredTaskState],
     report: Reporter,
 ) -> None:
     """Runs `read` from the start whenever nothing is paused; returns or fails as it does.
@@ -22,7 +22,7 @@ async def unless_paused(
     A pause cancels it: connections are released, what was not committed is read again, and the
     position may be set elsewhere meanwhile.
     """
-    paused = StateChanged(pipeline, unit, "", State.PAUSED)
+    paused = StateChanged(pipeline, unit, "", TaskState.PAUSED)
     if desired().is_paused:
         report(paused)
     while True:

@@ -10,7 +10,7 @@ BATCHES_MAX = 2
 """The only queue in the data path; short, since each batch may be large."""
 
 
-class ReadAhead:
+class Prefetch:
     """Hands batches out in order; what ended the source comes after the last of them."""
 
     def __init__(self) -> None:
@@ -50,9 +50,9 @@ class ReadAhead:
 
 
 @asynccontextmanager
-async def read_ahead(batches: AsyncGenerator[ChangeBatch, None]) -> AsyncIterator[ReadAhead]:
+async def read_ahead(batches: AsyncGenerator[ChangeBatch, None]) -> AsyncIterator[Prefetch]:
     """Closes the source's iteration before it returns."""
-    ahead = ReadAhead()
+    ahead = Prefetch()
     filling = asyncio.ensure_future(ahead.fill(batches))
     try:
         yield ahead

@@ -9,25 +9,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.foundation.array_types import Int64Array
 from core_log.model.changes import ChangeBatch, Operation, Phase, TableChanges
 from core_log.model.log import Bounds, Log, TopicPartition
 from core_log.model.table_schema import TableId, TableSchema
-from core_log.records.arrow_codec import Columns
-from core_log.records.varint import Int64s
+from core_log.records.arrow_codec import RecordColumns
 from core_log.rows.codec import TRUNCATE_KEY
 from core_log.rows.digests import Digests, digests_of
 from pipelines.journal.commits import commits_home, decode_commits
-from pipelines.journal.generations import Generations, Switch, line_part
+from pipelines.journal.generations import Generations, TopicSwitch, line_part
 from pipelines.journal.read_to_end import read_decided
 from pipelines.journal.replacements import (
-    Mixed,
+    MixedTopic,
     StoredReplacement,
     last_replacements,
     replacements_of,
 )
 from pipelines.journal.schemas import newest_schema
 from pipelines.loops.deliver.records_by_offset import changes_at
-from pipelines.loops.ingest.encoder import Encoder, Portion
+from pipelines.loops.ingest.encoder import Encoder, PartitionBatch
 from pipelines.loops.ingest.offset_prediction import Touched
 
 logger = logging.getLogger(__name__)
@@ -39,14 +39,14 @@ DELETES_AT_ONCE = 5_000
 NO_OFFSET = -1
 
 
-class Taken(NamedTuple):
+class TakenKeys(NamedTuple):
     """What a transaction has to write for the replacements that it begins."""
 
     parts: Mapping[str, str | None]
     """Of the position."""
     switched: frozenset[str] = frozenset()
     """Topics that their tables' changes go to from here on."""
-    schemas: Sequence[Portion] = ()
+    schemas: Sequence[PartitionBatch] = ()
     """The first of these topics."""
 
 
@@ -76,10 +76,10 @@ class Replacements:
         """Those that only lack their deletes."""
         return [each for each in self.stored.values() if each.phase is Phase.COMPLETE]
 
-    async def take(self, batch: ChangeBatch, touched: Touched, *, now_ms: int) -> Taken:
+    async def take(self, batch: ChangeBatch, touched: Touched, *, now_ms: int) -> TakenKeys:
         """What a batch begins. Everything that was appended before it has to be in the log already;
         `touched` is what of that is in the same transaction."""
-        found, switched, schemas = dict[str, str | None](), set[str](), list[Portion]()
+        found, switched, schemas = dict[str, str | None](), set[str](), list[PartitionBatch]()
         for each in batch.replacements:
             if each.phase is Phase.COMPLETE:
                 continue
@@ -98,9 +98,9 @@ class Replacements:
             topic_id = await self.log.topic_id(partitions[0].topic)
             before = self.stored.get(each.schema.table)
             last = before or self.ended.get(each.schema.table)
-            mixed, former = Mixed(ends, {}), tuple[Mixed, ...]()
+            mixed, former = MixedTopic(ends, {}), tuple[MixedTopic, ...]()
             if last is not None:
-                mixed, former = last.begun(topic_id, ends)
+                mixed, former = last.start(topic_id, ends)
             stored = StoredReplacement(
                 each.schema.table,
                 partitions[0].topic,
@@ -114,7 +114,7 @@ class Replacements:
             )
             self.stored[stored.table] = stored
             found[stored.part] = stored.text()
-        return Taken(found, frozenset(switched), schemas)
+        return TakenKeys(found, frozenset(switched), schemas)
 
     async def _has_other_key(self, schema: TableSchema) -> bool:
         stored = await self.encoder.newest_form(schema)
@@ -122,15 +122,15 @@ class Replacements:
 
     async def _switch(
         self, schema: TableSchema, touched: Touched, *, now_ms: int
-    ) -> tuple[dict[str, str | None], Portion]:
+    ) -> tuple[dict[str, str | None], PartitionBatch]:
         """Records of another key get another topic, which the source fills by itself."""
         topics = self.encoder.topics
         first, former = topics.first_name_of(schema.table), topics.name_of(schema.table)
         ends = await self._ends(await self._present_partitions(schema))
         ends |= {part.partition: each.end for part, each in touched.items() if part.topic == former}
         next_topic = self.generations.next_topic(first)
-        switch = Switch(former, next_topic, ends, {}, {}, is_filled=False)
-        self.generations = self.generations.switched(first, switch)
+        switch = TopicSwitch(former, next_topic, ends, {}, {}, is_filled=False)
+        self.generations = self.generations.add_switch(first, switch)
         stored = await self.encoder.switch(schema, self.generations, now_ms=now_ms)
         logger.info("%s goes on in %s, since it has another key", schema.table, next_topic)
         return line_part(first, self.generations.lines[first]), stored
@@ -159,7 +159,7 @@ class Replacements:
         for each in batch.replacements:
             stored = self.stored.get(each.schema.table)
             if each.phase is Phase.COMPLETE and stored is not None:
-                self.stored[stored.table] = stored.completed(each)
+                self.stored[stored.table] = stored.complete(each)
                 found[stored.part] = self.stored[stored.table].text()
         return found
 
@@ -168,7 +168,7 @@ class Replacements:
         places = [TopicPartition(done.topic, each) for each in done.starts]
         bounds = await self.log.bounds(places)
         del self.stored[done.table]
-        ended = done.ended({place.partition: bounds[place].end for place in places})
+        ended = done.end_at({place.partition: bounds[place].end for place in places})
         self.ended[done.table] = ended
         return {done.part: ended.text()}
 
@@ -221,7 +221,7 @@ def _deletes_of(
 
 async def _offsets_before(
     log: Log, place: TopicPartition, start: int, bounds: Bounds
-) -> AsyncIterator[Int64s]:
+) -> AsyncIterator[Int64Array]:
     """Where the newest records stand of keys that have none at `start` or behind, tombstones left
     out; a few at a time. The partition is read as often as its keys need room."""
     passes = 1 + (bounds.end - bounds.start) // PASS_RECORDS
@@ -240,11 +240,11 @@ class _NewestPerKey:
 
     start: int
     digests: list[Digests] = field(default_factory=list)
-    offsets: list[Int64s] = field(default_factory=list)
+    offsets: list[Int64Array] = field(default_factory=list)
     """`NO_OFFSET` for a tombstone, and for a record at `start` or behind."""
     added: int = 0
 
-    def take(self, columns: Columns, *, passes: np.uint64, number: np.uint64) -> None:
+    def take(self, columns: RecordColumns, *, passes: np.uint64, number: np.uint64) -> None:
         markers = np.flatnonzero(np.asarray(pc.equal(columns.keys, TRUNCATE_KEY).fill_null(False)))
         first = 0
         if len(markers):  # what stood before a truncate is gone
@@ -260,7 +260,7 @@ class _NewestPerKey:
         if self.added > MERGE_RECORDS:
             self._merge()
 
-    def offsets_before(self) -> Int64s:
+    def offsets_before(self) -> Int64Array:
         """In rising order."""
         if not self.offsets:
             return np.zeros(0, np.int64)

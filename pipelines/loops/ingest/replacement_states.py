@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from core_log.model.changes import Phase
 from core_log.model.table_schema import TableId
 from pipelines.journal.replacements import StoredReplacement
-from pipelines.reports import Reporter, State, StateChanged
+from pipelines.reports import Reporter, StateChanged, TaskState
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +33,13 @@ class ReplacementStates:
             elif table not in self.told:
                 logger.info("%s: %s is read again: %s", self.pipeline, table, each.why)
             self.told[table] = reason
-            self._state(table, State.QUARANTINED if is_held else State.REREADING, reason)
+            self._state(table, TaskState.QUARANTINED if is_held else TaskState.REREADING, reason)
         for table in self.told.keys() - stored.keys():
             logger.info("%s: %s has been read again", self.pipeline, table)
             del self.told[table]
-            self._state(table, State.RUNNING)
+            self._state(table, TaskState.RUNNING)
 
-    def _state(self, table: TableId, state: State, reason: str = "") -> None:
+    def _state(self, table: TableId, state: TaskState, reason: str = "") -> None:
         self.report(StateChanged(self.pipeline, self.unit, str(table), state, reason))
 
 

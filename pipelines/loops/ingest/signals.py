@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 POLL_S = 0.1
 
 
-class Obeying(Protocol):
+class SignalRelay(Protocol):
     """The part of a source that takes wishes."""
 
     async def control(self, control: Control) -> None: ...
@@ -26,7 +26,7 @@ Controls = Callable[[], Sequence[Control]]
 
 
 @asynccontextmanager
-async def relaying(source: Obeying, controls: Controls, done: Positions) -> AsyncIterator[None]:
+async def relaying(source: SignalRelay, controls: Controls, done: Positions) -> AsyncIterator[None]:
     """Each wish once; what the position says is done is not told again."""
     task = asyncio.ensure_future(_relay(source, controls, done))
     try:
@@ -36,7 +36,7 @@ async def relaying(source: Obeying, controls: Controls, done: Positions) -> Asyn
         await asyncio.wait([task])
 
 
-async def _relay(source: Obeying, controls: Controls, done: Positions) -> None:
+async def _relay(source: SignalRelay, controls: Controls, done: Positions) -> None:
     known = {part.removeprefix(CONTROL) for part in done if part.startswith(CONTROL)}
     while True:
         for control in controls():
@@ -46,7 +46,7 @@ async def _relay(source: Obeying, controls: Controls, done: Positions) -> None:
         await asyncio.sleep(POLL_S)
 
 
-async def _tell(source: Obeying, control: Control) -> None:
+async def _tell(source: SignalRelay, control: Control) -> None:
     """That a wish cannot be fulfilled is no reason to stop."""
     try:
         await source.control(control)

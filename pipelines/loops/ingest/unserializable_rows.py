@@ -9,10 +9,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.foundation.array_types import BoolArray
 from core_log.foundation.errors import RowsRejected
 from core_log.model.changes import Operation, Reject, TableChanges
 from core_log.records.compression import compress
-from core_log.rows.arrow_buffers import Mask
 from core_log.rows.codec import Encoded
 
 Encode = Callable[[TableChanges], Encoded]
@@ -41,7 +41,9 @@ def encoded_or_set_aside(
     return changes, None, rejects
 
 
-def sized(encode: Encode, *, compression: int, record_bytes_max: int = RECORD_BYTES_MAX) -> Encode:
+def with_size_check(
+    encode: Encode, *, compression: int, record_bytes_max: int = RECORD_BYTES_MAX
+) -> Encode:
     """Raises `RowsRejected` for records that no topic would take, however well compressed."""
 
     def encode_sized(changes: TableChanges) -> Encoded:
@@ -88,7 +90,7 @@ def _without(changes: TableChanges, error: RowsRejected) -> tuple[TableChanges, 
     return changes.filter(pa.array(~is_bad)), rejects
 
 
-def _bare(changes: TableChanges, is_bad: Mask) -> TableChanges | None:
+def _bare(changes: TableChanges, is_bad: BoolArray) -> TableChanges | None:
     """Of bad deletes only the key; None where they had no more, or are none."""
     is_delete = is_bad & (changes.operations.to_numpy() == Operation.DELETE)
     columns, has_changed = changes.rows.columns, False
@@ -103,7 +105,7 @@ def _bare(changes: TableChanges, is_bad: Mask) -> TableChanges | None:
     return replace(changes, rows=pa.RecordBatch.from_arrays(columns, schema=changes.rows.schema))
 
 
-def _whole_moves(changes: TableChanges, is_bad: Mask) -> pa.BooleanArray:
+def _whole_moves(changes: TableChanges, is_bad: BoolArray) -> pa.BooleanArray:
     """A changed key of which a half is lost is a plain delete, or a plain insert."""
     assert changes.moves is not None
     moves = changes.moves.to_numpy(zero_copy_only=False).copy()

@@ -14,30 +14,41 @@ from core_log.foundation.errors import ConfigError
 from core_log.foundation.settings import TopicSettings
 from core_log.model.log import Bounds, FetchLimit, Isolation, Log, TopicPartition, Writer
 from core_log.model.table_schema import TableSchema
-from core_log.model.topic_generations import named
+from core_log.model.topic_generations import generation_name
 from core_log.records import arrow_codec
-from core_log.records.arrow_codec import Columns
+from core_log.records.arrow_codec import RecordColumns
 from core_log.rows.schema_text import schema_to_json
 from core_log.rows.settings import WireSettings
-from pipelines.journal.commits import Commit, Stretch, commits_home, decode_commits, encode_commit
+from pipelines.journal.commits import (
+    Commit,
+    OffsetRange,
+    commits_home,
+    decode_commits,
+    encode_commit,
+)
 from pipelines.journal.generations import (
-    Filled,
     Generations,
-    Line,
-    Switch,
+    MigrationProgress,
+    TopicLineage,
+    TopicSwitch,
     filled_part,
     line_part,
 )
 from pipelines.journal.positions import encode_positions, load_positions, positions_home
 from pipelines.journal.read_to_end import read_decided
 from pipelines.journal.schemas import StoredSchema, encode_schema, read_schemas, schemas_home
-from pipelines.loops.deliver.truncate_barriers import Range, find_barriers
-from pipelines.loops.migration.recode import BeforeLog, Recoder
+from pipelines.loops.deliver.truncate_barriers import TruncateRange, find_barriers
+from pipelines.loops.migration.recode import Recoder, RecordMasker
 from pipelines.loops.migration.rekey import Newest, check_tells_apart, newest_rows
-from pipelines.loops.migration.repartition import NextRecords, between, picked, stretches
-from pipelines.loops.migration.repartition import Stretch as Piece
+from pipelines.loops.migration.repartition import RecordRun as Piece
+from pipelines.loops.migration.repartition import (
+    RepartitionedRecords,
+    between,
+    pick_records,
+    stretches,
+)
 from pipelines.loops.thread_offload import beside
-from pipelines.reports import Read, Reporter
+from pipelines.reports import ReadProgress, Reporter
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +59,7 @@ DIGEST_DIGITS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class TopicMove:
     """A table whose topic has to be another one, and what that has to be like."""
 
     first: str
@@ -59,7 +70,7 @@ class Move:
     schema: TableSchema
     """As the table enters the log now."""
 
-    def wanted(self, wire: WireSettings, told_to: Mapping[int, int]) -> str:
+    def to_signal(self, wire: WireSettings, told_to: Mapping[int, int]) -> str:
         """`told_to`: the former topic's ends, where only its newest rows go over: what has gone
         over of rows that changed since would stay."""
         said: list[object] = [self.settings.partitions, schema_to_json(self.schema, wire)]
@@ -68,16 +79,22 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class MigrationRules:
     """What holds for all topics of a pipeline."""
 
     wire: WireSettings
-    masks: BeforeLog
+    masks: RecordMasker
     compression: int
 
 
 async def migrate(
-    pipeline: str, log: Log, moves: Sequence[Move], rules: Rules, *, clock: Clock, report: Reporter
+    pipeline: str,
+    log: Log,
+    moves: Sequence[TopicMove],
+    rules: MigrationRules,
+    *,
+    clock: Clock,
+    report: Reporter,
 ) -> None:
     """One table after the other; what was done before a crash is not done again.
 
@@ -97,8 +114,8 @@ class _Moving:
     pipeline: str
     log: Log
     writer: Writer
-    move: Move
-    rules: Rules
+    move: TopicMove
+    rules: MigrationRules
     clock: Clock
     report: Reporter
     newest: Newest | None = None
@@ -116,13 +133,15 @@ class _Moving:
 
     async def run(self, generations: Generations) -> None:
         move = self.move
-        line = generations.lines.get(move.first, Line())
+        line = generations.lines.get(move.first, TopicLineage())
         filled = generations.filled.get(move.first)
         schemas = await self._schemas()
         while True:
-            if filled is not None and filled.wanted != move.wanted(self.rules.wire, self.told_to):
+            if filled is not None and filled.wanted != move.to_signal(
+                self.rules.wire, self.told_to
+            ):
                 line, filled = _given_up(line, filled), None
-            filled = await self._begun(line, filled, schemas)
+            filled = await self._begin(line, filled, schemas)
             recoder = self._recoder(filled.topic)
             filled = await self._fill(filled, recoder, schemas)
             if await self._is_whole(filled, recoder, schemas):
@@ -164,19 +183,22 @@ class _Moving:
         count = await self.log.partition_count(self.move.former)
         return [TopicPartition(self.move.former, each) for each in range(count)]
 
-    async def _begun(
-        self, line: Line, filled: Filled | None, schemas: Mapping[int, StoredSchema]
-    ) -> Filled:
+    async def _begin(
+        self,
+        line: TopicLineage,
+        filled: MigrationProgress | None,
+        schemas: Mapping[int, StoredSchema],
+    ) -> MigrationProgress:
         """The topic with its schemas, and a ledger of what is in it."""
         if filled is None:
             bounds = await self.log.bounds(await self._partitions())
             number = len(line.switches) + len(line.given_up) + 2
-            filled = Filled(
-                topic=named(self.move.first, number),
-                wanted=self.move.wanted(self.rules.wire, self.told_to),
+            filled = MigrationProgress(
+                topic=generation_name(self.move.first, number),
+                wanted=self.move.to_signal(self.rules.wire, self.told_to),
                 read={part.partition: held.start for part, held in bounds.items()},
-                cleaned_to=_numbered(bounds, "cleaned_to"),
-                deletes_dropped_to=_numbered(bounds, "deletes_dropped_to"),
+                cleaned_to=_number(bounds, "cleaned_to"),
+                deletes_dropped_to=_number(bounds, "deletes_dropped_to"),
             )
         recoder = self._recoder(filled.topic)
         self._check_possible(filled, recoder, schemas)
@@ -195,7 +217,7 @@ class _Moving:
         return filled
 
     def _check_possible(
-        self, filled: Filled, recoder: Recoder, schemas: Mapping[int, StoredSchema]
+        self, filled: MigrationProgress, recoder: Recoder, schemas: Mapping[int, StoredSchema]
     ) -> None:
         is_told = all(offset >= 0 for offset in filled.cleaned_to.values())
         is_compacted = "compact" in self.move.settings.config.get("cleanup.policy", "")
@@ -209,23 +231,27 @@ class _Moving:
             )
 
     async def _fill(
-        self, filled: Filled, recoder: Recoder, schemas: Mapping[int, StoredSchema]
-    ) -> Filled:
+        self, filled: MigrationProgress, recoder: Recoder, schemas: Mapping[int, StoredSchema]
+    ) -> MigrationProgress:
         partitions = await self._partitions()
         bounds = await self.log.bounds(partitions)
         ends = {part: held.end for part, held in bounds.items()}
         total = sum(held.end - held.start for held in bounds.values())
         has_marks = len(partitions) == 1 and self.newest is None
-        records_of = NextRecords(recoder, self.move.settings.partitions, self.rules.compression)
+        records_of = RepartitionedRecords(
+            recoder, self.move.settings.partitions, self.rules.compression
+        )
         stops: list[Mapping[TopicPartition, int]] = [ends]
         if not has_marks and self.newest is None:
-            ranges = {part: Range(filled.read[part.partition], end) for part, end in ends.items()}
+            ranges = {
+                part: TruncateRange(filled.read[part.partition], end) for part, end in ends.items()
+            }
             stops = [*await find_barriers(self.log, ranges), ends]
         for stop in stops:
             async for partition, columns in self._pieces(filled.read, stop):
                 wanted = columns
                 if self.newest is not None:
-                    wanted = picked(columns, self.newest[partition.partition])
+                    wanted = pick_records(columns, self.newest[partition.partition])
                 found = stretches(wanted, schemas, topic=self.move.former, has_marks=has_marks)
                 filled = await self._append(filled, records_of, {partition: columns}, list(found))
                 read = sum(filled.read.values()) - sum(held.start for held in bounds.values())
@@ -240,7 +266,7 @@ class _Moving:
 
     async def _pieces(
         self, read: Mapping[int, int], stop: Mapping[TopicPartition, int]
-    ) -> AsyncIterator[tuple[TopicPartition, Columns]]:
+    ) -> AsyncIterator[tuple[TopicPartition, RecordColumns]]:
         """What each fetch brings; waits for what is still undecided. Where there are several
         partitions, truncates lie between the stops: one of each stands for all."""
         for partition, end in stop.items():
@@ -262,7 +288,7 @@ class _Moving:
                 if len(columns):
                     yield partition, columns
 
-    async def _record_at(self, partition: TopicPartition, offset: int) -> Columns:
+    async def _record_at(self, partition: TopicPartition, offset: int) -> RecordColumns:
         limit = FetchLimit(bytes_max=1)
         fetched = await self.log.fetch(
             {partition: offset}, limit=limit, isolation=Isolation.COMMITTED
@@ -273,11 +299,11 @@ class _Moving:
 
     async def _append(
         self,
-        filled: Filled,
-        records_of: NextRecords,
-        read: Mapping[TopicPartition, Columns],
+        filled: MigrationProgress,
+        records_of: RepartitionedRecords,
+        read: Mapping[TopicPartition, RecordColumns],
         found: Sequence[Piece],
-    ) -> Filled:
+    ) -> MigrationProgress:
         """A piece of the topic, and how far the former one has been read, in one transaction."""
         now_us, newest_ms = self.clock.now_ms() * 1_000, filled.newest_ms
         made = await beside(
@@ -312,35 +338,35 @@ class _Moving:
         return filled
 
     async def _is_whole(
-        self, filled: Filled, recoder: Recoder, schemas: Mapping[int, StoredSchema]
+        self, filled: MigrationProgress, recoder: Recoder, schemas: Mapping[int, StoredSchema]
     ) -> bool:
         """Whether compaction has taken nothing that was not read yet and had to be: deletes that
         came after rows which had been read, and tombstones that only say the old bytes of a key."""
         if self.newest is not None:
             return True
         bounds = await self.log.bounds(await self._partitions())
-        if _numbered(bounds, "deletes_dropped_to") != filled.deletes_dropped_to:
+        if _number(bounds, "deletes_dropped_to") != filled.deletes_dropped_to:
             return False
         if all(map(recoder.keeps_keys, schemas.values())):
             return True
-        return _numbered(bounds, "cleaned_to") == filled.cleaned_to
+        return _number(bounds, "cleaned_to") == filled.cleaned_to
 
-    async def _switch(self, line: Line, filled: Filled) -> None:
+    async def _switch(self, line: TopicLineage, filled: MigrationProgress) -> None:
         """From here on the table's topic is the next one."""
         bounds = await self.log.bounds(await self._partitions())
         numbers = range(self.move.settings.partitions)
         ends = {number: filled.ends.get(number, 0) for number in numbers}
         is_in_order = len(bounds) == 1 and self.newest is None
-        is_known = _numbered(bounds, "cleaned_to") == filled.cleaned_to
+        is_known = _number(bounds, "cleaned_to") == filled.cleaned_to
         marks = filled.marks if is_in_order and is_known else ends
-        switch = Switch(self.move.former, filled.topic, filled.read, ends, marks)
+        switch = TopicSwitch(self.move.former, filled.topic, filled.read, ends, marks)
         parts = line_part(self.move.first, replace(line, switches=(*line.switches, switch)))
         commit = Commit(
             pipeline=self.pipeline,
             committed_ms=await self._newest_commit_ms(),
             positions={},
             touched={
-                TopicPartition(filled.topic, number): Stretch(
+                TopicPartition(filled.topic, number): OffsetRange(
                     0, end, filled.records[number], filled.bytes[number]
                 )
                 for number, end in filled.ends.items()
@@ -367,14 +393,16 @@ class _Moving:
                 newest_ms = max(newest_ms, commit.committed_ms)
         return newest_ms
 
-    def _tell(self, read: int, total: int, filled: Filled, *, is_done: bool = False) -> None:
+    def _tell(
+        self, read: int, total: int, filled: MigrationProgress, *, is_done: bool = False
+    ) -> None:
         table, size = str(self.move.schema.table), sum(filled.bytes.values())
-        self.report(Read(self.pipeline, UNIT, table, read, total, size, None, is_done))
+        self.report(ReadProgress(self.pipeline, UNIT, table, read, total, size, None, is_done))
 
 
-def _given_up(line: Line, filled: Filled) -> Line:
+def _given_up(line: TopicLineage, filled: MigrationProgress) -> TopicLineage:
     return replace(line, given_up=(*line.given_up, filled.topic))
 
 
-def _numbered(bounds: Mapping[TopicPartition, Bounds], name: str) -> dict[int, int]:
+def _number(bounds: Mapping[TopicPartition, Bounds], name: str) -> dict[int, int]:
     return {part.partition: getattr(held, name) for part, held in bounds.items()}

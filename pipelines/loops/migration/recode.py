@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from core_log.model.changes import Operation, TableChanges
 from core_log.model.table_schema import TableSchema
-from core_log.records.arrow_codec import Columns
+from core_log.records.arrow_codec import RecordColumns
 from core_log.records.record_headers import encode_header_columns, header_column
 from core_log.rows.codec import AT_HEADER, OPERATION_HEADER, SCHEMA_HEADER, RowCodec
 from core_log.rows.codec_table import codec_for
@@ -22,7 +22,7 @@ from pipelines.journal.schemas import StoredSchema
 FORMATS_WITH_BARE_KEYS = {"debezium-json", "flat-json"}
 
 
-class Recoded(NamedTuple):
+class RecodedRecords(NamedTuple):
     """Records without a place yet."""
 
     keys: pa.BinaryArray
@@ -31,7 +31,7 @@ class Recoded(NamedTuple):
     headers: pa.BinaryArray
 
 
-class BeforeLog(Protocol):
+class RecordMasker(Protocol):
     """What a pipeline does to rows before they enter the log."""
 
     def schema(self, schema: TableSchema) -> TableSchema: ...
@@ -50,7 +50,7 @@ class Recoder:
         former: str,
         topic: str,
         wire: WireSettings,
-        masks: BeforeLog,
+        masks: RecordMasker,
         *,
         key: Sequence[str] | None = None,
     ) -> None:
@@ -70,7 +70,7 @@ class Recoder:
         schema = self._masks.schema(self._under_key(stored))
         return replace(stored, topic=self._topic, schema=schema, wire=self._wire)
 
-    def rekeyed(self, columns: Columns, stored: StoredSchema) -> TableChanges:
+    def rekey(self, columns: RecordColumns, stored: StoredSchema) -> TableChanges:
         """Rows as the next topic will know them, with their new keys; every record is one."""
         changes = self._codec(stored).decode(columns.keys, columns.values, stored.schema)
         return self._masks.apply(replace(changes, schema=self._under_key(stored), before=None))
@@ -91,10 +91,14 @@ class Recoder:
             and all(after.column(name) == stored.schema.column(name) for name in after.key)
         )
 
-    def recode(self, columns: Columns, stored: StoredSchema, *, now_us: int) -> Recoded:
+    def recode(
+        self, columns: RecordColumns, stored: StoredSchema, *, now_us: int
+    ) -> RecodedRecords:
         """Of records under one schema, without truncates."""
         if self._is_same(stored):
-            return Recoded(columns.keys, columns.values, columns.timestamps_ms, columns.headers)
+            return RecodedRecords(
+                columns.keys, columns.values, columns.timestamps_ms, columns.headers
+            )
         is_event = np.asarray(columns.values.is_valid())
         places = np.flatnonzero(is_event)
         values = columns.values.take(pa.array(places))
@@ -122,17 +126,21 @@ class Recoder:
             origins.append(alone)
         return self._in_order(columns, stored, keys, made, origins)
 
-    def truncate(self, columns: Columns, changes: TableChanges, stored: StoredSchema) -> Recoded:
+    def truncate(
+        self, columns: RecordColumns, changes: TableChanges, stored: StoredSchema
+    ) -> RecodedRecords:
         """Of one marker, decoded as `changes`."""
         if self._is_same(stored):
-            return Recoded(columns.keys, columns.values, columns.timestamps_ms, columns.headers)
+            return RecodedRecords(
+                columns.keys, columns.values, columns.timestamps_ms, columns.headers
+            )
         [(_, _, (source, transaction))] = blocks_of(
             columns.values, stored.wire, changes.committed_us, topic=self._former
         )
         masked = self._masks.apply(replace(changes, source=source, transaction=transaction))
         encoded = self._writing.encode(masked, now_us=int(columns.timestamps_ms[0]) * 1_000)
         headers = self._headers(columns, stored, {OPERATION_HEADER: b"truncate"})
-        return Recoded(encoded.keys, encoded.values, columns.timestamps_ms, headers)
+        return RecodedRecords(encoded.keys, encoded.values, columns.timestamps_ms, headers)
 
     def _is_same(self, stored: StoredSchema) -> bool:
         return (
@@ -143,18 +151,18 @@ class Recoder:
 
     def _in_order(
         self,
-        columns: Columns,
+        columns: RecordColumns,
         stored: StoredSchema,
         keys: list[pa.BinaryArray],
         values: list[pa.BinaryArray],
         origins: list[npt.NDArray[np.int64]],
-    ) -> Recoded:
+    ) -> RecodedRecords:
         nothing = pa.array([], pa.binary())
         rows = np.concatenate([np.zeros(0, np.int64), *origins])
         order = np.argsort(rows, kind="stable")
         rows = rows[order]
         headers = columns.headers if self.keeps_keys(stored) else self._headers(columns, stored, {})
-        return Recoded(
+        return RecodedRecords(
             pa.concat_arrays([nothing, *keys]).take(pa.array(order)),
             pa.concat_arrays([nothing, *values]).take(pa.array(order)),
             columns.timestamps_ms[rows],
@@ -162,7 +170,7 @@ class Recoder:
         )
 
     def _headers(
-        self, columns: Columns, stored: StoredSchema, further: dict[str, bytes]
+        self, columns: RecordColumns, stored: StoredSchema, further: dict[str, bytes]
     ) -> pa.BinaryArray:
         """Without those that hold a key of before."""
         at = header_column(columns.headers, AT_HEADER).fill_null(b"")
@@ -184,7 +192,7 @@ class Recoder:
 
 
 def _alone(
-    columns: Columns,
+    columns: RecordColumns,
     is_event: npt.NDArray[np.bool_],
     changes: TableChanges,
     places: npt.NDArray[np.int64],

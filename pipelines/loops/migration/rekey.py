@@ -9,25 +9,25 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.foundation.array_types import Int64Array
 from core_log.foundation.errors import ConfigError
 from core_log.model.changes import Operation
 from core_log.model.log import TopicPartition
-from core_log.records.arrow_codec import Columns
+from core_log.records.arrow_codec import RecordColumns
 from core_log.records.partitioner import murmur2_column
-from core_log.records.varint import Int64s
 from core_log.rows.digests import Digests, digests_of
 from pipelines.journal.schemas import StoredSchema
 from pipelines.loops.migration.recode import Recoder
-from pipelines.loops.migration.repartition import picked, stretches
+from pipelines.loops.migration.repartition import pick_records, stretches
 from pipelines.loops.thread_offload import beside
 
 MERGE_ROWS = 2_000_000
 """Records of one partition that are kept in mind before all but the newest of each key are let
 go."""
 
-Pieces = AsyncIterator[tuple[TopicPartition, Columns]]
+Pieces = AsyncIterator[tuple[TopicPartition, RecordColumns]]
 Schemas = Mapping[int, StoredSchema]
-Newest = Mapping[int, Int64s]
+Newest = Mapping[int, Int64Array]
 """By partition the offsets of the records that tell what rows are now, in rising order."""
 
 
@@ -47,12 +47,12 @@ async def check_tells_apart(
     """Raises ConfigError unless every one of the rows has a new key, and each another one."""
     seen, nameless, topic = [np.zeros(0, np.uint64)], 0, ""
     async for partition, columns in pieces:
-        columns, topic = picked(columns, newest[partition.partition]), partition.topic
+        columns, topic = pick_records(columns, newest[partition.partition]), partition.topic
         for piece, stored, _ in stretches(columns, schemas, topic=topic):
             if not recoder.has_key(stored):
                 nameless += len(piece)
                 continue
-            work = partial(_named, recoder, piece, stored)
+            work = partial(_name, recoder, piece, stored)
             keys, nulls = await beside(work, piece.values.nbytes)
             seen.append(keys)
             nameless += nulls
@@ -76,11 +76,11 @@ class _Tally:
 
     wide: list[Digests] = field(default_factory=list)
     narrow: list[npt.NDArray[np.uint32]] = field(default_factory=list)
-    offsets: list[Int64s] = field(default_factory=list)
+    offsets: list[Int64Array] = field(default_factory=list)
     is_there: list[npt.NDArray[np.bool_]] = field(default_factory=list)
     waiting: int = 0
 
-    def take(self, columns: Columns) -> None:
+    def take(self, columns: RecordColumns) -> None:
         self.wide.append(digests_of([columns.keys], len(columns)))
         self.narrow.append(murmur2_column(columns.keys))
         self.offsets.append(columns.offsets)
@@ -89,7 +89,7 @@ class _Tally:
         if self.waiting > MERGE_ROWS:
             self._merge()
 
-    def content(self) -> Int64s:
+    def content(self) -> Int64Array:
         if not self.offsets:
             return np.zeros(0, np.int64)
         self._merge()
@@ -109,7 +109,7 @@ class _Tally:
         self.waiting = 0
 
 
-def _take(tally: _Tally, columns: Columns, schemas: Schemas, topic: str) -> None:
+def _take(tally: _Tally, columns: RecordColumns, schemas: Schemas, topic: str) -> None:
     for piece, _, is_truncate in stretches(columns, schemas, topic=topic):
         if is_truncate:
             tally.wide, tally.narrow, tally.offsets, tally.is_there = [], [], [], []
@@ -117,9 +117,9 @@ def _take(tally: _Tally, columns: Columns, schemas: Schemas, topic: str) -> None
             tally.take(piece)
 
 
-def _named(recoder: Recoder, columns: Columns, stored: StoredSchema) -> tuple[Digests, int]:
+def _name(recoder: Recoder, columns: RecordColumns, stored: StoredSchema) -> tuple[Digests, int]:
     """The new keys of rows, and how many of the rows have none."""
-    changes = recoder.rekeyed(columns, stored)
+    changes = recoder.rekey(columns, stored)
     assert not pc.any(
         pc.equal(changes.operations, pa.scalar(Operation.DELETE.value, pa.uint8()))
     ).as_py(), "the newest record of a deleted row is its tombstone"

@@ -8,31 +8,31 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.foundation.array_types import Int64Array
 from core_log.foundation.errors import DecodeError
 from core_log.model.log import TopicPartition
 from core_log.records import arrow_codec
-from core_log.records.arrow_codec import Columns
+from core_log.records.arrow_codec import RecordColumns
 from core_log.records.batch_header import Batch
 from core_log.records.partitioner import partitions_of
 from core_log.records.record_headers import header_column
-from core_log.records.varint import Int64s
 from core_log.rows.codec import OPERATION_HEADER, SCHEMA_HEADER, TRUNCATE_KEY
 from pipelines.journal.schemas import StoredSchema
 from pipelines.loops.deliver.decoder import truncate_of
-from pipelines.loops.migration.recode import Recoded, Recoder
+from pipelines.loops.migration.recode import RecodedRecords, Recoder
 
 TRUNCATE = pa.scalar(TRUNCATE_KEY, pa.binary())
 
 
-class Stretch(NamedTuple):
+class RecordRun(NamedTuple):
     """Neighbouring records under one schema, or a truncate alone."""
 
-    columns: Columns
+    columns: RecordColumns
     stored: StoredSchema
     is_truncate: bool
 
 
-class Made(NamedTuple):
+class CopiedRecords(NamedTuple):
     """What becomes of a piece."""
 
     batches: Sequence[tuple[int, Batch]]
@@ -42,8 +42,12 @@ class Made(NamedTuple):
 
 
 def stretches(
-    columns: Columns, schemas: Mapping[int, StoredSchema], *, topic: str, has_marks: bool = True
-) -> Iterator[Stretch]:
+    columns: RecordColumns,
+    schemas: Mapping[int, StoredSchema],
+    *,
+    topic: str,
+    has_marks: bool = True,
+) -> Iterator[RecordRun]:
     """Without `has_marks` truncates are left out."""
     if not len(columns):
         return
@@ -63,11 +67,11 @@ def stretches(
     for start, end in zip(starts, [*starts[1:], len(columns)], strict=True):
         if has_marks or not is_mark[start]:
             stored = schemas[int(ids[start].as_py())]
-            yield Stretch(between(columns, start, end), stored, bool(is_mark[start]))
+            yield RecordRun(between(columns, start, end), stored, bool(is_mark[start]))
 
 
 @dataclass(slots=True)
-class NextRecords:
+class RepartitionedRecords:
     """Keeps the order of each key, and writes a truncate to every partition."""
 
     recoder: Recoder
@@ -76,7 +80,7 @@ class NextRecords:
     turn: int = 0
     """Of records without a key, which go round."""
 
-    def make(self, found: Sequence[Stretch], *, newest_ms: int, now_us: int) -> Made:
+    def make(self, found: Sequence[RecordRun], *, newest_ms: int, now_us: int) -> CopiedRecords:
         batches: list[tuple[int, Batch]] = []
         for columns, stored, is_truncate in found:
             if is_truncate:
@@ -90,11 +94,11 @@ class NextRecords:
             newest_ms = int(times[-1])
             made = made._replace(timestamps_ms=times)
             for number, rows in self._spread(made, is_truncate=is_truncate):
-                batches += [(number, each) for each in self._encoded(made, rows)]
-        return Made(batches, newest_ms)
+                batches += [(number, each) for each in self._encode(made, rows)]
+        return CopiedRecords(batches, newest_ms)
 
     def _spread(
-        self, made: Recoded, *, is_truncate: bool
+        self, made: RecodedRecords, *, is_truncate: bool
     ) -> Iterator[tuple[int, pa.Int64Array | None]]:
         """Partitions and the records that belong there; None for all of them."""
         if is_truncate:
@@ -111,7 +115,7 @@ class NextRecords:
                 if len(rows):
                     yield number, pa.array(rows)
 
-    def _encoded(self, made: Recoded, rows: pa.Int64Array | None) -> list[Batch]:
+    def _encode(self, made: RecodedRecords, rows: pa.Int64Array | None) -> list[Batch]:
         keys, values, times, headers = made
         if rows is not None:
             keys, values, headers = keys.take(rows), values.take(rows), headers.take(rows)
@@ -121,9 +125,9 @@ class NextRecords:
         )
 
 
-def between(columns: Columns, start: int, end: int) -> Columns:
+def between(columns: RecordColumns, start: int, end: int) -> RecordColumns:
     rows = slice(start, end)
-    return Columns(
+    return RecordColumns(
         columns.offsets[rows],
         columns.timestamps_ms[rows],
         columns.keys[rows],
@@ -132,10 +136,10 @@ def between(columns: Columns, start: int, end: int) -> Columns:
     )
 
 
-def picked(columns: Columns, offsets: Int64s) -> Columns:
+def pick_records(columns: RecordColumns, offsets: Int64Array) -> RecordColumns:
     """Only the records with these offsets, which rise."""
     rows = pa.array(np.flatnonzero(np.isin(columns.offsets, offsets, assume_unique=True)))
-    return Columns(
+    return RecordColumns(
         columns.offsets[rows.to_numpy()],
         columns.timestamps_ms[rows.to_numpy()],
         columns.keys.take(rows),

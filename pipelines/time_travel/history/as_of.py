@@ -99,7 +99,7 @@ def before(position: str) -> PositionAsOf:
     return PositionAsOf(position, is_included=False)
 
 
-def written(position: str) -> str:
+def format_position(position: str) -> str:
     """As `parse_as_of` reads it: a bare number would be an offset of the log."""
     return position if LSN.fullmatch(position) else f"{STREAM}={position}"
 
@@ -110,7 +110,7 @@ def check_same_kind(as_of: PositionAsOf, position: str) -> None:
         raise ConfigError(
             "positions of this source are written otherwise",
             position=as_of.position,
-            hint=f"such as {written(position)}: headwater status --positions shows them",
+            hint=f"such as {format_position(position)}: headwater status --positions shows them",
         )
 
 

@@ -10,29 +10,29 @@ from core_log.model.log import Bounds, FetchLimit, Isolation, Log, TopicPartitio
 from core_log.records import arrow_codec
 from core_log.records.record_headers import header_column
 from core_log.rows.codec import AT_HEADER
-from pipelines.journal.commits import Commit, Stretch, commits_home, decode_commits
-from pipelines.journal.control import desired
+from pipelines.journal.commits import Commit, OffsetRange, commits_home, decode_commits
+from pipelines.journal.control import read_desired
 from pipelines.journal.positions import load_positions
-from pipelines.loops.deliver.decoder import Decoder
+from pipelines.loops.deliver.decoder import RecordDecoder
 from pipelines.terminal.times import time_text
 from pipelines.time_travel.history.as_of import (
     STREAM,
     PositionAsOf,
     TimeAsOf,
     check_same_kind,
+    format_position,
     order_of,
-    written,
 )
 
 LIMIT = FetchLimit()
 LINEAR_OFFSETS = 20_000
 """Fewer commits than this are looked through, more of them are halved first."""
 
-Placed = tuple[int, Commit]
+IndexedCommit = tuple[int, Commit]
 """A commit and its offset in `__headwater_commits`."""
 
 
-class History:
+class CommitIndex:
     """Knows which commits come after a moment."""
 
     def __init__(self, log: Log, pipeline: str) -> None:
@@ -115,7 +115,7 @@ class History:
                 # What was filled into a topic from a former one is older than its boundary.
                 is_divided = offset == first or partition.topic in commit.switched
                 ends[partition] = (
-                    await self._straddled(as_of, partition, stretch)
+                    await self._find_straddled(as_of, partition, stretch)
                     if is_divided
                     else stretch.first
                 )
@@ -156,7 +156,7 @@ class History:
     async def _begins_with_rows(self, partition: TopicPartition, start: int) -> bool:
         one_batch, isolation = FetchLimit(bytes_max=1), Isolation.COMMITTED
         for part in await self._log.fetch({partition: start}, limit=one_batch, isolation=isolation):
-            decoded = await Decoder(self._log).decode(
+            decoded = await RecordDecoder(self._log).decode(
                 part, from_offset=start, end=part.next_offset, skipped=frozenset()
             )
             for each in decoded:
@@ -175,7 +175,7 @@ class History:
         async for _, commit in self._commits(max(await self._start(), end - offsets)):
             yield commit
 
-    async def truncated(
+    async def find_truncated(
         self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
     ) -> frozenset[str]:
         """Topics that may hold truncates in between: a commit says so, or none is remembered of
@@ -210,12 +210,12 @@ class History:
         if found is None:
             return f"offset {offsets}"
         stream = found.positions.get(STREAM, "")
-        position = f", position {written(stream)}" if order_of(stream) is not None else ""
+        position = f", position {format_position(stream)}" if order_of(stream) is not None else ""
         return f"{time_text(found.committed_ms)}{position}, offset {offsets}"
 
-    async def _first_after(self, as_of: TimeAsOf | PositionAsOf) -> Placed | None:
+    async def _first_after(self, as_of: TimeAsOf | PositionAsOf) -> IndexedCommit | None:
         low, high = await self._start(), (await self._log.bounds([self._home]))[self._home].end
-        answer: Placed | None = None
+        answer: IndexedCommit | None = None
         while high - low > LINEAR_OFFSETS:
             middle = (low + high) // 2
             found = await self._next_judged(as_of, middle, high)
@@ -232,7 +232,7 @@ class History:
 
     async def _next_judged(
         self, as_of: TimeAsOf | PositionAsOf, start: int, end: int
-    ) -> Placed | None:
+    ) -> IndexedCommit | None:
         async for offset, commit in self._commits(start):
             if offset >= end:
                 return None
@@ -240,7 +240,7 @@ class History:
                 return offset, commit
         return None
 
-    async def _commits(self, start: int) -> AsyncIterator[Placed]:
+    async def _commits(self, start: int) -> AsyncIterator[IndexedCommit]:
         """From an offset on, and as far as is decided now."""
         end = (await self._log.bounds([self._home]))[self._home].stable
         offset = start
@@ -257,16 +257,16 @@ class History:
 
     async def _start(self) -> int:
         bounds = (await self._log.bounds([self._home]))[self._home]
-        return max(bounds.start, (await desired(self._log, self._pipeline)).commits_from)
+        return max(bounds.start, (await read_desired(self._log, self._pipeline)).commits_from)
 
-    async def _oldest_commit(self) -> Placed | None:
+    async def _oldest_commit(self) -> IndexedCommit | None:
         async for placed in self._commits(await self._start()):
             return placed
         return None
 
     async def _holds_any(self, as_of: TimeAsOf | PositionAsOf, commit: Commit) -> bool:
         for partition, stretch in commit.touched.items():
-            if await self._straddled(as_of, partition, stretch) > stretch.first:
+            if await self._find_straddled(as_of, partition, stretch) > stretch.first:
                 return True
         return False
 
@@ -307,12 +307,12 @@ class History:
                 hint="give an earlier one, or wait: headwater status --positions shows both",
             )
 
-    async def _straddled(
-        self, as_of: TimeAsOf | PositionAsOf, partition: TopicPartition, stretch: Stretch
+    async def _find_straddled(
+        self, as_of: TimeAsOf | PositionAsOf, partition: TopicPartition, stretch: OffsetRange
     ) -> int:
         """One transaction of the log can hold many of the source: where in it those begin that
         come after the moment."""
-        decoder, offset = Decoder(self._log), stretch.first
+        decoder, offset = RecordDecoder(self._log), stretch.first
         while offset < stretch.end:
             wanted = {partition: offset}
             fetched = await self._log.fetch(wanted, limit=LIMIT, isolation=Isolation.COMMITTED)
@@ -367,7 +367,7 @@ def _later_times(decoded: Sequence[TableChanges], at_ms: int) -> int | None:
     return None
 
 
-def _later_commits(columns: arrow_codec.Columns, as_of: PositionAsOf) -> int | None:
+def _later_commits(columns: arrow_codec.RecordColumns, as_of: PositionAsOf) -> int | None:
     if not len(columns):
         return None
     at = header_column(columns.headers, AT_HEADER).fill_null(b"").dictionary_encode()

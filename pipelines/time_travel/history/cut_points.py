@@ -10,13 +10,13 @@ from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import mixed_in
 from pipelines.terminal.starting_points import EARLIEST, LATEST
 from pipelines.time_travel.history.as_of import AsOf, OffsetsAsOf, parse_as_of
-from pipelines.time_travel.history.commit_index import History
+from pipelines.time_travel.history.commit_index import CommitIndex
 
 Ends = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class CutPoint:
     """A state of some topics: what stands below `ends`."""
 
     ends: Ends
@@ -24,10 +24,10 @@ class Moment:
     """In the words of whoever asked."""
 
 
-async def newest_moment(log: Log, partitions: Collection[TopicPartition]) -> Moment:
+async def newest_moment(log: Log, partitions: Collection[TopicPartition]) -> CutPoint:
     """Everything that is decided now."""
     bounds = await log.bounds(partitions)
-    return Moment({part: bounds[part].stable for part in partitions}, "now")
+    return CutPoint({part: bounds[part].stable for part in partitions}, "now")
 
 
 async def moment_of(
@@ -37,14 +37,14 @@ async def moment_of(
     partitions: Collection[TopicPartition],
     *,
     is_recent: bool = False,
-) -> Moment:
+) -> CutPoint:
     """Raises PositionLost, with the oldest moment there is, where the log does not know it."""
-    history = History(log, pipeline)
+    history = CommitIndex(log, pipeline)
     if isinstance(as_of, OffsetsAsOf):
-        ends = _given(as_of, partitions, await log.bounds(partitions))
+        ends = _parse_given(as_of, partitions, await log.bounds(partitions))
     else:
         ends = await history.ends(as_of, partitions, is_recent=is_recent)
-    moment = Moment(ends, str(as_of))
+    moment = CutPoint(ends, str(as_of))
     await check_exact(log, pipeline, moment, is_recent=is_recent)
     if not is_recent:
         await _check_not_mixed(log, pipeline, moment)
@@ -53,7 +53,7 @@ async def moment_of(
 
 async def moment_called(
     log: Log, pipeline: str, text: str, partitions: Collection[TopicPartition], *, now_ms: int
-) -> Moment:
+) -> CutPoint:
     """`latest`, or a moment as `parse_as_of` reads it."""
     if text == LATEST:
         return await newest_moment(log, partitions)
@@ -77,9 +77,9 @@ async def begun_at(
     else:
         as_of = parse_as_of(text, now_ms=now_ms)
         start = (
-            _given(as_of, partitions, bounds)
+            _parse_given(as_of, partitions, bounds)
             if isinstance(as_of, OffsetsAsOf)
-            else await History(log, pipeline).begins(as_of, partitions)
+            else await CommitIndex(log, pipeline).begins(as_of, partitions)
         )
     if holes := [part for part, at in start.items() if at < bounds[part].cleaned_to]:
         to = bounds[holes[0]].cleaned_to
@@ -93,17 +93,19 @@ def check_order(start: Ends, end: Ends) -> None:
     if min(lengths, default=0) < 0 and max(lengths, default=0) <= 0:
         raise ConfigError(
             "that ends before it begins",
-            start=_said(start),
-            end=_said(end),
+            start=_describe(start),
+            end=_describe(end),
             hint="an earlier moment to begin with, or a later one to end with",
         )
 
 
-def _said(ends: Ends) -> str:
+def _describe(ends: Ends) -> str:
     return ",".join(f"{part.partition}:{at}" for part, at in sorted(ends.items()))
 
 
-async def check_exact(log: Log, pipeline: str, moment: Moment, *, is_recent: bool = False) -> None:
+async def check_exact(
+    log: Log, pipeline: str, moment: CutPoint, *, is_recent: bool = False
+) -> None:
     """Once before a moment is read, and once after, since compaction goes on meanwhile. A recent
     moment is one that somebody has just come to: our topics let nobody compact what is as new."""
     bounds = await log.bounds(moment.ends)
@@ -136,7 +138,7 @@ async def check_exact(log: Log, pipeline: str, moment: Moment, *, is_recent: boo
         if end < held.cleaned_to:
             raise PositionLost(
                 "compaction has passed that moment: what was true then can no longer be told",
-                hint=f"the oldest possible is {await History(log, pipeline).oldest(bounds)}",
+                hint=f"the oldest possible is {await CommitIndex(log, pipeline).oldest(bounds)}",
                 asked=moment.meant,
                 topic=partition.topic,
                 partition=partition.partition,
@@ -145,7 +147,7 @@ async def check_exact(log: Log, pipeline: str, moment: Moment, *, is_recent: boo
             )
 
 
-async def _check_not_mixed(log: Log, pipeline: str, moment: Moment) -> None:
+async def _check_not_mixed(log: Log, pipeline: str, moment: CutPoint) -> None:
     """While a table is read again as a whole the log has some of its rows as they were, and others
     as they are."""
     positions = await load_positions(log, pipeline)
@@ -165,7 +167,7 @@ async def _check_not_mixed(log: Log, pipeline: str, moment: Moment) -> None:
                 )
 
 
-def _given(
+def _parse_given(
     as_of: OffsetsAsOf,
     partitions: Collection[TopicPartition],
     bounds: Mapping[TopicPartition, Bounds],

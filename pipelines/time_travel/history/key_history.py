@@ -13,16 +13,16 @@ from core_log.foundation.errors import ConfigError
 from core_log.model.changes import Operation, TableChanges
 from core_log.model.log import Log, TopicPartition
 from core_log.model.table_schema import TableSchema
-from core_log.records.arrow_codec import Columns
+from core_log.records.arrow_codec import RecordColumns
 from core_log.records.murmur2 import partition_of
 from core_log.records.record_headers import header_column
-from core_log.records.record_views import Scratch, locate
+from core_log.records.record_views import RecordScratch, locate
 from core_log.rows.codec import AT_HEADER, TRUNCATE_KEY
 from core_log.rows.codec_table import codec_for
 from pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
 from pipelines.loops.deliver.byte_search import batches_with
-from pipelines.loops.deliver.decoder import Decoder
-from pipelines.time_travel.history.commit_index import History
+from pipelines.loops.deliver.decoder import RecordDecoder
+from pipelines.time_travel.history.commit_index import CommitIndex
 
 LETTERS = "rcudt"
 WINDOW_OFFSETS = 100_000
@@ -64,14 +64,16 @@ async def key_history(
     log: Log, stored: StoredSchema, keys: Collection[bytes], *, end: int | None = None
 ) -> AsyncIterator[KeyChange]:
     """From the oldest change that the log still holds to the newest below `end`."""
-    decoder = Decoder(log)
+    decoder = RecordDecoder(log)
     for place in await _places(log, stored.topic, keys):
         bounds = (await log.bounds([place]))[place]
         start, stop = bounds.start, bounds.stable if end is None else min(end, bounds.stable)
-        truncated = await History(log, stored.pipeline).truncated({place: start}, {place: stop})
+        truncated = await CommitIndex(log, stored.pipeline).find_truncated(
+            {place: start}, {place: stop}
+        )
         wanted = [*keys, *([TRUNCATE_KEY] if truncated else [])]
         async for columns in _hits(log, place, wanted, start=start, end=stop):
-            for change in await _told(decoder, place, columns):
+            for change in await _describe(decoder, place, columns):
                 yield change
 
 
@@ -85,11 +87,11 @@ async def newest_change(
         window, wanted = WINDOW_OFFSETS, [*keys, TRUNCATE_KEY]
         while end > bounds.start:
             start = max(end - window, bounds.start)
-            last: Columns | None = None
+            last: RecordColumns | None = None
             async for columns in _hits(log, place, wanted, start=start, end=end):
                 last = columns
             if last is not None:
-                return (await _told(Decoder(log), place, last))[-1]
+                return (await _describe(RecordDecoder(log), place, last))[-1]
             end, window = start, window * 4
     return None
 
@@ -101,9 +103,9 @@ async def _places(log: Log, topic: str, keys: Collection[bytes]) -> list[TopicPa
 
 async def _hits(
     log: Log, place: TopicPartition, keys: Collection[bytes], *, start: int, end: int
-) -> AsyncIterator[Columns]:
+) -> AsyncIterator[RecordColumns]:
     """Records of these keys, tombstones left out; in order."""
-    wanted, scratch = pa.array([*keys], pa.binary()), Scratch()
+    wanted, scratch = pa.array([*keys], pa.binary()), RecordScratch()
     async with aclosing(batches_with(log, place, keys, start=start, end=end)) as batches:
         async for batch in batches:
             found = locate(batch, scratch, from_offset=start, partition=place)
@@ -113,7 +115,9 @@ async def _hits(
                 yield found.pick(mask).columns()
 
 
-async def _told(decoder: Decoder, place: TopicPartition, columns: Columns) -> list[KeyChange]:
+async def _describe(
+    decoder: RecordDecoder, place: TopicPartition, columns: RecordColumns
+) -> list[KeyChange]:
     at = header_column(columns.headers, AT_HEADER).fill_null(b"").to_pylist()
     appended = dict(zip(columns.offsets.tolist(), columns.timestamps_ms.tolist(), strict=True))
     commits = dict(zip(columns.offsets.tolist(), at, strict=True))

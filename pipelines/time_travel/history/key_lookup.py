@@ -4,7 +4,7 @@ from typing import Any
 
 from core_log.foundation.errors import ConfigError
 from core_log.model.log import Log
-from pipelines.dead_letters.row_display import shown
+from pipelines.dead_letters.row_display import to_json_value
 from pipelines.journal.inventory import schemas_of
 from pipelines.journal.schemas import StoredSchema
 from pipelines.terminal.table_names import find_table
@@ -35,5 +35,5 @@ def change_facts(change: KeyChange) -> dict[str, Any]:
         "committed": time_text(change.committed_ms),
         "appended": time_text(change.appended_ms),
         "at": change.at,
-        "row": None if change.row is None else shown(change.row),
+        "row": None if change.row is None else to_json_value(change.row),
     }

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from core_log.model.changes import Positions
 from core_log.model.log import Log, TopicPartition
-from pipelines.time_travel.history.commit_index import History
+from pipelines.time_travel.history.commit_index import CommitIndex
 
 LOOKED_AT = 20_000
 """Of so many of the newest commits it is known where they end; older ones are not looked for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportedOffsets:
     """What of the source a partition has below an offset."""
 
     committed_ms: int
@@ -21,15 +21,15 @@ class Told:
 
 async def told_below(
     log: Log, pipeline: str, offsets: Mapping[TopicPartition, int]
-) -> Mapping[TopicPartition, Told]:
+) -> Mapping[TopicPartition, ReportedOffsets]:
     """For each partition, in the order of the commits, the last one that is wholly below the
     offset; nothing where the log remembers none."""
-    found: dict[TopicPartition, Told] = {}
+    found: dict[TopicPartition, ReportedOffsets] = {}
     positions: dict[str, str] = {}
-    async for commit in History(log, pipeline).newest(LOOKED_AT):
+    async for commit in CommitIndex(log, pipeline).newest(LOOKED_AT):
         positions |= commit.positions
         for partition, stretch in commit.touched.items():
             if partition in offsets and stretch.end <= offsets[partition]:
                 found.pop(partition, None)
-                found[partition] = Told(commit.committed_ms, dict(positions))
+                found[partition] = ReportedOffsets(commit.committed_ms, dict(positions))
     return found

@@ -7,7 +7,7 @@ import pyarrow as pa
 from core_log.model.changes import Operation, TableChanges
 from core_log.model.log import Log, TopicPartition
 from core_log.model.table_schema import TableSchema
-from sinks.sink import Sink, Slice, Stand
+from sinks.sink import AppliedOffset, Sink, Slice
 
 
 async def begin_empty(
@@ -15,7 +15,7 @@ async def begin_empty(
 ) -> None:
     """Nothing is in the log from there on that would make the copy: a truncate in the place of all
     that was before does. Nothing is done for partitions that the copy has come to."""
-    held = await shadow.applied(sorted({part.topic for part in beginnings}))
+    held = await shadow.committed_offsets(sorted({part.topic for part in beginnings}))
     if held is None or not beginnings.keys() - held.keys():
         return
     left = {part: offset for part, offset in beginnings.items() if part not in held}
@@ -29,8 +29,8 @@ async def begin_empty(
     await shadow.apply(
         Slice(
             log=log,
-            start={part: Stand(ids[part.topic], 0) for part in left},
-            end={part: Stand(ids[part.topic], offset) for part, offset in left.items()},
+            start={part: AppliedOffset(ids[part.topic], 0) for part in left},
+            end={part: AppliedOffset(ids[part.topic], offset) for part, offset in left.items()},
             cut=None,
             read=read,
         )

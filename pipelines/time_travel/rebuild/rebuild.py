@@ -12,26 +12,26 @@ from core_log.foundation.errors import ConfigError, LogUnavailable
 from core_log.model.log import Log, TopicPartition
 from core_log.model.table_schema import TableId
 from pipelines.file.loader import LoadedPart, LoadedPipeline
-from pipelines.journal.control import RESTART, Desired, Wish, pause_wish, write_control
+from pipelines.journal.control import RESTART, DesiredTaskState, Signal, pause_wish, write_control
 from pipelines.journal.internal_topics import COMMITS
 from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import beginnings_of
 from pipelines.journal.schemas import StoredSchema
 from pipelines.loops.assembly import delivery_of, keeps_rows, make_sink
 from pipelines.loops.deliver.deliver import deliver
-from pipelines.reports import Moved, Report
-from pipelines.time_travel.history.cut_points import Moment, check_exact, newest_moment
+from pipelines.reports import Report, RowsMoved
+from pipelines.time_travel.history.cut_points import CutPoint, check_exact, newest_moment
 from pipelines.time_travel.history.target_positions import told_below
 from pipelines.time_travel.rebuild.emptied_copy import begin_empty
 from pipelines.time_travel.rebuild.lock import alone_with
 from pipelines.time_travel.rebuild.replay import Tell, replay
-from pipelines.time_travel.verify.result import Verdict
+from pipelines.time_travel.verify.result import TableVerdict
 from pipelines.time_travel.verify.table_comparison import ComparableSink
-from pipelines.time_travel.verify.table_selection import Subject, subject_of, subjects_of
+from pipelines.time_travel.verify.table_selection import ComparedTable, subject_of, subjects_of
 from pipelines.time_travel.verify.verify import Verifier
-from pipelines.transforms.shipped_functions import shipped
+from pipelines.transforms.shipped_functions import ship_modules
 from pipelines.transforms.tables import RuleTables
-from sinks.sink import CarryOver, Rebuildable, Recipe, Sink, Stands
+from sinks.sink import AppliedOffsets, CarryOver, Rebuildable, RebuildRecipe, Sink
 
 POLL_S, QUIET_POLLS = 0.5, 4
 """A paused table stands still after its slice in flight; this often it has to be seen so."""
@@ -43,12 +43,12 @@ class RebuildableSink(Sink, Rebuildable, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Rebuilding:
+class TableRebuild:
     """One table of one sink, and the topics that it is made of."""
 
     loaded: LoadedPipeline
     part: LoadedPart
-    subject: Subject
+    subject: ComparedTable
 
     @property
     def target(self) -> TableId:
@@ -64,47 +64,47 @@ class Rebuilding:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RebuildOptions:
     """What is to become of the copy."""
 
     swaps: bool = False
     verifies: bool = False
     """Whether it is compared with the log before anything else becomes of it."""
-    as_of: Moment | None = None
+    as_of: CutPoint | None = None
     """None: as the log is now. A table that is put back to a moment stays paused there."""
 
 
 @dataclass(slots=True)
-class Rebuilt:
+class RebuildResult:
     """What came of it."""
 
     rows: int = 0
     kept: str = ""
     """Where the old table is, after a swap."""
-    verdict: Verdict | None = None
+    verdict: TableVerdict | None = None
     is_paused: bool = False
     """Whether the live table was left paused."""
 
 
 async def find_rebuilding(
     loaded: LoadedPipeline, log: Log, *, table: str, sink: str | None
-) -> Rebuilding:
+) -> TableRebuild:
     """`table` as the target calls it, or as the source does."""
     subjects = await subjects_of(loaded, log)
     subject = subject_of(subjects, table, pipeline=loaded.name)
-    return Rebuilding(loaded, _part(loaded, sink), subject)
+    return TableRebuild(loaded, _part(loaded, sink), subject)
 
 
 async def rebuild(
-    rebuilding: Rebuilding,
+    rebuilding: TableRebuild,
     log: Log,
-    wanted: Wanted,
+    wanted: RebuildOptions,
     *,
     is_running: bool,
     clock: Clock,
     tell: Callable[[Report], None],
     tell_replay: Tell = lambda _: None,
-) -> Rebuilt:
+) -> RebuildResult:
     """The live table goes on meanwhile. For the swap it is paused where it stands, the copy comes
     up to it, and whoever runs the pipeline is told to read anew where its tables stand."""
     loaded, part = rebuilding.loaded, rebuilding.part
@@ -114,7 +114,7 @@ async def rebuild(
         stack.push_async_callback(live.close)
         shadow = await live.shadow(_recipe(rebuilding, wanted))
         stack.push_async_callback(shadow.close)
-        rebuilt = Rebuilt()
+        rebuilt = RebuildResult()
         if wanted.as_of is None:
             await _fill(rebuilding, shadow, log, rebuilt, clock=clock, tell=tell)
         else:
@@ -122,7 +122,7 @@ async def rebuild(
                 rebuilding, shadow, log, wanted.as_of, clock=clock, tell=tell_replay
             )
         if wanted.verifies:
-            rebuilt.verdict = await verified(rebuilding, shadow, log, clock=clock)
+            rebuilt.verdict = await verify_copy(rebuilding, shadow, log, clock=clock)
             if not rebuilt.verdict.is_as_told:
                 return rebuilt
         if wanted.swaps and wanted.as_of is None:
@@ -132,7 +132,7 @@ async def rebuild(
     return rebuilt
 
 
-def rebuildable(rebuilding: Rebuilding, *, clock: Clock) -> RebuildableSink:
+def rebuildable(rebuilding: TableRebuild, *, clock: Clock) -> RebuildableSink:
     """The sink that keeps the live table, which nothing outside is touched for yet."""
     part = rebuilding.part
     live = make_sink(rebuilding.loaded, part, clock=clock)
@@ -147,28 +147,30 @@ def rebuildable(rebuilding: Rebuilding, *, clock: Clock) -> RebuildableSink:
 
 
 async def rebuild_elsewhere(
-    rebuilding: Rebuilding,
+    rebuilding: TableRebuild,
     log: Log,
-    wanted: Wanted,
+    wanted: RebuildOptions,
     *,
     clock: Clock,
     tell_replay: Tell = lambda _: None,
-) -> Rebuilt:
+) -> RebuildResult:
     """Into a target that nobody feeds; `rebuilding.part` says where."""
     sink = make_sink(rebuilding.loaded, rebuilding.part, clock=clock)
     try:
         partitions = await rebuilding.subject.partitions(log)
         moment = wanted.as_of or await newest_moment(log, partitions)
         rows = await _fill_to(rebuilding, sink, log, moment, clock=clock, tell=tell_replay)
-        rebuilt = Rebuilt(rows)
+        rebuilt = RebuildResult(rows)
         if wanted.verifies:
-            rebuilt.verdict = await verified(rebuilding, sink, log, clock=clock)
+            rebuilt.verdict = await verify_copy(rebuilding, sink, log, clock=clock)
         return rebuilt
     finally:
         await sink.close()
 
 
-async def verified(rebuilding: Rebuilding, sink: Sink, log: Log, *, clock: Clock) -> Verdict:
+async def verify_copy(
+    rebuilding: TableRebuild, sink: Sink, log: Log, *, clock: Clock
+) -> TableVerdict:
     """The copy against a second fold of the log, which shares nothing with the first but the
     decoding."""
     if not isinstance(sink, ComparableSink):
@@ -182,7 +184,7 @@ async def verified(rebuilding: Rebuilding, sink: Sink, log: Log, *, clock: Clock
 
 
 async def _fill_to(
-    rebuilding: Rebuilding, sink: Sink, log: Log, moment: Moment, *, clock: Clock, tell: Tell
+    rebuilding: TableRebuild, sink: Sink, log: Log, moment: CutPoint, *, clock: Clock, tell: Tell
 ) -> int:
     """Nothing that came later; and only if compaction has left the moment whole until the end."""
     start = dict.fromkeys(moment.ends, 0)
@@ -195,11 +197,11 @@ async def _fill_to(
 
 
 async def _put_back(
-    rebuilding: Rebuilding,
+    rebuilding: TableRebuild,
     live: "RebuildableSink",
     log: Log,
-    moment: Moment,
-    rebuilt: Rebuilt,
+    moment: CutPoint,
+    rebuilt: RebuildResult,
     is_running: bool,
     clock: Clock,
 ) -> None:
@@ -207,7 +209,7 @@ async def _put_back(
     that has happened since is applied to it."""
     await _wish_paused(rebuilding, log, is_paused=True, clock=clock)
     rebuilt.is_paused = True
-    await _settled(rebuilding, live, is_running=is_running)
+    await _settle(rebuilding, live, is_running=is_running)
     told = await told_below(log, rebuilding.loaded.name, moment.ends)
     until_ms = max((each.committed_ms for each in told.values()), default=0)
     carry_over = CarryOver(rebuilding.subject.schema.key, until_ms * 1_000 + 999)
@@ -217,10 +219,10 @@ async def _put_back(
 
 
 async def _fill(
-    rebuilding: Rebuilding,
+    rebuilding: TableRebuild,
     shadow: Sink,
     log: Log,
-    rebuilt: Rebuilt,
+    rebuilt: RebuildResult,
     *,
     clock: Clock,
     tell: Callable[[Report], None],
@@ -228,7 +230,7 @@ async def _fill(
     """Up to what the log holds now."""
 
     def count(report: Report) -> None:
-        if isinstance(report, Moved):
+        if isinstance(report, RowsMoved):
             rebuilt.rows += report.rows
         tell(report)
 
@@ -238,7 +240,7 @@ async def _fill(
         rebuilding.part,
         shadow,
         log,
-        desired=lambda: Desired(loaded.name),
+        desired=lambda: DesiredTaskState(loaded.name),
         clock=clock,
         report=count,
         topics=rebuilding.topics,
@@ -248,7 +250,7 @@ async def _fill(
     await begin_empty(shadow, rebuilding.subject.schema, log, beginnings)
 
 
-async def beginnings_in(rebuilding: Rebuilding, log: Log) -> Mapping[TopicPartition, int]:
+async def beginnings_in(rebuilding: TableRebuild, log: Log) -> Mapping[TopicPartition, int]:
     """A table that keeps no history needs nothing that is older than its source's last reading as a
     whole, whose values may have had other types. Its deleted rows are carried over."""
     if not keeps_rows(rebuilding.part, rebuilding.subject.schema):
@@ -259,11 +261,11 @@ async def beginnings_in(rebuilding: Rebuilding, log: Log) -> Mapping[TopicPartit
 
 
 async def _swap(
-    rebuilding: Rebuilding,
+    rebuilding: TableRebuild,
     live: "RebuildableSink",
     shadow: Sink,
     log: Log,
-    rebuilt: Rebuilt,
+    rebuilt: RebuildResult,
     is_running: bool,
     clock: Clock,
     tell: Callable[[Report], None],
@@ -271,9 +273,11 @@ async def _swap(
     if is_running:
         await _wish_paused(rebuilding, log, is_paused=True, clock=clock)
     try:
-        stands = await _settled(rebuilding, live, is_running=is_running)
+        stands = await _settle(rebuilding, live, is_running=is_running)
         await _fill(rebuilding, shadow, log, rebuilt, clock=clock, tell=tell)
-        _check_reached(rebuilding, await shadow.applied(sorted(rebuilding.topics)), stands)
+        _check_reached(
+            rebuilding, await shadow.committed_offsets(sorted(rebuilding.topics)), stands
+        )
         carry_over = CarryOver(rebuilding.subject.schema.key)
         rebuilt.kept = await live.swap(rebuilding.target, carry_over)
     finally:
@@ -282,13 +286,15 @@ async def _swap(
             await _wish_paused(rebuilding, log, is_paused=False, clock=clock)
 
 
-async def _wish_restart(rebuilding: Rebuilding, log: Log, *, clock: Clock) -> None:
+async def _wish_restart(rebuilding: TableRebuild, log: Log, *, clock: Clock) -> None:
     """What runs the sink remembers where the old table stood."""
-    wish = Wish(RESTART, "", secrets.token_hex(8))
+    wish = Signal(RESTART, "", secrets.token_hex(8))
     await write_control(log, rebuilding.loaded.name, [wish], now_ms=clock.now_ms())
 
 
-async def _wish_paused(rebuilding: Rebuilding, log: Log, *, is_paused: bool, clock: Clock) -> None:
+async def _wish_paused(
+    rebuilding: TableRebuild, log: Log, *, is_paused: bool, clock: Clock
+) -> None:
     wishes = [
         pause_wish(table=str(stored.schema.table), is_paused=is_paused, id=secrets.token_hex(8))
         for stored in rebuilding.sources
@@ -296,19 +302,19 @@ async def _wish_paused(rebuilding: Rebuilding, log: Log, *, is_paused: bool, clo
     await write_control(log, rebuilding.loaded.name, wishes, now_ms=clock.now_ms())
 
 
-async def _settled(rebuilding: Rebuilding, live: Sink, *, is_running: bool) -> Stands:
+async def _settle(rebuilding: TableRebuild, live: Sink, *, is_running: bool) -> AppliedOffsets:
     """Where the live table stands once it does not move any more."""
     topics = [*sorted(rebuilding.topics), COMMITS]
-    stands = _data_of(rebuilding, await live.applied(topics))
+    stands = _data_of(rebuilding, await live.committed_offsets(topics))
     quiet = 0
     while is_running and quiet < QUIET_POLLS:
         await asyncio.sleep(POLL_S)
-        now = _data_of(rebuilding, await live.applied(topics))
+        now = _data_of(rebuilding, await live.committed_offsets(topics))
         quiet, stands = (quiet + 1 if now == stands else 0), now
     return stands
 
 
-def _recipe(rebuilding: Rebuilding, wanted: Wanted) -> Recipe:
+def _recipe(rebuilding: TableRebuild, wanted: RebuildOptions) -> RebuildRecipe:
     """What the table looked like at a moment of the past nobody knows before it is read."""
     newest = None if wanted.as_of is not None else rebuilding.subject.schema
     loaded, settings = rebuilding.loaded, rebuilding.part.settings
@@ -324,19 +330,21 @@ def _recipe(rebuilding: Rebuilding, wanted: Wanted) -> Recipe:
     decides = [
         *rules,
         *routes,
-        sorted(shipped(tuple(functions), loaded.directory).files.items()),
+        sorted(ship_modules(tuple(functions), loaded.directory).files.items()),
         sorted(loaded.spec.schema_changes.policies.items()),
         kept.model_dump_json(),
         [] if wanted.as_of is None else sorted(wanted.as_of.ends.items()),
     ]
-    return Recipe(rebuilding.target, newest, repr(decides))
+    return RebuildRecipe(rebuilding.target, newest, repr(decides))
 
 
-def _data_of(rebuilding: Rebuilding, stands: Stands | None) -> Stands:
+def _data_of(rebuilding: TableRebuild, stands: AppliedOffsets | None) -> AppliedOffsets:
     return {part: at for part, at in (stands or {}).items() if part.topic in rebuilding.topics}
 
 
-def _check_reached(rebuilding: Rebuilding, copy: Stands | None, live: Stands) -> None:
+def _check_reached(
+    rebuilding: TableRebuild, copy: AppliedOffsets | None, live: AppliedOffsets
+) -> None:
     """The copy must not be older than what it replaces, unless that is of a topic that was deleted
     and made anew: then nothing that it has is older or newer."""
     reached = _data_of(rebuilding, copy)

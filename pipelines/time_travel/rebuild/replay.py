@@ -9,12 +9,12 @@ from core_log.foundation.errors import RecordsRejected, SinkRejected
 from core_log.model.log import Log, TopicPartition
 from pipelines.file.loaded_parts import LoadedPart
 from pipelines.file.loader import LoadedPipeline
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.loops.assembly import delivery_of, split_reader_of
 from pipelines.loops.deliver.deliver import Delivery
-from pipelines.time_travel.history.commit_index import History
+from pipelines.time_travel.history.commit_index import CommitIndex
 from pipelines.time_travel.history.cut_points import Ends
-from sinks.sink import Sink, Slice, Stand, Stands
+from sinks.sink import AppliedOffset, AppliedOffsets, Sink, Slice
 
 PORTION_RECORDS = 500_000
 """How much of a partition is applied at once, or as much as the sink asks for in one slice, where
@@ -22,7 +22,7 @@ that is more: a table of a lake is rewritten with every portion."""
 
 
 @dataclass(frozen=True, slots=True)
-class Replaying:
+class Replay:
     """What is read, and how far it has come."""
 
     changes: int
@@ -30,7 +30,7 @@ class Replaying:
     offsets_wanted: int
 
 
-Tell = Callable[[Replaying], None]
+Tell = Callable[[Replay], None]
 
 
 async def replay(
@@ -52,24 +52,24 @@ async def replay(
         part,
         sink,
         log,
-        desired=lambda: Desired(loaded.name),
+        desired=lambda: DesiredTaskState(loaded.name),
         clock=clock,
         report=lambda _: None,
         topics=topics,
     )
     ids = {topic: await log.topic_id(topic) for topic in topics}
     stands = await _standing(sink, start, end, ids)
-    split_reader = split_reader_of(loaded, log, skipped=delivery.set_aside.skipped)
+    split_reader = split_reader_of(loaded, log, skipped=delivery.set_aside.skipped_offsets)
     records = max(PORTION_RECORDS, getattr(part.settings, "slice_rows", 0))
     wanted = sum(end[each] - at for each, at in stands.items())
-    truncated = await History(log, loaded.name).truncated(stands, end)
+    truncated = await CommitIndex(log, loaded.name).find_truncated(stands, end)
     changes = done = 0
     for topic in topics:
         while moves := _portion(topic, stands, end, records=records):
             part_of_it = Slice(
                 log=log,
-                start={each: Stand(ids[topic], stands[each]) for each in moves},
-                end={each: Stand(ids[topic], to) for each, to in moves.items()},
+                start={each: AppliedOffset(ids[topic], stands[each]) for each in moves},
+                end={each: AppliedOffset(ids[topic], to) for each, to in moves.items()},
                 cut=None,
                 read=delivery.reader.read,
                 truncated=truncated & {topic},
@@ -81,7 +81,7 @@ async def replay(
             changes += sum(count.rows for count in delivery.reader.counts.values())
             done += sum(to - stands[each] for each, to in moves.items())
             stands |= moves
-            tell(Replaying(changes, done, wanted))
+            tell(Replay(changes, done, wanted))
     return changes
 
 
@@ -89,7 +89,7 @@ async def _standing(
     sink: Sink, start: Ends, end: Ends, ids: Mapping[str, str]
 ) -> dict[TopicPartition, int]:
     """Where each partition goes on: a replay that broke off is not begun again."""
-    found: Stands = await sink.applied(sorted(ids)) or {}
+    found: AppliedOffsets = await sink.committed_offsets(sorted(ids)) or {}
     stands: dict[TopicPartition, int] = {}
     for partition, to in end.items():
         stand = found.get(partition)

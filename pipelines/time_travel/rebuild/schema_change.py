@@ -13,10 +13,10 @@ from pipelines.journal.generations import load_generations
 from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import replacements_of
 from pipelines.loops.assembly import keeps_rows
-from pipelines.reports import Moved, Read, Report, Reporter
+from pipelines.reports import ReadProgress, Report, Reporter, RowsMoved
 from pipelines.time_travel.rebuild.rebuild import (
-    Rebuilding,
-    Wanted,
+    RebuildOptions,
+    TableRebuild,
     beginnings_in,
     find_rebuilding,
     rebuild,
@@ -65,11 +65,11 @@ async def cross_over(
         return f"the table could not be made anew for its new form: {error}"
 
 
-async def _made_anew(rebuilding: Rebuilding, log: Log, told: "_Told", *, clock: Clock) -> str:
+async def _made_anew(rebuilding: TableRebuild, log: Log, told: "_Told", *, clock: Clock) -> str:
     """Why the copy is not swapped in; empty where it is."""
     unit, table = rebuilding.part.name, told.table
     logger.info("%s: %s is made anew from the log for its new form", unit, table)
-    wanted = Wanted(swaps=True, verifies=True)
+    wanted = RebuildOptions(swaps=True, verifies=True)
     rebuilt = await rebuild(rebuilding, log, wanted, is_running=False, clock=clock, tell=told.hear)
     if rebuilt.verdict is not None and not rebuilt.verdict.is_as_told:
         return (
@@ -77,16 +77,16 @@ async def _made_anew(rebuilding: Rebuilding, log: Log, told: "_Told", *, clock: 
             f" headwater rebuild {rebuilding.loaded.name}/{table} --verify names the rows"
         )
     logger.info("%s: the new %s has %d rows from the log", unit, table, rebuilt.rows)
-    told.done()
+    told.finish()
     return ""
 
 
-async def _holds_nothing(rebuilding: Rebuilding, log: Log, *, clock: Clock) -> bool:
+async def _holds_nothing(rebuilding: TableRebuild, log: Log, *, clock: Clock) -> bool:
     """Whether the target has no table yet that a copy could be made of, be it of a former topic."""
     generations = await load_generations(log, rebuilding.loaded.name, rebuilding.topics)
     live = rebuildable(rebuilding, clock=clock)
     try:
-        return not await live.applied(generations.line_of(rebuilding.topics))
+        return not await live.committed_offsets(generations.line_of(rebuilding.topics))
     finally:
         await live.close()
 
@@ -102,19 +102,21 @@ class _Told:
     rows: int = 0
 
     def hear(self, said: Report) -> None:
-        if isinstance(said, Moved):
+        if isinstance(said, RowsMoved):
             self.rows += said.rows
             self._tell(is_done=False)
 
-    def done(self) -> None:
+    def finish(self) -> None:
         self._tell(is_done=True)
 
     def _tell(self, *, is_done: bool) -> None:
         rows = self.rows
-        self.report(Read(self.pipeline, self.unit, self.table, rows, None, None, None, is_done))
+        self.report(
+            ReadProgress(self.pipeline, self.unit, self.table, rows, None, None, None, is_done)
+        )
 
 
-async def _until_replaced(rebuilding: Rebuilding, log: Log) -> None:
+async def _until_replaced(rebuilding: TableRebuild, log: Log) -> None:
     tables = {stored.schema.table for stored in rebuilding.sources}
     while True:
         pending = replacements_of(await load_positions(log, rebuilding.loaded.name))

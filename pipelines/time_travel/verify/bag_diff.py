@@ -8,24 +8,29 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from core_log.foundation.array_types import Int64Array
 from core_log.foundation.errors import RecordsRejected, SinkRejected
 from core_log.model.changes import Operation, TableChanges
 from core_log.model.log import Log, TopicPartition
-from core_log.records.varint import Int64s
 from core_log.rows.digests import Digests
 from pipelines.loops.deliver.slice_reader import AfterLog, SliceReader
 from pipelines.loops.thread_offload import beside
 from pipelines.time_travel.history.cut_points import Ends
-from pipelines.time_travel.verify.keyed_diff import KEYS_KEPT, Compared, Differing, Kind
-from pipelines.time_travel.verify.log_state import Shape
-from sinks.sink import Slice, Stand
+from pipelines.time_travel.verify.keyed_diff import (
+    KEYS_KEPT,
+    ComparisonResult,
+    DifferenceKind,
+    DifferingKey,
+)
+from pipelines.time_travel.verify.log_state import ComparedColumns
+from sinks.sink import AppliedOffset, Slice
 
 MERGE_ROWS = 2_000_000
 """Rows that are held before equal ones become a number."""
 NOWHERE = -1
 
 
-class Bag:
+class BagDiff:
     """Two numbers for every distinct row, and where the log told it last."""
 
     def __init__(self) -> None:
@@ -33,12 +38,12 @@ class Bag:
 
     def empty(self) -> None:
         self._digests: Digests = np.zeros(0, np.uint64)
-        self._counts: Int64s = np.zeros(0, np.int64)
-        self._places: Int64s = np.zeros(0, np.int64)
-        self._waiting: list[tuple[Digests, Int64s, Int64s]] = []
+        self._counts: Int64Array = np.zeros(0, np.int64)
+        self._places: Int64Array = np.zeros(0, np.int64)
+        self._waiting: list[tuple[Digests, Int64Array, Int64Array]] = []
         self._waiting_rows = 0
 
-    def add(self, rows: Digests, *, times: int = 1, places: Int64s | None = None) -> None:
+    def add(self, rows: Digests, *, times: int = 1, places: Int64Array | None = None) -> None:
         """`times` is negative for rows that went."""
         nowhere = np.full(len(rows), NOWHERE, np.int64)
         counts = np.full(len(rows), times, np.int64)
@@ -47,7 +52,7 @@ class Bag:
         if self._waiting_rows > MERGE_ROWS:
             self._merge()
 
-    def content(self) -> tuple[Digests, Int64s, Int64s]:
+    def content(self) -> tuple[Digests, Int64Array, Int64Array]:
         """Digests in rising order, how often each is there, and its place."""
         self._merge()
         return self._digests, self._counts, self._places
@@ -69,7 +74,7 @@ class LogBag:
     """What the log tells of a table up to a moment."""
 
     def __init__(
-        self, log: Log, shape: Shape, ends: Ends, *, after_log: AfterLog, fetch_bytes: int
+        self, log: Log, shape: ComparedColumns, ends: Ends, *, after_log: AfterLog, fetch_bytes: int
     ) -> None:
         self._log, self._shape, self._ends = log, shape, ends
         self._after_log, self._fetch_bytes = after_log, fetch_bytes
@@ -77,11 +82,11 @@ class LogBag:
         self.skipped: dict[TopicPartition, set[int]] = {}
         """Records that no reader could decode, and that no target therefore has."""
 
-    async def read(self, *, as_rows: bool) -> Bag:
+    async def read(self, *, as_rows: bool) -> BagDiff:
         """The rows that the source has, or every change as a row of its own, as change logs keep
         them."""
         while True:
-            bag = Bag()
+            bag = BagDiff()
             try:
                 await self._read(bag, as_rows=as_rows)
             except RecordsRejected as error:
@@ -94,7 +99,7 @@ class LogBag:
         partition = self._partitions[code >> 48]
         return {"partition": partition.partition, "offset": code & (1 << 48) - 1}
 
-    async def _read(self, bag: Bag, *, as_rows: bool) -> None:
+    async def _read(self, bag: BagDiff, *, as_rows: bool) -> None:
         reader = SliceReader(
             self._log,
             after_log=self._after_log,
@@ -103,8 +108,8 @@ class LogBag:
         )
         part = Slice(
             log=self._log,
-            start={each: Stand("", 0) for each in self._partitions},
-            end={each: Stand("", end) for each, end in self._ends.items()},
+            start={each: AppliedOffset("", 0) for each in self._partitions},
+            end={each: AppliedOffset("", end) for each, end in self._ends.items()},
             cut=None,
             read=reader.read,
             truncated=frozenset(each.topic for each in self._partitions),
@@ -114,10 +119,10 @@ class LogBag:
             async for changes in read:
                 await beside(partial(take, bag, changes), changes.rows.nbytes)
 
-    def _take_changes(self, bag: Bag, changes: TableChanges) -> None:
+    def _take_changes(self, bag: BagDiff, changes: TableChanges) -> None:
         bag.add(self._digests(changes.rows), places=self._places(changes))
 
-    def _take_rows(self, bag: Bag, changes: TableChanges) -> None:
+    def _take_rows(self, bag: BagDiff, changes: TableChanges) -> None:
         operations = changes.operations.to_numpy()
         if changes.is_truncate:
             if changes.truncated_where:
@@ -137,35 +142,37 @@ class LogBag:
             bag.add(self._digests(before), times=-1)
 
     def _digests(self, rows: pa.RecordBatch) -> Digests:
-        return self._shape.digests(self._shape.projected(rows))[1]
+        return self._shape.digests(self._shape.project(rows))[1]
 
-    def _places(self, changes: TableChanges) -> Int64s:
+    def _places(self, changes: TableChanges) -> Int64Array:
         partition, offsets = changes.log_partition, changes.log_offsets
         assert partition is not None and offsets is not None, "what was read knows its place"
         first = self._partitions.index(partition) << 48
-        found: Int64s = offsets.to_numpy().astype(np.int64) | first
+        found: Int64Array = offsets.to_numpy().astype(np.int64) | first
         return found
 
 
-def compare_bags(log: LogBag, ours: Bag, theirs: Bag) -> Compared:
+def compare_bags(log: LogBag, ours: BagDiff, theirs: BagDiff) -> ComparisonResult:
     """A row without a key has no name: what is missing is named by its place in the log."""
     (our_rows, our_counts, places), (their_rows, their_counts, _) = ours.content(), theirs.content()
     rows = np.union1d(our_rows, their_rows)
     more = _spread(rows, our_rows, our_counts) - _spread(rows, their_rows, their_counts)
-    found = Compared(int(our_counts.sum()), int(their_counts.sum()))
-    found.counts[Kind.MISSING] = int(more[more > 0].sum())
-    found.counts[Kind.EXTRA] = int(-more[more < 0].sum())
+    found = ComparisonResult(int(our_counts.sum()), int(their_counts.sum()))
+    found.counts[DifferenceKind.MISSING] = int(more[more > 0].sum())
+    found.counts[DifferenceKind.EXTRA] = int(-more[more < 0].sum())
     for at in np.flatnonzero(more)[:KEYS_KEPT].tolist():
         digest = int(rows[at])
         if more[at] < 0:
-            found.keys[digest] = Differing(Kind.EXTRA, {}, None, theirs=digest)
+            found.keys[digest] = DifferingKey(DifferenceKind.EXTRA, {}, None, theirs=digest)
             continue
         place = int(places[np.searchsorted(our_rows, rows[at])])
-        found.keys[digest] = Differing(Kind.MISSING, log.place(place), None, ours=digest)
+        found.keys[digest] = DifferingKey(
+            DifferenceKind.MISSING, log.place(place), None, ours=digest
+        )
     return found
 
 
-def _spread(rows: Digests, held: Digests, counts: Int64s) -> Int64s:
+def _spread(rows: Digests, held: Digests, counts: Int64Array) -> Int64Array:
     found: npt.NDArray[np.int64] = np.zeros(len(rows), np.int64)
     found[np.searchsorted(rows, held)] = counts
     return found

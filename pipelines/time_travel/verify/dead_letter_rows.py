@@ -6,14 +6,16 @@ from dataclasses import replace
 from core_log.foundation.errors import LogRejected
 from core_log.model.log import Log, TopicPartition
 from pipelines.dead_letters.dead_letter import read_letters
-from pipelines.loops.deliver.records_by_offset import Place
-from pipelines.time_travel.verify.keyed_diff import Compared, Kind
-from pipelines.time_travel.verify.table_selection import Subject
+from pipelines.loops.deliver.records_by_offset import RecordOffset
+from pipelines.time_travel.verify.keyed_diff import ComparisonResult, DifferenceKind
+from pipelines.time_travel.verify.table_selection import ComparedTable
 
-NOT_WRITTEN = (Kind.MISSING, Kind.CHANGED)
+NOT_WRITTEN = (DifferenceKind.MISSING, DifferenceKind.CHANGED)
 
 
-async def dead_letters_of(log: Log, pipeline: str, unit: str, subject: Subject) -> set[Place]:
+async def dead_letters_of(
+    log: Log, pipeline: str, unit: str, subject: ComparedTable
+) -> set[RecordOffset]:
     """Records of a table that this sink has set aside, and about which nobody has decided yet."""
     try:
         stored = await read_letters(log, pipeline)
@@ -29,7 +31,9 @@ async def dead_letters_of(log: Log, pipeline: str, unit: str, subject: Subject) 
     }
 
 
-def without_dead(compared: Compared, letters: Set[Place]) -> tuple[Compared, list[Place]]:
+def without_dead(
+    compared: ComparisonResult, letters: Set[RecordOffset]
+) -> tuple[ComparisonResult, list[RecordOffset]]:
     """The same without keys whose newest record is a dead letter, and where these records are. A
     row that is there after all, as a rebuild could write it, is compared as any other."""
     dead = {

@@ -4,40 +4,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from core_log.foundation.array_types import BoolArray, Int64Array
 from core_log.model.changes import Operation, TableChanges
 from core_log.model.log import Log, TopicPartition
-from core_log.records.varint import Int64s
 from core_log.rows.digests import Digests
 from pipelines.journal.generations import carried_marks
 
 THERE = np.iinfo(np.int64).min
 """In the place of a moment: the row is not gone."""
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PartitionChanges:
     """Changes of one partition, or what is left of them; a key's are in the order of the log."""
 
     keys: Digests
     rows: Digests
-    offsets: Int64s
-    is_row: Mask
+    offsets: Int64Array
+    is_row: BoolArray
     """Where not, only a delete is told: of what row the log does not know any more."""
-    ends_us: Int64s
+    ends_us: Int64Array
     """When what came last of the row went, or `THERE`."""
-    is_bound: Mask
+    is_bound: BoolArray
     """Whether it may have gone earlier: that was told by what is compacted by another key."""
 
-    def upto(self, offset: int) -> "Piece":
+    def upto(self, offset: int) -> "PartitionChanges":
         end = int(np.searchsorted(self.offsets, offset))
         return self.take(slice(0, end))
 
-    def take(self, places: Int64s | Mask | slice) -> "Piece":
-        return Piece(
+    def take(self, places: Int64Array | BoolArray | slice) -> "PartitionChanges":
+        return PartitionChanges(
             self.keys[places],
             self.rows[places],
             self.offsets[places],
@@ -47,7 +45,7 @@ class Piece:
         )
 
 
-NOTHING = Piece(
+NOTHING = PartitionChanges(
     np.zeros(0, np.uint64),
     np.zeros(0, np.uint64),
     np.zeros(0, np.int64),
@@ -57,14 +55,14 @@ NOTHING = Piece(
 )
 
 
-def piece_of(changes: TableChanges, keys: Digests, rows: Digests) -> Piece:
+def piece_of(changes: TableChanges, keys: Digests, rows: Digests) -> PartitionChanges:
     assert changes.log_offsets is not None, "what was read knows its place"
     is_row = changes.operations.to_numpy() != Operation.DELETE
     ends_us = np.where(is_row, THERE, changes.committed_us.to_numpy())
-    return Piece(keys, rows, changes.log_offsets.to_numpy(), is_row, ends_us, ~is_row)
+    return PartitionChanges(keys, rows, changes.log_offsets.to_numpy(), is_row, ends_us, ~is_row)
 
 
-def folded(pieces: Sequence[Piece], *, keeps_deleted: bool) -> Piece:
+def fold(pieces: Sequence[PartitionChanges], *, keeps_deleted: bool) -> PartitionChanges:
     """One of each key, by digest: the newest, deletes left out; or the last row and what ended it,
     the first delete where there is no row."""
     if not pieces:
@@ -75,7 +73,7 @@ def folded(pieces: Sequence[Piece], *, keeps_deleted: bool) -> Piece:
         return NOTHING
     ordered = keys[order]
     begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    whole = joined(pieces)
+    whole = concat_pieces(pieces)
     if not keeps_deleted:
         newest = np.maximum.reduceat(order, begins)
         return whole.take(newest[whole.is_row[newest]])
@@ -83,8 +81,8 @@ def folded(pieces: Sequence[Piece], *, keeps_deleted: bool) -> Piece:
     return _with_ends(whole.take(order), begins)
 
 
-def joined(pieces: Sequence[Piece]) -> Piece:
-    return Piece(
+def concat_pieces(pieces: Sequence[PartitionChanges]) -> PartitionChanges:
+    return PartitionChanges(
         np.concatenate([piece.keys for piece in pieces]),
         np.concatenate([piece.rows for piece in pieces]),
         np.concatenate([piece.offsets for piece in pieces]),
@@ -94,7 +92,7 @@ def joined(pieces: Sequence[Piece]) -> Piece:
     )
 
 
-def _with_ends(whole: Piece, begins: Int64s) -> Piece:
+def _with_ends(whole: PartitionChanges, begins: Int64Array) -> PartitionChanges:
     """`whole` is in the order of its keys, each of which begins at one of these places."""
     count = len(whole.keys)
     at, lengths = np.arange(count), np.diff(np.append(begins, count))
@@ -109,7 +107,7 @@ def _with_ends(whole: Piece, begins: Int64s) -> Piece:
     return replace(chosen, ends_us=ends_us, is_bound=is_bound)
 
 
-def emptied(piece: Piece, *, committed_us: int) -> Piece:
+def truncate(piece: PartitionChanges, *, committed_us: int) -> PartitionChanges:
     """After a truncate. An earlier one may have been compacted away since."""
     is_there = piece.ends_us == THERE
     return replace(
@@ -134,7 +132,7 @@ async def cleaned_to(
     }
 
 
-def ends_in(rows: pa.RecordBatch, column: str) -> Int64s:
+def ends_in(rows: pa.RecordBatch, column: str) -> Int64Array:
     """When rows of a target were deleted, as `Piece` says it."""
-    found: Int64s = rows.column(column).cast(pa.int64()).fill_null(THERE).to_numpy()
+    found: Int64Array = rows.column(column).cast(pa.int64()).fill_null(THERE).to_numpy()
     return found

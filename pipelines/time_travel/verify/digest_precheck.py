@@ -11,41 +11,41 @@ import pyarrow as pa
 from core_log.client.gather import let_go
 from core_log.rows.digests import Digests
 from pipelines.loops.thread_offload import beside
-from pipelines.time_travel.verify.keyed_diff import Compared
-from pipelines.time_travel.verify.log_state import Shape, State
+from pipelines.time_travel.verify.keyed_diff import ComparisonResult
+from pipelines.time_travel.verify.log_state import ComparedColumns, LogState
 
 NOTHING: Digests = np.zeros(0, np.uint64)
 
 
-class Glance:
+class DigestPrecheck:
     """Rows as two numbers each, in the order of their coming."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ComparedColumns) -> None:
         self._shape = shape
         self._keys, self._rows = [NOTHING], [NOTHING]
 
     def take(self, rows: pa.RecordBatch) -> None:
-        keys, digests = self._shape.digests(self._shape.projected(rows))
+        keys, digests = self._shape.digests(self._shape.project(rows))
         self._keys.append(keys)
         self._rows.append(digests)
 
-    def compared(self, state: State) -> Compared | None:
-        """None where anything differs: a `Comparison` then says what."""
+    def compare(self, state: LogState) -> ComparisonResult | None:
+        """None where anything differs: a `KeyedDiff` then says what."""
         keys, rows = np.concatenate(self._keys), np.concatenate(self._rows)
         if len(keys) != len(state):
             return None
         order = np.argsort(keys)
         if (keys[order] != state.keys).any() or (rows[order] != state.rows).any():
             return None
-        return Compared(len(state), len(state))
+        return ComparisonResult(len(state), len(state))
 
 
-Glancing = asyncio.Future[Glance]
+Glancing = asyncio.Future[DigestPrecheck]
 
 
 @asynccontextmanager
 async def glancing(
-    batches: AsyncGenerator[pa.RecordBatch, None], shape: Shape
+    batches: AsyncGenerator[pa.RecordBatch, None], shape: ComparedColumns
 ) -> AsyncIterator[Glancing]:
     """Who does not wait for it does not hear what became of it."""
     coming = asyncio.ensure_future(_glance(batches, shape))
@@ -55,8 +55,10 @@ async def glancing(
         await let_go(coming)
 
 
-async def _glance(batches: AsyncGenerator[pa.RecordBatch, None], shape: Shape) -> Glance:
-    glance = Glance(shape)
+async def _glance(
+    batches: AsyncGenerator[pa.RecordBatch, None], shape: ComparedColumns
+) -> DigestPrecheck:
+    glance = DigestPrecheck(shape)
     async with aclosing(batches):
         async for batch in batches:
             await beside(partial(glance.take, batch), batch.nbytes)

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from core_log.model.changes import Operation, TableChanges
-from core_log.rows.decimal_nan import declared
+from core_log.rows.decimal_nan import declare_nan_columns
 from core_log.rows.digests import Digests
-from pipelines.time_travel.verify.log_state import Shape
+from pipelines.time_travel.verify.log_state import ComparedColumns
 
 KEYS_NAMED = 20
 
 
 @dataclass(slots=True)
-class Incomparable:
+class IncomparableRows:
     """Of one table, as its source was read last. Nobody may delete them from the log."""
 
     keys: list[pa.RecordBatch] = field(default_factory=list)
@@ -46,15 +46,15 @@ class Incomparable:
         whole = (key for batch in self.keys for key in batch.slice(0, KEYS_NAMED).to_pylist())
         return [*islice(whole, KEYS_NAMED)]
 
-    def digests(self, shape: Shape) -> Digests:
-        of_keys = Shape(shape.schema, shape.schema.key)
-        found = [of_keys.digests(of_keys.projected(batch))[0] for batch in self.keys]
+    def digests(self, shape: ComparedColumns) -> Digests:
+        of_keys = ComparedColumns(shape.schema, shape.schema.key)
+        found = [of_keys.digests(of_keys.project(batch))[0] for batch in self.keys]
         return np.concatenate(found) if found else np.zeros(0, np.uint64)
 
 
 def deletes_of(changes: TableChanges) -> TableChanges:
     """Of their keys alone: such changes pass every filter."""
-    schema, count = declared(changes.schema), len(changes)
+    schema, count = declare_nan_columns(changes.schema), len(changes)
     columns = [
         changes.rows.column(each.name) if each.name in schema.key else pa.nulls(count, each.type)
         for each in schema.columns

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from core_log.records.varint import Int64s
+from core_log.foundation.array_types import BoolArray, Int64Array
 from core_log.rows.digests import Digests
-from pipelines.loops.deliver.records_by_offset import Place
-from pipelines.time_travel.verify.deleted_rows import THERE, Mask
-from pipelines.time_travel.verify.log_state import Shape, State
+from pipelines.loops.deliver.records_by_offset import RecordOffset
+from pipelines.time_travel.verify.deleted_rows import THERE
+from pipelines.time_travel.verify.log_state import ComparedColumns, LogState
 from sinks.sink import DeletedRows
 
 KEYS_KEPT = 100_000
 """Differing keys that are remembered; beyond them they are only counted."""
 
 
-class Kind(Enum):
+class DifferenceKind(Enum):
     """What is wrong with a key, seen from the side that is compared with the log."""
 
     CHANGED = "has other values"
@@ -29,13 +29,13 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Differing:
+class DifferingKey:
     """One key."""
 
-    kind: Kind
+    kind: DifferenceKind
     key: Mapping[str, Any] | None
     """None where it has only been seen as a digest: `place` then says where it can be read."""
-    place: Place | None
+    place: RecordOffset | None
     """The newest record of the key in the log; None where the log does not have it."""
     ours: int = 0
     """The row's digest in the log; 0 where it is not there."""
@@ -45,20 +45,22 @@ class Differing:
 
 
 @dataclass(slots=True)
-class Compared:
+class ComparisonResult:
     """What came of it."""
 
     log_rows: int
     rows: int = 0
-    counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
-    keys: dict[int, Differing] = field(default_factory=dict)
+    counts: dict[DifferenceKind, int] = field(
+        default_factory=lambda: dict.fromkeys(DifferenceKind, 0)
+    )
+    keys: dict[int, DifferingKey] = field(default_factory=dict)
     """By the digest of the key."""
 
     @property
     def differing(self) -> int:
         return sum(self.counts.values())
 
-    def unchanged_since(self, earlier: "Compared") -> "Compared":
+    def unchanged_since(self, earlier: "ComparisonResult") -> "ComparisonResult":
         """Only what differed before in the same way: everything else was on its way."""
         kept = {
             digest: found
@@ -66,24 +68,24 @@ class Compared:
             if (before := earlier.keys.get(digest)) is not None
             and (before.ours, before.theirs) == (found.ours, found.theirs)
         }
-        counts = dict.fromkeys(Kind, 0)
+        counts = dict.fromkeys(DifferenceKind, 0)
         for found in kept.values():
             counts[found.kind] += 1
         return replace(self, counts=counts, keys=kept)
 
 
-class Comparison:
+class KeyedDiff:
     """Feed it the rows of the other side, in any order."""
 
     def __init__(
-        self, state: State, shape: Shape, *, deleted: DeletedRows = DeletedRows.GONE
+        self, state: LogState, shape: ComparedColumns, *, deleted: DeletedRows = DeletedRows.GONE
     ) -> None:
         """`state` has rows that are gone where the other side keeps deleted ones."""
         self._state, self._shape, self._deleted = state, shape, deleted
         self._seen = np.zeros(len(state.keys), np.bool_)
-        self.result = Compared(len(state))
+        self.result = ComparisonResult(len(state))
 
-    def take(self, rows: pa.RecordBatch, ends_us: Int64s | None = None) -> None:
+    def take(self, rows: pa.RecordBatch, ends_us: Int64Array | None = None) -> None:
         """`rows` are as `Shape.projected` makes them; `ends_us` says when each was deleted."""
         keys, digests = self._shape.digests(rows)
         places, is_known = self._state.find(keys)
@@ -105,11 +107,13 @@ class Comparison:
             is_extra &= (ends_us == THERE) | self._state.is_whole
             is_changed &= ~is_extra
         self.result.rows += rows.num_rows
-        self._note(Kind.TWICE, is_again, rows, keys, digests, places)
-        self._note(Kind.CHANGED, is_changed, rows, keys, digests, places)
-        self._note(Kind.EXTRA, is_extra, rows, keys, digests, places)
+        self._note(DifferenceKind.TWICE, is_again, rows, keys, digests, places)
+        self._note(DifferenceKind.CHANGED, is_changed, rows, keys, digests, places)
+        self._note(DifferenceKind.EXTRA, is_extra, rows, keys, digests, places)
 
-    def _is_of_another_end(self, known: Int64s, is_known: Mask, ends_us: Int64s) -> Mask:
+    def _is_of_another_end(
+        self, known: Int64Array, is_known: BoolArray, ends_us: Int64Array
+    ) -> BoolArray:
         """Of what is compacted by another key the log tells only until when at the latest."""
         found = np.zeros(len(is_known), np.bool_)
         ours, theirs = self._state.ends_us[known], ends_us[is_known]
@@ -117,7 +121,7 @@ class Comparison:
         found[is_known] = (theirs != ours) & ~is_earlier
         return found
 
-    def _is_row(self, known: Int64s, is_known: Mask) -> Mask:
+    def _is_row(self, known: Int64Array, is_known: BoolArray) -> BoolArray:
         found = np.zeros(len(is_known), np.bool_)
         found[is_known] = self._state.is_row[known]
         return found
@@ -130,16 +134,18 @@ class Comparison:
         places, is_known = self._state.find(keys)
         self._seen[places[is_known]] = True
 
-    def finish(self) -> Compared:
+    def finish(self) -> ComparisonResult:
         is_missing = ~self._seen & self._state.is_row
         if self._state.is_former is not None:
             is_missing &= ~self._state.is_former
         missing = np.flatnonzero(is_missing)
-        self.result.counts[Kind.MISSING] += len(missing)
+        self.result.counts[DifferenceKind.MISSING] += len(missing)
         for place in missing[: self._room].tolist():
             ours = int(self._state.rows[place])
             end_us = int(self._state.ends_us[place])
-            found = Differing(Kind.MISSING, None, self._state.place(place), ours, end_us=end_us)
+            found = DifferingKey(
+                DifferenceKind.MISSING, None, self._state.place(place), ours, end_us=end_us
+            )
             self.result.keys[int(self._state.keys[place])] = found
         return self.result
 
@@ -149,22 +155,22 @@ class Comparison:
 
     def _note(
         self,
-        kind: Kind,
+        kind: DifferenceKind,
         mask: Any,
         rows: pa.RecordBatch,
         keys: Digests,
         digests: Digests,
-        places: Int64s,
+        places: Int64Array,
     ) -> None:
         found = np.flatnonzero(mask)
         self.result.counts[kind] += len(found)
         found = found[: self._room]
         named = rows.select(list(self._shape.schema.key)).take(pa.array(found)).to_pylist()
         for row, key in zip(found.tolist(), named, strict=True):
-            is_row = kind is not Kind.EXTRA
+            is_row = kind is not DifferenceKind.EXTRA
             place = self._state.place(int(places[row])) if is_row else None
             ours = int(self._state.rows[places[row]]) if is_row else 0
-            self.result.keys[int(keys[row])] = Differing(
+            self.result.keys[int(keys[row])] = DifferingKey(
                 kind, key, place, ours, int(digests[row]), self._end_of(keys[row], int(places[row]))
             )
 
@@ -173,7 +179,7 @@ class Comparison:
         return int(self._state.ends_us[place]) if is_known else THERE
 
 
-def _firsts(places: Int64s) -> Any:
+def _firsts(places: Int64Array) -> Any:
     """Which of them come for the first time."""
     found = np.zeros(len(places), np.bool_)
     found[np.unique(places, return_index=True)[1]] = True

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from core_log.foundation.array_types import BoolArray, Int64Array
 from core_log.foundation.errors import RecordsRejected, SinkRejected
 from core_log.model.changes import TableChanges
 from core_log.model.log import Log, TopicPartition
 from core_log.model.table_schema import TableSchema
-from core_log.records.varint import Int64s
 from core_log.rows.digests import Digests, digests_of
 from core_log.rows.rejects import UNFIT
 from pipelines.loops.deliver.slice_reader import AfterLog, SliceReader
@@ -22,21 +22,20 @@ from pipelines.time_travel.history.cut_points import Ends
 from pipelines.time_travel.verify.deleted_rows import (
     NOTHING,
     THERE,
-    Mask,
-    Piece,
-    emptied,
-    folded,
-    joined,
+    PartitionChanges,
+    concat_pieces,
+    fold,
     piece_of,
+    truncate,
 )
-from sinks.sink import Slice, Stand
+from sinks.sink import AppliedOffset, Slice
 
 MERGE_ROWS = 2_000_000
 """Changes of one partition that are kept before all but the newest of each key are let go."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ComparedColumns:
     """What rows are compared by."""
 
     schema: TableSchema
@@ -44,7 +43,7 @@ class Shape:
     columns: tuple[str, ...]
     """Those of the schema that count, the key's among them."""
 
-    def projected(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def project(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rows under another schema of the table as they are under this one; raises SinkRejected
         for values that have no place in it."""
         given = set(rows.schema.names)
@@ -74,40 +73,40 @@ class Shape:
         keys = [rows.column(name) for name in self.schema.key]
         return digests_of(keys, rows.num_rows), digests_of(rows.columns, rows.num_rows)
 
-    def told(self, rows: pa.RecordBatch) -> tuple[Digests, Digests]:
+    def digest_log_rows(self, rows: pa.RecordBatch) -> tuple[Digests, Digests]:
         """The same of rows of the log, whatever types their columns had then: one with a value that
         has no place in the type of now is unlike every row that has."""
         try:
-            return self.digests(self.projected(rows))
+            return self.digests(self.project(rows))
         except SinkRejected:
             if rows.num_rows == 1:
-                keys, _ = self.digests(Shape(self.schema, self.schema.key).projected(rows))
+                keys, _ = self.digests(ComparedColumns(self.schema, self.schema.key).project(rows))
                 return keys, digests_of(rows.columns, 1)
         half = rows.num_rows // 2
-        parts = [self.told(rows.slice(0, half)), self.told(rows.slice(half))]
+        parts = [self.digest_log_rows(rows.slice(0, half)), self.digest_log_rows(rows.slice(half))]
         keys, whole = (np.concatenate(each) for each in zip(*parts, strict=True))
         return keys, whole
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LogState:
     """A table at a moment, in the order of its keys' digests."""
 
     keys: Digests
     rows: Digests
     origins: npt.NDArray[np.int32]
     """Where in `partitions` the partition stands that told the row last."""
-    offsets: Int64s
+    offsets: Int64Array
     partitions: tuple[TopicPartition, ...]
-    is_row: Mask
+    is_row: BoolArray
     """Where not, only the delete of a key is told."""
-    ends_us: Int64s
+    ends_us: Int64Array
     """When the row went, or `THERE`."""
-    is_bound: Mask
+    is_bound: BoolArray
     """Whether it may have gone earlier."""
     is_whole: bool = False
     """Whether the log has told of every row that there ever was."""
-    is_former: Mask | None = None
+    is_former: BoolArray | None = None
     """Where a row is gone that was told last before its source read the table again as a whole:
     its columns may have had other types, so that only its key counts."""
 
@@ -115,18 +114,18 @@ class State:
         """Rows that the log tells, those among them that are gone."""
         return int(np.count_nonzero(self.is_row))
 
-    def current(self) -> "State":
+    def current(self) -> "LogState":
         """Without what is gone."""
         is_there = self.ends_us == THERE
         return self if is_there.all() else self._take(is_there)
 
-    def bounded(self, cleaned_to: Ends) -> "State":
+    def limit_to_known(self, cleaned_to: Ends) -> "LogState":
         """With what can be told where the log may have forgotten what is below these offsets."""
         marks = np.array([cleaned_to[part] for part in self.partitions], np.int64)
         is_bound = self.is_bound & (~self.is_row | (self.offsets < marks[self.origins]))
         return replace(self, is_bound=is_bound, is_whole=not marks.any())
 
-    def with_former(self, beginnings: Ends) -> "State":
+    def with_former(self, beginnings: Ends) -> "LogState":
         """`beginnings`: from where on the records are the whole table."""
         if not beginnings:
             return self
@@ -134,8 +133,8 @@ class State:
         is_former = (self.ends_us != THERE) & (self.offsets < starts[self.origins])
         return replace(self, is_former=is_former)
 
-    def _take(self, mask: Mask) -> "State":
-        return State(
+    def _take(self, mask: BoolArray) -> "LogState":
+        return LogState(
             self.keys[mask],
             self.rows[mask],
             self.origins[mask],
@@ -150,7 +149,7 @@ class State:
         """Where in the log it was told last."""
         return self.partitions[int(self.origins[row])], int(self.offsets[row])
 
-    def find(self, keys: Digests) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    def find(self, keys: Digests) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
         """Where each key stands, and whether it is there at all."""
         if not len(self.keys):
             return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
@@ -158,13 +157,13 @@ class State:
         return places, self.keys[places] == keys
 
 
-class Fold:
+class LogFold:
     """Reads every topic once, however many moments of it are asked for."""
 
     def __init__(
         self,
         log: Log,
-        shape: Shape,
+        shape: ComparedColumns,
         *,
         after_log: AfterLog,
         fetch_bytes: int,
@@ -178,7 +177,7 @@ class Fold:
 
     async def states(
         self, moments: Sequence[Ends], tell: Callable[[int], None] = lambda _: None
-    ) -> list[State]:
+    ) -> list[LogState]:
         """The state at each of the moments; `tell` hears of the records that were read so far."""
         partitions = tuple(sorted({part for ends in moments for part in ends}))
         while True:
@@ -205,8 +204,8 @@ class Fold:
         )
         part = Slice(
             log=self._log,
-            start={part: Stand("", 0) for part in tallies},
-            end={part: Stand("", tally.stops[-1]) for part, tally in tallies.items()},
+            start={part: AppliedOffset("", 0) for part in tallies},
+            end={part: AppliedOffset("", tally.stops[-1]) for part, tally in tallies.items()},
             cut=None,
             read=reader.read,
         )
@@ -227,52 +226,52 @@ class _Tally:
     stops: Sequence[int]
     """Offsets at which its state is wanted, in rising order."""
     keeps_deleted: bool
-    states: dict[int, Piece] = field(default_factory=dict)
-    pieces: list[Piece] = field(default_factory=list)
+    states: dict[int, PartitionChanges] = field(default_factory=dict)
+    pieces: list[PartitionChanges] = field(default_factory=list)
     waiting: int = 0
 
-    def take(self, changes: TableChanges, shape: Shape) -> None:
+    def take(self, changes: TableChanges, shape: ComparedColumns) -> None:
         assert changes.log_offsets is not None, "what was read knows its place"
         offsets = changes.log_offsets.to_numpy()
         if changes.is_truncate:
             self._pass(int(offsets[0]))
             self._empty(changes.committed_us[0].as_py())
             return
-        piece = piece_of(changes, *shape.told(changes.rows))
+        piece = piece_of(changes, *shape.digest_log_rows(changes.rows))
         for stop in self.stops:
             if stop not in self.states and stop <= offsets[-1]:
-                self.states[stop] = self._folded([*self.pieces, piece.upto(stop)])
+                self.states[stop] = self._fold([*self.pieces, piece.upto(stop)])
         self.pieces.append(piece)
         self.waiting += len(offsets)
         if self.waiting > MERGE_ROWS:
-            self.pieces, self.waiting = [self._folded(self.pieces)], 0
+            self.pieces, self.waiting = [self._fold(self.pieces)], 0
 
-    def at(self, stop: int) -> Piece:
+    def at(self, stop: int) -> PartitionChanges:
         self._pass(stop)
         return self.states[stop]
 
-    def _folded(self, pieces: Sequence[Piece]) -> Piece:
-        return folded(pieces, keeps_deleted=self.keeps_deleted)
+    def _fold(self, pieces: Sequence[PartitionChanges]) -> PartitionChanges:
+        return fold(pieces, keeps_deleted=self.keeps_deleted)
 
     def _empty(self, committed_us: int) -> None:
         self.waiting = 0
-        left = [self._folded(self.pieces)] if self.keeps_deleted else []
-        self.pieces = [emptied(piece, committed_us=committed_us) for piece in left]
+        left = [self._fold(self.pieces)] if self.keeps_deleted else []
+        self.pieces = [truncate(piece, committed_us=committed_us) for piece in left]
 
     def _pass(self, offset: int) -> None:
         """All that comes is at or behind this offset."""
         for stop in self.stops:
             if stop not in self.states and stop <= offset:
-                self.states[stop] = self._folded(self.pieces)
+                self.states[stop] = self._fold(self.pieces)
 
 
-def _state(tallies: Mapping[TopicPartition, _Tally], ends: Ends) -> State:
+def _state(tallies: Mapping[TopicPartition, _Tally], ends: Ends) -> LogState:
     pieces = [tally.at(ends.get(part, 0)) for part, tally in tallies.items()]
-    whole = joined(pieces) if pieces else NOTHING
+    whole = concat_pieces(pieces) if pieces else NOTHING
     origins = np.repeat(np.arange(len(pieces), dtype=np.int32), [len(p.keys) for p in pieces])
     order = np.argsort(whole.keys, kind="stable")
     found = whole.take(order)
-    return State(
+    return LogState(
         found.keys,
         found.rows,
         origins[order],

@@ -8,18 +8,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.source import Snapshot
+from connectors.source import SourceSnapshot
 from core_log.foundation.clock import Clock
 from core_log.foundation.errors import LogUnavailable, SourceRejected
-from core_log.model.changes import Cell, Operation, TableChanges, source_times
+from core_log.model.changes import ColumnOrValue, Operation, TableChanges, source_times
 from core_log.model.log import Log, TopicPartition, Transaction, Writer
 from core_log.model.table_schema import TableSchema
 from core_log.records.compression import Compression
 from core_log.rows.codec_table import codec_for
-from core_log.rows.decimal_nan import declared
+from core_log.rows.decimal_nan import declare_nan_columns
 from pipelines.dead_letters.newer_key_check import is_overtaken, records_of
 from pipelines.file.loader import LoadedPipeline
-from pipelines.journal.commits import NO_TIME, Commit, Stretch, commits_home, encode_commit
+from pipelines.journal.commits import NO_TIME, Commit, OffsetRange, commits_home, encode_commit
 from pipelines.journal.generations import load_generations
 from pipelines.journal.read_to_end import read_decided
 from pipelines.journal.schemas import StoredSchema
@@ -29,10 +29,10 @@ from pipelines.loops.deliver.slice_reader import AfterLog
 from pipelines.loops.ingest.encoder import BeforeLog, Encoder
 from pipelines.time_travel.history.as_of import STREAM
 from pipelines.time_travel.history.cut_points import Ends
-from pipelines.time_travel.verify.keyed_diff import Differing, Kind
-from pipelines.time_travel.verify.log_state import Shape
+from pipelines.time_travel.verify.keyed_diff import DifferenceKind, DifferingKey
+from pipelines.time_travel.verify.log_state import ComparedColumns
 from pipelines.time_travel.verify.source_state import readable, without_rejected
-from pipelines.transforms.before_log import BeforeLog as Masks
+from pipelines.transforms.before_log import MasksAndDrops as Masks
 from pipelines.transforms.before_log import salt_of
 
 ATTEMPTS_MAX = 5
@@ -45,14 +45,14 @@ class SourceRepair:
 
     loaded: LoadedPipeline
     stored: StoredSchema
-    shape: Shape
+    shape: ComparedColumns
     after_log: AfterLog
     ends: Ends
     """Where the log was compared: what was appended since is newer than what was read."""
-    keys: Mapping[int, Differing]
+    keys: Mapping[int, DifferingKey]
 
 
-class AsItIs:
+class CurrentRow:
     """What comes from the log has been masked already."""
 
     def apply(self, changes: TableChanges) -> TableChanges:
@@ -69,21 +69,23 @@ class _Overtaken(Exception):
     """The source appended to one of the keys before we did."""
 
 
-async def repair_log(repair: SourceRepair, snapshot: Snapshot, log: Log, *, clock: Clock) -> int:
+async def repair_log(
+    repair: SourceRepair, snapshot: SourceSnapshot, log: Log, *, clock: Clock
+) -> int:
     """Writes what the snapshot says of these keys, unless something newer has come. Returns how
     many rows that were."""
     masks = Masks(repair.loaded.spec.transform, salt=salt_of(repair.loaded.spec.pipeline))
     masks.follow(repair.stored.schema)
     writer = await log.writer(f"headwater.{repair.loaded.name}.repair")
-    wanted = {at for at, key in repair.keys.items() if key.kind is not Kind.MISSING}
-    block: Mapping[str, Cell] = source_times(clock.now_ms() * 1_000)
+    wanted = {at for at, key in repair.keys.items() if key.kind is not DifferenceKind.MISSING}
+    block: Mapping[str, ColumnOrValue] = source_times(clock.now_ms() * 1_000)
     count = 0
     async for changes in snapshot.rows(repair.stored.schema.table):
         block = {name: each for name, each in changes.source.items() if not _is_column(each)}
         if not wanted or not len(changes):
             continue
         changes = replace(changes, schema=_as_stored(changes.schema, repair.stored.schema))
-        if masks.schema(declared(changes.schema)) != repair.stored.schema:
+        if masks.schema(declare_nan_columns(changes.schema)) != repair.stored.schema:
             raise SourceRejected(
                 "the table has another shape than the log knows",
                 hint="let the pipeline see a change of it first, then verify again",
@@ -91,11 +93,11 @@ async def repair_log(repair: SourceRepair, snapshot: Snapshot, log: Log, *, cloc
             )
         rows = _rows_of(repair, masks, changes, wanted)
         if len(rows):
-            chosen = _placed(changes.take(pa.array(rows)), snapshot)
+            chosen = _place(changes.take(pa.array(rows)), snapshot)
             count += await _write(repair, log, writer, chosen, masks, clock=clock)
     for deletes in await _deletes(repair, log, {**source_times(clock.now_ms() * 1_000), **block}):
         count += await _write(
-            repair, log, writer, _placed(deletes, snapshot), AsItIs(), clock=clock
+            repair, log, writer, _place(deletes, snapshot), CurrentRow(), clock=clock
         )
     return count
 
@@ -108,11 +110,11 @@ def _as_stored(schema: TableSchema, stored: TableSchema) -> TableSchema:
     return replace(schema, columns=columns, id=schema.id if stored.id else 0)
 
 
-def _is_column(cell: Cell) -> bool:
+def _is_column(cell: ColumnOrValue) -> bool:
     return isinstance(cell, pa.Array)
 
 
-def _placed(changes: TableChanges, snapshot: Snapshot) -> TableChanges:
+def _place(changes: TableChanges, snapshot: SourceSnapshot) -> TableChanges:
     """They are of the snapshot's position, whatever transaction wrote the row."""
     return replace(changes, commits=snapshot.positions.get(STREAM, ""), indexes=None)
 
@@ -131,7 +133,7 @@ def _rows_of(
         piece = masks.apply(changes.slice(start, end - start))
         decoded, _ = readable(codec, piece, now_us=0)
         made = [
-            repair.shape.digests(repair.shape.projected(each.rows))[0]
+            repair.shape.digests(repair.shape.project(each.rows))[0]
             for each in without_rejected(repair.after_log, decoded, topic=repair.stored.topic)[0]
         ]
         hits = np.isin(np.concatenate(made), keys) if made else np.zeros(0, np.bool_)
@@ -145,13 +147,13 @@ def _rows_of(
 
 
 async def _deletes(
-    repair: SourceRepair, log: Log, source: Mapping[str, Cell]
+    repair: SourceRepair, log: Log, source: Mapping[str, ColumnOrValue]
 ) -> list[TableChanges]:
     """Of rows that the log has and the source has not; with the key as it stands in the log."""
     places = [
         each.place
         for each in repair.keys.values()
-        if each.kind is Kind.MISSING
+        if each.kind is DifferenceKind.MISSING
         and each.place is not None
         and each.place[0].topic == repair.stored.topic
     ]
@@ -195,7 +197,7 @@ async def _write(
         bounds = await log.bounds(repair.ends)
         seen = {part: held.end for part, held in bounds.items()}
         keys = _keys_of(repair, changes, before_log)
-        newer = await _appended(log, repair.ends, seen, keys)
+        newer = await _find_appended(log, repair.ends, seen, keys)
         is_left = pc.invert(pc.is_in(keys, value_set=pa.array(sorted(newer), pa.binary())))
         left = changes.filter(is_left)
         if not len(left):
@@ -222,7 +224,7 @@ def _keys_of(repair: SourceRepair, changes: TableChanges, before_log: BeforeLog)
     return encoded.keys.take(pa.array(firsts))
 
 
-async def _appended(log: Log, start: Ends, end: Ends, keys: pa.BinaryArray) -> set[bytes]:
+async def _find_appended(log: Log, start: Ends, end: Ends, keys: pa.BinaryArray) -> set[bytes]:
     """Those of the keys that were appended to since the comparison."""
     found: set[bytes] = set()
     for partition, offset in start.items():
@@ -252,7 +254,7 @@ async def _append(
         before_log=before_log,
         compression=Compression.ZSTD,
     )
-    touched: dict[TopicPartition, Stretch] = {}
+    touched: dict[TopicPartition, OffsetRange] = {}
     keys = set(_keys_of(repair, changes, before_log).to_pylist())
     async with aclosing(encoder.encode(changes, now_ms=now_ms)) as pieces:
         async for portions in pieces:
@@ -264,8 +266,8 @@ async def _append(
                 start = touched[place].end if place in touched else seen[place]
                 if await is_overtaken(log, place, keys, start=start, end=first):
                     raise _Overtaken
-                stretch = Stretch(first, first + count, count, size)
-                touched[place] = touched[place].joined(stretch) if place in touched else stretch
+                stretch = OffsetRange(first, first + count, count, size)
+                touched[place] = touched[place].extend_to(stretch) if place in touched else stretch
     # Without a boundary behind them the records would wait for the next commit.
     topic_ids = {place.topic: await log.topic_id(place.topic) for place in touched}
     commit = Commit(repair.loaded.name, NO_TIME, {}, touched, topic_ids)

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from core_log.foundation.array_types import Int64Array
 from core_log.foundation.errors import Fenced, SinkRejected
 from core_log.model.changes import Operation, TableChanges
 from core_log.model.log import Log, TopicPartition
-from core_log.records.varint import Int64s
 from pipelines.loops.deliver.records_by_offset import changes_at
 from pipelines.loops.deliver.slice_reader import AfterLog, SliceReader
 from pipelines.time_travel.history.cut_points import Ends
 from pipelines.time_travel.verify.deleted_rows import THERE
-from pipelines.time_travel.verify.keyed_diff import Compared, Differing, Kind
-from pipelines.time_travel.verify.log_state import Shape
-from pipelines.time_travel.verify.table_selection import Subject
-from sinks.sink import DeletedRows, Sink, Slice, Stand, Stands
+from pipelines.time_travel.verify.keyed_diff import ComparisonResult, DifferenceKind, DifferingKey
+from pipelines.time_travel.verify.log_state import ComparedColumns
+from pipelines.time_travel.verify.table_selection import ComparedTable
+from sinks.sink import AppliedOffset, AppliedOffsets, DeletedRows, Sink, Slice
 
 KEYS_MAX = 50_000
 ATTEMPTS_MAX = 20
@@ -30,17 +30,17 @@ FETCH_BYTES = 1 << 20
 class TargetRepair:
     """The keys of one table of one sink that differ from the log as of `ends`."""
 
-    subject: Subject
+    subject: ComparedTable
     ends: Ends
-    keys: Mapping[int, Differing]
+    keys: Mapping[int, DifferingKey]
     deleted: DeletedRows = DeletedRows.GONE
 
     @property
-    def shape(self) -> Shape:
-        return Shape(self.subject.schema, self.subject.schema.names)
+    def shape(self) -> ComparedColumns:
+        return ComparedColumns(self.subject.schema, self.subject.schema.names)
 
 
-def check_few(compared: Compared, *, table: str) -> None:
+def check_few(compared: ComparisonResult, *, table: str) -> None:
     if compared.differing > KEYS_MAX:
         raise SinkRejected(
             "too many rows differ to be mended one by one",
@@ -80,49 +80,51 @@ async def repair_target(repair: TargetRepair, sink: Sink, log: Log, after_log: A
     )
 
 
-async def _stands(repair: TargetRepair, sink: Sink) -> Stands:
-    found = await sink.applied(repair.subject.topics) or {}
+async def _stands(repair: TargetRepair, sink: Sink) -> AppliedOffsets:
+    found = await sink.committed_offsets(repair.subject.topics) or {}
     return {part: stand for part, stand in found.items() if part in repair.ends}
 
 
 async def _moved_since(
-    repair: TargetRepair, stands: Stands, log: Log, after_log: AfterLog
+    repair: TargetRepair, stands: AppliedOffsets, log: Log, after_log: AfterLog
 ) -> set[int] | None:
     """Digests of the keys that were applied since the comparison; None where a truncate was."""
     reader = SliceReader(
         log, after_log=after_log, fetch_bytes=FETCH_BYTES, skipped=dict[TopicPartition, set[int]]
     )
     behind = {part: at for part, at in stands.items() if at.next_offset > repair.ends[part]}
-    start = {part: Stand(at.topic_id, repair.ends[part]) for part, at in behind.items()}
+    start = {part: AppliedOffset(at.topic_id, repair.ends[part]) for part, at in behind.items()}
     moved: set[int] = set()
     part = Slice(log=log, start=start, end=behind, cut=None, read=reader.read)
     async with aclosing(reader.read(part)) as read:
         async for changes in read:
             if changes.is_truncate:
                 return None
-            keys, _ = repair.shape.digests(repair.shape.projected(changes.rows))
+            keys, _ = repair.shape.digests(repair.shape.project(changes.rows))
             moved.update(keys.tolist())
     return moved
 
 
 async def _rows(
     repair: TargetRepair,
-    keys: Mapping[int, Differing],
-    stands: Stands,
+    keys: Mapping[int, DifferingKey],
+    stands: AppliedOffsets,
     log: Log,
     after_log: AfterLog,
 ) -> list[TableChanges]:
     """Deletes of what should not be there, and what the log says of everything else. Where deleted
     rows stay, a row of which the log has no delete is left alone: nobody knows when it went."""
     rows: list[TableChanges] = []
-    extra = [each for each in keys.values() if each.kind is Kind.EXTRA and each.key is not None]
+    extra = [
+        each for each in keys.values() if each.kind is DifferenceKind.EXTRA and each.key is not None
+    ]
     if repair.deleted is not DeletedRows.GONE:
         extra = [each for each in extra if each.end_us != THERE]
     if extra:
         rows.append(_deletes(repair, extra, stands))
     places = [each.place for each in keys.values() if each.place is not None]
     for changes in await changes_at(log, places, after_log):
-        projected = repair.shape.projected(changes.rows)
+        projected = repair.shape.project(changes.rows)
         told = replace(changes, schema=repair.subject.schema, rows=projected, before=None)
         rows.append(told)
         rows += _ends(repair, told, keys, stands)
@@ -130,7 +132,10 @@ async def _rows(
 
 
 def _ends(
-    repair: TargetRepair, told: TableChanges, keys: Mapping[int, Differing], stands: Stands
+    repair: TargetRepair,
+    told: TableChanges,
+    keys: Mapping[int, DifferingKey],
+    stands: AppliedOffsets,
 ) -> list[TableChanges]:
     """The deletes of those rows that are gone again."""
     digests, _ = repair.shape.digests(told.rows)
@@ -141,25 +146,27 @@ def _ends(
     partition = told.log_partition
     assert partition is not None, "what was read knows its place"
     gone = told.rows.filter(pa.array(is_gone))
-    return [_deleted(repair, gone, ends_us[is_gone], partition, stands)]
+    return [_find_deleted(repair, gone, ends_us[is_gone], partition, stands)]
 
 
-def _deletes(repair: TargetRepair, extra: Sequence[Differing], stands: Stands) -> TableChanges:
+def _deletes(
+    repair: TargetRepair, extra: Sequence[DifferingKey], stands: AppliedOffsets
+) -> TableChanges:
     schema = repair.subject.schema
     given = pa.RecordBatch.from_pylist(
         [dict(each.key or {}) for each in extra],
         schema=pa.schema([schema.arrow.field(name) for name in schema.key]),
     )
     ends_us = np.array([max(each.end_us, 0) for each in extra], np.int64)
-    return _deleted(repair, repair.shape.projected(given), ends_us, next(iter(stands)), stands)
+    return _find_deleted(repair, repair.shape.project(given), ends_us, next(iter(stands)), stands)
 
 
-def _deleted(
+def _find_deleted(
     repair: TargetRepair,
     rows: pa.RecordBatch,
-    ends_us: Int64s,
+    ends_us: Int64Array,
     partition: TopicPartition,
-    stands: Stands,
+    stands: AppliedOffsets,
 ) -> TableChanges:
     count = rows.num_rows
     return TableChanges(

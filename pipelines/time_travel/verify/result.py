@@ -8,12 +8,12 @@ from typing import Any
 
 from core_log.foundation.errors import BeingReadAgain, Cure, HeadwaterError, LogUnavailable
 from core_log.foundation.table_failures import failure_of
-from pipelines.loops.deliver.records_by_offset import Place
-from pipelines.time_travel.history.cut_points import Moment
-from pipelines.time_travel.verify.incomparable_rows import Incomparable
-from pipelines.time_travel.verify.keyed_diff import Compared
-from pipelines.time_travel.verify.log_state import Shape
-from pipelines.time_travel.verify.table_selection import Subject
+from pipelines.loops.deliver.records_by_offset import RecordOffset
+from pipelines.time_travel.history.cut_points import CutPoint
+from pipelines.time_travel.verify.incomparable_rows import IncomparableRows
+from pipelines.time_travel.verify.keyed_diff import ComparisonResult
+from pipelines.time_travel.verify.log_state import ComparedColumns
+from pipelines.time_travel.verify.table_selection import ComparedTable
 from sinks.sink import DeletedRows
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ UNREAD_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class ComparedSides:
     """What is compared with the log."""
 
     source: bool = True
@@ -33,15 +33,15 @@ class Sides:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TableVerdict:
     """One table of one side, compared with the log."""
 
-    subject: Subject
+    subject: ComparedTable
     side: str
     """`source`, or the sink's name."""
-    shape: Shape
-    moment: Moment
-    compared: Compared
+    shape: ComparedColumns
+    moment: CutPoint
+    compared: ComparisonResult
     named: Sequence[Mapping[str, Any]] = ()
     """The first of the differing keys, and what is wrong with them."""
     left_out: tuple[str, ...] = ()
@@ -57,15 +57,15 @@ class Verdict:
     took_ms: int = 0
     mended: int = 0
     """Rows that were written anew before this comparison."""
-    unread: Sequence[Place] = ()
+    unread: Sequence[RecordOffset] = ()
     """Records of the log that cannot be decoded or transformed, and that nothing has replaced:
     whether their rows are equal is not known."""
     deleted: DeletedRows = DeletedRows.GONE
     """What this side keeps of rows that are gone."""
-    incomparable: Incomparable = field(default_factory=Incomparable)
+    incomparable: IncomparableRows = field(default_factory=IncomparableRows)
     """Rows of the source with values that are set aside on their way."""
 
-    dead: Sequence[Place] = ()
+    dead: Sequence[RecordOffset] = ()
     """Records that this target set aside as dead letters: their rows are not there."""
 
     @property
@@ -102,7 +102,9 @@ class Verdict:
 
 
 @contextmanager
-def outcomes(subject: Subject, sides: Iterable[str], *, into: list[Verdict]) -> Iterator[None]:
+def outcomes(
+    subject: ComparedTable, sides: Iterable[str], *, into: list[TableVerdict]
+) -> Iterator[None]:
     """An exception meanwhile is the outcome of these sides of this table, as far as they have none
     yet. Only a log that cannot be reached ends the whole comparison."""
     try:
@@ -111,20 +113,20 @@ def outcomes(subject: Subject, sides: Iterable[str], *, into: list[Verdict]) -> 
         raise
     except Exception as error:
         done = {each.side for each in into if each.subject is subject}
-        into += [failed(subject, side, error) for side in sides if side not in done]
+        into += [failed_verdict(subject, side, error) for side in sides if side not in done]
 
 
-def failed(subject: Subject, side: str, error: Exception) -> Verdict:
+def failed_verdict(subject: ComparedTable, side: str, error: Exception) -> TableVerdict:
     """It could not be compared at all."""
     if not isinstance(error, HeadwaterError):
         logger.error("%s in %s is not compared", subject.target, side, exc_info=error)
     said = failure_of(error)
-    return Verdict(
+    return TableVerdict(
         subject,
         side,
-        Shape(subject.schema, subject.schema.names),
-        Moment({}, ""),
-        Compared(0),
+        ComparedColumns(subject.schema, subject.schema.names),
+        CutPoint({}, ""),
+        ComparisonResult(0),
         problem=str(said),
         is_unreachable=said.cure is Cure.TIME,
         is_reread=isinstance(said, BeingReadAgain),

@@ -5,27 +5,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from core_log.foundation.clock import Clock
 from core_log.model.log import Log
-from pipelines.journal.control import VERIFIED, Wish, write_control
-from pipelines.time_travel.verify.result import Verdict
+from pipelines.journal.control import VERIFIED, Signal, write_control
+from pipelines.time_travel.verify.result import TableVerdict
 
 PROBLEM_LETTERS_MAX = 500
 
 
-async def remember(log: Log, pipeline: str, verdicts: Sequence[Verdict], *, clock: Clock) -> None:
+async def remember(
+    log: Log, pipeline: str, verdicts: Sequence[TableVerdict], *, clock: Clock
+) -> None:
     """By the tables of the source; no key and no value of a row is kept."""
-    by_table: dict[str, list[Verdict]] = {}
+    by_table: dict[str, list[TableVerdict]] = {}
     for verdict in verdicts:
         for stored in verdict.subject.sources:
             by_table.setdefault(str(stored.schema.table), []).append(verdict)
     wishes = [
-        Wish(VERIFIED, table, secrets.token_hex(8), _options(found))
+        Signal(VERIFIED, table, secrets.token_hex(8), _options(found))
         for table, found in by_table.items()
     ]
     if wishes:
         await write_control(log, pipeline, wishes, now_ms=clock.now_ms())
 
 
-def _options(verdicts: Iterable[Verdict]) -> Mapping[str, str]:
+def _options(verdicts: Iterable[TableVerdict]) -> Mapping[str, str]:
     found = list(verdicts)
     problems = (f"{each.side}: {text}" for each in found for text in _problems(each))
     return {
@@ -36,7 +38,7 @@ def _options(verdicts: Iterable[Verdict]) -> Mapping[str, str]:
     }
 
 
-def _problems(verdict: Verdict) -> Iterator[str]:
+def _problems(verdict: TableVerdict) -> Iterator[str]:
     if verdict.problem:
         yield verdict.problem
     yield from verdict.unread_lines()

@@ -8,10 +8,10 @@ from core_log.foundation.clock import Clock
 from core_log.foundation.errors import HeadwaterError
 from core_log.model.log import Log
 from pipelines.file.loader import LoadedPipeline
-from pipelines.journal.control import VERIFIED, Desired
+from pipelines.journal.control import VERIFIED, DesiredTaskState
 from pipelines.loops.assembly import ensure_topics
-from pipelines.reports import VERIFY, Reporter, State, StateChanged
-from pipelines.time_travel.verify.result import Sides
+from pipelines.reports import VERIFY, Reporter, StateChanged, TaskState
+from pipelines.time_travel.verify.result import ComparedSides
 from pipelines.time_travel.verify.result_store import remember
 from pipelines.time_travel.verify.table_selection import subjects_of
 from pipelines.time_travel.verify.verify import Verifier
@@ -26,7 +26,7 @@ async def run_verifying(
     loaded: LoadedPipeline,
     log: Log,
     *,
-    desired: Callable[[], Desired],
+    desired: Callable[[], DesiredTaskState],
     clock: Clock,
     report: Reporter,
 ) -> None:
@@ -35,7 +35,7 @@ async def run_verifying(
     schedule = loaded.spec.verify
     assert schedule is not None, "the unit is only there where the file wants it"
     await ensure_topics(loaded, log)
-    report(StateChanged(loaded.name, VERIFY, "", State.RUNNING))
+    report(StateChanged(loaded.name, VERIFY, "", TaskState.RUNNING))
     last_ms = _last_ms(desired()) or clock.now_ms()
     due_ms = schedule.due_ms(last_ms=last_ms, now_ms=clock.now_ms())
     while True:
@@ -55,7 +55,7 @@ async def run_verifying(
 async def _verify_once(loaded: LoadedPipeline, log: Log, *, clock: Clock) -> None:
     subjects = await subjects_of(loaded, log)
     verifier = Verifier(loaded, log, clock=clock, is_running=True, tell=logger.debug)
-    verdicts = await verifier.verify(subjects, Sides())
+    verdicts = await verifier.verify(subjects, ComparedSides())
     for verdict in verdicts:
         if verdict.compared.differing:
             logger.error(
@@ -69,5 +69,5 @@ async def _verify_once(loaded: LoadedPipeline, log: Log, *, clock: Clock) -> Non
     await remember(log, loaded.name, verdicts, clock=clock)
 
 
-def _last_ms(desired: Desired) -> int:
+def _last_ms(desired: DesiredTaskState) -> int:
     return max((wish.at_ms for wish in desired.wishes if wish.kind == VERIFIED), default=0)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.source import Snapshot, Snapshotable, Source
+from connectors.source import Snapshotable, Source, SourceSnapshot
 from core_log.foundation.clock import Clock
 from core_log.foundation.errors import LogUnavailable, RecordsRejected, RowsRejected
 from core_log.model.changes import Operation, Positions, TableChanges
@@ -18,7 +18,7 @@ from core_log.model.log import Log, TopicPartition
 from core_log.model.table_schema import TableId
 from core_log.rows.codec import RowCodec
 from core_log.rows.codec_table import codec_for
-from core_log.rows.decimal_nan import declared
+from core_log.rows.decimal_nan import declare_nan_columns
 from pipelines.file.loader import LoadedPipeline
 from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import StoredReplacement
@@ -26,10 +26,10 @@ from pipelines.loops.assembly import wire_of
 from pipelines.loops.deliver.slice_reader import AfterLog
 from pipelines.loops.thread_offload import beside
 from pipelines.time_travel.history.as_of import STREAM, before, order_of
-from pipelines.time_travel.history.cut_points import Moment, moment_of, newest_moment
-from pipelines.time_travel.verify.incomparable_rows import Incomparable, deletes_of
-from pipelines.time_travel.verify.table_selection import Subject
-from pipelines.transforms.before_log import BeforeLog, salt_of
+from pipelines.time_travel.history.cut_points import CutPoint, moment_of, newest_moment
+from pipelines.time_travel.verify.incomparable_rows import IncomparableRows, deletes_of
+from pipelines.time_travel.verify.table_selection import ComparedTable
+from pipelines.transforms.before_log import MasksAndDrops, salt_of
 
 REACH_MS, REACH_POLL_S = 60_000, 0.25
 """How long the log may take to come to where the source was read."""
@@ -50,14 +50,14 @@ class SourceSide:
     clock: Clock
     after_log: AfterLog
     source: SnapshotableSource
-    snapshot: Snapshot
+    snapshot: SourceSnapshot
     is_running: bool
     replacements: Mapping[TableId, StoredReplacement] = field(default_factory=dict)
     """The last of each table, as it was before the snapshot."""
-    incomparable: dict[TableId, Incomparable] = field(default_factory=dict)
+    incomparable: dict[TableId, IncomparableRows] = field(default_factory=dict)
     """By the target's table, as its `rows` were followed last."""
 
-    async def moment(self, partitions: Sequence[TopicPartition]) -> Moment:
+    async def moment(self, partitions: Sequence[TopicPartition]) -> CutPoint:
         """Up to where the log has to be read to be compared with it."""
         if not self.snapshot.positions:
             return await newest_moment(self.log, partitions)
@@ -100,13 +100,13 @@ class SourceSide:
         ask = self.snapshot.has_changes_since
         return True if ask is None else await ask(reached)
 
-    async def rows(self, subject: Subject) -> AsyncGenerator[pa.RecordBatch, None]:
+    async def rows(self, subject: ComparedTable) -> AsyncGenerator[pa.RecordBatch, None]:
         """Through everything that rows go through on their way into a target."""
         spec = self.loaded.spec
-        before_log = BeforeLog(spec.transform, salt=salt_of(spec.pipeline))
+        before_log = MasksAndDrops(spec.transform, salt=salt_of(spec.pipeline))
         for stored in subject.sources:
             before_log.follow(stored.schema)
-        incomparable = Incomparable()
+        incomparable = IncomparableRows()
         for stored in subject.sources:
             codec, table = codec_for(wire_of(self.loaded), topic=stored.topic), stored.schema.table
 
@@ -130,7 +130,7 @@ class SourceSide:
                 self._lose(incomparable, before_log.apply(unfit), topic=stored.topic)
         self.incomparable[subject.target] = incomparable
 
-    def _lose(self, into: Incomparable, rows: TableChanges, *, topic: str) -> None:
+    def _lose(self, into: IncomparableRows, rows: TableChanges, *, topic: str) -> None:
         """By the keys that targets would know them by, where there are such."""
         made, rejected = without_rejected(self.after_log, deletes_of(rows), topic=topic)
         into.add(made)
@@ -171,7 +171,9 @@ def readable(
         try:
             encoded = codec.encode(changes, now_us=now_us)
             assert encoded.changes is None, "rows that are there have a record each"
-            decoded = codec.decode(encoded.keys, encoded.values, declared(changes.schema))
+            decoded = codec.decode(
+                encoded.keys, encoded.values, declare_nan_columns(changes.schema)
+            )
         except RowsRejected as error:
             is_lost = np.zeros(len(changes), np.bool_)
             is_lost[list(error.reasons)] = True

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from connectors.source import Snapshot
+from connectors.source import SourceSnapshot
 from core_log.foundation.clock import Clock
 from core_log.foundation.errors import LogUnavailable, PositionLost
 from core_log.model.log import Log, TopicPartition
@@ -16,28 +16,28 @@ from pipelines.file.loader import LoadedPipeline
 from pipelines.journal.generations import Generations, load_generations, source_parts
 from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import beginnings_of, last_replacements
-from pipelines.loops.deliver.cutover import carried
+from pipelines.loops.deliver.cutover import carry_offsets
 from pipelines.loops.deliver.offset_check import REBUILD
-from pipelines.loops.deliver.records_by_offset import Place
+from pipelines.loops.deliver.records_by_offset import RecordOffset
 from pipelines.loops.thread_offload import beside
-from pipelines.time_travel.history.cut_points import Ends, Moment, check_exact, newest_moment
+from pipelines.time_travel.history.cut_points import CutPoint, Ends, check_exact, newest_moment
 from pipelines.time_travel.rebuild.reread_check import being_read_again
-from pipelines.time_travel.verify.bag_diff import Bag, LogBag, compare_bags
+from pipelines.time_travel.verify.bag_diff import BagDiff, LogBag, compare_bags
 from pipelines.time_travel.verify.dead_letter_rows import dead_letters_of, without_dead
 from pipelines.time_travel.verify.deleted_rows import cleaned_to, ends_in
 from pipelines.time_travel.verify.digest_precheck import Glancing, glancing
-from pipelines.time_travel.verify.incomparable_rows import Incomparable
-from pipelines.time_travel.verify.keyed_diff import Compared, Comparison, Kind
-from pipelines.time_travel.verify.log_state import Fold, Shape, State
+from pipelines.time_travel.verify.incomparable_rows import IncomparableRows
+from pipelines.time_travel.verify.keyed_diff import ComparisonResult, DifferenceKind, KeyedDiff
+from pipelines.time_travel.verify.log_state import ComparedColumns, LogFold, LogState
 from pipelines.time_travel.verify.record_keys import keys_at
 from pipelines.time_travel.verify.repair_log import SourceRepair, repair_log
 from pipelines.time_travel.verify.repair_target import check_few
-from pipelines.time_travel.verify.result import SOURCE, Verdict, failed, outcomes
+from pipelines.time_travel.verify.result import SOURCE, TableVerdict, failed_verdict, outcomes
 from pipelines.time_travel.verify.source_state import SourceSide
-from pipelines.time_travel.verify.table_selection import Subject
+from pipelines.time_travel.verify.table_selection import ComparedTable
 from pipelines.time_travel.verify.undecodable_records import still_unread
-from pipelines.transforms.after_log import AfterLog
-from sinks.sink import DELETED_AT, Comparable, Contents, DeletedRows, Sink
+from pipelines.transforms.after_log import RowTransforms
+from sinks.sink import DELETED_AT, Comparable, DeletedRows, Sink, TableContents
 
 KEYS_NAMED = 20
 """Differing keys that are named, of each comparison."""
@@ -57,21 +57,21 @@ class TableComparison:
     loaded: LoadedPipeline
     log: Log
     clock: Clock
-    after_log: AfterLog
+    after_log: RowTransforms
     is_running: bool
     """Whether the pipeline goes on meanwhile."""
 
     async def verdicts(
         self,
-        subject: Subject,
+        subject: ComparedTable,
         of_source: SourceSide | None,
         sinks: Mapping[str, ComparableSink],
         *,
         mends_log: bool,
-    ) -> list[Verdict]:
+    ) -> list[TableVerdict]:
         """With `mends_log` what differs from the source is written to the log anew. A side that
         fails is an outcome; only a log that cannot be reached ends the comparison."""
-        found: list[Verdict] = []
+        found: list[TableVerdict] = []
         sides = [*([SOURCE] if of_source is not None else []), *sinks]
         with outcomes(subject, sides, into=found):
             if subject.failure is not None:
@@ -83,7 +83,7 @@ class TableComparison:
             await self._compare(subject, of_source, sinks, found, mends_log=mends_log)
         return found
 
-    async def _check_not_reread(self, subject: Subject, of_source: SourceSide) -> None:
+    async def _check_not_reread(self, subject: ComparedTable, of_source: SourceSide) -> None:
         """Raises where a table may differ from what its source has streamed, or may have since
         just before its snapshot was taken."""
         now = last_replacements(await load_positions(self.log, self.loaded.name))
@@ -96,19 +96,22 @@ class TableComparison:
 
     async def _compare(
         self,
-        subject: Subject,
+        subject: ComparedTable,
         of_source: SourceSide | None,
         sinks: Mapping[str, ComparableSink],
-        found: list[Verdict],
+        found: list[TableVerdict],
         *,
         mends_log: bool,
     ) -> None:
         async with AsyncExitStack() as stack:
             seen: Glancing | None = None
             if of_source is not None and of_source.snapshot.positions and subject.schema.key:
-                rows, shape = of_source.rows(subject), Shape(subject.schema, subject.schema.names)
+                rows, shape = (
+                    of_source.rows(subject),
+                    ComparedColumns(subject.schema, subject.schema.names),
+                )
                 seen = await stack.enter_async_context(glancing(rows, shape))
-            opened: dict[str, Contents] = {}
+            opened: dict[str, TableContents] = {}
             generations = await load_generations(self.log, self.loaded.name, subject.topics)
             ids = {topic: await self.log.topic_id(topic) for topic in subject.topics}
             for name, sink in sinks.items():
@@ -117,7 +120,7 @@ class TableComparison:
                     contents = await stack.enter_async_context(
                         sink.contents(subject.schema, topics)
                     )
-                    stands = carried(generations, contents.stands, ids)
+                    stands = carry_offsets(generations, contents.stands, ids)
                     opened[name] = replace(contents, stands=stands)
             moments = await self._moments(subject, of_source, opened, found)
             if not subject.schema.key:
@@ -134,7 +137,7 @@ class TableComparison:
                 with outcomes(subject, chosen, into=found):
                     await self._fold_and_compare(
                         subject,
-                        Shape(subject.schema, columns),
+                        ComparedColumns(subject.schema, columns),
                         chosen,
                         opened,
                         of_source,
@@ -145,14 +148,14 @@ class TableComparison:
 
     async def _moments(
         self,
-        subject: Subject,
+        subject: ComparedTable,
         of_source: SourceSide | None,
-        opened: Mapping[str, Contents],
-        found: list[Verdict],
-    ) -> dict[str, Moment]:
+        opened: Mapping[str, TableContents],
+        found: list[TableVerdict],
+    ) -> dict[str, CutPoint]:
         """Up to where the log has to be read for each side."""
         partitions = await subject.partitions(self.log)
-        moments: dict[str, Moment] = {}
+        moments: dict[str, CutPoint] = {}
         if of_source is not None:
             with outcomes(subject, [SOURCE], into=found):
                 try:
@@ -160,15 +163,15 @@ class TableComparison:
                     await self._check_not_reread(subject, of_source)
                     moments[SOURCE] = moment
                 except LogUnavailable as error:  # it has not come to where the source is
-                    found.append(failed(subject, SOURCE, error))
+                    found.append(failed_verdict(subject, SOURCE, error))
         for name, contents in opened.items():
             with outcomes(subject, [name], into=found):
                 moments[name] = await self._moment_of_target(contents, partitions)
         return moments
 
     async def _moment_of_target(
-        self, contents: Contents, partitions: Sequence[TopicPartition]
-    ) -> Moment:
+        self, contents: TableContents, partitions: Sequence[TopicPartition]
+    ) -> CutPoint:
         ids = {part.topic: await self.log.topic_id(part.topic) for part in partitions}
         for partition, stand in contents.stands.items():
             if partition.topic in ids and stand.topic_id != ids[partition.topic]:
@@ -182,18 +185,18 @@ class TableComparison:
             for part in partitions
         }
         named = ",".join(f"{part.partition}:{end}" for part, end in ends.items())
-        moment = Moment(ends, f"offset {named}")
+        moment = CutPoint(ends, f"offset {named}")
         if any(ends.values()):
             await check_exact(self.log, self.loaded.name, moment, is_recent=True)
         return moment
 
     async def _compare_bags(
         self,
-        subject: Subject,
-        moments: Mapping[str, Moment],
-        opened: Mapping[str, Contents],
+        subject: ComparedTable,
+        moments: Mapping[str, CutPoint],
+        opened: Mapping[str, TableContents],
         of_source: SourceSide | None,
-        found: list[Verdict],
+        found: list[TableVerdict],
     ) -> None:
         """A table without a key."""
         for name, moment in moments.items():
@@ -202,15 +205,15 @@ class TableComparison:
 
     async def _compare_bag(
         self,
-        subject: Subject,
+        subject: ComparedTable,
         name: str,
-        moment: Moment,
-        opened: Mapping[str, Contents],
+        moment: CutPoint,
+        opened: Mapping[str, TableContents],
         of_source: SourceSide | None,
-    ) -> Verdict:
+    ) -> TableVerdict:
         began_ms = self.clock.monotonic_ms()
         columns = opened[name].columns if name in opened else subject.schema.names
-        shape = Shape(subject.schema, columns)
+        shape = ComparedColumns(subject.schema, columns)
         told = LogBag(
             self.log,
             shape,
@@ -224,13 +227,13 @@ class TableComparison:
             batches = of_source.rows(subject)
         else:
             batches = opened[name].batches
-        ours, theirs = await told.read(as_rows=name == SOURCE), Bag()
+        ours, theirs = await told.read(as_rows=name == SOURCE), BagDiff()
         async for batch in batches:
             await beside(partial(_put, theirs, shape, batch), batch.nbytes)
-        if (lost := await self._lost(moment)) is not None:
+        if (lost := await self._lost_error(moment)) is not None:
             raise lost
         unread = await still_unread(self.log, told.skipped, moment.ends)
-        compared, dead = compare_bags(told, ours, theirs), list[Place]()
+        compared, dead = compare_bags(told, ours, theirs), list[RecordOffset]()
         if name != SOURCE and compared.differing:
             letters = await dead_letters_of(self.log, self.loaded.name, name, subject)
             compared, dead = await self._bag_without_dead(told, theirs, compared, letters)
@@ -238,7 +241,7 @@ class TableComparison:
             compared = _without_missing(compared)
         left_out = tuple(set(subject.schema.names) - set(columns))
         took_ms = self.clock.monotonic_ms() - began_ms
-        verdict = Verdict(
+        verdict = TableVerdict(
             subject,
             name,
             shape,
@@ -250,11 +253,11 @@ class TableComparison:
             incomparable=_incomparable(of_source, subject, side=name),
             dead=dead,
         )
-        return replace(verdict, named=await self._named(verdict))
+        return replace(verdict, named=await self._name(verdict))
 
     async def _bag_without_dead(
-        self, told: LogBag, theirs: Bag, compared: Compared, letters: Set[Place]
-    ) -> tuple[Compared, list[Place]]:
+        self, told: LogBag, theirs: BagDiff, compared: ComparisonResult, letters: Set[RecordOffset]
+    ) -> tuple[ComparisonResult, list[RecordOffset]]:
         """Rows without a key: what the log tells without the dead letters, where that is what the
         target has."""
         if not letters:
@@ -266,13 +269,13 @@ class TableComparison:
 
     async def _fold_and_compare(
         self,
-        subject: Subject,
-        shape: Shape,
-        moments: Mapping[str, Moment],
-        opened: Mapping[str, Contents],
+        subject: ComparedTable,
+        shape: ComparedColumns,
+        moments: Mapping[str, CutPoint],
+        opened: Mapping[str, TableContents],
         of_source: SourceSide | None,
         seen: Glancing | None,
-        found: list[Verdict],
+        found: list[TableVerdict],
         *,
         mends_log: bool,
     ) -> None:
@@ -297,12 +300,12 @@ class TableComparison:
         for (name, moment), told in zip(moments.items(), states, strict=True):
             with outcomes(subject, [name], into=found):
                 state = told.current()
-                if (lost := await self._lost(moment)) is not None:
+                if (lost := await self._lost_error(moment)) is not None:
                     raise lost
-                unmended, deleted, dead = "", DeletedRows.GONE, list[Place]()
+                unmended, deleted, dead = "", DeletedRows.GONE, list[RecordOffset]()
                 if name == SOURCE:
                     assert of_source is not None, "only a source that was opened has a moment"
-                    equal = None if seen is None else (await seen).compared(state)
+                    equal = None if seen is None else (await seen).compare(state)
                     compared = equal or await _compared_source(state, shape, of_source, subject)
                     compared = await self._looked_again(subject, of_source, shape, compared)
                     if not of_source.snapshot.sees_deletes:
@@ -313,15 +316,15 @@ class TableComparison:
                 else:
                     deleted = opened[name].deleted
                     if deleted is not DeletedRows.GONE:
-                        state = told.bounded(marks).with_former(beginnings)
+                        state = told.limit_to_known(marks).with_former(beginnings)
                         if has_former_key:  # deleted rows were told in a former topic
                             state = replace(state, is_whole=False)
-                    comparison = Comparison(state, shape, deleted=deleted)
-                    compared = await _compared(comparison, opened[name].batches, shape)
+                    comparison = KeyedDiff(state, shape, deleted=deleted)
+                    compared = await _compare(comparison, opened[name].batches, shape)
                     if compared.differing:
                         letters = await dead_letters_of(self.log, self.loaded.name, name, subject)
                         compared, dead = without_dead(compared, letters)
-                verdict = Verdict(
+                verdict = TableVerdict(
                     subject,
                     name,
                     shape,
@@ -335,10 +338,15 @@ class TableComparison:
                     incomparable=_incomparable(of_source, subject, side=name),
                     dead=dead,
                 )
-                found.append(replace(verdict, named=await self._named(verdict)))
+                found.append(replace(verdict, named=await self._name(verdict)))
 
     async def _mend_log(
-        self, subject: Subject, shape: Shape, moment: Moment, compared: Compared, of: Snapshot
+        self,
+        subject: ComparedTable,
+        shape: ComparedColumns,
+        moment: CutPoint,
+        compared: ComparisonResult,
+        of: SourceSnapshot,
     ) -> str:
         """While the snapshot that it was compared with is still open; says why it failed."""
         try:
@@ -356,10 +364,10 @@ class TableComparison:
         except LogUnavailable:
             raise
         except Exception as error:
-            return failed(subject, SOURCE, error).problem
+            return failed_verdict(subject, SOURCE, error).problem
         return ""
 
-    async def _lost(self, moment: Moment) -> PositionLost | None:
+    async def _lost_error(self, moment: CutPoint) -> PositionLost | None:
         """What compaction has passed while it was read was not told whole."""
         if not any(moment.ends.values()):
             return None  # nothing was read
@@ -370,8 +378,12 @@ class TableComparison:
         return None
 
     async def _looked_again(
-        self, subject: Subject, of_source: SourceSide, shape: Shape, compared: Compared
-    ) -> Compared:
+        self,
+        subject: ComparedTable,
+        of_source: SourceSide,
+        shape: ComparedColumns,
+        compared: ComparisonResult,
+    ) -> ComparisonResult:
         """A source that cannot say where it stood was read a moment before or after the log: what
         differs only in passing is no difference."""
         if of_source.snapshot.positions or not self.is_running:
@@ -390,8 +402,8 @@ class TableComparison:
             compared = again.unchanged_since(compared)
         return compared
 
-    def _fold(self, shape: Shape, *, keeps_deleted: bool = False) -> Fold:
-        return Fold(
+    def _fold(self, shape: ComparedColumns, *, keeps_deleted: bool = False) -> LogFold:
+        return LogFold(
             self.log,
             shape,
             after_log=self.after_log,
@@ -399,7 +411,7 @@ class TableComparison:
             keeps_deleted=keeps_deleted,
         )
 
-    async def _named(self, verdict: Verdict) -> list[Mapping[str, Any]]:
+    async def _name(self, verdict: TableVerdict) -> list[Mapping[str, Any]]:
         found = list(verdict.compared.keys.values())[:KEYS_NAMED]
         unnamed = [each.place for each in found if each.key is None and each.place is not None]
         keys = await keys_at(self.log, unnamed, self.after_log, verdict.shape)
@@ -410,16 +422,18 @@ class TableComparison:
         ]  # fmt: skip
 
 
-def _incomparable(of_source: SourceSide | None, subject: Subject, *, side: str) -> Incomparable:
+def _incomparable(
+    of_source: SourceSide | None, subject: ComparedTable, *, side: str
+) -> IncomparableRows:
     if of_source is None or side != SOURCE:
-        return Incomparable()
+        return IncomparableRows()
     return of_source.incomparable[subject.target]
 
 
 async def _compared_source(
-    state: State, shape: Shape, side: SourceSide, subject: Subject
-) -> Compared:
-    comparison = Comparison(state, shape)
+    state: LogState, shape: ComparedColumns, side: SourceSide, subject: ComparedTable
+) -> ComparisonResult:
+    comparison = KeyedDiff(state, shape)
     async for batch in side.rows(subject):
         if batch.num_rows:
             await beside(partial(_take, comparison, shape, batch), batch.nbytes)
@@ -428,26 +442,28 @@ async def _compared_source(
     return comparison.finish()
 
 
-async def _compared(
-    comparison: Comparison, batches: AsyncIterator[pa.RecordBatch], shape: Shape
-) -> Compared:
+async def _compare(
+    comparison: KeyedDiff, batches: AsyncIterator[pa.RecordBatch], shape: ComparedColumns
+) -> ComparisonResult:
     async for batch in batches:
         if batch.num_rows:
             await beside(partial(_take, comparison, shape, batch), batch.nbytes)
     return comparison.finish()
 
 
-def _take(comparison: Comparison, shape: Shape, batch: pa.RecordBatch) -> None:
+def _take(comparison: KeyedDiff, shape: ComparedColumns, batch: pa.RecordBatch) -> None:
     is_marked = DELETED_AT in batch.schema.names
     ends_us = ends_in(batch, DELETED_AT) if is_marked else None
-    comparison.take(shape.projected(batch), ends_us)
+    comparison.take(shape.project(batch), ends_us)
 
 
-def _put(bag: Bag, shape: Shape, rows: pa.RecordBatch) -> None:
-    bag.add(shape.digests(shape.projected(rows))[1])
+def _put(bag: BagDiff, shape: ComparedColumns, rows: pa.RecordBatch) -> None:
+    bag.add(shape.digests(shape.project(rows))[1])
 
 
-def _without_missing(compared: Compared) -> Compared:
+def _without_missing(compared: ComparisonResult) -> ComparisonResult:
     """Rows that the source has deleted, and will never say so."""
-    kept = {at: found for at, found in compared.keys.items() if found.kind is not Kind.MISSING}
-    return replace(compared, counts={**compared.counts, Kind.MISSING: 0}, keys=kept)
+    kept = {
+        at: found for at, found in compared.keys.items() if found.kind is not DifferenceKind.MISSING
+    }
+    return replace(compared, counts={**compared.counts, DifferenceKind.MISSING: 0}, keys=kept)

@@ -10,11 +10,11 @@ from core_log.model.table_schema import TableId, TableSchema
 from pipelines.file.loader import LoadedPipeline
 from pipelines.journal.inventory import schemas_of
 from pipelines.journal.schemas import StoredSchema
-from pipelines.transforms.after_log import AfterLog
+from pipelines.transforms.after_log import RowTransforms
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ComparedTable:
     """A table of the targets."""
 
     target: TableId
@@ -36,21 +36,21 @@ class Subject:
         ]
 
 
-async def subjects_of(loaded: LoadedPipeline, log: Log) -> Sequence[Subject]:
+async def subjects_of(loaded: LoadedPipeline, log: Log) -> Sequence[ComparedTable]:
     """All that the log holds changes of."""
-    after_log = AfterLog(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
+    after_log = RowTransforms(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
     found: dict[TableId, list[tuple[StoredSchema, TableSchema]]] = {}
-    failed: list[Subject] = []
+    failed: list[ComparedTable] = []
     for stored in (await schemas_of(log, loaded.name)).values():
         try:
             with failures_named(table=str(stored.schema.table)):
                 schema = after_log.schema(stored.schema)
         except HeadwaterError as error:
-            failed.append(Subject(stored.schema.table, stored.schema, (stored,), error))
+            failed.append(ComparedTable(stored.schema.table, stored.schema, (stored,), error))
             continue
         found.setdefault(schema.table, []).append((stored, schema))
     subjects = [
-        Subject(
+        ComparedTable(
             target,
             max(parts, key=lambda part: part[0].recorded_ms)[1],
             tuple(stored for stored, _ in parts),
@@ -60,7 +60,7 @@ async def subjects_of(loaded: LoadedPipeline, log: Log) -> Sequence[Subject]:
     return sorted([*subjects, *failed], key=lambda each: each.target)
 
 
-def subject_of(subjects: Sequence[Subject], table: str, *, pipeline: str) -> Subject:
+def subject_of(subjects: Sequence[ComparedTable], table: str, *, pipeline: str) -> ComparedTable:
     """`table` as the target calls it, or as the source does."""
     meant = [subject for subject in subjects if table in _names(subject)]
     if len(meant) == 1:
@@ -76,6 +76,6 @@ def subject_of(subjects: Sequence[Subject], table: str, *, pipeline: str) -> Sub
     )
 
 
-def _names(subject: Subject) -> set[str]:
+def _names(subject: ComparedTable) -> set[str]:
     tables = [subject.target, *(stored.schema.table for stored in subject.sources)]
     return {name for table in tables for name in (str(table), table.name)}

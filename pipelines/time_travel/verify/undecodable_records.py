@@ -9,15 +9,15 @@ import pyarrow.compute as pc
 from core_log.model.log import Log, TopicPartition
 from core_log.rows.codec import TRUNCATE_KEY
 from pipelines.journal.read_to_end import read_decided
-from pipelines.loops.deliver.records_by_offset import Place
+from pipelines.loops.deliver.records_by_offset import RecordOffset
 from pipelines.time_travel.history.cut_points import Ends
 
 
 async def still_unread(
     log: Log, skipped: Mapping[TopicPartition, Set[int]], ends: Ends
-) -> list[Place]:
+) -> list[RecordOffset]:
     """Those of them below `ends` that no later record of the key, nor a truncate, has replaced."""
-    found: list[Place] = []
+    found: list[RecordOffset] = []
     for partition, offsets in sorted(skipped.items()):
         below = sorted(offset for offset in offsets if offset < ends.get(partition, 0))
         if below:

@@ -13,11 +13,11 @@ from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import last_replacements
 from pipelines.loops.assembly import make_sink, make_source
 from pipelines.time_travel.verify.repair_target import TargetRepair, check_few, repair_target
-from pipelines.time_travel.verify.result import SOURCE, Sides, Verdict, failed
+from pipelines.time_travel.verify.result import SOURCE, ComparedSides, TableVerdict, failed_verdict
 from pipelines.time_travel.verify.source_state import SnapshotableSource, SourceSide
 from pipelines.time_travel.verify.table_comparison import ComparableSink, TableComparison
-from pipelines.time_travel.verify.table_selection import Subject
-from pipelines.transforms.after_log import AfterLog
+from pipelines.time_travel.verify.table_selection import ComparedTable
+from pipelines.transforms.after_log import RowTransforms
 
 
 class Verifier:
@@ -35,12 +35,12 @@ class Verifier:
         self._loaded, self._log, self._clock = loaded, log, clock
         self._is_running, self._tell = is_running, tell
         spec = loaded.spec
-        self.after_log = AfterLog(spec.transform, spec.route, directory=loaded.directory)
+        self.after_log = RowTransforms(spec.transform, spec.route, directory=loaded.directory)
         self._comparison = TableComparison(loaded, log, clock, self.after_log, is_running)
 
     async def verify(
-        self, subjects: Sequence[Subject], sides: Sides, *, mends: bool = False
-    ) -> list[Verdict]:
+        self, subjects: Sequence[ComparedTable], sides: ComparedSides, *, mends: bool = False
+    ) -> list[TableVerdict]:
         """With `mends` what differs is written anew and compared again. A table that cannot be
         mended keeps no other one from it."""
         first = await self._verify(subjects, sides, mends_log=mends)
@@ -55,7 +55,7 @@ class Verifier:
                     " headwater rebuild PIPELINE/TABLE --swap makes the table anew from the log"
                 )
             elif verdict.side != SOURCE:
-                unmended[verdict.name] = await self._mended(verdict)
+                unmended[verdict.name] = await self._mend(verdict)
             else:
                 unmended[verdict.name] = verdict.unmended
         touched = [each for each in subjects if any(v.subject is each for v in differing)]
@@ -63,22 +63,24 @@ class Verifier:
         after = [self._after_mending(each, again) for each in first]
         return [replace(each, unmended=unmended.get(each.name, "")) for each in after]
 
-    async def _mended(self, verdict: Verdict) -> str:
+    async def _mend(self, verdict: TableVerdict) -> str:
         """Why it could not be; empty where it was."""
         try:
             await self._mend_target(verdict)
         except LogUnavailable:
             raise
         except Exception as error:
-            return failed(verdict.subject, verdict.side, error).problem
+            return failed_verdict(verdict.subject, verdict.side, error).problem
         return ""
 
-    def _after_mending(self, verdict: Verdict, again: Mapping[tuple[str, str], Verdict]) -> Verdict:
+    def _after_mending(
+        self, verdict: TableVerdict, again: Mapping[tuple[str, str], TableVerdict]
+    ) -> TableVerdict:
         later = again.get(verdict.name, verdict)
         mended = verdict.compared.differing - later.compared.differing
         return replace(later, mended=0 if later.problem else max(mended, 0))
 
-    async def _mend_target(self, verdict: Verdict) -> None:
+    async def _mend_target(self, verdict: TableVerdict) -> None:
         check_few(verdict.compared, table=str(verdict.subject.target))
         part = next(part for part in self._loaded.sinks if part.name == verdict.side)
         sink = make_sink(self._loaded, part, clock=self._clock)
@@ -98,9 +100,9 @@ class Verifier:
             await sink.close()
 
     async def _verify(
-        self, subjects: Sequence[Subject], sides: Sides, *, mends_log: bool
-    ) -> list[Verdict]:
-        verdicts: list[Verdict] = []
+        self, subjects: Sequence[ComparedTable], sides: ComparedSides, *, mends_log: bool
+    ) -> list[TableVerdict]:
+        verdicts: list[TableVerdict] = []
         async with AsyncExitStack() as stack:
             sinks: dict[str, ComparableSink] = {}
             for part in self._loaded.sinks if sides.targets else ():
@@ -121,7 +123,7 @@ class Verifier:
                 )
         return verdicts
 
-    def _source_of(self, subject: Subject, of_source: SourceSide | None) -> SourceSide | None:
+    def _source_of(self, subject: ComparedTable, of_source: SourceSide | None) -> SourceSide | None:
         if of_source is None:
             return None
         if not all(of_source.snapshot.has_left(each.schema.table) for each in subject.sources):
@@ -132,7 +134,9 @@ class Verifier:
         )
         return None
 
-    async def compare_target(self, subject: Subject, name: str, sink: ComparableSink) -> Verdict:
+    async def compare_target(
+        self, subject: ComparedTable, name: str, sink: ComparableSink
+    ) -> TableVerdict:
         """One table of one sink."""
         [verdict] = await self._comparison.verdicts(subject, None, {name: sink}, mends_log=False)
         return verdict
@@ -157,7 +161,7 @@ class Verifier:
         )
 
 
-def _keeps_every_change(part: LoadedPart, subject: Subject) -> bool:
+def _keeps_every_change(part: LoadedPart, subject: ComparedTable) -> bool:
     """Each by its place in the log, where no second row of it can be written."""
     if not hasattr(part.settings, "of"):
         return False

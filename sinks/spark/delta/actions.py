@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from core_log.foundation.errors import SchemaRefused
 from core_log.model.log import TopicPartition
-from sinks.sink import Cut, Stands
+from sinks.sink import AppliedOffsets, ConsistentCut
 from sinks.spark.key_ranges import DAY_US, FIRST_DAY, LAST_DAY, Bound, DataFile, decimal_of
 
 ENGINE = "headwater"
@@ -84,7 +84,7 @@ def _stats(file: DataFile, key: pa.Field | None) -> str:
     number that JSON knows and its writer does not."""
     found = [f'"numRecords":{file.rows}']
     if key is not None and file.low is not None and file.high is not None:
-        low, high = _said(file.low, key.type), _said(file.high, key.type)
+        low, high = _describe(file.low, key.type), _describe(file.high, key.type)
         name = json.dumps(key.name, ensure_ascii=False)
         if low is not None and high is not None:
             found += [f'"minValues":{{{name}:{low}}}', f'"maxValues":{{{name}:{high}}}']
@@ -92,7 +92,7 @@ def _stats(file: DataFile, key: pa.Field | None) -> str:
     return f"{{{','.join(found)}}}"
 
 
-def _said(bound: Bound, kind: pa.DataType) -> str | None:
+def _describe(bound: Bound, kind: pa.DataType) -> str | None:
     """In JSON, as Delta has values of this type; None where it has no word for it."""
     if isinstance(bound, str):
         return json.dumps(bound, ensure_ascii=False)
@@ -129,7 +129,12 @@ def txn(name: str, version: int, *, now_ms: int) -> dict[str, Any]:
 
 
 def commit_info(
-    *, operation: str, cut: Cut | None, stands: Stands, now_ms: int, read_version: int | None
+    *,
+    operation: str,
+    cut: ConsistentCut | None,
+    stands: AppliedOffsets,
+    now_ms: int,
+    read_version: int | None,
 ) -> dict[str, Any]:
     held: list[list[object]] = [
         [part.topic, part.partition, stand.next_offset] for part, stand in sorted(stands.items())

@@ -7,16 +7,16 @@ import pyarrow as pa
 
 from core_log.foundation.errors import SinkRejected, SinkUnavailable
 from sinks.spark.delta import actions
-from sinks.spark.identity import continued, identity_in, properties_of
+from sinks.spark.identity import continue_table, identity_in, properties_of
 from sinks.spark.key_ranges import Bound, DataFile, bounds_in, has_ranges
 from sinks.spark.parquet_files import ENDING
-from sinks.spark.storage_location import Place
+from sinks.spark.storage_location import StorageLocation
 from sinks.spark.table import (
-    Change,
-    Creation,
-    Feed,
+    LakeTableState,
     Overtaken,
-    TableState,
+    TableCommit,
+    TableCreation,
+    TopicFeed,
     Version,
     transaction_name,
 )
@@ -37,23 +37,23 @@ class DeltaLakeTable:
     """Versions are numbered, and a number can be given once: that is what makes a commit
     conditional, in a directory as in a bucket."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StorageLocation) -> None:
         self._place = place
         self._held: DeltaTable | None = None
         self._newest_commit: tuple[int, bytes | None] = (-1, None)
         """What was last read of the log, so that it need not be read twice."""
 
-    def load(self) -> TableState | None:
+    def load(self) -> LakeTableState | None:
         table = self._newest()
         return None if table is None else self._state(table)
 
-    def create(self, creation: Creation, change: Change) -> TableState:
+    def create(self, creation: TableCreation, change: TableCommit) -> LakeTableState:
         now_ms = change.committed_ms
         begun = [
             actions.protocol(creation.schema),
             self._meta_data(creation.id, creation.schema, creation, change.feeds, now_ms),
         ]
-        fresh = TableState(
+        fresh = LakeTableState(
             version=-1,
             id=creation.id,
             schema=creation.schema,
@@ -69,8 +69,8 @@ class DeltaLakeTable:
         self._write(fresh, change, begun, creation)
         return self._after(fresh)
 
-    def commit(self, state: TableState, change: Change) -> TableState:
-        like, feeds = continued(state, change)
+    def commit(self, state: LakeTableState, change: TableCommit) -> LakeTableState:
+        like, feeds = continue_table(state, change)
         begun: list[dict[str, Any]] = []
         is_other = change.becomes is not None or not like.schema.equals(state.schema)
         if is_other or feeds != state.feeds or like.columns != state.columns:
@@ -85,7 +85,7 @@ class DeltaLakeTable:
         found = [] if table is None else table.history(count)
         return [_version(each) for each in found]
 
-    def at(self, version: int) -> TableState:
+    def at(self, version: int) -> LakeTableState:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
@@ -96,7 +96,7 @@ class DeltaLakeTable:
         except (DeltaError, OSError) as error:
             raise SinkRejected("the table has no such version any more", version=version) from error
 
-    def unneeded(self, *, older_than_ms: int, now_ms: int) -> list[str]:
+    def find_unneeded(self, *, older_than_ms: int, now_ms: int) -> list[str]:
         table = self._newest()
         if table is None:
             return []
@@ -162,7 +162,7 @@ class DeltaLakeTable:
         self._newest_commit = version, self._place.store.read(_log_name(version))
         return self._newest_commit[1]
 
-    def _after(self, state: TableState) -> TableState:
+    def _after(self, state: LakeTableState) -> LakeTableState:
         found = self.load()
         assert found is not None, "what was committed is there"
         if found.version and found.version % CHECKPOINT_EVERY == 0:
@@ -190,11 +190,11 @@ class DeltaLakeTable:
             root = self._place.root
             raise SinkUnavailable("the lake's store refuses", table=root, why=str(error)) from error
 
-    def _state(self, table: "DeltaTable") -> TableState:
+    def _state(self, table: "DeltaTable") -> LakeTableState:
         metadata = table.metadata()
         said = identity_in(metadata.configuration)
         partition_by = tuple(metadata.partition_columns)
-        return TableState(
+        return LakeTableState(
             version=table.version(),
             id=str(metadata.id),
             schema=actions.arrow_schema(table.schema().to_json()),
@@ -229,8 +229,8 @@ class DeltaLakeTable:
         self,
         id: str,
         schema: pa.Schema,
-        like: Creation,
-        feeds: Mapping[str, Feed],
+        like: TableCreation,
+        feeds: Mapping[str, TopicFeed],
         now_ms: int,
     ) -> dict[str, Any]:
         return actions.meta_data(
@@ -243,10 +243,10 @@ class DeltaLakeTable:
 
     def _write(
         self,
-        state: TableState,
-        change: Change,
+        state: LakeTableState,
+        change: TableCommit,
         begun: Sequence[dict[str, Any]],
-        like: Creation,
+        like: TableCreation,
     ) -> None:
         now_ms = change.committed_ms
         written = [

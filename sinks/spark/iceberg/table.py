@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from core_log.foundation.errors import SchemaRefused, SinkRejected, SinkUnavailable
-from sinks.spark.iceberg.versions import forgotten, newest_first, said_of, version_of
-from sinks.spark.identity import PREFIX, continued, identity_in, properties_of
+from sinks.spark.iceberg.versions import find_removable, newest_first, said_of, version_of
+from sinks.spark.identity import PREFIX, continue_table, identity_in, properties_of
 from sinks.spark.key_ranges import Bound, DataFile, bound_of, has_ranges
 from sinks.spark.parquet_files import ENDING
-from sinks.spark.storage_location import Place
+from sinks.spark.storage_location import StorageLocation
 from sinks.spark.table import (
-    Change,
-    Creation,
+    LakeTableState,
     Overtaken,
-    TableState,
+    TableCommit,
+    TableCreation,
     Version,
     transaction_name,
 )
@@ -56,11 +56,11 @@ class CatalogAddress:
 class IcebergLakeTable:
     """The catalog gives the newest version to one of several who want to make it."""
 
-    def __init__(self, place: Place, address: CatalogAddress) -> None:
+    def __init__(self, place: StorageLocation, address: CatalogAddress) -> None:
         self._place, self._address = place, address
         self._held: Catalog | None = None
 
-    def load(self) -> TableState | None:
+    def load(self) -> LakeTableState | None:
         from pyiceberg.exceptions import NoSuchTableError, ValidationError
 
         with self._failures():
@@ -78,7 +78,7 @@ class IcebergLakeTable:
             self._check_place(table)
             return self._state(table)
 
-    def create(self, creation: Creation, change: Change) -> TableState:
+    def create(self, creation: TableCreation, change: TableCommit) -> LakeTableState:
         from pyiceberg.exceptions import (
             CommitFailedException,
             NamespaceAlreadyExistsError,
@@ -105,11 +105,11 @@ class IcebergLakeTable:
                 raise Overtaken from None
         return self._after()
 
-    def commit(self, state: TableState, change: Change) -> TableState:
+    def commit(self, state: LakeTableState, change: TableCommit) -> LakeTableState:
         from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 
         table, files = state.native
-        like, feeds = continued(state, change)
+        like, feeds = continue_table(state, change)
         with self._failures():
             current = table.current_snapshot()
             newest = _only(table, [] if current is None else [current])
@@ -132,7 +132,7 @@ class IcebergLakeTable:
         table, _ = state.native
         return [version_of(each) for each in newest_first(table.metadata.snapshots)[:count]]
 
-    def at(self, version: int) -> TableState:
+    def at(self, version: int) -> LakeTableState:
         state = self.load()
         if state is not None:
             table, _ = state.native
@@ -141,7 +141,7 @@ class IcebergLakeTable:
                     return self._state(table, snapshot_id=each.snapshot_id)
         raise SinkRejected("the table has no such version any more", version=version)
 
-    def unneeded(self, *, older_than_ms: int, now_ms: int) -> list[str]:
+    def find_unneeded(self, *, older_than_ms: int, now_ms: int) -> list[str]:
         from pyiceberg.exceptions import CommitFailedException
 
         state = self.load()
@@ -149,7 +149,7 @@ class IcebergLakeTable:
             return []
         table, _ = state.native
         oldest_ms = now_ms - older_than_ms
-        gone = forgotten(table.metadata.snapshots, older_than_ms=older_than_ms, now_ms=now_ms)
+        gone = find_removable(table.metadata.snapshots, older_than_ms=older_than_ms, now_ms=now_ms)
         with self._failures():
             if gone:
                 with suppress(CommitFailedException):  # somebody's came first; another time will do
@@ -176,8 +176,8 @@ class IcebergLakeTable:
     def _stage(
         self,
         transaction: "Transaction",
-        change: Change,
-        like: Creation,
+        change: TableCommit,
+        like: TableCreation,
         files: Mapping[str, "IcebergFile"],
     ) -> None:
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
@@ -202,12 +202,12 @@ class IcebergLakeTable:
                     parquet_file_to_data_file(transaction._table.io, metadata, path)
                 )
 
-    def _after(self) -> TableState:
+    def _after(self) -> LakeTableState:
         found = self.load()
         assert found is not None, "what was committed is there"
         return found
 
-    def _state(self, table: "Table", *, snapshot_id: int | None = None) -> TableState:
+    def _state(self, table: "Table", *, snapshot_id: int | None = None) -> LakeTableState:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         settings: Mapping[str, str] = table.properties
@@ -217,7 +217,7 @@ class IcebergLakeTable:
         found = schema_to_pyarrow(table.schema(), include_field_ids=False)
         is_empty = snapshot is None
         files = {} if is_empty else self._files(table.scan(snapshot_id=snapshot_id))
-        return TableState(
+        return LakeTableState(
             version=(snapshot.sequence_number or 0) if snapshot is not None else 0,
             id=settings.get(f"{PREFIX}id", str(table.metadata.table_uuid)),
             schema=pa.schema([pa.field(each.name, plain(each.type)) for each in found]),

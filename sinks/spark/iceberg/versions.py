@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from core_log.model.log import TopicPartition
 from sinks.spark.identity import PREFIX
 from sinks.spark.sink_state import ENTRIES_KEPT
-from sinks.spark.table import Change, Version
+from sinks.spark.table import TableCommit, Version
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
@@ -27,7 +27,7 @@ def newest_first(snapshots: Collection["Snapshot"]) -> list["Snapshot"]:
     return sorted(snapshots, key=lambda each: each.sequence_number or 0, reverse=True)
 
 
-def said_of(change: Change) -> dict[str, str]:
+def said_of(change: TableCommit) -> dict[str, str]:
     """What a version says of itself for `version_of`."""
     said: dict[str, Any] = {
         "stands": [
@@ -56,7 +56,7 @@ def version_of(snapshot: "Snapshot") -> Version:
     )
 
 
-def forgotten(
+def find_removable(
     snapshots: Collection["Snapshot"], *, older_than_ms: int, now_ms: int
 ) -> Sequence["Snapshot"]:
     """Those that are too old, and most of the others. Every commit writes down all versions that

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from core_log.model.log import Bounds, TopicPartition
-from sinks.sink import Stand, Stands
+from sinks.sink import AppliedOffset, AppliedOffsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,23 +17,27 @@ class Split:
     end: int
 
     @property
-    def starts(self) -> Stands:
-        return {self.partition: Stand(self.topic_id, self.start)}
+    def starts(self) -> AppliedOffsets:
+        return {self.partition: AppliedOffset(self.topic_id, self.start)}
 
     @property
-    def ends(self) -> Stands:
-        return {self.partition: Stand(self.topic_id, self.end)}
+    def ends(self) -> AppliedOffsets:
+        return {self.partition: AppliedOffset(self.topic_id, self.end)}
 
 
 def splits_of(
-    start: Stands, end: Stands, bounds: Mapping[TopicPartition, Bounds], *, records: int
+    start: AppliedOffsets,
+    end: AppliedOffsets,
+    bounds: Mapping[TopicPartition, Bounds],
+    *,
+    records: int,
 ) -> list[Split]:
     """Parts of at most so many offsets. `bounds` say what is still there: nothing is spent on
     offsets below."""
     return [
         split
         for partition in sorted(end)
-        for split in _divided(
+        for split in _divide(
             partition,
             end[partition].topic_id,
             max(start[partition].next_offset, bounds[partition].start),
@@ -43,7 +47,7 @@ def splits_of(
     ]
 
 
-def _divided(
+def _divide(
     partition: TopicPartition, topic_id: str, start: int, end: int, records: int
 ) -> Iterator[Split]:
     """Of equal length, so that none is done long before the others."""

@@ -4,21 +4,17 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from core_log.foundation.array_types import BoolArray
 from core_log.model.table_schema import Column, TableId
-from sinks.sql.ownership import Mark
+from sinks.sql.ownership import OwnershipMark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
 
-Mask = npt.NDArray[np.bool_]
-
-
-class Problem(Enum):
+class DriverProblem(Enum):
     """What an error of a driver means to us."""
 
     AWAY = "the database does not answer"
@@ -29,24 +25,24 @@ class Problem(Enum):
     REFUSED = "anything else: the statement can never succeed as it is"
 
 
-class Fit(NamedTuple):
+class ColumnFit(NamedTuple):
     """The type of a column in the database, and the values it holds unchanged."""
 
     sql: str
     holds: pa.DataType
 
 
-class Match(NamedTuple):
+class RowMatch(NamedTuple):
     """A condition on a row of the table: its column beside the same column of the given row."""
 
     column: str
     operator: str = "="
 
 
-class Found(NamedTuple):
+class ExistingTable(NamedTuple):
     """A table that is there."""
 
-    mark: Mark | None
+    mark: OwnershipMark | None
     is_empty: bool
 
 
@@ -78,22 +74,22 @@ class Dialect(Protocol):
         """The connection, or the transaction that made something in it, is gone."""
         ...
 
-    def fit(self, column: Column, *, is_key: bool) -> Fit: ...
+    def fit(self, column: Column, *, is_key: bool) -> ColumnFit: ...
 
-    def held(self, kind: object) -> pa.DataType | None:
+    def arrow_type(self, kind: object) -> pa.DataType | None:
         """What a column found in the database holds, by SQLAlchemy's type of it; None when that
         cannot be said."""
         ...
 
-    def find(self, connection: "sa.Connection", table: TableId) -> Found | None: ...
+    def find(self, connection: "sa.Connection", table: TableId) -> ExistingTable | None: ...
 
     def create(
-        self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: Mark
+        self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: OwnershipMark
     ) -> list[str]:
         """Statements that make a table; every column but the key's may be null."""
         ...
 
-    def claim(self, table: TableId, mark: Mark) -> list[str] | None:
+    def claim(self, table: TableId, mark: OwnershipMark) -> list[str] | None:
         """Puts the mark on a table that somebody else made; None where that cannot be done."""
         ...
 
@@ -115,7 +111,12 @@ class Dialect(Protocol):
         ...
 
     def rekey(
-        self, connection: "sa.Connection", table: TableId, key: Mapping[str, str], *, mark: Mark
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        key: Mapping[str, str],
+        *,
+        mark: OwnershipMark,
     ) -> list[str] | None:
         """Statements that make these columns, with their types, the key of the rows that are
         there; None where the database cannot do that."""
@@ -134,7 +135,7 @@ class Dialect(Protocol):
         rows: pa.RecordBatch,
         *,
         key: Sequence[str],
-        is_new: Mask,
+        is_new: BoolArray,
     ) -> None:
         """No two of the rows have the same key. `is_new` says of which of them the source had
         none before: the table nearly never has them, but it may."""
@@ -146,7 +147,7 @@ class Dialect(Protocol):
         table: TableId,
         rows: pa.RecordBatch,
         *,
-        match: Sequence[Match],
+        match: Sequence[RowMatch],
         where: str | None = None,
         unset: str | None = None,
     ) -> None:
@@ -161,7 +162,7 @@ class Dialect(Protocol):
         table: TableId,
         rows: pa.RecordBatch,
         *,
-        match: Sequence[Match],
+        match: Sequence[RowMatch],
         where: str | None = None,
     ) -> None:
         """Deletes all rows of the table that match one of these, whose columns are all matched."""
@@ -171,19 +172,19 @@ class Dialect(Protocol):
         """Rows that the database would take without keeping their values, with the reason."""
         ...
 
-    def problem(self, error: BaseException) -> tuple[Problem, str]:
+    def problem(self, error: BaseException) -> tuple[DriverProblem, str]:
         """What it means, and a sentence in which no value of a row stands."""
         ...
 
 
-def qualified(dialect: Dialect, table: TableId) -> str:
+def qualify(dialect: Dialect, table: TableId) -> str:
     return ".".join(dialect.quote(part) for part in table if part)
 
 
 def renamed_column(dialect: Dialect, table: TableId, column: str, becomes: str) -> list[str]:
     """As most databases do it."""
     names = f"{dialect.quote(column)} TO {dialect.quote(becomes)}"
-    return [f"ALTER TABLE {qualified(dialect, table)} RENAME COLUMN {names}"]
+    return [f"ALTER TABLE {qualify(dialect, table)} RENAME COLUMN {names}"]
 
 
 def run(connection: "sa.Connection", statement: str) -> None:

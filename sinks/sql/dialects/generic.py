@@ -6,11 +6,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.foundation.array_types import BoolArray
 from core_log.model.table_schema import Column, TableId
 from sinks import extreme_datetimes, extreme_times
 from sinks.sql.bind_values import text_of
-from sinks.sql.dialects.dialect import Fit, Found, Mask, Match, Problem, column_list, qualified
-from sinks.sql.ownership import Mark, read_mark
+from sinks.sql.dialects.dialect import (
+    ColumnFit,
+    DriverProblem,
+    ExistingTable,
+    RowMatch,
+    column_list,
+    qualify,
+)
+from sinks.sql.ownership import OwnershipMark, read_mark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -46,11 +54,11 @@ class GenericDialect:
     def forget(self) -> None:
         self._tables.clear()
 
-    def fit(self, column: Column, *, is_key: bool) -> Fit:
+    def fit(self, column: Column, *, is_key: bool) -> ColumnFit:
         found, holds = _sqlalchemy_type(column.type, is_key=is_key)
-        return Fit(found.compile(dialect=self._engine.dialect), holds)
+        return ColumnFit(found.compile(dialect=self._engine.dialect), holds)
 
-    def held(self, kind: object) -> pa.DataType | None:
+    def arrow_type(self, kind: object) -> pa.DataType | None:
         """Of decimals alone, which databases round; they refuse what else does not fit."""
         from sqlalchemy import types as st
 
@@ -60,7 +68,7 @@ class GenericDialect:
             return None
         return pa.decimal128(kind.precision, kind.scale or 0)
 
-    def find(self, connection: "sa.Connection", table: TableId) -> Found | None:
+    def find(self, connection: "sa.Connection", table: TableId) -> ExistingTable | None:
         import sqlalchemy as sa
 
         inspector = sa.inspect(connection)
@@ -69,17 +77,17 @@ class GenericDialect:
         try:
             comment = inspector.get_table_comment(table.name, schema=table.namespace or None)
         except NotImplementedError:
-            return Found(None, is_empty=False)
-        return Found(read_mark(comment["text"]), is_empty=False)
+            return ExistingTable(None, is_empty=False)
+        return ExistingTable(read_mark(comment["text"]), is_empty=False)
 
     def create(
-        self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: Mark
+        self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: OwnershipMark
     ) -> list[str]:
-        name = qualified(self, table)
+        name = qualify(self, table)
         comment = [f"COMMENT ON TABLE {name} IS '{mark}'"] if self.keeps_marks else []
         return [f"CREATE TABLE {name} ({column_list(self, columns, key)})", *comment]
 
-    def claim(self, table: TableId, mark: Mark) -> list[str] | None:
+    def claim(self, table: TableId, mark: OwnershipMark) -> list[str] | None:
         return None
 
     def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
@@ -94,7 +102,12 @@ class GenericDialect:
         return None
 
     def rekey(
-        self, connection: "sa.Connection", table: TableId, key: Mapping[str, str], *, mark: Mark
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        key: Mapping[str, str],
+        *,
+        mark: OwnershipMark,
     ) -> list[str] | None:
         return None
 
@@ -103,7 +116,7 @@ class GenericDialect:
 
     def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
         return [
-            f"ALTER TABLE {qualified(self, old)} RENAME TO {self.quote(new.name)}"
+            f"ALTER TABLE {qualify(self, old)} RENAME TO {self.quote(new.name)}"
             for old, new in pairs
         ]
 
@@ -118,9 +131,11 @@ class GenericDialect:
         rows: pa.RecordBatch,
         *,
         key: Sequence[str],
-        is_new: Mask,
+        is_new: BoolArray,
     ) -> None:
-        self.delete(connection, table, rows.select(list(key)), match=[Match(name) for name in key])
+        self.delete(
+            connection, table, rows.select(list(key)), match=[RowMatch(name) for name in key]
+        )
         self.insert(connection, table, rows)
 
     def update(
@@ -129,7 +144,7 @@ class GenericDialect:
         table: TableId,
         rows: pa.RecordBatch,
         *,
-        match: Sequence[Match],
+        match: Sequence[RowMatch],
         where: str | None = None,
         unset: str | None = None,
     ) -> None:
@@ -146,7 +161,7 @@ class GenericDialect:
             there.update().where(*_conditions(there, rows, match, where, unset)).values(sets)
         )
         if rows.num_rows:
-            connection.execute(statement, _numbered(rows))
+            connection.execute(statement, _number(rows))
 
     def delete(
         self,
@@ -154,13 +169,13 @@ class GenericDialect:
         table: TableId,
         rows: pa.RecordBatch,
         *,
-        match: Sequence[Match],
+        match: Sequence[RowMatch],
         where: str | None = None,
     ) -> None:
         there = self._table(connection, table)
         if rows.num_rows:
             connection.execute(
-                there.delete().where(*_conditions(there, rows, match, where)), _numbered(rows)
+                there.delete().where(*_conditions(there, rows, match, where)), _number(rows)
             )
 
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
@@ -172,17 +187,17 @@ class GenericDialect:
                 found |= dict.fromkeys(places, f"no driver takes such a time, as in column {name}")
         return found
 
-    def problem(self, error: BaseException) -> tuple[Problem, str]:
+    def problem(self, error: BaseException) -> tuple[DriverProblem, str]:
         """By the kinds of errors that every driver has."""
         kinds = {kind.__name__ for kind in type(error).__mro__}
         said = type(error).__name__
         if "DataError" in kinds:
-            return Problem.VALUE, f"a value does not fit its column ({said})"
+            return DriverProblem.VALUE, f"a value does not fit its column ({said})"
         if "IntegrityError" in kinds:
-            return Problem.TAKEN, f"a row breaks a constraint ({said})"
+            return DriverProblem.TAKEN, f"a row breaks a constraint ({said})"
         if kinds & {"OperationalError", "InterfaceError", "InternalError"}:
-            return Problem.AWAY, f"the database does not take it just now ({said})"
-        return Problem.REFUSED, f"the database refused it ({said})"
+            return DriverProblem.AWAY, f"the database does not take it just now ({said})"
+        return DriverProblem.REFUSED, f"the database refused it ({said})"
 
     def _table(self, connection: "sa.Connection", table: TableId) -> Any:
         import sqlalchemy as sa
@@ -232,7 +247,7 @@ def _plain(column: pa.Array) -> pa.Array:
     return text_of(column)
 
 
-def _numbered(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+def _number(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     """The values under names that cannot be a column's."""
     return _values(rows.rename_columns([f"v{place}" for place in range(rows.num_columns)]))
 
@@ -240,7 +255,7 @@ def _numbered(rows: pa.RecordBatch) -> list[dict[str, Any]]:
 def _conditions(
     there: Any,
     rows: pa.RecordBatch,
-    match: Sequence[Match],
+    match: Sequence[RowMatch],
     where: str | None,
     unset: str | None = None,
 ) -> list[Any]:

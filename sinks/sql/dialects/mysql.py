@@ -5,39 +5,41 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from core_log.foundation.array_types import BoolArray
 from core_log.model.table_schema import Column, TableId
 from sinks.sql.bind_values import statements, value_lists
 from sinks.sql.dialects.dialect import (
-    Fit,
-    Found,
-    Mask,
-    Match,
-    Problem,
+    ColumnFit,
+    DriverProblem,
+    ExistingTable,
+    RowMatch,
     column_list,
-    qualified,
+    qualify,
     renamed_column,
     run,
     text_literal,
 )
-from sinks.sql.ownership import Mark, read_mark
+from sinks.sql.ownership import OwnershipMark, read_mark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
 US = pa.timestamp("us")
 FITS = {
-    pa.bool_(): Fit("BOOLEAN", pa.bool_()),
-    pa.int8(): Fit("TINYINT", pa.int8()),
-    pa.int16(): Fit("SMALLINT", pa.int16()),
-    pa.int32(): Fit("INT", pa.int32()),
-    pa.int64(): Fit("BIGINT", pa.int64()),
-    pa.uint8(): Fit("TINYINT UNSIGNED", pa.uint8()),
-    pa.uint16(): Fit("SMALLINT UNSIGNED", pa.uint16()),
-    pa.uint32(): Fit("INT UNSIGNED", pa.uint32()),
-    pa.uint64(): Fit("BIGINT UNSIGNED", pa.uint64()),
-    pa.float32(): Fit("DOUBLE", pa.float64()),  # FLOAT shows six digits of a value's seven or eight
-    pa.float64(): Fit("DOUBLE", pa.float64()),
-    pa.date32(): Fit("DATE", pa.date32()),
+    pa.bool_(): ColumnFit("BOOLEAN", pa.bool_()),
+    pa.int8(): ColumnFit("TINYINT", pa.int8()),
+    pa.int16(): ColumnFit("SMALLINT", pa.int16()),
+    pa.int32(): ColumnFit("INT", pa.int32()),
+    pa.int64(): ColumnFit("BIGINT", pa.int64()),
+    pa.uint8(): ColumnFit("TINYINT UNSIGNED", pa.uint8()),
+    pa.uint16(): ColumnFit("SMALLINT UNSIGNED", pa.uint16()),
+    pa.uint32(): ColumnFit("INT UNSIGNED", pa.uint32()),
+    pa.uint64(): ColumnFit("BIGINT UNSIGNED", pa.uint64()),
+    pa.float32(): ColumnFit(
+        "DOUBLE", pa.float64()
+    ),  # FLOAT shows six digits of a value's seven or eight
+    pa.float64(): ColumnFit("DOUBLE", pa.float64()),
+    pa.date32(): ColumnFit("DATE", pa.date32()),
 }
 DIGITS_MAX, SCALE_MAX = 65, 30
 KEY_LETTERS = 255
@@ -107,10 +109,10 @@ class MysqlDialect:
     def forget(self) -> None:
         pass
 
-    def fit(self, column: Column, *, is_key: bool) -> Fit:
+    def fit(self, column: Column, *, is_key: bool) -> ColumnFit:
         kind = column.type
         if column.semantic == "io.debezium.data.Json" and not is_key:
-            return Fit("JSON", pa.string())
+            return ColumnFit("JSON", pa.string())
         if kind in FITS:
             return FITS[kind]
         if (
@@ -118,18 +120,18 @@ class MysqlDialect:
             and kind.precision <= DIGITS_MAX
             and (0 <= kind.scale <= SCALE_MAX)
         ):
-            return Fit(f"DECIMAL({kind.precision},{kind.scale})", kind)
+            return ColumnFit(f"DECIMAL({kind.precision},{kind.scale})", kind)
         if pa.types.is_timestamp(kind) and kind.unit != "ns":
-            return Fit("DATETIME(6)", US)
+            return ColumnFit("DATETIME(6)", US)
         if pa.types.is_time(kind) and kind.unit != "ns":
-            return Fit("TIME(6)", pa.time64("us"))
+            return ColumnFit("TIME(6)", pa.time64("us"))
         if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
-            return Fit(f"VARBINARY({KEY_LETTERS})" if is_key else "LONGBLOB", pa.binary())
+            return ColumnFit(f"VARBINARY({KEY_LETTERS})" if is_key else "LONGBLOB", pa.binary())
         if pa.types.is_duration(kind):
             return FITS[pa.int64()]
-        return Fit(f"VARCHAR({KEY_LETTERS})" if is_key else "LONGTEXT", pa.string())
+        return ColumnFit(f"VARCHAR({KEY_LETTERS})" if is_key else "LONGTEXT", pa.string())
 
-    def held(self, kind: object) -> pa.DataType | None:
+    def arrow_type(self, kind: object) -> pa.DataType | None:
         from sqlalchemy import types as st
         from sqlalchemy.dialects import mysql as my
 
@@ -159,7 +161,7 @@ class MysqlDialect:
         )
         return next((found for types, found in held if isinstance(kind, types)), None)
 
-    def find(self, connection: "sa.Connection", table: TableId) -> Found | None:
+    def find(self, connection: "sa.Connection", table: TableId) -> ExistingTable | None:
         schema = text_literal(table.namespace) if table.namespace else "DATABASE()"
         cursor = connection.connection.cursor()
         cursor.execute(
@@ -171,27 +173,27 @@ class MysqlDialect:
             return None
         mark = read_mark(row[0])
         if mark is None:
-            cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {qualified(self, table)})")
+            cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {qualify(self, table)})")
             (is_filled,) = cursor.fetchone() or (1,)
-            return Found(None, is_empty=not is_filled)
-        return Found(mark, is_empty=False)
+            return ExistingTable(None, is_empty=not is_filled)
+        return ExistingTable(mark, is_empty=False)
 
     def create(
-        self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: Mark
+        self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: OwnershipMark
     ) -> list[str]:
         schema = [f"CREATE DATABASE IF NOT EXISTS {self.quote(table.namespace)}"]
         return [
             *(schema if table.namespace else []),
-            f"CREATE TABLE {qualified(self, table)} ({column_list(self, columns, key)}) "
+            f"CREATE TABLE {qualify(self, table)} ({column_list(self, columns, key)}) "
             f"DEFAULT CHARACTER SET utf8mb4 COLLATE {self._collation} "
             f"COMMENT = {text_literal(str(mark))}",
         ]
 
-    def claim(self, table: TableId, mark: Mark) -> list[str] | None:
-        return [f"ALTER TABLE {qualified(self, table)} COMMENT = {text_literal(str(mark))}"]
+    def claim(self, table: TableId, mark: OwnershipMark) -> list[str] | None:
+        return [f"ALTER TABLE {qualify(self, table)} COMMENT = {text_literal(str(mark))}"]
 
     def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
-        return [f"ALTER TABLE {qualified(self, table)} MODIFY COLUMN {self.quote(column)} {kind}"]
+        return [f"ALTER TABLE {qualify(self, table)} MODIFY COLUMN {self.quote(column)} {kind}"]
 
     def write_as_text(
         self, table: TableId, column: str, *, held: pa.DataType, comes: pa.DataType
@@ -202,7 +204,12 @@ class MysqlDialect:
         return self.widen(table, column, f"{kind} NULL")
 
     def rekey(
-        self, connection: "sa.Connection", table: TableId, key: Mapping[str, str], *, mark: Mark
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        key: Mapping[str, str],
+        *,
+        mark: OwnershipMark,
     ) -> list[str]:
         """One statement, which happens as a whole or not at all."""
         columns = [
@@ -210,17 +217,17 @@ class MysqlDialect:
         ]
         names = ", ".join(map(self.quote, key))
         steps = ["DROP PRIMARY KEY", *columns, f"ADD PRIMARY KEY ({names})"]
-        return [f"ALTER TABLE {qualified(self, table)} {', '.join(steps)}"]
+        return [f"ALTER TABLE {qualify(self, table)} {', '.join(steps)}"]
 
     def rename_column(self, table: TableId, column: str, becomes: str) -> list[str] | None:
         return renamed_column(self, table, column, becomes)
 
     def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
-        moves = (f"{qualified(self, old)} TO {qualified(self, new)}" for old, new in pairs)
+        moves = (f"{qualify(self, old)} TO {qualify(self, new)}" for old, new in pairs)
         return [f"RENAME TABLE {', '.join(moves)}"]
 
     def insert(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> None:
-        self._insert(connection, qualified(self, table), rows)
+        self._insert(connection, qualify(self, table), rows)
 
     def upsert(
         self,
@@ -229,12 +236,12 @@ class MysqlDialect:
         rows: pa.RecordBatch,
         *,
         key: Sequence[str],
-        is_new: Mask,
+        is_new: BoolArray,
     ) -> None:
         names = [name for name in rows.schema.names if name not in key] or list(key)
         sets = ", ".join(f"{self.quote(name)} = VALUES({self.quote(name)})" for name in names)
         self._insert(
-            connection, qualified(self, table), rows, ending=f" ON DUPLICATE KEY UPDATE {sets}"
+            connection, qualify(self, table), rows, ending=f" ON DUPLICATE KEY UPDATE {sets}"
         )
 
     def update(
@@ -243,7 +250,7 @@ class MysqlDialect:
         table: TableId,
         rows: pa.RecordBatch,
         *,
-        match: Sequence[Match],
+        match: Sequence[RowMatch],
         where: str | None = None,
         unset: str | None = None,
     ) -> None:
@@ -256,7 +263,7 @@ class MysqlDialect:
         stage = self._stage(connection, table, rows)
         run(
             connection,
-            f"UPDATE {qualified(self, table)} AS t JOIN {stage} AS s "
+            f"UPDATE {qualify(self, table)} AS t JOIN {stage} AS s "
             f"ON {self._conditions(match, where, unset)} SET {sets}",
         )
         run(connection, f"DROP TEMPORARY TABLE {stage}")
@@ -267,13 +274,13 @@ class MysqlDialect:
         table: TableId,
         rows: pa.RecordBatch,
         *,
-        match: Sequence[Match],
+        match: Sequence[RowMatch],
         where: str | None = None,
     ) -> None:
         stage = self._stage(connection, table, rows)
         run(
             connection,
-            f"DELETE t FROM {qualified(self, table)} AS t JOIN {stage} AS s "
+            f"DELETE t FROM {qualify(self, table)} AS t JOIN {stage} AS s "
             f"ON {self._conditions(match, where)}",
         )
         run(connection, f"DROP TEMPORARY TABLE {stage}")
@@ -281,27 +288,27 @@ class MysqlDialect:
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         return {}
 
-    def problem(self, error: BaseException) -> tuple[Problem, str]:
+    def problem(self, error: BaseException) -> tuple[DriverProblem, str]:
         import pymysql
 
         if not isinstance(error, pymysql.Error):
-            return Problem.REFUSED, "the driver does not take the statement"
+            return DriverProblem.REFUSED, "the driver does not take the statement"
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
         said = f"error {code}" if code else type(error).__name__
         if code in AWAY or (code == 0 and isinstance(error, pymysql.err.InterfaceError)):
-            return Problem.AWAY, f"the server is away, busy or full ({said})"
+            return DriverProblem.AWAY, f"the server is away, busy or full ({said})"
         if code in AGAIN:
-            return Problem.AGAIN, f"another transaction was in the way ({said})"
+            return DriverProblem.AGAIN, f"another transaction was in the way ({said})"
         if code == 1062:
-            return Problem.TAKEN, "a row with that key is there already"
+            return DriverProblem.TAKEN, "a row with that key is there already"
         if code in VALUES or isinstance(error, pymysql.err.DataError):
-            return Problem.VALUE, f"{VALUES.get(code, 'a value does not fit')} ({said})"
+            return DriverProblem.VALUE, f"{VALUES.get(code, 'a value does not fit')} ({said})"
         if code in GONE:
-            return Problem.GONE, f"a table or column is not there ({said})"
-        return Problem.REFUSED, f"the server refused it ({said})"
+            return DriverProblem.GONE, f"a table or column is not there ({said})"
+        return DriverProblem.REFUSED, f"the server refused it ({said})"
 
     def _conditions(
-        self, match: Sequence[Match], where: str | None, unset: str | None = None
+        self, match: Sequence[RowMatch], where: str | None, unset: str | None = None
     ) -> str:
         conditions = [
             f"t.{self.quote(name)} {operator} s.{self.quote(name)}" for name, operator in match
@@ -318,8 +325,7 @@ class MysqlDialect:
         run(connection, f"DROP TEMPORARY TABLE IF EXISTS {stage}")
         run(
             connection,
-            f"CREATE TEMPORARY TABLE {stage} AS SELECT {names} FROM {qualified(self, table)} "
-            "LIMIT 0",
+            f"CREATE TEMPORARY TABLE {stage} AS SELECT {names} FROM {qualify(self, table)} LIMIT 0",
         )
         self._insert(connection, stage, rows)
         return stage

@@ -6,43 +6,43 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from core_log.foundation.array_types import BoolArray
 from core_log.model.table_schema import Column, TableId
 from sinks.sql.bind_values import copy_text
 from sinks.sql.dialects.dialect import (
-    Fit,
-    Found,
-    Mask,
-    Match,
-    Problem,
+    ColumnFit,
+    DriverProblem,
+    ExistingTable,
+    RowMatch,
     column_list,
-    qualified,
+    qualify,
     renamed_column,
     run,
     text_literal,
 )
-from sinks.sql.ownership import Mark, read_mark
+from sinks.sql.ownership import OwnershipMark, read_mark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
 US, TZ = pa.timestamp("us"), pa.timestamp("us", "UTC")
 FITS = {
-    pa.bool_(): Fit("BOOLEAN", pa.bool_()),
-    pa.int8(): Fit("SMALLINT", pa.int16()),
-    pa.int16(): Fit("SMALLINT", pa.int16()),
-    pa.int32(): Fit("INTEGER", pa.int32()),
-    pa.int64(): Fit("BIGINT", pa.int64()),
-    pa.uint8(): Fit("SMALLINT", pa.int16()),
-    pa.uint16(): Fit("INTEGER", pa.int32()),
-    pa.uint32(): Fit("BIGINT", pa.int64()),
-    pa.uint64(): Fit("NUMERIC(20,0)", pa.decimal128(20, 0)),
-    pa.float32(): Fit("REAL", pa.float32()),
-    pa.float64(): Fit("DOUBLE PRECISION", pa.float64()),
-    pa.date32(): Fit("DATE", pa.date32()),
-    pa.binary(): Fit("BYTEA", pa.binary()),
+    pa.bool_(): ColumnFit("BOOLEAN", pa.bool_()),
+    pa.int8(): ColumnFit("SMALLINT", pa.int16()),
+    pa.int16(): ColumnFit("SMALLINT", pa.int16()),
+    pa.int32(): ColumnFit("INTEGER", pa.int32()),
+    pa.int64(): ColumnFit("BIGINT", pa.int64()),
+    pa.uint8(): ColumnFit("SMALLINT", pa.int16()),
+    pa.uint16(): ColumnFit("INTEGER", pa.int32()),
+    pa.uint32(): ColumnFit("BIGINT", pa.int64()),
+    pa.uint64(): ColumnFit("NUMERIC(20,0)", pa.decimal128(20, 0)),
+    pa.float32(): ColumnFit("REAL", pa.float32()),
+    pa.float64(): ColumnFit("DOUBLE PRECISION", pa.float64()),
+    pa.date32(): ColumnFit("DATE", pa.date32()),
+    pa.binary(): ColumnFit("BYTEA", pa.binary()),
 }
 SEMANTICS = {"io.debezium.data.Json": "JSON", "io.debezium.data.Uuid": "UUID"}
-TEXT = Fit("TEXT", pa.string())
+TEXT = ColumnFit("TEXT", pa.string())
 STAGES_MAX = 32
 NEW_ROWS_MIN = 1_000
 """Fewer are not worth a savepoint."""
@@ -89,27 +89,27 @@ class PostgresqlDialect:
         self._stages.clear()
         self._kinds.clear()
 
-    def fit(self, column: Column, *, is_key: bool) -> Fit:
+    def fit(self, column: Column, *, is_key: bool) -> ColumnFit:
         kind = column.type
         if column.semantic in SEMANTICS and pa.types.is_string(kind):
-            return Fit(SEMANTICS[column.semantic], pa.string())
+            return ColumnFit(SEMANTICS[column.semantic], pa.string())
         if kind in FITS:
             return FITS[kind]
         if pa.types.is_decimal(kind):
-            return Fit(f"NUMERIC({kind.precision},{kind.scale})", kind)
+            return ColumnFit(f"NUMERIC({kind.precision},{kind.scale})", kind)
         if pa.types.is_timestamp(kind) and kind.unit != "ns":
-            return Fit("TIMESTAMP", US) if kind.tz is None else Fit("TIMESTAMPTZ", TZ)
+            return ColumnFit("TIMESTAMP", US) if kind.tz is None else ColumnFit("TIMESTAMPTZ", TZ)
         if pa.types.is_time(kind) and kind.unit != "ns":
-            return Fit("TIME", pa.time64("us"))
+            return ColumnFit("TIME", pa.time64("us"))
         if pa.types.is_nested(kind):
-            return Fit("JSON", pa.string())
+            return ColumnFit("JSON", pa.string())
         if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
             return FITS[pa.binary()]
         if pa.types.is_duration(kind):
             return FITS[pa.int64()]
         return TEXT
 
-    def held(self, kind: object) -> pa.DataType | None:
+    def arrow_type(self, kind: object) -> pa.DataType | None:
         from sqlalchemy import types as st
         from sqlalchemy.dialects import postgresql as pg
 
@@ -134,8 +134,8 @@ class PostgresqlDialect:
         )
         return next((found for types, found in held if isinstance(kind, types)), None)
 
-    def find(self, connection: "sa.Connection", table: TableId) -> Found | None:
-        name = text_literal(qualified(self, table))
+    def find(self, connection: "sa.Connection", table: TableId) -> ExistingTable | None:
+        name = text_literal(qualify(self, table))
         cursor = connection.connection.cursor()
         cursor.execute(f"SELECT to_regclass({name}), obj_description(to_regclass({name}))")
         there, comment = cursor.fetchone() or (None, None)
@@ -143,15 +143,15 @@ class PostgresqlDialect:
             return None
         mark = read_mark(comment)
         if mark is None:
-            cursor.execute(f"SELECT EXISTS (SELECT FROM {qualified(self, table)})")
+            cursor.execute(f"SELECT EXISTS (SELECT FROM {qualify(self, table)})")
             (is_filled,) = cursor.fetchone() or (True,)
-            return Found(None, is_empty=not is_filled)
-        return Found(mark, is_empty=False)
+            return ExistingTable(None, is_empty=not is_filled)
+        return ExistingTable(mark, is_empty=False)
 
     def create(
-        self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: Mark
+        self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: OwnershipMark
     ) -> list[str]:
-        name = qualified(self, table)
+        name = qualify(self, table)
         schema = [f"CREATE SCHEMA IF NOT EXISTS {self.quote(table.namespace)}"]
         return [
             *(schema if table.namespace else []),
@@ -159,13 +159,11 @@ class PostgresqlDialect:
             *self.claim(table, mark),
         ]
 
-    def claim(self, table: TableId, mark: Mark) -> list[str]:
-        return [f"COMMENT ON TABLE {qualified(self, table)} IS {text_literal(str(mark))}"]
+    def claim(self, table: TableId, mark: OwnershipMark) -> list[str]:
+        return [f"COMMENT ON TABLE {qualify(self, table)} IS {text_literal(str(mark))}"]
 
     def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
-        return [
-            f"ALTER TABLE {qualified(self, table)} ALTER COLUMN {self.quote(column)} TYPE {kind}"
-        ]
+        return [f"ALTER TABLE {qualify(self, table)} ALTER COLUMN {self.quote(column)} TYPE {kind}"]
 
     def write_as_text(
         self, table: TableId, column: str, *, held: pa.DataType, comes: pa.DataType
@@ -174,13 +172,18 @@ class PostgresqlDialect:
 
     def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None:
         return [
-            f"ALTER TABLE {qualified(self, table)} ALTER COLUMN {self.quote(column)} DROP NOT NULL"
+            f"ALTER TABLE {qualify(self, table)} ALTER COLUMN {self.quote(column)} DROP NOT NULL"
         ]
 
     def rekey(
-        self, connection: "sa.Connection", table: TableId, key: Mapping[str, str], *, mark: Mark
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        key: Mapping[str, str],
+        *,
+        mark: OwnershipMark,
     ) -> list[str]:
-        name = qualified(self, table)
+        name = qualify(self, table)
         cursor = connection.connection.cursor()
         cursor.execute(
             "SELECT conname FROM pg_catalog.pg_constraint WHERE contype = 'p' "
@@ -197,12 +200,12 @@ class PostgresqlDialect:
 
     def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
         return [
-            f"ALTER TABLE {qualified(self, old)} RENAME TO {self.quote(new.name)}"
+            f"ALTER TABLE {qualify(self, old)} RENAME TO {self.quote(new.name)}"
             for old, new in pairs
         ]
 
     def insert(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> None:
-        self._copy(connection, qualified(self, table), rows)
+        self._copy(connection, qualify(self, table), rows)
 
     def upsert(
         self,
@@ -211,7 +214,7 @@ class PostgresqlDialect:
         rows: pa.RecordBatch,
         *,
         key: Sequence[str],
-        is_new: Mask,
+        is_new: BoolArray,
     ) -> None:
         is_worth_it = np.count_nonzero(is_new) >= NEW_ROWS_MIN and table not in self._had_some
         if is_worth_it and self._is_inserted(connection, table, rows.filter(pa.array(is_new))):
@@ -227,7 +230,7 @@ class PostgresqlDialect:
         )
         run(
             connection,
-            f"INSERT INTO {qualified(self, table)} ({names}) SELECT {names} FROM {stage} "
+            f"INSERT INTO {qualify(self, table)} ({names}) SELECT {names} FROM {stage} "
             f"ON CONFLICT ({', '.join(self.quote(name) for name in key)}) DO "
             + (f"UPDATE SET {sets}" if sets else "NOTHING"),
         )
@@ -238,7 +241,7 @@ class PostgresqlDialect:
         table: TableId,
         rows: pa.RecordBatch,
         *,
-        match: Sequence[Match],
+        match: Sequence[RowMatch],
         where: str | None = None,
         unset: str | None = None,
     ) -> None:
@@ -251,7 +254,7 @@ class PostgresqlDialect:
         )
         run(
             connection,
-            f"UPDATE {qualified(self, table)} AS t SET {sets} FROM {stage} AS s "
+            f"UPDATE {qualify(self, table)} AS t SET {sets} FROM {stage} AS s "
             f"WHERE {self._conditions(match, where, unset)}",
         )
 
@@ -261,42 +264,44 @@ class PostgresqlDialect:
         table: TableId,
         rows: pa.RecordBatch,
         *,
-        match: Sequence[Match],
+        match: Sequence[RowMatch],
         where: str | None = None,
     ) -> None:
         stage = self._stage(connection, table, rows)
         run(
             connection,
-            f"DELETE FROM {qualified(self, table)} AS t USING {stage} AS s "
+            f"DELETE FROM {qualify(self, table)} AS t USING {stage} AS s "
             f"WHERE {self._conditions(match, where)}",
         )
 
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         return {}
 
-    def problem(self, error: BaseException) -> tuple[Problem, str]:
+    def problem(self, error: BaseException) -> tuple[DriverProblem, str]:
         import psycopg
 
         if not isinstance(error, psycopg.Error):
-            return Problem.REFUSED, "the driver does not take the statement"
+            return DriverProblem.REFUSED, "the driver does not take the statement"
         state = error.sqlstate
         if state is None:
             is_away = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-            return (Problem.AWAY, "the connection broke") if is_away else _refused(error, "")
+            return (
+                (DriverProblem.AWAY, "the connection broke") if is_away else _refusal_of(error, "")
+            )
         if state in AGAIN:
-            return Problem.AGAIN, f"{_words(error)} (SQLSTATE {state})"
+            return DriverProblem.AGAIN, f"{_words(error)} (SQLSTATE {state})"
         if state.startswith(AWAY_CLASSES):
-            return Problem.AWAY, f"{_words(error)} (SQLSTATE {state})"
+            return DriverProblem.AWAY, f"{_words(error)} (SQLSTATE {state})"
         if state == "23505":
-            return Problem.TAKEN, "a row with that key is there already"
+            return DriverProblem.TAKEN, "a row with that key is there already"
         if state.startswith(VALUE_CLASSES):
-            return Problem.VALUE, f"{_words(error)}{_column(error)} (SQLSTATE {state})"
+            return DriverProblem.VALUE, f"{_words(error)}{_column(error)} (SQLSTATE {state})"
         if state in GONE:
-            return Problem.GONE, f"{_words(error)} (SQLSTATE {state})"
-        return _refused(error, state)
+            return DriverProblem.GONE, f"{_words(error)} (SQLSTATE {state})"
+        return _refusal_of(error, state)
 
     def _conditions(
-        self, match: Sequence[Match], where: str | None, unset: str | None = None
+        self, match: Sequence[RowMatch], where: str | None, unset: str | None = None
     ) -> str:
         conditions = [
             f"t.{self.quote(name)} {operator} s.{self.quote(name)}" for name, operator in match
@@ -333,7 +338,7 @@ class PostgresqlDialect:
             cursor = connection.connection.cursor()
             cursor.execute(
                 "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid "
-                f"= {text_literal(qualified(self, table))}::regclass AND attnum > 0 "
+                f"= {text_literal(qualify(self, table))}::regclass AND attnum > 0 "
                 "AND NOT attisdropped"
             )
             self._kinds[table] = dict(cursor.fetchall())
@@ -348,7 +353,7 @@ class PostgresqlDialect:
 
         nested = connection.begin_nested()
         try:
-            self._copy(connection, qualified(self, table), rows)
+            self._copy(connection, qualify(self, table), rows)
         except psycopg.Error as error:
             if error.sqlstate is None:  # the connection broke
                 raise
@@ -376,5 +381,5 @@ def _column(error: Any) -> str:
     return f" in column {name}" if name else ""
 
 
-def _refused(error: Any, state: str) -> tuple[Problem, str]:
-    return Problem.REFUSED, f"{_words(error)} (SQLSTATE {state})" if state else _words(error)
+def _refusal_of(error: Any, state: str) -> tuple[DriverProblem, str]:
+    return DriverProblem.REFUSED, f"{_words(error)} (SQLSTATE {state})" if state else _words(error)

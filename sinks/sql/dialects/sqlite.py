@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from core_log.foundation.array_types import BoolArray
 from core_log.model.table_schema import Column, TableId
 from sinks.sql.bind_values import DOUBLE_DIGITS, sqlite_rows, sqlite_values
 from sinks.sql.dialects.dialect import (
-    Fit,
-    Found,
-    Mask,
-    Match,
-    Problem,
+    ColumnFit,
+    DriverProblem,
+    ExistingTable,
+    RowMatch,
     column_list,
-    qualified,
+    qualify,
     renamed_column,
     run,
     text_literal,
 )
-from sinks.sql.ownership import Mark, read_mark
+from sinks.sql.ownership import OwnershipMark, read_mark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-INTEGER, TEXT = Fit("INTEGER", pa.int64()), Fit("TEXT", pa.string())
+INTEGER, TEXT = ColumnFit("INTEGER", pa.int64()), ColumnFit("TEXT", pa.string())
 CACHE_KIB = 16 << 10
 ROWS_AT_ONCE = 64
 """Of one INSERT: the driver lets go of the interpreter, and asks for it again, once a statement."""
@@ -71,29 +71,29 @@ class SqliteDialect:
     def forget(self) -> None:
         pass
 
-    def fit(self, column: Column, *, is_key: bool) -> Fit:
+    def fit(self, column: Column, *, is_key: bool) -> ColumnFit:
         kind = column.type
         if kind == pa.uint64():
             return TEXT
         if pa.types.is_boolean(kind):
-            return Fit("BOOLEAN", pa.bool_())
+            return ColumnFit("BOOLEAN", pa.bool_())
         if pa.types.is_integer(kind) or pa.types.is_duration(kind):
             return INTEGER
         if pa.types.is_floating(kind):
-            return Fit("DOUBLE", pa.float64())
+            return ColumnFit("DOUBLE", pa.float64())
         if pa.types.is_decimal(kind) and kind.precision <= DOUBLE_DIGITS and kind.scale >= 0:
-            return Fit(f"DECIMAL({kind.precision},{kind.scale})", kind)
+            return ColumnFit(f"DECIMAL({kind.precision},{kind.scale})", kind)
         if pa.types.is_date(kind):
-            return Fit("DATE", pa.date32())
+            return ColumnFit("DATE", pa.date32())
         if pa.types.is_timestamp(kind):
-            return Fit("TIMESTAMP", pa.timestamp("us"))
+            return ColumnFit("TIMESTAMP", pa.timestamp("us"))
         if pa.types.is_time(kind):
-            return Fit("TIME", pa.time64("us"))
+            return ColumnFit("TIME", pa.time64("us"))
         if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
-            return Fit("BLOB", pa.binary())
+            return ColumnFit("BLOB", pa.binary())
         return TEXT
 
-    def held(self, kind: object) -> pa.DataType | None:
+    def arrow_type(self, kind: object) -> pa.DataType | None:
         from sqlalchemy import types as st
 
         if isinstance(kind, st.Numeric) and not isinstance(kind, st.Float):
@@ -112,7 +112,7 @@ class SqliteDialect:
         )
         return next((found for types, found in held if isinstance(kind, types)), None)
 
-    def find(self, connection: "sa.Connection", table: TableId) -> Found | None:
+    def find(self, connection: "sa.Connection", table: TableId) -> ExistingTable | None:
         cursor = connection.connection.cursor()
         cursor.execute(
             "SELECT sql FROM sqlite_master WHERE type IN ('table', 'view') AND name = "
@@ -121,18 +121,18 @@ class SqliteDialect:
         row = cursor.fetchone()
         if row is None:
             return None
-        return Found(read_mark(row[0]), is_empty=False)
+        return ExistingTable(read_mark(row[0]), is_empty=False)
 
     def create(
-        self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: Mark
+        self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: OwnershipMark
     ) -> list[str]:
         # Without a rowid the rows stand in the tree of their key; a single INTEGER is one anyway.
         is_rowid = len(key) == 1 and columns[key[0]] == "INTEGER"
         ending = " WITHOUT ROWID" if key and not is_rowid else ""
         listed = column_list(self, columns, key)
-        return [f"CREATE TABLE {qualified(self, table)} (/* {mark} */ {listed}){ending}"]
+        return [f"CREATE TABLE {qualify(self, table)} (/* {mark} */ {listed}){ending}"]
 
-    def claim(self, table: TableId, mark: Mark) -> list[str] | None:
+    def claim(self, table: TableId, mark: OwnershipMark) -> list[str] | None:
         return None
 
     def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
@@ -145,7 +145,7 @@ class SqliteDialect:
         """Of decimals. A column keeps its declared type, so that another one takes its name."""
         if not pa.types.is_decimal(held) or not pa.types.is_decimal(comes):
             return None
-        name, old, new = qualified(self, table), self.quote(column), self.quote(column + WIDENED)
+        name, old, new = qualify(self, table), self.quote(column), self.quote(column + WIDENED)
         zeros = "0" * (comes.scale - held.scale)
         point = "." if zeros and not held.scale else ""
         text = f"printf('%.{held.scale}f', {old}) || '{point}{zeros}'"
@@ -160,7 +160,12 @@ class SqliteDialect:
         return None
 
     def rekey(
-        self, connection: "sa.Connection", table: TableId, key: Mapping[str, str], *, mark: Mark
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        key: Mapping[str, str],
+        *,
+        mark: OwnershipMark,
     ) -> list[str]:
         """The rows stand in the tree of their key, so that they are copied into another one."""
         cursor = connection.connection.cursor()
@@ -168,7 +173,7 @@ class SqliteDialect:
         columns = {name: key.get(name, kind) for _, name, kind, *_ in cursor.fetchall()}
         copy = table._replace(name=f"{table.name}{REKEYED}")
         names = ", ".join(map(self.quote, columns))
-        old, new = qualified(self, table), qualified(self, copy)
+        old, new = qualify(self, table), qualify(self, copy)
         return [
             *self.create(copy, columns, key=list(key), mark=mark),
             f"INSERT INTO {new} ({names}) SELECT {names} FROM {old}",
@@ -181,7 +186,7 @@ class SqliteDialect:
 
     def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
         return [
-            f"ALTER TABLE {qualified(self, old)} RENAME TO {self.quote(new.name)}"
+            f"ALTER TABLE {qualify(self, old)} RENAME TO {self.quote(new.name)}"
             for old, new in pairs
         ]
 
@@ -195,7 +200,7 @@ class SqliteDialect:
         rows: pa.RecordBatch,
         *,
         key: Sequence[str],
-        is_new: Mask,
+        is_new: BoolArray,
     ) -> None:
         sets = ", ".join(
             f"{self.quote(name)} = excluded.{self.quote(name)}"
@@ -212,7 +217,7 @@ class SqliteDialect:
         table: TableId,
         rows: pa.RecordBatch,
         *,
-        match: Sequence[Match],
+        match: Sequence[RowMatch],
         where: str | None = None,
         unset: str | None = None,
     ) -> None:
@@ -221,7 +226,7 @@ class SqliteDialect:
         sets = ", ".join(f"{self.quote(name)} = ?" for name in others)
         self._many(
             connection,
-            f"UPDATE {qualified(self, table)} SET {sets}"
+            f"UPDATE {qualify(self, table)} SET {sets}"
             f" WHERE {self._conditions(match, where, unset)}",
             rows.select([*others, *matched]),
         )
@@ -232,12 +237,12 @@ class SqliteDialect:
         table: TableId,
         rows: pa.RecordBatch,
         *,
-        match: Sequence[Match],
+        match: Sequence[RowMatch],
         where: str | None = None,
     ) -> None:
         self._many(
             connection,
-            f"DELETE FROM {qualified(self, table)} WHERE {self._conditions(match, where)}",
+            f"DELETE FROM {qualify(self, table)} WHERE {self._conditions(match, where)}",
             rows.select([each.column for each in match]),
         )
 
@@ -250,27 +255,27 @@ class SqliteDialect:
                 found |= dict.fromkeys(places, f"SQLite has no NaN, as in column {name}")
         return found
 
-    def problem(self, error: BaseException) -> tuple[Problem, str]:
+    def problem(self, error: BaseException) -> tuple[DriverProblem, str]:
         import sqlite3
 
         if isinstance(error, OverflowError):
-            return Problem.VALUE, "a number is out of range"
+            return DriverProblem.VALUE, "a number is out of range"
         if not isinstance(error, sqlite3.Error):
-            return Problem.REFUSED, "the driver does not take the statement"
+            return DriverProblem.REFUSED, "the driver does not take the statement"
         code = getattr(error, "sqlite_errorname", "") or "SQLITE_ERROR"
         family = "_".join(code.split("_")[:2])
         if code in KEYS:
-            return Problem.TAKEN, "a row with that key is there already"
+            return DriverProblem.TAKEN, "a row with that key is there already"
         for codes, problem in (
-            (AWAY, Problem.AWAY),
-            (AGAIN, Problem.AGAIN),
-            (VALUE, Problem.VALUE),
+            (AWAY, DriverProblem.AWAY),
+            (AGAIN, DriverProblem.AGAIN),
+            (VALUE, DriverProblem.VALUE),
         ):
             if family in codes:
                 return problem, f"SQLite says {code}"
         if "no such table" in str(error) or "no column named" in str(error):
-            return Problem.GONE, "a table or column is not there"
-        return Problem.REFUSED, f"SQLite says {code}"
+            return DriverProblem.GONE, "a table or column is not there"
+        return DriverProblem.REFUSED, f"SQLite says {code}"
 
     def _put(
         self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, *, ending: str = ""
@@ -278,7 +283,7 @@ class SqliteDialect:
         """Many rows a statement, as far as there are many."""
         names = ", ".join(self.quote(name) for name in rows.schema.names)
         marks = f"({', '.join('?' for _ in rows.schema.names)})"
-        opening = f"INSERT INTO {qualified(self, table)} ({names}) VALUES "
+        opening = f"INSERT INTO {qualify(self, table)} ({names}) VALUES "
         driver: Any = connection.connection.driver_connection
         at_once = max(min(ROWS_AT_ONCE, variables_max(driver) // rows.num_columns), 1)
         many = opening + ", ".join([marks] * at_once) + ending
@@ -291,7 +296,7 @@ class SqliteDialect:
         driver.executemany(opening + marks + ending, sqlite_rows(rows.slice(whole)))
 
     def _conditions(
-        self, match: Sequence[Match], where: str | None, unset: str | None = None
+        self, match: Sequence[RowMatch], where: str | None, unset: str | None = None
     ) -> str:
         conditions = [f"{self.quote(name)} {operator} ?" for name, operator in match]
         conditions += [self.quote(where)] if where else []

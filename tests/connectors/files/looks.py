@@ -5,8 +5,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from connectors.files.file_batch import Origin
-from connectors.files.scanner import Look
+from connectors.files.file_batch import FileOrigin
+from connectors.files.scanner import DirectoryScanner
 from connectors.files.settings import FilesSettings
 from connectors.files.storage_choice import place_of
 from core_log.model.changes import ChangeBatch, Operation, Reject
@@ -23,7 +23,7 @@ class Reader:
     now_ms: int = 0
     positions: dict[str, str] = field(default_factory=dict)
     batches: list[ChangeBatch] = field(default_factory=list)
-    look: Look | None = None
+    look: DirectoryScanner | None = None
 
     def read(self, *, batches_max: int | None = None, is_last: bool = False) -> int:
         """One look; of its batches the first ones are kept. A crash follows where some are not."""
@@ -44,10 +44,10 @@ class Reader:
             total += count
         return total
 
-    def restart(self) -> Look:
+    def restart(self) -> DirectoryScanner:
         settings = FilesSettings.model_validate({"path": str(self.directory), **self.chosen})
         place = place_of(settings, self.directory)
-        self.look = Look(settings, place, Origin("shop", "1"), self.positions)
+        self.look = DirectoryScanner(settings, place, FileOrigin("shop", "1"), self.positions)
         return self.look
 
     def rows(self) -> list[dict[str, Any]]:

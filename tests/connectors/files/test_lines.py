@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from connectors.files.line_parser import layout_of, line_count_of, sift
-from connectors.files.schema_inference import Shape
+from connectors.files.schema_inference import InferredSchema
 from connectors.files.settings import FilesSettings
 from connectors.files.text_lines import TextLines
 from core_log.model.changes import Operation
@@ -376,9 +376,9 @@ def test_lines_one_by_one_say_what_is_good(lines: list[bytes], end: bytes, is_en
     from connectors.files.csv_lines import CsvLines
     from connectors.files.settings import CsvSettings
 
-    def shape() -> Shape:
+    def shape() -> InferredSchema:
         types = {"id": pa.int64(), "note": pa.string()}
-        return Shape(TableId("", "t"), types, key=(), grows=False)
+        return InferredSchema(TableId("", "t"), types, key=(), grows=False)
 
     parser = CsvLines(CsvSettings(), delimiter=",", header=b"id,note\n", key=())
     block = end.join(lines) + (end if lines and is_ended else b"")
@@ -405,7 +405,7 @@ def test_lines_one_by_one_say_what_is_good(lines: list[bytes], end: bytes, is_en
 def test_text_lines_are_what_splitting_gives() -> None:
     block = "a\r\n\nü\r\r\nlast".encode()
 
-    rows = TextLines().parse(block, Shape(TableId("", "t"), {}, key=(), grows=True))
+    rows = TextLines().parse(block, InferredSchema(TableId("", "t"), {}, key=(), grows=True))
 
     assert rows.column("line").to_pylist() == ["a", "", "ü\r", "last"]
     assert np.array_equal(layout_of(block, quote="", has_blank_rows=True).numbers, range(4))

@@ -15,7 +15,7 @@ from connectors.generator.history_choice import history_of
 from connectors.generator.settings import GeneratorSettings
 from connectors.generator.source import GeneratorSource, Pace
 from connectors.generator.truth import truth
-from connectors.source import Progress, SourceContext, SourceReport
+from connectors.source import SnapshotProgress, SourceContext, SourceReport
 from core_log.foundation.errors import PositionLost
 from core_log.model.changes import Operation, Positions
 from core_log.model.table_schema import TableId
@@ -189,7 +189,7 @@ async def test_the_rows_that_are_there_at_first_are_reported_until_all_are_read(
         async for _ in batches:
             pass
 
-    told = [report for report in reports if isinstance(report, Progress)]
+    told = [report for report in reports if isinstance(report, SnapshotProgress)]
     newest = {report.table: report for report in told}
     assert all(report.is_done for report in newest.values())
     assert {t.name: r.rows for t, r in newest.items()} == {

@@ -8,24 +8,24 @@ import pyarrow as pa
 import pytest
 
 from connectors.kafka.debezium_events import DebeziumReader
-from connectors.kafka.decoded_rows import Decoded, TopicReader
+from connectors.kafka.decoded_rows import DecodedBatches, TopicReader
 from connectors.kafka.json_records import JsonReader
 from connectors.kafka.settings import KafkaSourceSettings
-from core_log.records.arrow_codec import Columns
+from core_log.records.arrow_codec import RecordColumns
 from core_log.records.record_headers import encode_headers
 
 GOOD = (b"2", b'{"id":2}')
 SETTINGS = KafkaSourceSettings(bootstrap=("127.0.0.1:1",), topics=("*",))
 
 
-def columns_of(*pairs: tuple[bytes | None, bytes | None]) -> Columns:
+def columns_of(*pairs: tuple[bytes | None, bytes | None]) -> RecordColumns:
     keys, values = (pa.array(column, pa.binary()) for column in zip(*pairs, strict=True))
     places = np.arange(len(pairs), dtype=np.int64)
     headers = pa.array([encode_headers(())] * len(pairs), pa.binary())
-    return Columns(places, places, keys, values, headers)
+    return RecordColumns(places, places, keys, values, headers)
 
 
-def ids(decoded: Decoded) -> list[object]:
+def ids(decoded: DecodedBatches) -> list[object]:
     return [row["id"] for portion in decoded.portions for row in portion.rows.to_pylist()]
 
 

@@ -17,7 +17,7 @@ from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.source import PostgresSource
 from connectors.source import SourceContext, SourceReport
 from core_log.foundation.clock import Clock, SystemClock
-from core_log.model.changes import ChangeBatch, Notices, Operation, TableChanges
+from core_log.model.changes import ChangeBatch, EventMessages, Operation, TableChanges
 from tests.databases import Guest
 
 LATE_S = 0.2
@@ -54,7 +54,7 @@ class Story:
     source: PostgresSource
     batches: "asyncio.Queue[ChangeBatch | Exception]" = field(default_factory=asyncio.Queue)
     positions: dict[str, str] = field(default_factory=dict)
-    notices: list[Notices] = field(default_factory=list)
+    notices: list[EventMessages] = field(default_factory=list)
     tables: list[TableChanges] = field(default_factory=list)
 
     async def tell(self, *statements: str) -> list[Event]:

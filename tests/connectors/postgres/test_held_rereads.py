@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connectors.postgres.discovery import connected, look
+from connectors.postgres.discovery import look, open_connection
 from connectors.postgres.schema_history import table_definition
 from connectors.postgres.schema_history.table_definition import TableForm, why_read_again
 from connectors.postgres.settings import PostgresSettings
@@ -161,7 +161,7 @@ async def test_each_change_is_of_the_kinds_that_may_be_forbidden(guest: Guest) -
 
 async def form_of(guest: Guest) -> TableForm:
     settings = PostgresSettings.model_validate({"url": guest.owner, "tables": ["public.items"]})
-    async with connected(settings) as connection:
+    async with open_connection(settings) as connection:
         looked = await look(connection, settings, "shop")
         return (await table_definition.look(connection, looked.tables))[ITEMS]
 

@@ -17,10 +17,10 @@ from core_log.foundation.clock import SystemClock
 from core_log.foundation.settings import BrokerSettings, TopicSettings
 from core_log.model.log import FetchLimit, Isolation, TopicPartition
 from core_log.records import arrow_codec
-from core_log.records.arrow_codec import Columns
+from core_log.records.arrow_codec import RecordColumns
 from core_log.records.record_headers import header_column, header_lists
 from pipelines.file.loader import LoadedPipeline, load
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.loops.assembly import run_unit
 from pipelines.reports import Report
 from tests.databases import Guest
@@ -63,7 +63,7 @@ class Flow:
             self.loaded,
             unit,
             self.log,
-            desired=lambda: Desired("shop"),
+            desired=lambda: DesiredTaskState("shop"),
             clock=SystemClock(),
             report=ignore,
             until_end=True,
@@ -73,7 +73,7 @@ class Flow:
         self.guest.execute(*statements)
         await self.run("source")
 
-    async def read(self, partition: TopicPartition = PAGES) -> Columns:
+    async def read(self, partition: TopicPartition = PAGES) -> RecordColumns:
         bounds = (await self.log.bounds([partition]))[partition]
         data, offset = bytearray(), bounds.start
         while offset < bounds.stable:
@@ -84,7 +84,7 @@ class Flow:
             offset = part.next_offset
         return arrow_codec.decode(bytes(data))
 
-    async def compacted(self, *, keys: int) -> Columns:
+    async def compacted(self, *, keys: int) -> RecordColumns:
         """Comes in its own time; the newest segment is never compacted."""
         while True:
             found = await self.read()
@@ -209,5 +209,5 @@ async def test_messages_transactions_and_heartbeats_have_topics_of_their_own(flo
     assert found.keys.to_pylist() == [b'{"prefix":"mine"}']
 
 
-def pairs(columns: Columns) -> list[tuple[bytes, bytes]]:
+def pairs(columns: RecordColumns) -> list[tuple[bytes, bytes]]:
     return list(zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True))

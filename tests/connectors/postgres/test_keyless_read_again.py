@@ -14,7 +14,7 @@ from pipelines.file.loader import load
 from pipelines.journal.positions import load_positions
 from pipelines.journal.replacements import last_replacements
 from pipelines.loops.ingest.ingest import UNIT as SOURCE
-from pipelines.reports import State
+from pipelines.reports import TaskState
 from tests.connectors.postgres.schema_history.test_cross_over import CREATE, FILE, Crossing
 from tests.databases import Guest
 
@@ -54,7 +54,11 @@ async def test_a_table_without_a_key_is_read_again_and_says_so(crossing: Crossin
 
     of_table = [each for each in crossing.states if each.unit == SOURCE and each.table]
     last = last_replacements(await load_positions(crossing.log, "shop"))
-    assert [each.state for each in of_table] == [State.REREADING, State.REREADING, State.RUNNING]
+    assert [each.state for each in of_table] == [
+        TaskState.REREADING,
+        TaskState.REREADING,
+        TaskState.RUNNING,
+    ]
     assert [each.reason for each in of_table[:2]] == [
         f"{WHY}; its rows wait to be read again",
         WHY,

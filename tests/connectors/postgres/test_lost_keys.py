@@ -22,7 +22,7 @@ from core_log.model.table_schema import TableId
 from pipelines.file.loader import load
 from pipelines.journal.schemas import topics_of
 from pipelines.loops.ingest.ingest import UNIT as SOURCE
-from pipelines.reports import State
+from pipelines.reports import TaskState
 from pipelines.time_travel.rebuild.reread_check import check_not_reread
 from tests.connectors.postgres.schema_history.test_cross_over import CREATE, Crossing
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
@@ -104,7 +104,7 @@ async def test_a_table_that_lost_its_key_is_held_alone_until_it_has_one(
     await holding.run("UPDATE items SET b = -b WHERE b > 40", "DELETE FROM items WHERE b = 9")
 
     assert others == [(7,)]
-    assert [(each.unit, each.state) for each in held][-1] == (SOURCE, State.REREADING)
+    assert [(each.unit, each.state) for each in held][-1] == (SOURCE, TaskState.REREADING)
     assert holding.targets("id, a, b") == holding.source("id, a, b")
     await check_not_reread(holding.log, "shop", [ITEMS])
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from connectors.snapshot.rate_limit import Throttle
+from connectors.snapshot.rate_limit import RateLimit
 from core_log.model.changes import Phase
 from tests.connectors.postgres.schema_history.test_read_again import ROWS
 from tests.connectors.postgres.test_held_rereads import REWRITTEN, Source
@@ -18,10 +18,10 @@ async def test_rows_that_are_read_again_pass_the_throttle(
     source.create()
     await source.to_end()
 
-    async def passing(_: Throttle, rows: int) -> None:
+    async def passing(_: RateLimit, rows: int) -> None:
         passed.append(rows)
 
-    monkeypatch.setattr(Throttle, "passing", passing)
+    monkeypatch.setattr(RateLimit, "passing", passing)
     guest.execute(REWRITTEN)
     await source.to_end()
 

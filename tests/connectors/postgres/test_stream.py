@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.postgres.server.lsn import parse_lsn
-from connectors.postgres.snapshot.progress import Ledger, part_of
+from connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
 from core_log.model.changes import Operation, TableChanges
 from core_log.model.table_schema import TableId
 from tests.connectors.postgres.stories import Story, short, story
@@ -153,7 +153,7 @@ async def test_a_delete_that_does_not_say_which_row_went_ends_its_table_alone(gu
         )
 
     assert [(each.table, each.operation) for each in events] == [("orders", "c")]
-    assert Ledger.parse(told.positions[part_of(TableId("public", "users"))]).has_left
+    assert TableSnapshotProgress.parse(told.positions[part_of(TableId("public", "users"))]).has_left
 
 
 async def test_the_source_block_has_debeziums_fields_in_its_order(lines: Guest) -> None:

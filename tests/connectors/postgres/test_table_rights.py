@@ -7,7 +7,7 @@ import pytest
 from connectors.postgres.doctor.doctor import examine
 from connectors.postgres.publication.monitor import REFUSED
 from connectors.source import Remark, SourceReport
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from core_log.foundation.errors import SourceRejected, SourceUnavailable
 from tests.connectors.postgres.publication.test_changed_publications import ending, settings_of
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
@@ -39,7 +39,7 @@ LACKS = {
 """What is made, whether it is read before, what takes the right, and what is said of it."""
 
 
-def refusal(said: list[SourceReport]) -> Finding:
+def refusal(said: list[SourceReport]) -> Diagnostic:
     [*_, last] = [each for each in said if isinstance(each, Remark) and each.name == REFUSED]
     assert last.finding is not None
     return last.finding

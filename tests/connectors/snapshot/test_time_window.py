@@ -11,12 +11,12 @@ import pytest
 from pydantic import ValidationError
 
 from connectors.postgres.catalog import FULL, CapturedTable, Catalog
-from connectors.postgres.events.source_block import Origin
+from connectors.postgres.events.source_block import SourceOrigin
 from connectors.postgres.settings import PostgresSettings, SnapshotSettings
-from connectors.postgres.snapshot.incremental_snapshot import Backfill
-from connectors.postgres.snapshot.progress import Chunk, Leaf
-from connectors.postgres.snapshot.row_mapper import Reader
-from connectors.postgres.types.type_map import TypeBook
+from connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
+from connectors.postgres.snapshot.progress import Chunk, LeafProgress
+from connectors.postgres.snapshot.row_mapper import RowMapper
+from connectors.postgres.types.type_map import TypeMap
 from connectors.snapshot.time_window import WAITING
 from connectors.source import Remark, SourceContext, SourceReport
 from core_log.model.table_schema import Column, TableId, TableSchema
@@ -87,7 +87,7 @@ async def test_what_the_morning_interrupts_goes_on_in_the_evening(guest: Guest) 
 async def test_transactions_are_remembered_only_in_the_hours(is_day: bool) -> None:
     backfill = backfill_at(NOON_MS if is_day else NOON_MS + 12 * HOUR_MS)
     [job] = backfill._jobs.all()
-    job.todo.append(Chunk(Leaf(7, 7, 1), (0, 1)))
+    job.todo.append(Chunk(LeafProgress(7, 7, 1), (0, 1)))
     job.is_prepared = True
     job.watch.begin()
 
@@ -106,16 +106,16 @@ def test_hours_that_are_none_are_refused(between: str) -> None:
         SnapshotSettings(between=between)
 
 
-def backfill_at(now_ms: int) -> Backfill:
+def backfill_at(now_ms: int) -> IncrementalSnapshot:
     """Of one table, of a server that is not there."""
     given = {"url": "postgresql://nowhere", "tables": ["*"], "snapshot": BY_NIGHT}
     settings = PostgresSettings.model_validate(given)
     context = SourceContext("shop", Path(), SimulatedClock(now_ms), ignore)
-    reader = Reader(settings, context, Origin("shop", "shop"))
+    reader = RowMapper(settings, context, SourceOrigin("shop", "shop"))
     schema = TableSchema(TableId("public", "t"), (Column("id", pa.int64()),), ("id",))
     table = CapturedTable(7, "r", schema, (), (), (), FULL, (), (), None, 0, is_readable=True)
-    catalog = Catalog(settings.tables, settings.keys, "headwater_shop", TypeBook(settings))
-    return Backfill(reader, catalog, [table], {}, reads_new=True)
+    catalog = Catalog(settings.tables, settings.keys, "headwater_shop", TypeMap(settings))
+    return IncrementalSnapshot(reader, catalog, [table], {}, reads_new=True)
 
 
 async def living(

@@ -10,7 +10,7 @@ from core_log.broker.batch_validation import append_batch
 from core_log.broker.broker import Broker
 from core_log.broker.partition_recovery import PartitionRecovery
 from core_log.foundation.errors import HeadwaterError
-from core_log.groups.group_coordinator import Committer
+from core_log.groups.group_coordinator import OffsetCommitter
 from core_log.groups.offsets import CommittedOffset
 from core_log.groups.transactions import ProducerIdentity
 from core_log.model.log import TopicPartition
@@ -87,7 +87,7 @@ class Life:
         await self.broker.transactions.tick(clock.now_ms())
 
     def _append(self, at: TopicPartition, value: bytes, stamp: Sequenced | None = None) -> int:
-        partition = self.broker.led(*at)
+        partition = self.broker.find_led(*at)
         if partition is None:
             assert self.broker.why_not_led(*at) is ErrorCode.KAFKA_STORAGE_ERROR
             raise HeadwaterError("offline")
@@ -98,17 +98,17 @@ class Life:
 
     async def produce(self) -> None:
         at, value = self.random.choice(PARTS), self._value("plain")
-        partition = self.broker.led(*at)
+        partition = self.broker.find_led(*at)
         end_offset = self._append(at, value)
         assert partition is not None, "it was appended to"
-        await partition.committed(end_offset)
+        await partition.wait_committed(end_offset)
         self.produced[at].append(value)
 
     async def commit_offset(self) -> None:
         self._count += 1
         self.offset_asked = offset = self._count
         codes = await self.broker.groups.commit_offsets(
-            GROUP, {PARTS[0]: CommittedOffset(offset, -1, "", 1_000)}, by=Committer()
+            GROUP, {PARTS[0]: CommittedOffset(offset, -1, "", 1_000)}, by=OffsetCommitter()
         )
         if codes[PARTS[0]] is ErrorCode.NONE:
             self.offset = max(self.offset, offset)
@@ -170,9 +170,9 @@ class Life:
             await self.look_after()
         self._producer = None
         for at in PARTS:
-            partition, value = self.broker.led(*at), self._value("last")
+            partition, value = self.broker.find_led(*at), self._value("last")
             assert partition is not None
-            await partition.committed(self._append(at, value))
+            await partition.wait_committed(self._append(at, value))
             self.produced[at].append(value)
 
     def check(self, broker: Broker) -> None:
@@ -190,9 +190,9 @@ class Life:
             assert (broker.image.topic(name) is not None) == is_there
 
     def _visible(self, broker: Broker, at: TopicPartition) -> list[bytes | None]:
-        partition = broker.led(*at)
+        partition = broker.find_led(*at)
         assert partition is not None and partition.last_stable_offset == partition.log.end_offset
-        aborted = partition.log.aborted(0, partition.log.end_offset)
+        aborted = partition.log.find_aborted(0, partition.log.end_offset)
         hidden = {
             header.base_offset
             for header in partition.log.heads(0)

@@ -60,7 +60,7 @@ async def create(broker: Broker, name: str, partitions: int = 1, **config: str) 
 
 
 async def fill(broker: Broker, topic: str, count: int, *, index: int = 0) -> None:
-    partition = broker.led(topic, index)
+    partition = broker.find_led(topic, index)
     assert partition is not None
     log = PartitionStateLog(partition, broker.clock)
     for _ in range(count):

@@ -77,7 +77,7 @@ async def test_records_are_deleted_up_to_an_offset(broker: Broker, offset: int, 
 
     outcome = await delete_before(broker, "t", offset)
 
-    partition = broker.led("t", 0)
+    partition = broker.find_led("t", 0)
     assert partition is not None and partition.log.start_offset == start
     assert (outcome.error_code, outcome.low_watermark) == (NONE, start)
 

@@ -113,7 +113,7 @@ async def test_a_configuration_is_replaced_and_takes_hold(broker: Broker, versio
 
     assert response.responses[0].error_code == NONE
     assert broker.image.topics["t"].config == {"max.message.bytes": "77"}
-    partition = broker.led("t", 0)
+    partition = broker.find_led("t", 0)
     assert partition is not None and partition.log.config.max_message_bytes == 77
 
 
@@ -134,7 +134,7 @@ async def test_single_settings_change_and_take_hold(broker: Broker, version: int
         "segment.bytes": "1000",
         "cleanup.policy": "delete,compact",
     }
-    partition = broker.led("t", 0)
+    partition = broker.find_led("t", 0)
     assert partition is not None and partition.log.config.is_compacted
 
 

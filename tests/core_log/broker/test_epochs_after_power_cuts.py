@@ -18,7 +18,7 @@ PARTITION = TopicPartition("t", 0)
 
 
 def led(broker: Broker) -> Partition:
-    partition = broker.led(*PARTITION)
+    partition = broker.find_led(*PARTITION)
     assert partition is not None
     return partition
 

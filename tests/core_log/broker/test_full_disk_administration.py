@@ -38,7 +38,7 @@ async def test_a_topic_made_on_a_full_disk_is_whole_once_there_is_room(room: int
     files.fault = FullDisk(room)
     first = await ask(broker, CreateTopicsRequest(topics=topics))
     is_known = broker.image.topic("t") is not None
-    missing = [index for index in range(2) if broker.led("t", index) is None]
+    missing = [index for index in range(2) if broker.find_led("t", index) is None]
     codes = {broker.why_not_led("t", index) for index in missing}
     files.heal()
     second = await ask(broker, CreateTopicsRequest(topics=topics))
@@ -52,7 +52,7 @@ async def test_a_topic_made_on_a_full_disk_is_whole_once_there_is_room(room: int
     already = ErrorCode.TOPIC_ALREADY_EXISTS if is_known else ErrorCode.NONE
     assert second.topics[0].error_code == already
     for index in range(2):
-        partition = broker.led("t", index)
+        partition = broker.find_led("t", index)
         assert partition is not None and not partition.is_offline
     await broker.close()
 
@@ -69,7 +69,7 @@ async def test_a_broker_started_after_a_full_disk_knows_what_was_answered(room: 
     after = await started(memory.after_power_cut(Random(room)))
 
     if answer.topics[0].error_code == ErrorCode.NONE:
-        assert [after.led("t", index) is not None for index in range(2)] == [True, True]
+        assert [after.find_led("t", index) is not None for index in range(2)] == [True, True]
     await after.close()
     files.heal()
     await broker.close()

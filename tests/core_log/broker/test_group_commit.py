@@ -43,14 +43,14 @@ async def test_a_round_that_ends_unexpectedly_is_made_up_for(tmp_path: Path) -> 
     broker = log.running.broker
     partition = broker.partition(*ORDERS)
     assert partition is not None
-    believe, failures = partition.log.synced, iter([ZeroDivisionError()])
+    believe, failures = partition.log.finish_sync, iter([ZeroDivisionError()])
 
     def synced_but_once(job: object) -> None:
         for failure in failures:
             raise failure
         believe(job)  # type: ignore[arg-type]
 
-    partition.log.synced = synced_but_once  # type: ignore[method-assign]
+    partition.log.finish_sync = synced_but_once  # type: ignore[method-assign]
     first = log.append(ORDERS, batch_of("in the round that failed"))
     second = log.append(ORDERS, batch_of("in the next"))
 

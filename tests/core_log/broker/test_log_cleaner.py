@@ -106,7 +106,7 @@ async def test_what_compaction_leaves_of_many_segments_is_read_without_empty_ans
     tmp_path: Path,
 ) -> None:
     log = await cleaned_segments(tmp_path)
-    partition = log.running.broker.led("table", 0)
+    partition = log.running.broker.find_led("table", 0)
     assert partition is not None and len(partition.log.segments) > 30
 
     def answers() -> list[int]:

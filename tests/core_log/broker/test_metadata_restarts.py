@@ -8,10 +8,10 @@ from core_log.broker.broker import Broker
 from core_log.replication import metadata_log
 from core_log.replication.decisions import (
     ConfigChange,
+    ConfigOperation,
     MorePartitions,
     NewTopic,
-    Operation,
-    Refused,
+    RequestRefusal,
     TopicReference,
 )
 from tests.core_log.broker.in_memory import started
@@ -23,13 +23,13 @@ NAMES = ("a", "b", "c", "d")
 async def create(broker: Broker, name: str, **config: str) -> None:
     wanted = [NewTopic(name, 2, config={key.replace("_", "."): config[key] for key in config})]
     outcome = await broker.metadata.change(lambda: broker.controller.create_topics(wanted))
-    assert not isinstance(outcome[name], Refused)
+    assert not isinstance(outcome[name], RequestRefusal)
 
 
 async def administer(broker: Broker, random: Random) -> None:
     """One thing an administrator may do to a topic that may or may not exist."""
     name, controller = random.choice(NAMES), broker.controller
-    config = [ConfigChange("segment.ms", Operation.SET, str(random.randint(1, 99)))]
+    config = [ConfigChange("segment.ms", ConfigOperation.SET, str(random.randint(1, 99)))]
     match random.randrange(4):
         case 0:
             await broker.metadata.change(lambda: controller.create_topics([NewTopic(name, 2)]))
@@ -57,7 +57,7 @@ async def test_topics_survive_and_their_leader_epochs_grow_with_every_start() ->
 
     for start in (1, 2, 3):
         broker = await started(files)
-        partition = broker.led("t", 1)
+        partition = broker.find_led("t", 1)
 
         assert topics(broker) == before
         assert partition is not None and partition.leader_epoch == start
@@ -115,6 +115,6 @@ async def test_a_power_cut_takes_back_nothing_that_was_answered(seed: int) -> No
 
     assert topics(after) == topics(broker)
     for name, topic in after.image.topics.items():
-        assert all(after.led(name, index) is not None for index in topic.partitions)
+        assert all(after.find_led(name, index) is not None for index in topic.partitions)
     await after.close()
     await broker.close()

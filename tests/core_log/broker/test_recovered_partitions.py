@@ -76,7 +76,7 @@ async def test_a_damaged_partition_keeps_no_other_from_being_served(damaged: str
     after = await started(memory, internal_partitions=2)
 
     everything = {(each.name, index) for each in after.image.topics.values() for index in (0, 1)}
-    assert {at for at in everything if after.led(*at) is None} == {(topic, 0)}
+    assert {at for at in everything if after.find_led(*at) is None} == {(topic, 0)}
     assert after.why_not_led(topic, 0) is ErrorCode.KAFKA_STORAGE_ERROR
     [(offline, reason)] = after.offline.items()
     assert offline == (topic, 0) and "recovery point" in reason
@@ -146,7 +146,7 @@ async def test_a_commit_is_granted_once_the_disk_has_all_that_was_written(
     producer = (await transactions.init_producer_id("id", timeout_ms=60_000)).producer
     at = TopicPartition("t", 0)
     await transactions.add_partitions("id", producer, [at], version=version)
-    partition = broker.led(*at)
+    partition = broker.find_led(*at)
     assert partition is not None
     data = batch(b"v", producer=Sequenced(*producer, 0, True), timestamp_ms=1_000)
     header = BatchHeader.read(data)
@@ -162,7 +162,7 @@ async def test_a_commit_is_granted_once_the_disk_has_all_that_was_written(
     assert refused.error is ErrorCode.COORDINATOR_NOT_AVAILABLE and len(offline) == 1
     assert granted.error is ErrorCode.NONE and not broker.unserved
     assert granted.producer == (producer.producer_id, producer.epoch + (version == VERSION_2))
-    partition = broker.led(*at)
-    assert partition is not None and not partition.log.aborted(0, partition.log.end_offset)
+    partition = broker.find_led(*at)
+    assert partition is not None and not partition.log.find_aborted(0, partition.log.end_offset)
     assert partition.last_stable_offset == 2
     await broker.close()

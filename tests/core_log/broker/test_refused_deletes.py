@@ -34,11 +34,11 @@ async def test_a_topic_made_anew_after_a_refused_deletion_is_empty(operation: st
     broker = await started(files)
     await create(broker, "t", partitions=2)
     for index in range(2):
-        partition = broker.led("t", index)
+        partition = broker.find_led("t", index)
         assert partition is not None
         append(partition.log, b"of the deleted topic")
         partition.on_written(is_urgent=True)
-        await partition.committed(1)
+        await partition.wait_committed(1)
 
     files.fault = refusing = Once(operation)
     with suppress(HeadwaterError):
@@ -51,5 +51,7 @@ async def test_a_topic_made_anew_after_a_refused_deletion_is_empty(operation: st
 
     known = broker.image.topic("t")
     assert known is not None
-    led = [broker.led(name, index) for name in ("t", known.topic_id.bytes) for index in range(2)]
+    led = [
+        broker.find_led(name, index) for name in ("t", known.topic_id.bytes) for index in range(2)
+    ]
     assert [each for each in led if each is not None and values_of(each.log)] == []

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.rest import Calls
 from core_log.broker.coordination import TICK_S
-from core_log.broker.periodic_tasks import Housekeeping
+from core_log.broker.periodic_tasks import PeriodicTasks
 from core_log.groups.transactions import VERSION_2
 from core_log.model.log import TopicPartition
 from core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -68,7 +68,7 @@ async def rest(partitions: int) -> Mapping[str, int]:
         name = f"id-{number}"
         answer = await broker.transactions.init_producer_id(name, timeout_ms=60_000)
         await broker.transactions.end(name, answer.producer, commit=False, version=VERSION_2)
-    housekeeping = Housekeeping(broker)
+    housekeeping = PeriodicTasks(broker)
     housekeeping.start()
     await asyncio.sleep(REST_S)
     calls = Calls()

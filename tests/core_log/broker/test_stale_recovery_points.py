@@ -43,12 +43,12 @@ async def test_a_topic_made_anew_is_promised_nothing_of_its_forerunner(
     broker = await started(files)
     await create(broker, "t")
     await create(broker, "u")
-    old, other = broker.led("t", 0), broker.led("u", 0)
+    old, other = broker.find_led("t", 0), broker.find_led("u", 0)
     assert old is not None and other is not None
     for number in range(3):
         append(old.log, b"old", producer=Sequenced(7, 0, number, is_transactional=True))
         old.on_written(is_urgent=True)
-        await old.committed(number + 1)
+        await old.wait_committed(number + 1)
 
     # The topic is deleted; while that comes to the disk, a transaction that wrote there ends.
     files.fault = slow = Slow("__cluster_metadata")
@@ -63,19 +63,19 @@ async def test_a_topic_made_anew_is_promised_nothing_of_its_forerunner(
 
     # It is made anew; the same round syncs another partition, which takes longer.
     files.fault = slow = Slow("u-")
-    metadata = broker.led("__cluster_metadata", 0)
+    metadata = broker.find_led("__cluster_metadata", 0)
     assert metadata is not None
     before = metadata.log.end_offset
     creating = asyncio.create_task(create(broker, "t"))
     await until(lambda: metadata.log.end_offset > before)
     append(other.log, b"other")
     other.on_written(is_urgent=True)
-    await until(lambda: broker.led("t", 0) is not None)
+    await until(lambda: broker.find_led("t", 0) is not None)
     slow.go.set()
     await creating
-    await other.committed(1)
+    await other.wait_committed(1)
     await asyncio.sleep(0.05)
 
     after = await started(memory.copy())  # the process is killed
-    assert after.led("t", 0) is not None
+    assert after.find_led("t", 0) is not None
     await after.close()

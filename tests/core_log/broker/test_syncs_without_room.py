@@ -36,7 +36,7 @@ async def test_an_append_held_up_by_the_index_of_aborted_transactions_is_answere
     async with running(tmp_path, files) as broker:
         log = connect(broker)
         await log.ensure_topic(TopicSettings(name="t"))
-        partition, full = broker.broker.led("t", 0), NoRoomForAborted()
+        partition, full = broker.broker.find_led("t", 0), NoRoomForAborted()
         assert partition is not None
 
         files.fault = full

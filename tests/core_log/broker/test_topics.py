@@ -42,7 +42,12 @@ async def test_a_topic_is_created_and_described_in_one_answer(broker: Broker, ve
 
     created = response.topics[0]
     assert (created.error_code, created.error_message) == (NONE, None)
-    assert [broker.led("t", index) is not None for index in range(4)] == [True, True, True, False]
+    assert [broker.find_led("t", index) is not None for index in range(4)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
     if version >= 5:
         assert (created.num_partitions, created.replication_factor) == (3, 1)
         values = {each.name: (each.value, each.config_source) for each in created.configs}
@@ -60,7 +65,7 @@ async def test_validating_a_topic_creates_nothing(broker: Broker) -> None:
 
     assert (response.topics[0].error_code, response.topics[0].num_partitions) == (NONE, 2)
     assert response.topics[0].topic_id == ZERO_UUID
-    assert not broker.image.topics and broker.led("t", 0) is None
+    assert not broker.image.topics and broker.find_led("t", 0) is None
 
 
 async def test_each_topic_of_a_request_has_its_own_answer(broker: Broker) -> None:
@@ -100,7 +105,7 @@ async def test_a_deleted_topic_is_gone_with_its_files(broker: Broker, version: i
     response = await ask(broker, request, version)
 
     assert [(each.name, each.error_code) for each in response.responses] == [("t", NONE)]
-    assert broker.led("t", 0) is None
+    assert broker.find_led("t", 0) is None
     assert not broker.store.files.exists(broker.store.log_directory / "t-0")
 
 
@@ -129,7 +134,7 @@ async def test_a_topic_made_again_under_its_name_begins_empty(broker: Broker) ->
 
     await create(broker, "t")
 
-    partition = broker.led("t", 0)
+    partition = broker.find_led("t", 0)
     assert partition is not None and partition.log.end_offset == 0
     assert broker.image.topics["t"].topic_id != old_id
 
@@ -143,7 +148,7 @@ async def test_partitions_are_added(broker: Broker, version: int) -> None:
     response = await ask(broker, CreatePartitionsRequest(topics=wanted), version)
 
     assert [(each.name, each.error_code) for each in response.results] == [("t", NONE)]
-    assert broker.led("t", 2) is not None
+    assert broker.find_led("t", 2) is not None
 
 
 async def test_validating_partitions_adds_none(broker: Broker) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from core_log.client.producer_sequences import ProducerIdentity
+from core_log.client.producer_sequences import ProducerIdAndEpoch
 from core_log.client.transaction import KafkaTransaction
 from core_log.model.log import TopicPartition
 from core_log.records.batch_header import Batch
@@ -34,7 +34,7 @@ async def test_nobody_passes_those_who_wait_until_the_partition_is_announced() -
     cluster: Any = SimpleNamespace()
     found: Any = lanes
     transaction = KafkaTransaction(
-        "w", ProducerIdentity(1, 0), lanes=found, coordinator=coordinator, cluster=cluster
+        "w", ProducerIdAndEpoch(1, 0), lanes=found, coordinator=coordinator, cluster=cluster
     )
 
     def batch(number: int) -> Batch:

@@ -7,11 +7,11 @@ from struct import pack
 
 import pytest
 
-from core_log.client.connection import INBOX_BYTES, Connection, ConnectionLost
+from core_log.client.connection import INBOX_BYTES, BrokerConnection, ConnectionLost
 
 BYTES_MAX = 4 * INBOX_BYTES
 
-Ends = tuple[Connection, socket.socket]
+Ends = tuple[BrokerConnection, socket.socket]
 """A connection, and the socket on which the test plays the broker."""
 
 
@@ -20,7 +20,7 @@ async def ends() -> AsyncIterator[Ends]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
-    connection = Connection(ours, response_bytes_max=BYTES_MAX)
+    connection = BrokerConnection(ours, response_bytes_max=BYTES_MAX)
     yield connection, theirs
     connection.close()
     theirs.close()

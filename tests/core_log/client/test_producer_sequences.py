@@ -9,13 +9,13 @@ import pytest
 from core_log.client.cluster import Cluster
 from core_log.client.producer_sequences import (
     SEQUENCE_MASK,
-    Lanes,
-    Outcome,
-    ProducerIdentity,
+    BatchResult,
+    ProducerIdAndEpoch,
+    ProducerSequences,
     Sealed,
-    Send,
+    SendBatches,
 )
-from core_log.client.retry_policy import TryAgain
+from core_log.client.retry_policy import RetriableFailure
 from core_log.foundation.errors import BatchTooLarge, LogUnavailable, OutOfOrderSequence
 from core_log.model.log import TopicPartition
 from core_log.records.batch_header import Batch, BatchHeader
@@ -47,21 +47,21 @@ class Partition:
         self.lose: set[int] = set()  # numbers of receptions whose answer is lost
         self.drop: set[int] = set()  # and of those that do not even arrive
 
-    async def send(self, batches: Sealed) -> Mapping[TopicPartition, Outcome]:
+    async def send(self, batches: Sealed) -> Mapping[TopicPartition, BatchResult]:
         (data,) = batches.values()
         await asyncio.sleep(0)
         return {partition: self.take(data) for partition in batches}
 
-    def take(self, data: memoryview) -> Outcome:
+    def take(self, data: memoryview) -> BatchResult:
         header, number = BatchHeader.read(data), len(self.received)
         self.received.append(header.base_sequence)
         if number in self.drop:
-            return TryAgain("lost")
+            return RetriableFailure("lost")
         try:
             offset = self._append(header)
         except OutOfOrderSequence as error:
             return error
-        return TryAgain("answer lost") if number in self.lose else offset
+        return RetriableFailure("answer lost") if number in self.lose else offset
 
     def _append(self, header: BatchHeader) -> int:
         for sequence, offset in self.recent:
@@ -75,12 +75,12 @@ class Partition:
         return offset
 
 
-async def append(lanes: Lanes, send: Send, records: int = 1) -> int:
+async def append(lanes: ProducerSequences, send: SendBatches, records: int = 1) -> int:
     return (await lanes.append({HOME: batch(records)}, send))[HOME]
 
 
 async def test_sequences_count_records(cluster: Cluster) -> None:
-    lanes, partition = Lanes(ProducerIdentity(5, 2), cluster), Partition()
+    lanes, partition = ProducerSequences(ProducerIdAndEpoch(5, 2), cluster), Partition()
 
     offsets = [await append(lanes, partition.send, records) for records in (3, 1, 2)]
 
@@ -89,9 +89,9 @@ async def test_sequences_count_records(cluster: Cluster) -> None:
 
 
 async def test_batches_carry_the_writers_identity(cluster: Cluster) -> None:
-    lanes, sent = Lanes(ProducerIdentity(5, 2), cluster), list[BatchHeader]()
+    lanes, sent = ProducerSequences(ProducerIdAndEpoch(5, 2), cluster), list[BatchHeader]()
 
-    async def send(batches: Sealed) -> Mapping[TopicPartition, Outcome]:
+    async def send(batches: Sealed) -> Mapping[TopicPartition, BatchResult]:
         sent.append(BatchHeader.read(batches[HOME]))
         return {HOME: 0}
 
@@ -103,7 +103,7 @@ async def test_batches_carry_the_writers_identity(cluster: Cluster) -> None:
 
 
 async def test_sequences_begin_again_at_zero_after_the_last(cluster: Cluster) -> None:
-    lanes, partition = Lanes(ProducerIdentity(5, 2), cluster), Partition()
+    lanes, partition = ProducerSequences(ProducerIdAndEpoch(5, 2), cluster), Partition()
     lanes._lane(HOME).next_sequence = partition.next_sequence = SEQUENCE_MASK
 
     offsets = [await append(lanes, partition.send), await append(lanes, partition.send)]
@@ -115,7 +115,7 @@ async def test_sequences_begin_again_at_zero_after_the_last(cluster: Cluster) ->
 @pytest.mark.parametrize("fault", ["lose", "drop"])
 @pytest.mark.parametrize("k", [2, 3, 5, 6])
 async def test_every_batch_arrives_once_and_in_order(cluster: Cluster, fault: str, k: int) -> None:
-    lanes, partition = Lanes(ProducerIdentity(5, 2), cluster), Partition()
+    lanes, partition = ProducerSequences(ProducerIdAndEpoch(5, 2), cluster), Partition()
     setattr(partition, fault, set(range(k - 1, 1000, k)))
 
     offsets = await asyncio.gather(*(append(lanes, partition.send) for _ in range(30)))
@@ -125,10 +125,10 @@ async def test_every_batch_arrives_once_and_in_order(cluster: Cluster, fault: st
 
 
 async def test_no_batch_runs_more_than_five_ahead_of_the_oldest(cluster: Cluster) -> None:
-    lanes, under_way = Lanes(ProducerIdentity(5, 2), cluster), list[int]()
+    lanes, under_way = ProducerSequences(ProducerIdAndEpoch(5, 2), cluster), list[int]()
     release = asyncio.Event()
 
-    async def send(batches: Sealed) -> Mapping[TopicPartition, Outcome]:
+    async def send(batches: Sealed) -> Mapping[TopicPartition, BatchResult]:
         under_way.append(BatchHeader.read(batches[HOME]).base_sequence)
         if under_way[-1] == 1:
             await release.wait()
@@ -148,7 +148,7 @@ async def test_no_batch_runs_more_than_five_ahead_of_the_oldest(cluster: Cluster
 
 async def test_a_gap_below_the_oldest_batch_is_final(cluster: Cluster) -> None:
     """The log has lost something, so nothing that follows may be appended."""
-    lanes, partition = Lanes(ProducerIdentity(5, 2), cluster), Partition()
+    lanes, partition = ProducerSequences(ProducerIdAndEpoch(5, 2), cluster), Partition()
     partition.next_sequence = 7
 
     with pytest.raises(OutOfOrderSequence):
@@ -156,11 +156,11 @@ async def test_a_gap_below_the_oldest_batch_is_final(cluster: Cluster) -> None:
 
 
 async def test_a_lost_batch_takes_those_behind_it_along(cluster: Cluster) -> None:
-    lanes, partition = Lanes(ProducerIdentity(5, 2), cluster), Partition()
+    lanes, partition = ProducerSequences(ProducerIdAndEpoch(5, 2), cluster), Partition()
 
-    async def send(batches: Sealed) -> Mapping[TopicPartition, Outcome]:
+    async def send(batches: Sealed) -> Mapping[TopicPartition, BatchResult]:
         if BatchHeader.read(batches[HOME]).base_sequence == 0:
-            raise TryAgain("never")
+            raise RetriableFailure("never")
         return await partition.send(batches)
 
     results = await asyncio.gather(*(append(lanes, send) for _ in range(3)), return_exceptions=True)
@@ -177,14 +177,14 @@ class Partitions:
         self.partitions = {name: Partition() for name in names}
         self.requests: list[set[TopicPartition]] = []
 
-    async def send(self, batches: Sealed) -> Mapping[TopicPartition, Outcome]:
+    async def send(self, batches: Sealed) -> Mapping[TopicPartition, BatchResult]:
         self.requests.append(set(batches))
         await asyncio.sleep(0)
         return {name: self.partitions[name].take(data) for name, data in batches.items()}
 
 
 async def test_batches_of_several_partitions_set_out_together(cluster: Cluster) -> None:
-    lanes, log = Lanes(ProducerIdentity(5, 2), cluster), Partitions(HOME, ELSEWHERE)
+    lanes, log = ProducerSequences(ProducerIdAndEpoch(5, 2), cluster), Partitions(HOME, ELSEWHERE)
 
     first = await lanes.append({HOME: batch(3), ELSEWHERE: batch(1)}, log.send)
     second = await lanes.append({ELSEWHERE: batch(1), HOME: batch(1)}, log.send)
@@ -195,7 +195,7 @@ async def test_batches_of_several_partitions_set_out_together(cluster: Cluster) 
 
 
 async def test_what_the_log_has_is_not_sent_again_with_what_failed(cluster: Cluster) -> None:
-    lanes, log = Lanes(ProducerIdentity(5, 2), cluster), Partitions(HOME, ELSEWHERE)
+    lanes, log = ProducerSequences(ProducerIdAndEpoch(5, 2), cluster), Partitions(HOME, ELSEWHERE)
     log.partitions[ELSEWHERE].drop = {0}
 
     offsets = await lanes.append({HOME: batch(), ELSEWHERE: batch()}, log.send)
@@ -205,10 +205,10 @@ async def test_what_the_log_has_is_not_sent_again_with_what_failed(cluster: Clus
 
 
 async def test_a_refusal_for_good_is_said_before_what_may_still_come(cluster: Cluster) -> None:
-    lanes = Lanes(ProducerIdentity(5, 2), cluster)
+    lanes = ProducerSequences(ProducerIdAndEpoch(5, 2), cluster)
 
-    async def send(batches: Sealed) -> Mapping[TopicPartition, Outcome]:
-        return {HOME: TryAgain("later"), ELSEWHERE: BatchTooLarge("never")}
+    async def send(batches: Sealed) -> Mapping[TopicPartition, BatchResult]:
+        return {HOME: RetriableFailure("later"), ELSEWHERE: BatchTooLarge("never")}
 
     with pytest.raises(BatchTooLarge):
         await lanes.append({HOME: batch(), ELSEWHERE: batch()}, send)
@@ -220,7 +220,7 @@ async def test_whatever_is_lost_every_partition_has_its_batches_once_and_in_orde
 ) -> None:
     random = Random(seed)
     names = [TopicPartition("t", number) for number in range(3)]
-    lanes, log = Lanes(ProducerIdentity(5, 2), cluster), Partitions(*names)
+    lanes, log = ProducerSequences(ProducerIdAndEpoch(5, 2), cluster), Partitions(*names)
     for partition in log.partitions.values():
         partition.lose = set(random.sample(range(60), 6))
         partition.drop = set(random.sample(range(60), 6))
@@ -242,13 +242,13 @@ async def test_nothing_is_the_first_of_a_partition_but_what_was_appended_first(
 ) -> None:
     """A log that has nothing of a writer in a partition takes any sequence, as it may have deleted
     what came before, and would refuse for good what is sent later but was appended first."""
-    lanes, log = Lanes(ProducerIdentity(5, 2), cluster), Partitions(HOME, ELSEWHERE)
+    lanes, log = ProducerSequences(ProducerIdAndEpoch(5, 2), cluster), Partitions(HOME, ELSEWHERE)
     for partition in log.partitions.values():
         partition.next_sequence = None
     if why == "held up elsewhere":
         log.partitions[ELSEWHERE].drop = {0}
 
-    async def send(batches: Sealed) -> Mapping[TopicPartition, Outcome]:
+    async def send(batches: Sealed) -> Mapping[TopicPartition, BatchResult]:
         if len(batches) > 1:
             await asyncio.sleep(0.01)
         return await log.send(batches)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.client.read_committed import NOTHING, AbortedSpan, committed_batches, whole_batches
+from core_log.client.read_committed import NOTHING, AbortedRange, committed_batches, whole_batches
 from core_log.records.batch_header import BatchHeader
 from core_log.records.record_codec import PlainRecord, encode_batch, encode_marker, iterate_batches
 
@@ -15,7 +15,7 @@ class History:
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
-        self.aborted: list[tuple[AbortedSpan, int]] = []  # with the offset of the marker
+        self.aborted: list[tuple[AbortedRange, int]] = []  # with the offset of the marker
         self.visible: list[int] = []
         self._open: dict[int, list[int]] = {}
         self.end = 0
@@ -48,14 +48,14 @@ class History:
         if commit:
             self.visible += offsets
         elif offsets:
-            self.aborted.append((AbortedSpan(offsets[0], producer), self.end))
+            self.aborted.append((AbortedRange(offsets[0], producer), self.end))
         self.end += 1
 
     def finish_all(self) -> None:
         for producer in list(self._open):
             self.finish(producer, commit=True)
 
-    def fetch(self, start: int) -> tuple[memoryview, list[AbortedSpan]]:
+    def fetch(self, start: int) -> tuple[memoryview, list[AbortedRange]]:
         """What a broker sends from the batch that holds `start`: transactions aborted behind it."""
         kept = [batch for batch in self.batches if BatchHeader.read(batch).next_offset > start]
         aborted = [span for span, marker in self.aborted if marker >= start]

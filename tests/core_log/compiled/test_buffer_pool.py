@@ -3,15 +3,15 @@
 import pyarrow as pa
 import pytest
 
-from core_log.compiled.buffer_pool import LARGE_BYTES, UsedMemory
-from core_log.records.row_parts import Column, Kind, Piece
+from core_log.compiled.buffer_pool import LARGE_BYTES, BufferPool
+from core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
 from core_log.records.row_writer_arrow import join_plainly
 
 SIZE = 3 * LARGE_BYTES
 
 
 def test_what_nobody_has_any_more_is_given_again() -> None:
-    memory = UsedMemory()
+    memory = BufferPool()
     first = memory.of(SIZE)
     address = first.ctypes.data
 
@@ -21,7 +21,7 @@ def test_what_nobody_has_any_more_is_given_again() -> None:
 
 
 def test_a_slice_of_a_column_keeps_its_buffer() -> None:
-    memory = UsedMemory()
+    memory = BufferPool()
     first = memory.of(SIZE)
     first[:] = ord("a")
     offsets = pa.py_buffer(pa.array([0, 5, SIZE], pa.int32()).buffers()[1])
@@ -37,7 +37,7 @@ def test_a_slice_of_a_column_keeps_its_buffer() -> None:
 
 
 def test_a_view_keeps_its_buffer() -> None:
-    memory = UsedMemory()
+    memory = BufferPool()
     view = memoryview(pa.py_buffer(memory.of(SIZE)))[7:9]
     number = memory.of(SIZE)[:1]
 
@@ -48,7 +48,7 @@ def test_a_view_keeps_its_buffer() -> None:
 
 
 def test_no_more_is_kept_than_was_said() -> None:
-    memory = UsedMemory(kept_bytes_max=2 * SIZE)
+    memory = BufferPool(kept_bytes_max=2 * SIZE)
 
     held = [memory.of(SIZE) for _ in range(5)]
     giant = memory.of(10 * SIZE)
@@ -58,7 +58,7 @@ def test_no_more_is_kept_than_was_said() -> None:
 
 
 def test_a_small_buffer_is_of_its_size_and_nobody_keeps_it() -> None:
-    memory = UsedMemory()
+    memory = BufferPool()
 
     assert len(memory.of(17)) == 17
     assert not memory.kept_bytes
@@ -71,7 +71,7 @@ def test_joined_columns_stay_as_they_are_while_others_are_joined(more: int) -> N
 
     rows = 2_000 + more
     texts = [pa.array([f"{letter * 1_000}{row}" for row in range(rows)]) for letter in "abc"]
-    pieces: list[list[Piece]] = [[Column(text, Kind.STRING), b","] for text in texts]
+    pieces: list[list[RowPart]] = [[RowColumn(text, ValueEncoding.STRING), b","] for text in texts]
 
     kept = [join_compiled(each, rows, pa.string(), b"null") for each in pieces]
     for each in pieces:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from core_log.compiled import object_cache
-from core_log.compiled.object_cache import Native
-from core_log.records.varint import Int64s
+from core_log.compiled.object_cache import CompiledFunction
+from core_log.foundation.array_types import Int64Array
 
 pytest.importorskip("numba")
 
@@ -28,13 +28,13 @@ print(utf8_kernels.are_text(data, words, place, place + 9), "numba" in sys.modul
 """
 
 
-@Native
+@CompiledFunction
 def stepped(number: int) -> Any:
     return number - STEP
 
 
-@Native
-def measured(numbers: Any, pair: tuple[Int64s, Any], is_wanted: bool) -> Any:
+@CompiledFunction
+def measured(numbers: Any, pair: tuple[Int64Array, Any], is_wanted: bool) -> Any:
     """A bit of everything that the compiled code of this project takes and gives."""
     weights, flags = pair
     total, share = 0, 0.0
@@ -46,8 +46,8 @@ def measured(numbers: Any, pair: tuple[Int64s, Any], is_wanted: bool) -> Any:
     return total, share, is_wanted and total != 0
 
 
-@Native
-def cleared(numbers: Int64s) -> None:
+@CompiledFunction
+def cleared(numbers: Int64Array) -> None:
     numbers[:] = 0
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from core_log.foundation.errors import DecodeError
 from core_log.records import record_fields
 from core_log.records.record_codec import encode_varint
-from core_log.records.record_fields import Sections, record_bounds
+from core_log.records.record_fields import RecordSections, record_bounds
 
 pytest.importorskip("numba")
 LENGTHS = st.lists(st.integers(6, 9_000), min_size=1, max_size=30)
@@ -21,7 +21,7 @@ def bounds(section: bytes, count: int, *, compiled_from: int) -> list[list[int]]
         data = np.frombuffer(section, np.uint8)
         ends = np.array([len(section)])
         try:
-            found = record_bounds(Sections(data, np.array([0]), ends, np.array([count])))
+            found = record_bounds(RecordSections(data, np.array([0]), ends, np.array([count])))
         except DecodeError as error:
             return error.problem
     return [each.tolist() for each in found]

@@ -134,7 +134,7 @@ class GroupScenario:
 
     def play_restart(self, words: list[str], options: dict[str, str]) -> list[str]:
         assert self.stored is not None, "nothing was stored"
-        self.group = Group.restored("g", self.stored, now_ms=self.now_ms)
+        self.group = Group.restore("g", self.stored, now_ms=self.now_ms)
         return []
 
     def play_unload(self, words: list[str], options: dict[str, str]) -> list[str]:

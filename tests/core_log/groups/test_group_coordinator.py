@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from core_log.groups.group_coordinator import Committer, GroupLimits
+from core_log.groups.group_coordinator import GroupLimits, OffsetCommitter
 from core_log.groups.membership import (
     GroupState,
     JoinAnswer,
@@ -21,7 +21,7 @@ from tests.core_log.groups.controlled_log import Groups
 
 SUBSCRIBED_TO_T = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
-ANYBODY = Committer()
+ANYBODY = OffsetCommitter()
 STAMP = ProducerStamp(7, 0)
 
 
@@ -205,12 +205,12 @@ async def test_members_of_another_generation_commit_nothing() -> None:
     groups = Groups()
     joined = await join(groups)
     await sync(groups, joined)
-    zombie = Committer(joined.member_id, joined.generation - 1)
+    zombie = OffsetCommitter(joined.member_id, joined.generation - 1)
 
     refused = await groups.coordinator.commit_offsets("g", {T0: at(5)}, by=zombie)
     outside = await groups.coordinator.commit_offsets("g", {T0: at(5)}, by=ANYBODY)
     unknown = await groups.coordinator.commit_offsets("h", {T0: at(5)}, by=zombie)
-    member = Committer(joined.member_id, joined.generation)
+    member = OffsetCommitter(joined.member_id, joined.generation)
     granted = await groups.coordinator.commit_offsets("g", {T0: at(6)}, by=member)
 
     assert refused == {T0: ErrorCode.ILLEGAL_GENERATION}
@@ -234,7 +234,7 @@ async def test_a_group_with_members_is_not_deleted_and_an_empty_one_wholly() -> 
     groups = Groups()
     joined = await join(groups)
     await sync(groups, joined)
-    member = Committer(joined.member_id, joined.generation)
+    member = OffsetCommitter(joined.member_id, joined.generation)
     await groups.coordinator.commit_offsets("g", {T0: at(5)}, by=member)
 
     with_members = await groups.coordinator.delete_group("g")
@@ -291,7 +291,7 @@ async def test_offsets_of_members_at_work_do_not_expire() -> None:
     groups = Groups(GroupLimits(offset_retention_ms=10_000, expiry_interval_ms=1_000))
     joined = await join(groups)
     await sync(groups, joined)
-    member = Committer(joined.member_id, joined.generation)
+    member = OffsetCommitter(joined.member_id, joined.generation)
     await groups.coordinator.commit_offsets("g", {T0: at(5), U0: at(5)}, by=member)
 
     for _ in range(5):

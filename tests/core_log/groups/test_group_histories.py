@@ -112,7 +112,7 @@ class History:
 
     def restart_broker(self) -> None:
         assert self.last_stored is not None, "something was stored"
-        self.group = Group.restored("g", self.last_stored, now_ms=self.now_ms)
+        self.group = Group.restore("g", self.last_stored, now_ms=self.now_ms)
         self.stores.clear()
         for consumer in self.waiting.values():
             consumer.begin_anew(keeps_id=True)

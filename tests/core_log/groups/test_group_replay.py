@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.groups.group_coordinator import Committer
+from core_log.groups.group_coordinator import OffsetCommitter
 from core_log.groups.offsets import CommittedOffset
 from core_log.model.log import TopicPartition
 from core_log.model.state_log import ProducerStamp
@@ -40,7 +40,7 @@ async def play(groups: Groups, step: Step, offset: int) -> None:
             await coordinator.commit_offsets(
                 group,
                 {partition: CommittedOffset(offset)},
-                by=Committer(),
+                by=OffsetCommitter(),
                 producer=None if producer_id is None else ProducerStamp(producer_id, 0),
             )
         case ("end", producer_id, commit):
@@ -78,9 +78,9 @@ def test_a_restart_changes_nothing(steps: list[Step], random: Random) -> None:
                 groups.log.release()
         groups.log.release()
         await asyncio.gather(*running)
-        await groups.coordinator.commit_offsets("last", {}, by=Committer())
+        await groups.coordinator.commit_offsets("last", {}, by=OffsetCommitter())
         await groups.coordinator.commit_offsets(
-            "last", {PARTITIONS[0]: CommittedOffset(0)}, by=Committer()
+            "last", {PARTITIONS[0]: CommittedOffset(0)}, by=OffsetCommitter()
         )
         before = known(groups)
 

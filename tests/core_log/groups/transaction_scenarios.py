@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from core_log.groups.transaction_log import decode_value, encode_value
-from core_log.groups.transaction_recovery import OpenTransaction, recover_transaction
+from core_log.groups.transaction_recovery import UnmarkedTransaction, recover_transaction
 from core_log.groups.transactions import (
     NO_EPOCH,
     VERSION_1,
     VERSION_2,
     ProducerIdentity,
     StoredTransaction,
-    Transaction,
-    Verdict,
+    TransactionMetadata,
+    TransitionResult,
 )
 from core_log.model.log import TopicPartition
 from core_log.protocol.error_codes import ErrorCode
@@ -31,8 +31,8 @@ class TransactionScenario:
     `stop [PARTITION=ID/EPOCH]...`.
     """
 
-    machine: Transaction = field(
-        default_factory=lambda: Transaction(StoredTransaction(7, NO_EPOCH, 60_000))
+    machine: TransactionMetadata = field(
+        default_factory=lambda: TransactionMetadata(StoredTransaction(7, NO_EPOCH, 60_000))
     )
     now_ms: int = 0
 
@@ -93,7 +93,7 @@ class TransactionScenario:
         return [f"mark {decision} of {who(current)}{list_of(current.partitions)}"]
 
     def play_marked(self, words: list[str], options: dict[str, str], version: int) -> list[str]:
-        self.machine.enter(self.machine.current.completed(self.now_ms))
+        self.machine.enter(self.machine.current.complete(self.now_ms))
         return [f"is {state_of(self.machine.current)}"]
 
     def play_at(self, words: list[str], options: dict[str, str], version: int) -> list[str]:
@@ -116,12 +116,12 @@ class TransactionScenario:
         stored = decode_value(encode_value(self.machine.current))
         recovery = recover_transaction(
             stored,
-            [OpenTransaction(partition(at), producer(by)) for at, by in options.items()],
+            [UnmarkedTransaction(partition(at), producer(by)) for at, by in options.items()],
             was_clean=was_clean,
             fresh_producer_id=FRESH_ID,
             now_ms=self.now_ms,
         )
-        self.machine = Transaction(stored)
+        self.machine = TransactionMetadata(stored)
         if recovery.state is not None:
             self.machine.enter_recovered(recovery.state, recovery.earlier)
         lines = [
@@ -131,7 +131,7 @@ class TransactionScenario:
         ]
         return [*lines, f"is {state_of(self.machine.current)}"]
 
-    def shown(self, verdict: Verdict) -> list[str]:
+    def shown(self, verdict: TransitionResult) -> list[str]:
         if isinstance(verdict, ErrorCode):
             return [verdict.name]
         self.machine.pending = verdict

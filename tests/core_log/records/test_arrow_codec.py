@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core_log.foundation.errors import DecodeError, HeadwaterError
-from core_log.records.arrow_codec import Columns, decode, decode_parts, encode
+from core_log.records.arrow_codec import RecordColumns, decode, decode_parts, encode
 from core_log.records.batch_header import (
     HEADER_BYTES,
     LOG_APPEND_TIME,
@@ -24,7 +24,7 @@ from core_log.records.record_codec import (
     encode_varint,
     iterate_batches,
 )
-from core_log.records.record_fields import Sections, read_fields
+from core_log.records.record_fields import RecordSections, read_fields
 from core_log.records.record_headers import (
     FEW,
     encode_header_columns,
@@ -66,7 +66,7 @@ def encode_columns(records: list[PlainRecord], code: int = 0, limit: int = 1 << 
     return batches
 
 
-def as_records(columns: Columns) -> list[PlainRecord]:
+def as_records(columns: RecordColumns) -> list[PlainRecord]:
     headers = [
         tuple((pair["key"].decode(), pair["value"]) for pair in pairs)
         for pairs in header_lists(columns.headers).to_pylist()
@@ -278,7 +278,7 @@ def test_noise_is_refused_without_end_or_excess(noise: bytes, count: int, batche
     counts = np.full(batches, min(count, count % 60))
 
     try:
-        fields = read_fields(Sections(data, starts, starts + len(noise), counts))
+        fields = read_fields(RecordSections(data, starts, starts + len(noise), counts))
     except DecodeError:
         return
     assert fields.ends.max(initial=0) <= len(data)

@@ -15,7 +15,14 @@ from core_log.records import arrow_codec, record_views
 from core_log.records.batch_header import HEADER_BYTES, BatchHeader, seal
 from core_log.records.compression import Compression, compress
 from core_log.records.record_headers import encode_header_columns
-from core_log.records.record_views import NO_NUMBER, Cells, Located, Scratch, locate, locate_parts
+from core_log.records.record_views import (
+    NO_NUMBER,
+    RecordField,
+    RecordScratch,
+    RecordViews,
+    locate,
+    locate_parts,
+)
 
 BYTES = st.none() | st.binary(max_size=300)
 
@@ -63,7 +70,7 @@ def batches(
     return bytes(found)
 
 
-def assert_same(found: Located, expected: arrow_codec.Columns) -> None:
+def assert_same(found: RecordViews, expected: arrow_codec.RecordColumns) -> None:
     columns = found.columns()
     assert columns.offsets.tolist() == expected.offsets.tolist()
     assert columns.timestamps_ms.tolist() == expected.timestamps_ms.tolist()
@@ -85,7 +92,7 @@ def test_located_records_are_those_that_columns_hold(
     start: int,
 ) -> None:  # fmt: skip
     data = batches(*zip(*rows, strict=True), compression=compression, bytes_max=bytes_max)
-    scratch = Scratch()
+    scratch = RecordScratch()
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_views, "COMPILED_RECORDS_MIN", 0 if twin == "fast" else 1 << 40)
@@ -101,7 +108,7 @@ def test_located_records_are_those_that_columns_hold(
 
 
 def test_what_was_read_before_does_not_shine_through(speed: str) -> None:
-    scratch = Scratch()
+    scratch = RecordScratch()
     locate(batches([b"k"] * 9, [b"9" * 500] * 9, compression=4), scratch)
     data = batches([b"a", None], [b"1", b"22"], compression=4)
 
@@ -122,7 +129,7 @@ def test_a_section_of_several_frames_is_read_whole(speed: str) -> None:
     ).pack()
     seal(data)
 
-    assert_same(locate(bytes(data), Scratch()), arrow_codec.decode(plain))
+    assert_same(locate(bytes(data), RecordScratch()), arrow_codec.decode(plain))
 
 
 def test_a_section_without_a_declared_size_is_read_whole(speed: str) -> None:
@@ -135,7 +142,7 @@ def test_a_section_without_a_declared_size_is_read_whole(speed: str) -> None:
     ).pack()
     seal(data)
 
-    assert_same(locate(bytes(data), Scratch()), arrow_codec.decode(plain))
+    assert_same(locate(bytes(data), RecordScratch()), arrow_codec.decode(plain))
 
 
 @settings(max_examples=300)
@@ -156,9 +163,9 @@ def test_damage_under_a_sound_checksum_is_found_by_both(twin: str, place: int, p
         record_views.hurry()
         if expected is None:
             with pytest.raises(DecodeError):
-                locate(bytes(data), Scratch())
+                locate(bytes(data), RecordScratch())
         else:
-            assert_same(locate(bytes(data), Scratch()), expected)
+            assert_same(locate(bytes(data), RecordScratch()), expected)
 
 
 def test_numbers_are_read_from_the_header_of_that_name(speed: str) -> None:
@@ -172,7 +179,7 @@ def test_numbers_are_read_from_the_header_of_that_name(speed: str) -> None:
 
     found = [
         locate(batches([b"k"] * len(each), [b"v"] * len(each), compression=4, headers=each),
-               Scratch()).header_numbers("schema").tolist()
+               RecordScratch()).header_numbers("schema").tolist()
         for each in (present, plain)
     ]  # fmt: skip
 
@@ -183,7 +190,7 @@ def test_a_header_that_is_null_is_as_if_it_were_not_there(speed: str) -> None:
     headers = encode_header_columns({"schema": pa.array([b"7", None], pa.binary())}, 2)
     data = batches([b"k"] * 2, [b"v"] * 2, compression=0, headers=headers)
 
-    found = locate(data, Scratch()).header_numbers("schema")
+    found = locate(data, RecordScratch()).header_numbers("schema")
 
     assert found.tolist() == [7, NO_NUMBER]
 
@@ -197,7 +204,7 @@ def test_cells_of_a_column_give_the_column_back(
         data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values))), bool
     )
 
-    cells = Cells.of(column)
+    cells = RecordField.of(column)
 
     assert cells.column().to_pylist() == values
     kept = [value for value, keep in zip(values, mask, strict=True) if keep]

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from core_log.records import row_writer
 from core_log.records.json_escapes import SHORT_ESCAPES
 from core_log.records.record_codec import encode_varint
-from core_log.records.row_parts import Column, Kind, Piece
-from core_log.records.row_writer import Join, join_few
+from core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
+from core_log.records.row_writer import RowWriter, join_few
 from core_log.records.row_writer_arrow import join_plainly
 
 DECIMALS = (
@@ -33,7 +33,7 @@ NULLS = (b"null", b"")
 TIMESPECS = {"ms": "milliseconds", "us": "microseconds"}
 
 
-def ways() -> list[Join]:
+def ways() -> list[RowWriter]:
     pytest.importorskip("numba")
     from core_log.compiled.row_writer_kernels import join_compiled
 
@@ -41,37 +41,37 @@ def ways() -> list[Join]:
 
 
 @st.composite
-def columns(draw: st.DrawFn) -> Column:
+def columns(draw: st.DrawFn) -> RowColumn:
     """Some are slices of longer ones, so that they begin in the middle of a byte."""
     values: list[Any]
-    kind = draw(st.sampled_from(Kind))
+    kind = draw(st.sampled_from(ValueEncoding))
     before = draw(st.integers(0, 9))
     count = ROWS + before
     match kind:
-        case Kind.RAW | Kind.STRING:
+        case ValueEncoding.RAW | ValueEncoding.STRING:
             values, held = draw(lists(st.none() | TEXTS, count)), pa.string()
-        case Kind.BOOLEAN:
+        case ValueEncoding.BOOLEAN:
             values, held = draw(lists(st.none() | st.booleans(), count)), pa.bool_()
-        case Kind.INTEGER:
+        case ValueEncoding.INTEGER:
             held = draw(st.sampled_from([pa.int8(), pa.int16(), pa.int32(), pa.int64()]))
             most = 2 ** (held.bit_width - 1)
             values = draw(lists(st.none() | st.integers(-most, most - 1), count))
-        case Kind.VARINT:
+        case ValueEncoding.VARINT:
             values, held = draw(lists(INTEGERS, count)), pa.int64()
-        case Kind.DECIMAL:
+        case ValueEncoding.DECIMAL:
             held = draw(st.sampled_from(DECIMALS))
             most = 10**held.precision - 1
             unscaled = lists(st.none() | st.integers(-most, most) | st.integers(-99, 99), count)
             values = [None if each is None else scaled(each, held) for each in draw(unscaled)]
-        case Kind.FLOAT:
+        case ValueEncoding.FLOAT:
             held = pa.float64()
             values = draw(lists(st.none() | SHORT_FLOATS, count))
-        case Kind.MOMENT:
+        case ValueEncoding.MOMENT:
             held = pa.timestamp(draw(st.sampled_from(("ms", "us"))), "UTC")
             values = draw(lists(st.none() | MOMENTS, count))
             if held.unit == "ms":
                 values = [each and each.replace(microsecond=0) for each in values]
-    return Column(pa.array(values, held).slice(before), kind)
+    return RowColumn(pa.array(values, held).slice(before), kind)
 
 
 def scaled(number: int, kind: pa.DataType) -> Decimal:
@@ -84,8 +84,8 @@ def lists(values: st.SearchStrategy[Any], count: int) -> st.SearchStrategy[list[
 
 
 @given(st.lists(st.binary(max_size=12).map(bytes.hex) | columns(), max_size=6))
-def test_every_way_writes_what_the_reference_does(drawn: list[str | Column]) -> None:
-    pieces: list[Piece] = [each.encode() if isinstance(each, str) else each for each in drawn]
+def test_every_way_writes_what_the_reference_does(drawn: list[str | RowColumn]) -> None:
+    pieces: list[RowPart] = [each.encode() if isinstance(each, str) else each for each in drawn]
     pieces.append(b"|")
     kind = pa.string() if is_text(pieces) else pa.binary()
 
@@ -97,31 +97,33 @@ def test_every_way_writes_what_the_reference_does(drawn: list[str | Column]) -> 
         assert written == expected
 
 
-def is_text(pieces: list[Piece]) -> bool:
-    return not any(isinstance(each, Column) and each.kind == Kind.VARINT for each in pieces)
+def is_text(pieces: list[RowPart]) -> bool:
+    return not any(
+        isinstance(each, RowColumn) and each.kind == ValueEncoding.VARINT for each in pieces
+    )
 
 
-def reference(pieces: list[Piece], row: int, null: bytes) -> bytes:
+def reference(pieces: list[RowPart], row: int, null: bytes) -> bytes:
     return b"".join(
         each if isinstance(each, bytes) else written(each, row, null) for each in pieces
     )
 
 
-def written(column: Column, row: int, null: bytes) -> bytes:
+def written(column: RowColumn, row: int, null: bytes) -> bytes:
     value = column.values[row].as_py()
     if value is None:
         return null
     match column.kind:
-        case Kind.RAW:
+        case ValueEncoding.RAW:
             return bytes(value, "utf-8")
-        case Kind.VARINT:
+        case ValueEncoding.VARINT:
             return encode_varint(value)
-        case Kind.DECIMAL:
+        case ValueEncoding.DECIMAL:
             return f'"{value:f}"'.encode()
-        case Kind.MOMENT:
+        case ValueEncoding.MOMENT:
             text = value.isoformat(timespec=TIMESPECS[column.values.type.unit])
             return f'"{text.removesuffix("+00:00")}Z"'.encode()
-        case Kind.STRING:
+        case ValueEncoding.STRING:
             return as_jackson(json.dumps(value, ensure_ascii=False)).encode()
         case _:
             return json.dumps(value).encode()
@@ -137,7 +139,7 @@ def as_jackson(text: str) -> str:
 @pytest.mark.parametrize("odd", [*map(chr, SHORT_ESCAPES), "\0", "\x1f", "é", "\x7f", "𝄞"])
 def test_an_escape_is_seen_wherever_it_stands(length: int, odd: str) -> None:
     texts = ["x" * place + odd + "x" * (length - place) for place in range(length + 1)]
-    pieces = [Column(pa.array(texts), Kind.STRING)]
+    pieces = [RowColumn(pa.array(texts), ValueEncoding.STRING)]
 
     found = [way(pieces, len(texts), pa.string(), b"null").to_pylist() for way in ways()]
 
@@ -147,7 +149,7 @@ def test_an_escape_is_seen_wherever_it_stands(length: int, odd: str) -> None:
 
 def test_text_that_is_all_escapes_finds_its_room() -> None:
     texts = ["\0" * 3_000, "a", "\1" * 100_000, None] * 20
-    pieces: list[Piece] = [b"<", Column(pa.array(texts), Kind.STRING), b">"]
+    pieces: list[RowPart] = [b"<", RowColumn(pa.array(texts), ValueEncoding.STRING), b">"]
 
     few, plain, compiled = (way(pieces, len(texts), pa.string(), b"null") for way in ways())
 
@@ -161,7 +163,8 @@ def test_floats_of_any_size_are_written_alike(numbers: list[float | None], is_wi
     values = pa.array(numbers, pa.float64() if is_wide else pa.float32())
 
     plain, *others = (
-        way([Column(values, Kind.FLOAT)], len(values), pa.string(), b"null") for way in ways()
+        way([RowColumn(values, ValueEncoding.FLOAT)], len(values), pa.string(), b"null")
+        for way in ways()
     )
 
     assert all(other.equals(plain) for other in others)
@@ -173,7 +176,8 @@ def test_moments_of_any_year_are_written_alike(unit: str, numbers: list[int]) ->
     values = pa.array(numbers, pa.int64()).view(pa.timestamp(unit, "UTC"))
 
     few, plain, compiled = (
-        way([Column(values, Kind.MOMENT)], len(values), pa.string(), b"null") for way in ways()
+        way([RowColumn(values, ValueEncoding.MOMENT)], len(values), pa.string(), b"null")
+        for way in ways()
     )
 
     assert compiled.equals(plain)
@@ -183,7 +187,7 @@ def test_moments_of_any_year_are_written_alike(unit: str, numbers: list[int]) ->
 def test_every_day_of_many_years_has_its_name() -> None:
     days = pa.array(range(-720_000, 2_930_000, 11), pa.int64())
     values = pc.add(pc.multiply(days, 86_400_000_000), 86_399_999_999)
-    pieces = [Column(values.view(pa.timestamp("us", "UTC")), Kind.MOMENT)]
+    pieces = [RowColumn(values.view(pa.timestamp("us", "UTC")), ValueEncoding.MOMENT)]
 
     few, plain, compiled = (way(pieces, len(values), pa.string(), b"null") for way in ways())
 
@@ -193,7 +197,7 @@ def test_every_day_of_many_years_has_its_name() -> None:
 
 def test_what_rows_share_is_taken_from_a_dictionary() -> None:
     shared = pa.DictionaryArray.from_arrays([1, 0, 0, 2, 1], ["ä", "", "a longer one"])
-    pieces: list[Piece] = [Column(shared, Kind.RAW), b";"]
+    pieces: list[RowPart] = [RowColumn(shared, ValueEncoding.RAW), b";"]
 
     found = [way(pieces, 5, pa.string(), b"null").to_pylist() for way in ways()]
 
@@ -201,7 +205,7 @@ def test_what_rows_share_is_taken_from_a_dictionary() -> None:
 
 
 def test_no_rows_are_no_rows() -> None:
-    pieces: list[Piece] = [b"a", Column(pa.array([], pa.string()), Kind.STRING)]
+    pieces: list[RowPart] = [b"a", RowColumn(pa.array([], pa.string()), ValueEncoding.STRING)]
 
     found = [way(pieces, 0, pa.string(), b"null") for way in ways()]
 

@@ -10,14 +10,14 @@ from core_log.model.log import TopicPartition
 from core_log.records import arrow_codec
 from core_log.records.batch_header import CHECKED_FROM, HEADER_BYTES, BatchHeader, seal
 from core_log.records.record_codec import PlainRecord, encode_batch
-from core_log.records.record_views import Scratch, locate_parts
+from core_log.records.record_views import RecordScratch, locate_parts
 
 PLACE = TopicPartition("orders", 3)
 Read = Callable[..., Iterator[Any]]
 
 
 def located(data: bytes, **options: Any) -> Iterator[Any]:
-    return locate_parts(data, Scratch(), **options)
+    return locate_parts(data, RecordScratch(), **options)
 
 
 def batch_at(offset: int, *, compression: int = 0) -> bytearray:

@@ -5,7 +5,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from core_log.replication.controller import Controller
-from core_log.replication.decisions import Decision, NewTopic, Refused
+from core_log.replication.decisions import Decision, NewTopic, RequestRefusal
 from core_log.replication.metadata import MetadataChanges, MetadataImage, Topic
 from core_log.replication.metadata_records import PartitionRecord
 from core_log.replication.topic_config import TopicConfigs
@@ -48,10 +48,10 @@ class Scene:
         assert isinstance(outcome, Topic), outcome
         return self.topic(name)
 
-    def refused(self, wanted: NewTopic) -> Refused:
+    def refused(self, wanted: NewTopic) -> RequestRefusal:
         decision = self.controller.create_topics([wanted])
         outcome = decision.answer[wanted.name]
-        assert isinstance(outcome, Refused) and not decision.records
+        assert isinstance(outcome, RequestRefusal) and not decision.records
         return outcome
 
     def topic(self, name: str) -> Topic:

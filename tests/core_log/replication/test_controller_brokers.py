@@ -3,7 +3,7 @@
 import pytest
 
 from core_log.protocol.error_codes import ErrorCode
-from core_log.replication.decisions import ProducerIdBlock, Refused
+from core_log.replication.decisions import ProducerIdBlock, RequestRefusal
 from core_log.replication.metadata import NO_LEADER
 from core_log.replication.metadata_records import FeatureLevelRecord
 from core_log.replication.replica import InSyncProposal
@@ -137,7 +137,7 @@ def test_a_proposal_counts_only_from_the_leader_about_what_is(
 
     decision = scene.controller.change_in_sync(broker, topic.topic_id, 0, wanted)
 
-    assert decision.answer == Refused(code)
+    assert decision.answer == RequestRefusal(code)
     assert not decision.records
 
 
@@ -148,7 +148,7 @@ def test_a_proposal_about_an_unknown_partition_is_refused() -> None:
 
     decision = scene.controller.change_in_sync(1, topic.topic_id, 1, wanted)
 
-    assert decision.answer == Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+    assert decision.answer == RequestRefusal(ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def test_producer_ids_are_handed_out_once_across_restarts() -> None:
@@ -168,7 +168,7 @@ def test_an_earlier_life_of_a_broker_gets_no_producer_ids() -> None:
 
     outcome = scene.controller.allocate_producer_ids(1, 1)
 
-    assert outcome.answer == Refused(ErrorCode.STALE_BROKER_EPOCH)
+    assert outcome.answer == RequestRefusal(ErrorCode.STALE_BROKER_EPOCH)
     assert not outcome.records
 
 

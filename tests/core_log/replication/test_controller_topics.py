@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from core_log.protocol.error_codes import ErrorCode
-from core_log.replication.decisions import MorePartitions, NewTopic, Refused, TopicReference
+from core_log.replication.decisions import MorePartitions, NewTopic, RequestRefusal, TopicReference
 from core_log.replication.metadata import OFFSETS_TOPIC, Topic
 from tests.core_log.replication.scene import Scene
 
@@ -40,7 +40,7 @@ def test_names_that_collide_within_one_request_collide_too() -> None:
     outcome = Scene().controller.create_topics([NewTopic("a.b"), NewTopic("a_b")]).answer
 
     assert isinstance(outcome["a.b"], Topic)
-    assert isinstance(outcome["a_b"], Refused)
+    assert isinstance(outcome["a_b"], RequestRefusal)
 
 
 def test_a_topic_exists_once() -> None:
@@ -62,7 +62,7 @@ def test_a_name_said_twice_is_refused_and_the_others_are_created() -> None:
     )
 
     assert list(scene.image.topics) == ["once"]
-    assert outcome["twice"] == Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name")
+    assert outcome["twice"] == RequestRefusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_too_many_partitions_in_one_request_refuse_all_of_it() -> None:
     decision = Scene().controller.create_topics(wanted)
 
     assert not decision.records
-    assert {each.code for each in decision.answer.values() if isinstance(each, Refused)} == {
+    assert {each.code for each in decision.answer.values() if isinstance(each, RequestRefusal)} == {
         ErrorCode.POLICY_VIOLATION
     }
 

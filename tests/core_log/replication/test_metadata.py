@@ -20,7 +20,7 @@ from hypothesis.strategies import (
 
 from core_log.foundation.errors import CorruptLog, DecodeError
 from core_log.replication.decisions import ConfigChange, MorePartitions, NewTopic, TopicReference
-from core_log.replication.decisions import Operation as Op
+from core_log.replication.decisions import ConfigOperation as Op
 from core_log.replication.metadata import MetadataImage
 from core_log.replication.metadata_records import (
     KINDS,

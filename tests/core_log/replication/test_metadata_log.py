@@ -13,14 +13,14 @@ from core_log.records.batch_header import BatchHeader
 from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch, iterate_batches
 from core_log.replication import metadata_log
 from core_log.replication.controller import Controller
-from core_log.replication.decisions import Decision, NewTopic, Refused
+from core_log.replication.decisions import Decision, NewTopic, RequestRefusal
 from core_log.replication.metadata import MetadataChanges, MetadataImage
 from core_log.replication.metadata_log import MetadataLog
 from core_log.replication.metadata_records import FeatureLevelRecord, decode_record
 from core_log.replication.snapshots import (
     RECORDS_PER_BATCH,
-    Snapshot,
-    Snapshots,
+    MetadataSnapshot,
+    MetadataSnapshots,
     decode_snapshot,
     encode_snapshot,
 )
@@ -94,7 +94,9 @@ class Scene:
     def __init__(self, log: ScriptedLog | None = None, files: MemoryFiles | None = None) -> None:
         self.log, self.files = log or ScriptedLog(), files or MemoryFiles()
         self.heard: list[MetadataChanges] = []
-        self.metadata = MetadataLog(self.log, Snapshots(self.files, DIRECTORY), self.heard.append)
+        self.metadata = MetadataLog(
+            self.log, MetadataSnapshots(self.files, DIRECTORY), self.heard.append
+        )
         ids = iter(range(1 << 20, 1 << 30))
         self.controller = Controller(
             self.metadata.image, TopicConfigs({}), new_id=lambda: UUID(int=next(ids))
@@ -158,8 +160,8 @@ async def test_a_snapshot_may_end_in_the_middle_of_a_batch() -> None:
         decode_record(record.value or b"") for batch in scene.log.read() for record in batch.records
     ]
     shorter.apply(records[:3], 3)
-    snapshot = Snapshot(3, 3, list(shorter.records()))
-    Snapshots(scene.files, DIRECTORY).write(snapshot, now_ms=1)
+    snapshot = MetadataSnapshot(3, 3, list(shorter.records()))
+    MetadataSnapshots(scene.files, DIRECTORY).write(snapshot, now_ms=1)
 
     assert contents(await scene.restarted()) == contents(scene)
 
@@ -191,7 +193,7 @@ async def test_two_who_create_the_same_topic_at_once_make_one() -> None:
 
     outcomes = [await each for each in both]
 
-    assert [isinstance(each, Refused) for each in outcomes] == [False, True]
+    assert [isinstance(each, RequestRefusal) for each in outcomes] == [False, True]
     assert len(scene.metadata.image.topics_by_id) == 1
 
 
@@ -207,7 +209,7 @@ async def test_what_somebody_wrote_who_stopped_waiting_counts_before_the_next_de
 
     outcome = await scene.create("t")
 
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, RequestRefusal)
     assert contents(await scene.restarted()) == contents(scene)
 
 
@@ -256,7 +258,7 @@ async def test_validating_writes_nothing() -> None:
         lambda: scene.controller.create_topics([NewTopic("t")]), validate_only=True
     )
 
-    assert not isinstance(answer["t"], Refused)
+    assert not isinstance(answer["t"], RequestRefusal)
     assert scene.log.end_offset == end_offset and not scene.metadata.image.topics
 
 
@@ -285,10 +287,10 @@ async def test_a_snapshot_replaces_the_log_before_it(monkeypatch: pytest.MonkeyP
 
 async def test_a_newer_snapshot_takes_the_place_of_an_older_one() -> None:
     files = MemoryFiles()
-    snapshots = Snapshots(files, DIRECTORY)
+    snapshots = MetadataSnapshots(files, DIRECTORY)
 
     for end_offset in (5, 1_000_000_000_000, 70):
-        snapshots.write(Snapshot(end_offset, 1, []), now_ms=1)
+        snapshots.write(MetadataSnapshot(end_offset, 1, []), now_ms=1)
 
     newest = snapshots.newest()
     assert newest is not None and newest.end_offset == 1_000_000_000_000
@@ -308,7 +310,7 @@ async def test_records_missing_between_snapshot_and_log_are_damage() -> None:
 async def test_a_log_that_ends_before_its_snapshot_is_damage() -> None:
     scene = Scene()
     await scene.register()
-    Snapshots(scene.files, DIRECTORY).write(Snapshot(99, 1, []), now_ms=1)
+    MetadataSnapshots(scene.files, DIRECTORY).write(MetadataSnapshot(99, 1, []), now_ms=1)
 
     with pytest.raises(CorruptLog, match="missing"):
         await scene.restarted()
@@ -317,7 +319,7 @@ async def test_a_log_that_ends_before_its_snapshot_is_damage() -> None:
 @pytest.mark.parametrize("count", [0, 1, RECORDS_PER_BATCH - 2, RECORDS_PER_BATCH, 2500])
 def test_a_snapshot_of_any_size_is_read_back(count: int) -> None:
     records = [FeatureLevelRecord(f"feature-{each}", each) for each in range(count)]
-    snapshot = Snapshot(12345, 7, list(records))
+    snapshot = MetadataSnapshot(12345, 7, list(records))
 
     assert decode_snapshot(encode_snapshot(snapshot, now_ms=1)) == snapshot
     assert snapshot.name == "00000000000000012345-0000000007.checkpoint"
@@ -326,8 +328,8 @@ def test_a_snapshot_of_any_size_is_read_back(count: int) -> None:
 def test_a_damaged_snapshot_is_never_half_believed() -> None:
     records = [FeatureLevelRecord(f"feature-{each}", each) for each in range(3000)]
     files = MemoryFiles()
-    snapshots = Snapshots(files, DIRECTORY)
-    whole = encode_snapshot(Snapshot(9, 1, list(records)), now_ms=1)
+    snapshots = MetadataSnapshots(files, DIRECTORY)
+    whole = encode_snapshot(MetadataSnapshot(9, 1, list(records)), now_ms=1)
     cuts = [whole[:size] for size in range(0, len(whole), len(whole) // 50)]
     batches = list(iterate_batches(whole))
     gaps = [b"".join([*batches[:index], *batches[index + 1 :]]) for index in range(len(batches))]
@@ -336,6 +338,6 @@ def test_a_damaged_snapshot_is_never_half_believed() -> None:
         flipped[61 + index * (len(whole) // 51)] ^= 4
 
     for damaged in [*cuts, *gaps, *flips]:
-        files.replace(DIRECTORY / Snapshot(9, 1, []).name, bytes(damaged))
+        files.replace(DIRECTORY / MetadataSnapshot(9, 1, []).name, bytes(damaged))
         with pytest.raises(CorruptLog, match="damaged"):
             snapshots.newest()

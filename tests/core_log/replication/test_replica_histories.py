@@ -13,7 +13,7 @@ from hypothesis.strategies import integers
 
 from core_log.protocol.error_codes import ErrorCode
 from core_log.replication.controller import Controller
-from core_log.replication.decisions import Decision, NewTopic, Refused
+from core_log.replication.decisions import Decision, NewTopic, RequestRefusal
 from core_log.replication.metadata import MetadataImage
 from core_log.replication.metadata_records import PartitionRecord
 from core_log.replication.replica import Follower, InSyncProposal, Leader, find_divergence
@@ -146,7 +146,7 @@ class Cluster:
         self.write(decision)
         if self.random.random() < 0.3 or not isinstance(node.role, Leader):
             return
-        if isinstance(decision.answer, Refused):
+        if isinstance(decision.answer, RequestRefusal):
             if decision.answer.code is ErrorCode.INELIGIBLE_REPLICA:
                 node.role.on_refused(proposal)
         else:

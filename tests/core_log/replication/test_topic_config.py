@@ -7,7 +7,7 @@ from hypothesis.strategies import integers, text
 from core_log.foundation.errors import ConfigError
 from core_log.protocol.error_codes import ErrorCode
 from core_log.replication.config_keys import LONG_MAX, ConfigSource
-from core_log.replication.decisions import ConfigChange, Operation, Refused
+from core_log.replication.decisions import ConfigChange, ConfigOperation, RequestRefusal
 from core_log.replication.topic_config import KEYS, TOPIC_KEYS, TopicConfigs
 from core_log.storage.log_config import LogConfig
 from tests.core_log.replication.scene import Scene
@@ -112,7 +112,7 @@ def test_only_the_keys_asked_for_are_described() -> None:
     assert [each.key.name for each in entries] == ["segment.ms"]
 
 
-def changes(*each: tuple[str, Operation, str | None]) -> list[ConfigChange]:
+def changes(*each: tuple[str, ConfigOperation, str | None]) -> list[ConfigChange]:
     return [ConfigChange(*one) for one in each]
 
 
@@ -124,9 +124,9 @@ def test_single_settings_change_and_the_others_stay() -> None:
         scene.controller.alter_config(
             "t",
             changes(
-                ("retention.ms", Operation.SET, "5000"),
-                ("segment.ms", Operation.DELETE, None),
-                ("cleanup.policy", Operation.APPEND, "compact"),
+                ("retention.ms", ConfigOperation.SET, "5000"),
+                ("segment.ms", ConfigOperation.DELETE, None),
+                ("cleanup.policy", ConfigOperation.APPEND, "compact"),
             ),
         )
     )
@@ -139,7 +139,7 @@ def test_single_settings_change_and_the_others_stay() -> None:
 def test_a_list_loses_what_is_subtracted() -> None:
     scene = Scene()
     topic = scene.create("t", cleanup_policy="compact,delete")
-    subtract = changes(("cleanup.policy", Operation.SUBTRACT, "delete"))
+    subtract = changes(("cleanup.policy", ConfigOperation.SUBTRACT, "delete"))
 
     scene.commit(scene.controller.alter_config("t", subtract))
 
@@ -155,23 +155,23 @@ def test_an_empty_cleanup_policy_keeps_everything() -> None:
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        (("retention.ms", Operation.APPEND, "1"), ErrorCode.INVALID_CONFIG),
-        (("no.such", Operation.APPEND, "1"), ErrorCode.INVALID_CONFIG),
-        (("no.such", Operation.SET, "1"), ErrorCode.INVALID_CONFIG),
-        (("retention.ms", Operation.SET, None), ErrorCode.INVALID_REQUEST),
-        (("compression.type", Operation.SET, "brotli"), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", ConfigOperation.APPEND, "1"), ErrorCode.INVALID_CONFIG),
+        (("no.such", ConfigOperation.APPEND, "1"), ErrorCode.INVALID_CONFIG),
+        (("no.such", ConfigOperation.SET, "1"), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", ConfigOperation.SET, None), ErrorCode.INVALID_REQUEST),
+        (("compression.type", ConfigOperation.SET, "brotli"), ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_one_wrong_change_leaves_everything_as_it_was(
-    change: tuple[str, Operation, str | None], code: ErrorCode
+    change: tuple[str, ConfigOperation, str | None], code: ErrorCode
 ) -> None:
     scene = Scene()
     scene.create("t")
-    wanted = changes(("segment.ms", Operation.SET, "1000"), change)
+    wanted = changes(("segment.ms", ConfigOperation.SET, "1000"), change)
 
     decision = scene.controller.alter_config("t", wanted)
 
-    assert isinstance(decision.answer, Refused) and decision.answer.code is code
+    assert isinstance(decision.answer, RequestRefusal) and decision.answer.code is code
     assert not decision.records
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from core_log.model.changes import Cell, Operation, TableChanges
+from core_log.model.changes import ColumnOrValue, Operation, TableChanges
 from core_log.model.table_schema import Column, TableId, TableSchema
 from core_log.rows.settings import WireSettings
 
 NOW_US = 1_795_178_096_123_456
 TABLE = TableId("public", "orders")
-SOURCE: dict[str, Cell] = {"connector": "generator", "ts_us": 1_700_000_000_123_456}
+SOURCE: dict[str, ColumnOrValue] = {"connector": "generator", "ts_us": 1_700_000_000_123_456}
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
@@ -171,7 +171,7 @@ def changes(
     columns: Sequence[pa.Array],
     operations: Sequence[int] | None = None,
     before: pa.StructArray | None = None,
-    source: dict[str, Cell] | None = None,
+    source: dict[str, ColumnOrValue] | None = None,
 ) -> TableChanges:
     rows = pa.RecordBatch.from_arrays(list(columns), schema=schema.arrow)
     whats = [Operation.INSERT] * rows.num_rows if operations is None else operations

@@ -12,7 +12,7 @@ from core_log.foundation.errors import RowsRejected
 from core_log.model.changes import TableChanges
 from core_log.model.table_schema import Column, TableSchema
 from core_log.rows.codec_table import codec_for
-from core_log.rows.decimal_nan import as_text, declared
+from core_log.rows.decimal_nan import as_text, declare_nan_columns
 from core_log.rows.settings import WireSettings
 from tests.core_log.rows.avro.registry_fake import RegistryFake, running_registry
 from tests.core_log.rows.tables import NOW_US, changes, table
@@ -47,8 +47,8 @@ def row(number: int, price: Any, few: Any, *many: Any) -> dict[str, Any]:
 
 
 def test_the_log_knows_the_columns_by_the_types_they_are_declared_with() -> None:
-    assert declared(with_text(SCHEMA)) == SCHEMA
-    assert declared(SCHEMA) is SCHEMA
+    assert declare_nan_columns(with_text(SCHEMA)) == SCHEMA
+    assert declare_nan_columns(SCHEMA) is SCHEMA
 
 
 @pytest.mark.parametrize("form", FORMATS)

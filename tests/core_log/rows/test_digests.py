@@ -42,8 +42,8 @@ def walk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def use(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    walk = None if way == "plain" else digests._loaded()
-    monkeypatch.setattr(digests, "_compiled", lambda rows: walk)
+    walk = None if way == "plain" else digests._load()
+    monkeypatch.setattr(digests, "_load_compiled", lambda rows: walk)
 
 
 @pytest.mark.parametrize("kind", COLUMNS)

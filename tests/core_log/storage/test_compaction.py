@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core_log.records.record_codec import PlainRecord
-from core_log.storage.verification import Promise, Tally, verify_partition
+from core_log.storage.verification import Promise, VerificationStats, verify_partition
 from tests.core_log.storage.compacted_partition import (
     DIRECTORY,
     RETENTION_MS,
@@ -133,7 +133,7 @@ def check(log: CompactedPartition) -> None:
     bases, ends = log.bases(), log.segment_ends()
     assert all(end <= base for end, base in zip(ends[:-1], bases[1:], strict=True))
     promise = Promise(cleaned_to=log.cleaned_to)
-    findings = list(verify_partition(log.files, DIRECTORY, promise, Tally()))
+    findings = list(verify_partition(log.files, DIRECTORY, promise, VerificationStats()))
     assert not findings, findings
 
 

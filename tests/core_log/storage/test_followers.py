@@ -42,7 +42,7 @@ def test_a_follower_that_copied_everything_knows_everything() -> None:
     assert end_offset == leader.end_offset
     assert bytes_of(follower) == bytes_of(leader)
     assert follower.epochs.starts == leader.epochs.starts
-    assert follower.aborted(0, end_offset) == leader.aborted(0, end_offset)
+    assert follower.find_aborted(0, end_offset) == leader.find_aborted(0, end_offset)
     with pytest.raises(DuplicateBatch):
         append(follower, "value 11", producer=Sequenced(7, 0, 11), leader_epoch=3)
 
@@ -85,7 +85,7 @@ def test_after_truncation_it_is_as_if_the_rest_had_never_been(count: int, is_cle
         assert log.end_offset == expected.end_offset == count
         assert log.durable_offset == count
         assert log.epochs.starts == expected.epochs.starts
-        assert log.aborted(0, 99) == expected.aborted(0, 99)
+        assert log.find_aborted(0, 99) == expected.find_aborted(0, 99)
         assert log.producers.open_transactions() == [
             each._replace(timestamp_ms=found.timestamp_ms)
             for each, found in zip(
@@ -119,6 +119,6 @@ def test_a_sync_under_way_proves_nothing_of_what_is_written_after_a_truncation()
     log.truncate_to(1)
     append(log, "d")
     append(log, "e")
-    log.synced(job)
+    log.finish_sync(job)
 
     assert log.durable_offset == 1

@@ -4,13 +4,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.storage.key_digests import Digests, KeyDigests
+from core_log.storage.key_digests import KeyDigestRows, KeyDigests
 from core_log.storage.newest_offsets import ENTRY_BYTES_MAX, NewestOffsets
 
 KEYS = st.lists(st.binary(max_size=20) | st.binary(min_size=250, max_size=262), max_size=60)
 
 
-def digests_of(keys: list[bytes], *, gap: int = 0, digests: KeyDigests | None = None) -> Digests:
+def digests_of(
+    keys: list[bytes], *, gap: int = 0, digests: KeyDigests | None = None
+) -> KeyDigestRows:
     """The keys lie one after another, with something else between them."""
     data = b"".join(key + b"\xff" * gap for key in keys)
     lengths = np.array([len(key) for key in keys], dtype=np.int64)

@@ -22,7 +22,7 @@ def test_a_segment_sealed_during_a_sync_is_synced_by_the_next(seed: int) -> None
     append(log, "after the job has passed this file")
     while len(log.segments) == 1:
         append(log, "until it is sealed")
-    log.synced(job)
+    log.finish_sync(job)
     sync(log, store)
 
     promised = values_of(log, below=log.durable_offset)
@@ -38,6 +38,6 @@ def test_a_directory_that_changes_during_a_sync_is_synced_by_the_next() -> None:
     job = log.sync_job()
     append(log, "second")
     log.roll()
-    log.synced(job)
+    log.finish_sync(job)
 
     assert log.sync_job().directories == [log.directory]

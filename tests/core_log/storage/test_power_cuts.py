@@ -87,7 +87,7 @@ class History:
 
     def _check_aborted(self, log: PartitionLog) -> None:
         """Of every aborted transaction it is known that it was, as soon as its marker is there."""
-        found = [each.first_offset for each in log.aborted(log.start_offset, 1 << 40)]
+        found = [each.first_offset for each in log.find_aborted(log.start_offset, 1 << 40)]
         held = [each for each in self.aborted if each >= log.start_offset]
         gone = len(self.aborted) - len(held)
         assert found == held[: len(found)]

@@ -78,18 +78,18 @@ def test_an_aborted_transaction_is_told_to_whoever_reads_any_part_of_it() -> Non
     append(log, "after")
 
     aborted = [AbortedTransaction(1, first_offset=1, last_offset=3, last_stable_offset=4)]
-    assert log.aborted(0, 5) == aborted
-    assert log.aborted(2, 3) == aborted
-    assert log.aborted(3, 4) == aborted
-    assert log.aborted(0, 1) == []
-    assert log.aborted(4, 5) == []
+    assert log.find_aborted(0, 5) == aborted
+    assert log.find_aborted(2, 3) == aborted
+    assert log.find_aborted(3, 4) == aborted
+    assert log.find_aborted(0, 1) == []
+    assert log.find_aborted(4, 5) == []
 
 
 def test_a_marker_without_a_transaction_changes_nothing_for_readers() -> None:
     log = fresh_log()
     end(log, 1, commit=False)
 
-    assert log.aborted(0, 1) == []
+    assert log.find_aborted(0, 1) == []
     assert log.producers.first_unstable_offset() is None
 
 
@@ -158,7 +158,7 @@ def test_a_marker_behind_unsynced_records_waits_for_them() -> None:
     assert log.durable_offset == 0
 
     job.run()
-    log.synced(job)
+    log.finish_sync(job)
     assert log.durable_offset == 1
     log.sync()
     assert log.durable_offset == log.end_offset == 3
@@ -175,7 +175,7 @@ def test_markers_become_durable_one_behind_the_other() -> None:
     append(log, "unsynced")
 
     job.run()
-    log.synced(job)
+    log.finish_sync(job)
 
     assert (log.durable_offset, log.recovery_point) == (4, 2)
 
@@ -229,14 +229,14 @@ def test_readers_of_committed_records_see_the_same_before_and_after_a_restart(
     expected = sorted(each for each in committed if open_from is None or each < open_from)
     assert log.producers.first_unstable_offset() == open_from
     assert committed_offsets(log) == expected
-    before = log.aborted(0, log.end_offset)
+    before = log.find_aborted(0, log.end_offset)
     store.close(clean=is_clean)
 
     _, log = open_log(files.copy(), config=SMALL)
 
     assert log.producers.first_unstable_offset() == open_from
     assert committed_offsets(log) == expected
-    assert log.aborted(0, log.end_offset) == before
+    assert log.find_aborted(0, log.end_offset) == before
     for producer_id, sequence in sequences.items():
         write(log, producer_id, sequence)
 
@@ -245,7 +245,7 @@ def committed_offsets(log: PartitionLog) -> list[int]:
     """As a consumer filters: below the stable offset, without what the aborted list names."""
     unstable = log.producers.first_unstable_offset()
     stable = log.end_offset if unstable is None else unstable
-    aborted = log.aborted(0, stable)
+    aborted = log.find_aborted(0, stable)
     seen, offset = [], 0
     while (
         found := log.read(offset, below=stable, bytes_max=1 << 20, at_least_one=True)
@@ -273,7 +273,7 @@ def test_an_aborted_index_that_contradicts_itself_is_made_anew(
         append(log, "x" * 60)
         end(log, 1, commit=sequence % 2 == 0)
     sync(log, store)
-    before = log.aborted(0, log.end_offset)
+    before = log.find_aborted(0, log.end_offset)
     store.close(clean=is_clean)
     path = min(path for path in files.files if path.suffix == ".txnindex")
     row = position // 34 * 34 % files.size(path)
@@ -281,7 +281,7 @@ def test_an_aborted_index_that_contradicts_itself_is_made_anew(
 
     _, log = open_log(files, config=SMALL)
 
-    assert log.aborted(0, log.end_offset) == before
+    assert log.find_aborted(0, log.end_offset) == before
 
 
 def test_a_time_stamped_by_the_broker_is_every_records_time() -> None:

@@ -10,9 +10,9 @@ from core_log.storage.checkpoints import CLEANED_TO, RECOVERY_POINTS, OffsetChec
 from core_log.storage.files import OsFiles
 from core_log.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from core_log.storage.verification import (
-    Finding,
+    LogFinding,
     Promise,
-    Tally,
+    VerificationStats,
     promise_of,
     verify_partition,
 )
@@ -57,8 +57,8 @@ class Partition:
         data[position : position + len(content)] = content
         path.write_bytes(data)
 
-    def findings(self, promise: Promise = NEVER_COMPACTED) -> list[Finding]:
-        return list(verify_partition(OsFiles(), self.directory, promise, Tally()))
+    def findings(self, promise: Promise = NEVER_COMPACTED) -> list[LogFinding]:
+        return list(verify_partition(OsFiles(), self.directory, promise, VerificationStats()))
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def partition(tmp_path: Path) -> Partition:
 
 
 def test_a_sound_partition_is_read_whole_and_nothing_is_found(partition: Partition) -> None:
-    tally = Tally()
+    tally = VerificationStats()
 
     findings = list(verify_partition(OsFiles(), partition.directory, Promise(0, 0), tally))
 
@@ -82,7 +82,7 @@ def test_a_flipped_bit_costs_its_own_batch_and_no_other(partition: Partition) ->
 
     (finding,) = partition.findings()
 
-    assert finding == Finding(str(log), "batch fails its checksum", size, 10, 20)
+    assert finding == LogFinding(str(log), "batch fails its checksum", size, 10, 20)
 
 
 def test_damage_below_the_recovery_point_is_damage_even_at_the_very_end(
@@ -204,7 +204,10 @@ def test_what_a_crash_or_a_recovery_left_behind_is_mentioned(partition: Partitio
 def test_a_look_at_the_files_cannot_change_them(partition: Partition) -> None:
     files = OsFiles(may_write=False)
 
-    assert list(verify_partition(files, partition.directory, NEVER_COMPACTED, Tally())) == []
+    assert (
+        list(verify_partition(files, partition.directory, NEVER_COMPACTED, VerificationStats()))
+        == []
+    )
     with pytest.raises(OSError, match="Bad file descriptor"):
         files.open(partition.path(0, "log")).write(0, b"x")
 

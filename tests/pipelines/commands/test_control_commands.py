@@ -19,12 +19,12 @@ from core_log.rows.settings import WireSettings
 from pipelines.commands import snapshot
 from pipelines.dead_letters.dead_letter import dead_letter_topic
 from pipelines.journal.commits import commits_home
-from pipelines.journal.control import desired
+from pipelines.journal.control import read_desired
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.journal.inventory import leavings_of, pipelines_in, schemas_of
 from pipelines.journal.positions import encode_positions, load_positions, positions_home
 from pipelines.journal.schemas import StoredSchema, encode_schema, schemas_home
-from pipelines.reports import Moved, Remarked, State, StateChanged, Stood
+from pipelines.reports import OffsetsApplied, RemarksMade, RowsMoved, StateChanged, TaskState
 from pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater, Ran
 from tests.pipelines.running.owner import OwnerThread, owning
@@ -57,13 +57,13 @@ class Shop:
     def start(self) -> None:
         board = self.owner.board
         for unit in ("source", "sql"):
-            board(StateChanged(self.name, unit, "", State.RUNNING))
-        board(Moved(self.name, "source", ORDERS, 40, 4_000, NOW_MS, NOW_MS + 20))
-        board(Moved(self.name, "sql", ORDERS, 40, 4_000, NOW_MS, NOW_MS + 90))
-        board(Stood(self.name, "source", {"stream": "0/1A"}))
+            board(StateChanged(self.name, unit, "", TaskState.RUNNING))
+        board(RowsMoved(self.name, "source", ORDERS, 40, 4_000, NOW_MS, NOW_MS + 20))
+        board(RowsMoved(self.name, "sql", ORDERS, 40, 4_000, NOW_MS, NOW_MS + 90))
+        board(OffsetsApplied(self.name, "source", {"stream": "0/1A"}))
 
     def pause(self) -> None:
-        self.owner.board(StateChanged(self.name, "source", "", State.PAUSED))
+        self.owner.board(StateChanged(self.name, "source", "", TaskState.PAUSED))
 
     def end(self) -> None:
         self.owner.board.forget(self.name)
@@ -154,16 +154,16 @@ def test_where_nobody_runs_the_command_that_starts_it_is_said(
 
 def test_a_table_is_paused_and_resumed_by_its_bare_name(shop: Shop) -> None:
     paused = shop.run("pause", f"{shop.name}/orders", "--json")
-    while_paused = shop.ask(desired)
+    while_paused = shop.ask(read_desired)
     whole = shop.run("resume", shop.name)
-    still = shop.ask(desired)
+    still = shop.ask(read_desired)
     resumed = shop.run("resume", f"{shop.name}/{ORDERS}")
 
     assert paused.envelope["data"]["table"] == ORDERS
     assert while_paused.paused_tables == still.paused_tables == {ORDERS}
     assert f"still paused by themselves: {ORDERS}" in whole.remarks
     assert resumed.code == exit_codes.OK
-    assert shop.ask(desired).paused_tables == frozenset()
+    assert shop.ask(read_desired).paused_tables == frozenset()
 
 
 def test_what_cannot_be_meant_is_not_paused(shop: Shop) -> None:
@@ -176,7 +176,7 @@ def test_what_cannot_be_meant_is_not_paused(shop: Shop) -> None:
     assert shop.name in pipeline.remarks.partition("hint:")[2]
     assert "the pipeline has no such table" in table.remarks
     assert "the table is not named" in empty.remarks
-    assert not shop.ask(desired).is_paused
+    assert not shop.ask(read_desired).is_paused
 
 
 def test_a_pipeline_that_has_only_just_started_can_be_paused(shop: Shop) -> None:
@@ -187,7 +187,7 @@ def test_a_pipeline_that_has_only_just_started_can_be_paused(shop: Shop) -> None
     young.end()
 
     assert ran.code == exit_codes.OK
-    assert young.ask(desired).is_paused
+    assert young.ask(read_desired).is_paused
 
 
 def test_offsets_show_both_ends(shop: Shop) -> None:
@@ -263,7 +263,7 @@ def test_nothing_is_left_in_the_log_of_a_dropped_pipeline(shop: Shop) -> None:
     assert shop.ask(schemas_of) == {}
     assert shop.name not in shop.owner.do(pipelines_in(shop.owner.log))
     assert shop.ask(load_positions) == {}
-    assert shop.ask(desired).paused_tables == frozenset()
+    assert shop.ask(read_desired).paused_tables == frozenset()
 
 
 def test_a_successor_of_a_dropped_pipeline_begins_behind_its_commits(shop: Shop) -> None:
@@ -274,8 +274,8 @@ def test_a_successor_of_a_dropped_pipeline_begins_behind_its_commits(shop: Shop)
 
     shop.run("drop", shop.name, "--yes")
 
-    assert shop.ask(desired).commits_from == end
-    assert shop.ask(desired).controls() == []
+    assert shop.ask(read_desired).commits_from == end
+    assert shop.ask(read_desired).controls() == []
 
 
 def test_a_log_at_rest_is_looked_at_and_steered_all_the_same(
@@ -350,7 +350,7 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_reading_of_a_table_is_wished_for_in_the_log(shop: Shop, action: str) -> None:
     ran = shop.run("snapshot", action, f"{shop.name}/orders", "--json")
 
-    [wish] = shop.ask(desired).controls()
+    [wish] = shop.ask(read_desired).controls()
     assert (wish.kind, str(wish.table), wish.options) == ("snapshot", ORDERS, {"action": action})
     assert ran.envelope["data"]["id"] == wish.id
 
@@ -359,7 +359,7 @@ def test_the_reading_of_a_table_is_wished_for_in_the_log(shop: Shop, action: str
 def test_the_reading_may_be_of_some_rows_only(shop: Shop) -> None:
     shop.run("snapshot", "start", f"{shop.name}/orders", "--where", "id > 7")
 
-    [wish] = shop.ask(desired).controls()
+    [wish] = shop.ask(read_desired).controls()
     assert wish.options["where"] == "id > 7"
 
 
@@ -368,12 +368,12 @@ def answering(shop: Shop, answer: str) -> Iterator[None]:
     """The source says so of the first wish that comes."""
 
     def reply() -> None:
-        while not (wishes := shop.ask(desired).controls()):
+        while not (wishes := shop.ask(read_desired).controls()):
             continue
         if answer == REFUSED:
             said = ("it is being read already", "stop it")
-            shop.owner.board(Remarked(shop.name, "source", "snapshot", *said))
-        shop.owner.board(Stood(shop.name, "source", {f"{CONTROL}{wishes[0].id}": answer}))
+            shop.owner.board(RemarksMade(shop.name, "source", "snapshot", *said))
+        shop.owner.board(OffsetsApplied(shop.name, "source", {f"{CONTROL}{wishes[0].id}": answer}))
 
     with ThreadPoolExecutor(1) as thread:
         told = thread.submit(reply)

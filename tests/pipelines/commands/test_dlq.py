@@ -16,7 +16,7 @@ from core_log.rows.codec_table import codec_for
 from core_log.rows.settings import WireSettings
 from pipelines.dead_letters.dead_letter import (
     DeadLetter,
-    Stage,
+    FailureStage,
     append_letters,
     dead_letter_topic,
     encode_rejects,
@@ -57,7 +57,7 @@ async def prepare(directory: Path) -> None:
         key=encoded.keys[0].as_py(),
         value=encoded.values[0].as_py(),
         headers=(("headwater.schema", b"1"), ("headwater.at", b"0/1#0")),
-        stage=Stage.SINK,
+        stage=FailureStage.SINK,
         error="total does not fit",
         at="0/1#0",
         table="public.orders",
@@ -70,7 +70,7 @@ async def prepare(directory: Path) -> None:
         key=b"k",
         value=b"\xff",
         headers=(("headwater.schema", b"1"),),
-        stage=Stage.DECODING,
+        stage=FailureStage.DECODING,
         error="no JSON",
         at="",
         table="public.orders",

@@ -11,8 +11,8 @@ import pytest
 
 from core_log.foundation.errors import ConfigError, HeadwaterError
 from core_log.model.log import TopicPartition
-from pipelines.reports import State, StateChanged
-from pipelines.running.owner_client import Owner
+from pipelines.reports import StateChanged, TaskState
+from pipelines.running.owner_client import LockHolder
 from pipelines.terminal.times import time_text
 from pipelines.time_travel.history import key_history as searching
 from pipelines.time_travel.history.as_of import parse_as_of
@@ -24,7 +24,7 @@ from pipelines.time_travel.history.key_history import (
     newest_change,
 )
 from pipelines.time_travel.history.key_lookup import stored_schema
-from pipelines.watching.http_api import Answering, HttpApi
+from pipelines.watching.http_api import HttpApi, RequestAnswer
 from pipelines.watching.report_stream import ReportStream
 from pipelines.watching.status import StatusBoard
 from tests.pipelines.time_travel.world import World, tell
@@ -141,10 +141,10 @@ def test_the_newest_state_is_answered_over_http(tmp_path: Path) -> None:
     async def story(world: World) -> Any:
         await with_history(world, tmp_path)
         board = StatusBoard(world.clock)
-        board(StateChanged("copy", "source", "", State.RUNNING))
-        answering = Answering(board, ReportStream(), world.log, world.clock, refuse)
+        board(StateChanged("copy", "source", "", TaskState.RUNNING))
+        answering = RequestAnswer(board, ReportStream(), world.log, world.clock, refuse)
         api = HttpApi(answering, token="token-of-this-test")
-        owner = Owner(await api.start(), "token-of-this-test")
+        owner = LockHolder(await api.start(), "token-of-this-test")
         try:
             there = await asyncio.to_thread(owner.ask, "GET", "/pipelines/copy/rows/t/8")
             gone = await asyncio.to_thread(owner.ask, "GET", "/pipelines/copy/rows/t/7")

@@ -12,7 +12,7 @@ from core_log.records import arrow_codec
 from core_log.records.record_headers import header_lists
 from pipelines.dead_letters.dead_letter import (
     DeadLetter,
-    Stage,
+    FailureStage,
     append_letters,
     dead_letter_home,
     dead_letter_topic,
@@ -23,8 +23,8 @@ from pipelines.dead_letters.dead_letter import (
 )
 from pipelines.dead_letters.failure_budget import DeadLetterBudget
 from pipelines.file.spec import StopAfter
-from pipelines.loops.deliver.dead_letters import SetAsideRecords
-from pipelines.reports import Report, SetAside
+from pipelines.loops.deliver.dead_letters import RejectedRecords
+from pipelines.reports import DeadLettersAdded, Report
 from tests.fakes import SimulatedClock
 from tests.memory_log import MemoryLog
 
@@ -39,7 +39,7 @@ def letter(offset: int, *, error: str = "does not fit") -> DeadLetter:
         key=b'{"id":%d}' % offset,
         value=b"\xff not even text",
         headers=(("headwater.schema", b"3"), ("headwater.at", b"0/9A3F10#2"), ("empty", None)),
-        stage=Stage.TRANSFORM,
+        stage=FailureStage.TRANSFORM,
         error=error,
         at="0/9A3F10#2",
         table="public.orders",
@@ -92,13 +92,13 @@ async def test_the_reason_of_a_record_is_what_status_says() -> None:
     error = RecordsRejected(
         "records do not fit", topic=home.topic, partition=home.partition, reasons={1: why}
     )
-    set_aside = SetAsideRecords(
+    set_aside = RejectedRecords(
         log, "shop", "sql", stop_after=StopAfter(), clock=SimulatedClock(NOW_MS), report=told.append
     )
 
     assert await set_aside.take(error, table="public.orders")
 
-    assert told == [SetAside("shop", "sql", "public.orders", 1, why)]
+    assert told == [DeadLettersAdded("shop", "sql", "public.orders", 1, why)]
 
 
 def test_the_headers_are_those_that_tools_for_kafka_connect_look_for() -> None:
@@ -136,11 +136,11 @@ async def test_a_piece_of_a_source_is_known_by_its_place_there() -> None:
         ("orders.csv#18", b"a;b", False),
     ]
     assert {(each.table, each.stage, each.error) for each in found} == {
-        ("orders", Stage.SOURCE, "too few columns")
+        ("orders", FailureStage.SOURCE, "too few columns")
     }
 
 
-def decoded(data: bytearray) -> arrow_codec.Columns:
+def decoded(data: bytearray) -> arrow_codec.RecordColumns:
     from core_log.records.batch_header import seal
 
     seal(data)
@@ -178,8 +178,8 @@ def test_the_stage_says_who_could_not_take_the_record() -> None:
     undecoded.__cause__ = DecodeError("x")
 
     stages = [
-        Stage.of(each)
+        FailureStage.of(each)
         for each in (TransformRejected("x", **facts), undecoded, RecordsRejected("x", **facts))
     ]
 
-    assert stages == [Stage.TRANSFORM, Stage.DECODING, Stage.SINK]
+    assert stages == [FailureStage.TRANSFORM, FailureStage.DECODING, FailureStage.SINK]

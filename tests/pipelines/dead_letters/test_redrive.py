@@ -15,13 +15,13 @@ from core_log.records.record_headers import header_lists
 from core_log.rows.codec import TRUNCATE_KEY
 from pipelines.dead_letters.dead_letter import (
     DeadLetter,
-    Stage,
+    FailureStage,
     append_letters,
     dead_letter_topic,
     read_letters,
 )
-from pipelines.dead_letters.redrive import Fate, redrive
-from pipelines.journal.generations import Line, Switch, line_part
+from pipelines.dead_letters.redrive import RedriveResult, redrive
+from pipelines.journal.generations import TopicLineage, TopicSwitch, line_part
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.journal.positions import encode_positions, positions_home
 from pipelines.loops.deliver.deliver import deliver as run
@@ -66,7 +66,7 @@ async def letters_at(world: World, offsets: set[int]) -> list[DeadLetter]:
                         key=columns.keys[place].as_py(),
                         value=columns.values[place].as_py(),
                         headers=tuple((each["key"].decode(), each["value"]) for each in pairs),
-                        stage=Stage.SINK,
+                        stage=FailureStage.SINK,
                         error="did not fit",
                         at="",
                         table="public.orders",
@@ -75,7 +75,7 @@ async def letters_at(world: World, offsets: set[int]) -> list[DeadLetter]:
     return found
 
 
-async def put_back(world: World) -> list[Fate]:
+async def put_back(world: World) -> list[RedriveResult]:
     letters = await read_letters(world.log, PIPELINE)
     return [
         each.fate for each in await redrive(world.log, PIPELINE, letters, now_ms=1_700_000_000_001)
@@ -97,7 +97,7 @@ async def test_a_record_that_nothing_overtook_is_applied_and_its_letter_is_gone(
     fates = await put_back(world)
     await deliver(world)
 
-    assert fates == [Fate.REDRIVEN]
+    assert fates == [RedriveResult.REDRIVEN]
     assert world.target.tables == {"orders": {1: "a", 2: "b"}}
     assert await read_letters(world.log, PIPELINE) == []
 
@@ -108,7 +108,7 @@ async def test_an_old_value_never_replaces_a_newer_row() -> None:
     fates = await put_back(world)
     await deliver(world)
 
-    assert fates == [Fate.OVERTAKEN]
+    assert fates == [RedriveResult.OVERTAKEN]
     assert world.target.tables == {"orders": {1: "new"}}
     assert [each.letter.offset for each in await read_letters(world.log, PIPELINE)] == [0]
 
@@ -122,7 +122,7 @@ async def test_a_delete_goes_back_with_its_tombstone() -> None:
 
     written = [entry.data for entry in world.log.partitions[ORDERS].entries if entry.data]
     last = arrow_codec.decode(written[-1])
-    assert fates == [Fate.REDRIVEN]
+    assert fates == [RedriveResult.REDRIVEN]
     assert last.values.is_valid().to_pylist() == [True, False]
     assert world.target.tables == {"orders": {}}
 
@@ -136,7 +136,7 @@ async def test_neither_a_deleted_nor_a_truncated_row_comes_back() -> None:
     ]
     world = await world_of(script, aside={0, 1})
 
-    assert await put_back(world) == [Fate.OVERTAKEN, Fate.OVERTAKEN]
+    assert await put_back(world) == [RedriveResult.OVERTAKEN, RedriveResult.OVERTAKEN]
 
 
 async def test_a_row_without_a_key_does_not_come_back_into_a_truncated_table() -> None:
@@ -146,7 +146,7 @@ async def test_a_row_without_a_key_does_not_come_back_into_a_truncated_table() -
 
     [done] = await redrive(world.log, PIPELINE, [keyless], now_ms=2)
 
-    assert done.fate is Fate.OVERTAKEN
+    assert done.fate is RedriveResult.OVERTAKEN
 
 
 async def test_a_tombstone_that_compaction_left_overtakes_as_well() -> None:
@@ -156,7 +156,7 @@ async def test_a_tombstone_that_compaction_left_overtakes_as_well() -> None:
     tombstone = Batch(encode_batch([PlainRecord(key, None, timestamp_ms=1)]), 1, 1)
     await world.log.append(ORDERS, tombstone)
 
-    assert await put_back(world) == [Fate.OVERTAKEN]
+    assert await put_back(world) == [RedriveResult.OVERTAKEN]
 
 
 async def test_a_row_of_a_topic_that_was_made_anew_does_not_replace_one_of_the_new_topic() -> None:
@@ -175,7 +175,7 @@ async def test_what_was_no_record_stays_where_it_is() -> None:
 
     [done] = await redrive(world.log, PIPELINE, [piece], now_ms=2)
 
-    assert done.fate is Fate.NO_RECORD
+    assert done.fate is RedriveResult.NO_RECORD
 
 
 class Rival:
@@ -205,7 +205,7 @@ async def test_a_newer_record_that_comes_while_we_look_is_seen(
         MemoryTransaction, "append", lambda self, place, batch: rival(self, place, batch)
     )
 
-    assert await put_back(world) == [Fate.OVERTAKEN]
+    assert await put_back(world) == [RedriveResult.OVERTAKEN]
 
 
 async def test_the_others_go_back_although_one_was_overtaken_meanwhile(
@@ -218,7 +218,7 @@ async def test_the_others_go_back_although_one_was_overtaken_meanwhile(
         MemoryTransaction, "append", lambda self, place, batch: rival(self, place, batch)
     )
 
-    assert await put_back(world) == [Fate.OVERTAKEN, Fate.REDRIVEN]
+    assert await put_back(world) == [RedriveResult.OVERTAKEN, RedriveResult.REDRIVEN]
 
 
 STEPS = st.lists(st.tuples(st.sampled_from("ucdt"), st.integers(0, 2)), min_size=1, max_size=8)
@@ -278,13 +278,13 @@ async def test_after_putting_everything_back_the_target_is_the_source(
 
 async def test_a_letter_of_a_former_topic_stays_where_it_is() -> None:
     world = await world_of([[[("orders", "c", 1, "a")]], [[("orders", "c", 2, "b")]]], aside={0})
-    switch = Switch(ORDERS.topic, f"{ORDERS.topic}.g2", {0: 4}, {0: 2}, {0: 2})
+    switch = TopicSwitch(ORDERS.topic, f"{ORDERS.topic}.g2", {0: 4}, {0: 2}, {0: 2})
     await world.log.append(
         positions_home(PIPELINE),
-        encode_positions(PIPELINE, line_part(ORDERS.topic, Line((switch,))), now_ms=1),
+        encode_positions(PIPELINE, line_part(ORDERS.topic, TopicLineage((switch,))), now_ms=1),
     )
 
     fates = await put_back(world)
 
-    assert fates == [Fate.FORMER]
+    assert fates == [RedriveResult.FORMER]
     assert len(await read_letters(world.log, PIPELINE)) == 1

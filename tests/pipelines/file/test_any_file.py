@@ -13,7 +13,7 @@ from config.model_keys import annotation_of, fields_of, nested_models
 from connectors import SOURCES
 from core_log.foundation.errors import ConfigError
 from pipelines.file.loader import load
-from pipelines.file.spec import PipelineSpec, SinkUnit, SourceUnit
+from pipelines.file.spec import PipelineSpec, SinkTask, SourceTask
 from sinks import SINKS
 from tests.pipelines import made_up_parts
 
@@ -34,7 +34,7 @@ SCALARS = (
 
 def keys() -> list[str]:
     """Every key there is, wherever it belongs: in a wrong place it should do no harm either."""
-    waiting: list[Any] = [PipelineSpec, SourceUnit, SinkUnit]
+    waiting: list[Any] = [PipelineSpec, SourceTask, SinkTask]
     waiting += [made_up_parts.MadeUpSourceSettings, made_up_parts.MadeUpSinkSettings]
     found = {"source", "sink", "slot.name", "table.include.list", "snapshot.mode"}
     seen: set[Any] = set()

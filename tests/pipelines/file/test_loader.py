@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipelines.file.loader import load
-from pipelines.file.spec import Backoff
+from pipelines.file.spec import BackoffSettings
 from tests.pipelines import made_up_parts
 from tests.pipelines.pipeline_files import FURTHER_KEYS, PLACEHOLDERS, SMALLEST, Write, one
 
@@ -19,7 +19,7 @@ def test_the_smallest_file_is_a_whole_pipeline(write: Write) -> None:
     assert pipeline.spec.log.history_ms == 7 * 86_400_000
     assert set(pipeline.spec.schema_changes.policies.values()) == {"evolve"}
     assert pipeline.spec.schema_changes.settle_ms == 30_000
-    assert pipeline.spec.errors.retry.backoff == Backoff(1_000, 60_000)
+    assert pipeline.spec.errors.retry.backoff == BackoffSettings(1_000, 60_000)
     assert pipeline.source.unit_setting("batch_wait_ms") == 5
     assert pipeline.sinks[0].unit_setting("commit_every_ms") == 10_000
 
@@ -42,7 +42,7 @@ def test_every_key_of_the_file_may_be_set(write: Write) -> None:
     assert spec.transform[0].table == ("public.users",)
     assert spec.transform[0].mask == {"email": "hash", "note": "null", "phone": "truncate(4)"}
     assert spec.route[0].source == "/tenant_(\\d+)\\.(.*)/"
-    assert spec.errors.retry.backoff == Backoff(1_000, 60_000)
+    assert spec.errors.retry.backoff == BackoffSettings(1_000, 60_000)
     assert spec.errors.dead_letter.stop_after.of_last == 100
     assert spec.tests[0].expect == {"public.orders": ()}
     assert spec.verify is not None and spec.verify.every_ms == 86_400_000

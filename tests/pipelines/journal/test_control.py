@@ -13,13 +13,13 @@ from core_log.foundation.settings import BrokerSettings
 from core_log.model.table_schema import TableId
 from pipelines.journal import control
 from pipelines.journal.control import (
-    Desired,
     DesiredState,
-    Wish,
+    DesiredTaskState,
+    Signal,
     control_home,
-    desired,
     forget_control,
     pause_wish,
+    read_desired,
     write_control,
 )
 
@@ -34,27 +34,27 @@ async def log(tmp_path: Path) -> AsyncIterator[EmbeddedLog]:
     await log.close()
 
 
-def paused(table: str = "", *, id: str = "1") -> Wish:
+def paused(table: str = "", *, id: str = "1") -> Signal:
     return pause_wish(table=table, is_paused=True, id=id)
 
 
-def resumed(table: str = "", *, id: str = "2") -> Wish:
+def resumed(table: str = "", *, id: str = "2") -> Signal:
     return pause_wish(table=table, is_paused=False, id=id)
 
 
-async def write(log: EmbeddedLog, *wishes: Wish, pipeline: str = "shop") -> None:
+async def write(log: EmbeddedLog, *wishes: Signal, pipeline: str = "shop") -> None:
     await write_control(log, pipeline, wishes, now_ms=NOW_MS)
 
 
 async def test_nothing_is_wanted_of_a_pipeline_on_a_new_log(log: EmbeddedLog) -> None:
-    assert await desired(log, "shop") == Desired("shop")
+    assert await read_desired(log, "shop") == DesiredTaskState("shop")
 
 
 async def test_what_is_wanted_last_counts(log: EmbeddedLog) -> None:
     await write(log, paused(), paused(ORDERS, id="3"))
     await write(log, resumed())
 
-    now = await desired(log, "shop")
+    now = await read_desired(log, "shop")
 
     assert not now.is_paused
     assert now.paused_tables == {ORDERS}
@@ -68,7 +68,7 @@ async def test_a_pause_survives_a_restart_of_the_log(tmp_path: Path) -> None:
     await first.close()
 
     second = await EmbeddedLog.open(settings)
-    now = await desired(second, "shop")
+    now = await read_desired(second, "shop")
     await second.close()
 
     assert now.is_paused
@@ -79,10 +79,10 @@ async def test_a_paused_pipeline_pauses_all_of_its_tables_and_no_other(log: Embe
     neighbours = [name for name in map(str, range(500)) if control_home(name) == home]
     await write(log, paused())
 
-    found = [await desired(log, name) for name in neighbours[:1]]
+    found = [await read_desired(log, name) for name in neighbours[:1]]
 
-    assert (await desired(log, "shop")).is_table_paused(ORDERS)
-    assert found == [Desired(neighbours[0])], "they share a partition, but no wishes"
+    assert (await read_desired(log, "shop")).is_table_paused(ORDERS)
+    assert found == [DesiredTaskState(neighbours[0])], "they share a partition, but no wishes"
 
 
 home = control_home("shop")
@@ -94,9 +94,9 @@ async def test_a_follower_hears_of_a_new_wish(log: EmbeddedLog) -> None:
     following = asyncio.ensure_future(state.follow())
 
     await write(log, paused(ORDERS))
-    first = await state.changed(before)
+    first = await state.wait_for_change(before)
     await write(log, resumed(ORDERS))
-    second = await state.changed(first)
+    second = await state.wait_for_change(first)
     following.cancel()
 
     assert first.paused_tables == {ORDERS}
@@ -112,25 +112,25 @@ async def test_a_wish_in_a_transaction_that_is_still_open_is_waited_for(
     async with writer.transaction() as transaction:
         for batch in control.encode_wishes("shop", [resumed()], now_ms=NOW_MS):
             await transaction.append(home, batch)
-        loading = asyncio.ensure_future(desired(log, "shop"))
+        loading = asyncio.ensure_future(read_desired(log, "shop"))
         await log.bounds([home])  # by now it has seen how far the partition reaches
 
     assert not (await loading).is_paused
 
 
 async def test_a_source_is_given_what_is_its_business(log: EmbeddedLog) -> None:
-    wish = Wish("snapshot", ORDERS, "7", {"chunk_rows": "1000"})
-    await write(log, paused(), wish, Wish(control.RESTART, "", "8"))
+    wish = Signal("snapshot", ORDERS, "7", {"chunk_rows": "1000"})
+    await write(log, paused(), wish, Signal(control.RESTART, "", "8"))
 
-    (found,) = (await desired(log, "shop")).controls()
+    (found,) = (await read_desired(log, "shop")).controls()
 
     assert found == Control("7", "snapshot", TableId("public", "orders"), {"chunk_rows": "1000"})
 
 
 async def test_the_control_of_a_whole_pipeline_names_no_table(log: EmbeddedLog) -> None:
-    await write(log, Wish("snapshot", "", "7"))
+    await write(log, Signal("snapshot", "", "7"))
 
-    (found,) = (await desired(log, "shop")).controls()
+    (found,) = (await read_desired(log, "shop")).controls()
 
     assert found.table is None
 
@@ -143,25 +143,25 @@ async def test_the_control_of_a_whole_pipeline_names_no_table(log: EmbeddedLog) 
         ([resumed(ORDERS, id="a")], "a"),
         ([resumed("", id="a")], "a"),
         ([resumed("public.items", id="a")], ""),
-        ([resumed(ORDERS, id="a"), Wish(control.RESTART, "", "b")], "b"),
-        ([Wish(control.RESTART, "", "b"), resumed(ORDERS, id="a")], "a"),
+        ([resumed(ORDERS, id="a"), Signal(control.RESTART, "", "b")], "b"),
+        ([Signal(control.RESTART, "", "b"), resumed(ORDERS, id="a")], "a"),
     ],
 )
 def test_a_table_begins_afresh_with_its_own_or_its_pipelines_newest_wish(
-    wishes: list[Wish], expected: str
+    wishes: list[Signal], expected: str
 ) -> None:
-    assert Desired.of("shop", wishes).fresh_start(ORDERS) == expected
+    assert DesiredTaskState.of("shop", wishes).fresh_start(ORDERS) == expected
 
 
 async def test_what_is_forgotten_is_wanted_no_more(log: EmbeddedLog) -> None:
-    await write(log, paused(), Wish("snapshot", ORDERS, "7"))
+    await write(log, paused(), Signal("snapshot", ORDERS, "7"))
     await write(log, paused(), pipeline="other")
 
     count = await forget_control(log, "shop", now_ms=NOW_MS)
 
     assert count == 2
-    assert await desired(log, "shop") == Desired("shop")
-    assert (await desired(log, "other")).is_paused
+    assert await read_desired(log, "shop") == DesiredTaskState("shop")
+    assert (await read_desired(log, "other")).is_paused
 
 
 async def test_a_wish_of_a_newer_headwater_is_not_guessed_at(
@@ -172,4 +172,4 @@ async def test_a_wish_of_a_newer_headwater_is_not_guessed_at(
     monkeypatch.undo()
 
     with pytest.raises(DecodeError, match="newer Headwater"):
-        await desired(log, "shop")
+        await read_desired(log, "shop")

@@ -10,10 +10,18 @@ import pytest
 
 from core_log.foundation.errors import PositionLost
 from core_log.model.changes import TableChanges
-from core_log.model.log import Bounds, Fetched, FetchLimit, Isolation, Kept, Offsets, TopicPartition
+from core_log.model.log import (
+    Bounds,
+    Fetched,
+    FetchLimit,
+    Isolation,
+    Offsets,
+    RetainedRange,
+    TopicPartition,
+)
 from pipelines.loops.deliver.slice_reader import SliceReader
-from pipelines.loops.deliver.truncate_barriers import Range, find_barriers
-from sinks.sink import Slice, Stand
+from pipelines.loops.deliver.truncate_barriers import TruncateRange, find_barriers
+from sinks.sink import AppliedOffset, Slice
 from tests.memory_log import Fuse, MemoryLog
 from tests.pipelines.flow import Unrouted, World
 from tests.pipelines.loops.migration.migrations import MigratingWorld, expected
@@ -60,9 +68,9 @@ def filled(script: Sequence[Any], *, partitions: int = 1) -> tuple[Any, dict[Top
 def test_a_slice_is_read_whole_although_its_end_is_decided_late() -> None:
     log, ends = filled([[[("orders", "c", 1, "a")]], [[("orders", "c", 2, "b")]]])
     reader = SliceReader(log, after_log=Unrouted(), fetch_bytes=1 << 20, skipped=dict)
-    start = {part: Stand("", 0) for part in ends}
+    start = {part: AppliedOffset("", 0) for part in ends}
     part = Slice(
-        log, start, {part: Stand("", end) for part, end in ends.items()}, None, reader.read
+        log, start, {part: AppliedOffset("", end) for part, end in ends.items()}, None, reader.read
     )
 
     async def read() -> list[TableChanges]:
@@ -78,16 +86,20 @@ def test_deletes_that_aged_out_since_the_slice_was_cut_are_missed() -> None:
     world = World([[[("orders", "c", 1, "a")]], [[("orders", "c", 2, "b")]]])
     asyncio.run(world.run(Fuse()))
     place = TopicPartition(TOPIC, 0)
-    [held] = asyncio.run(world.log.kept([place])).values()
+    [held] = asyncio.run(world.log.retained_ranges([place])).values()
     [end] = [each.end for each in asyncio.run(world.log.bounds([place])).values()]
     reader = SliceReader(world.log, after_log=Unrouted(), fetch_bytes=1 << 20, skipped=dict)
 
-    async def kept(partitions: Any) -> Mapping[TopicPartition, Kept]:
+    async def retained_ranges(partitions: Any) -> Mapping[TopicPartition, RetainedRange]:
         return {part: replace(held, deletes_dropped_to=end) for part in partitions}
 
-    world.log.kept = kept  # type: ignore[method-assign]
+    world.log.retained_ranges = retained_ranges  # type: ignore[method-assign]
     part = Slice(
-        world.log, {place: Stand("", 1)}, {place: Stand("", end)}, None, reader.read,
+        world.log,
+        {place: AppliedOffset("", 1)},
+        {place: AppliedOffset("", end)},
+        None,
+        reader.read,
         kept={place: held},
     )  # fmt: skip
 
@@ -103,7 +115,7 @@ def test_truncates_are_found_although_they_are_decided_late() -> None:
     script = [[[("orders", "c", 1, "a")]], [[("orders", "t", 0, "")]]]
     log, ends = filled(script, partitions=2)
 
-    ranges = {part: Range(0, end) for part, end in ends.items()}
+    ranges = {part: TruncateRange(0, end) for part, end in ends.items()}
     barriers = asyncio.run(find_barriers(log, ranges))
 
     assert [barrier.keys() for barrier in barriers] == [ends.keys()]

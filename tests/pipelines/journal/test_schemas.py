@@ -11,8 +11,8 @@ from core_log.rows.schema_text import schema_from_json, schema_to_json
 from core_log.rows.settings import WireSettings
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.journal.schemas import (
-    SchemaBook,
     SchemaReader,
+    SchemaStore,
     encode_schema,
     schemas_home,
     topics_of,
@@ -34,7 +34,7 @@ async def record(
     log: MemoryLog, pipeline: str, schema: TableSchema, wire: WireSettings | None = None
 ) -> int:
     """As a new run of the pipeline would."""
-    book, wire = SchemaBook(log, pipeline), wire or WireSettings()
+    book, wire = SchemaStore(log, pipeline), wire or WireSettings()
     stored, is_new = await book.current(TOPIC, schema, wire, positions=dict, now_ms=1)
     if is_new:
         await log.append(schemas_home(TOPIC), encode_schema(stored))

@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 import pytest
 
-from pipelines.loops.thread_offload import THREAD_BYTES_MIN, beside, one_ahead, started
+from pipelines.loops.thread_offload import THREAD_BYTES_MIN, beside, one_ahead, start_work
 
 
 class Items:
@@ -107,8 +107,8 @@ async def test_threads_that_compute_push_nobody_aside() -> None:
 
 
 async def test_what_needs_no_thread_is_there_at_once_and_keeps_its_failure() -> None:
-    small, large = started(lambda: 1, 0), started(lambda: 2, THREAD_BYTES_MIN)
-    failed = started(lambda: 1 // 0, 0)
+    small, large = start_work(lambda: 1, 0), start_work(lambda: 2, THREAD_BYTES_MIN)
+    failed = start_work(lambda: 1 // 0, 0)
 
     assert small.done()
     assert not large.done()

@@ -19,8 +19,8 @@ from core_log.foundation.errors import SinkRejected
 from core_log.foundation.settings import SecuritySettings
 from core_log.model.log import Log
 from pipelines.file.spec import PipelineSpec
-from pipelines.journal.control import Desired
-from pipelines.reports import Moved, Reporter, State, StateChanged
+from pipelines.journal.control import DesiredTaskState
+from pipelines.reports import Reporter, RowsMoved, StateChanged, TaskState
 from pipelines.running.worker import work
 
 COMMAND = (sys.executable, "-m", "tests.pipelines.running.fake_tasks")
@@ -81,16 +81,16 @@ async def run_unit(
     unit: str,
     log: Log,
     *,
-    desired: Callable[[], Desired],
+    desired: Callable[[], DesiredTaskState],
     clock: Clock,
     report: Reporter,
     until_end: bool = False,
 ) -> None:
     act = ACTS[loaded.acts[unit]]
-    report(StateChanged(loaded.name, unit, "", State.RUNNING, str(os.getpid())))
+    report(StateChanged(loaded.name, unit, "", TaskState.RUNNING, str(os.getpid())))
     if until_end and loaded.acts[unit] == "wait":
         return
-    await act(loaded.path, unit, lambda: report(Moved(loaded.name, unit, "t", 1, 1, 0, 0)))
+    await act(loaded.path, unit, lambda: report(RowsMoved(loaded.name, unit, "t", 1, 1, 0, 0)))
 
 
 async def wait(notes: Path, unit: str, move: Callable[[], None]) -> None:

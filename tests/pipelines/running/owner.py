@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from core_log.embedded import EmbeddedLog
 from core_log.foundation.clock import SystemClock
 from core_log.foundation.settings import BrokerSettings
-from pipelines.watching.http_api import Answering, HttpApi
+from pipelines.watching.http_api import HttpApi, RequestAnswer
 from pipelines.watching.report_stream import ReportStream
 from pipelines.watching.status import StatusBoard
 
@@ -34,7 +34,7 @@ class OwnerThread:
 
     def serve(self) -> None:
         """From now on there is an HTTP API, and `endpoint.json` says where."""
-        answering = Answering(self.board, self.stream, self.log, SystemClock(), self._hand_over)
+        answering = RequestAnswer(self.board, self.stream, self.log, SystemClock(), self._hand_over)
         self._api = HttpApi(answering, token=self.log.running.token)
         self.log.running.write_endpoint(self.do(self._api.start()))
 

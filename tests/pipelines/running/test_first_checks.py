@@ -11,11 +11,11 @@ from core_log.foundation.settings import BrokerSettings, TopicSettings
 from core_log.model.log import TopicPartition
 from pipelines.file.loader import load
 from pipelines.journal.batch import small_batch
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.journal.internal_topics import SCHEMAS, internal_topics
 from pipelines.journal.positions import encode_positions, positions_home
 from pipelines.loops.ingest.ingest import writer_name
-from pipelines.reports import Moved, Report
+from pipelines.reports import Report, RowsMoved
 from pipelines.running.first_checks import checked_first
 
 FILE = """
@@ -50,13 +50,13 @@ async def test_a_source_does_not_wait_for_what_was_left_open_by_one_that_was_kil
         loaded,
         "source",
         log,
-        desired=lambda: Desired("shop"),
+        desired=lambda: DesiredTaskState("shop"),
         clock=SystemClock(),
         report=reports.append,
         until_end=True,
     )
 
-    assert [each.rows for each in reports if isinstance(each, Moved)] == [1]
+    assert [each.rows for each in reports if isinstance(each, RowsMoved)] == [1]
     with pytest.raises(Fenced):
         await transaction.__aexit__(None, None, None)
     await killed.close()
@@ -83,7 +83,7 @@ async def test_the_topics_of_the_log_are_seen_to_once_before_a_source_runs(
             loaded,
             "source",
             log,
-            desired=lambda: Desired("shop"),
+            desired=lambda: DesiredTaskState("shop"),
             clock=SystemClock(),
             report=lambda _: None,
             until_end=True,

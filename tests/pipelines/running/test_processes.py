@@ -18,11 +18,11 @@ import pytest
 from core_log.embedded import EmbeddedLog
 from core_log.foundation.clock import SystemClock
 from core_log.foundation.settings import BrokerSettings
-from pipelines.journal.control import RESTART, Wish, write_control
-from pipelines.reports import Report, State, StateChanged
-from pipelines.running.processes import Posting, WorkerProcesses
-from pipelines.running.supervisor import Ended, Surroundings, UnitId
-from pipelines.running.tasks import Job, Listeners
+from pipelines.journal.control import RESTART, Signal, write_control
+from pipelines.reports import Report, StateChanged, TaskState
+from pipelines.running.processes import TaskPlacement, WorkerProcesses
+from pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId
+from pipelines.running.tasks import Listeners, TaskAssignment
 from tests.pipelines.run_process import PATIENCE_S, ROOT
 from tests.pipelines.running.fake_tasks import COMMAND, FakePipeline
 
@@ -32,8 +32,8 @@ class Heard:
     """Everything that worker processes said."""
 
     reports: list[Report] = field(default_factory=list)
-    ended: list[Ended] = field(default_factory=list)
-    gone: list[UnitId] = field(default_factory=list)
+    ended: list[TaskEnded] = field(default_factory=list)
+    gone: list[TaskId] = field(default_factory=list)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def listeners(self) -> Listeners:
@@ -47,7 +47,7 @@ class Heard:
         heard.append(news)
         self._news.set()
 
-    async def until(self, state: State, unit: UnitId, times: int = 1) -> list[StateChanged]:
+    async def until(self, state: TaskState, unit: TaskId, times: int = 1) -> list[StateChanged]:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 found = [
@@ -61,11 +61,11 @@ class Heard:
                 self._news.clear()
                 await self._news.wait()
 
-    async def until_running_in(self, unit: UnitId, processes: WorkerProcesses) -> None:
+    async def until_running_in(self, unit: TaskId, processes: WorkerProcesses) -> None:
         """A process that lives."""
         times = 1
         while True:
-            found = await self.until(State.RUNNING, unit, times)
+            found = await self.until(TaskState.RUNNING, unit, times)
             if int(found[-1].reason) in processes.pids:
                 return
             times = len(found) + 1
@@ -80,12 +80,12 @@ class Stage:
     heard: Heard
     notes: Path
 
-    def start(self, acts: Mapping[str, str], *, process_count: int = 1) -> dict[str, UnitId]:
+    def start(self, acts: Mapping[str, str], *, process_count: int = 1) -> dict[str, TaskId]:
         loaded: Any = FakePipeline("shop", acts, self.notes)
         for name in acts:
-            posting = Posting(Job(loaded, name), (self.log.endpoint,))
+            posting = TaskPlacement(TaskAssignment(loaded, name), (self.log.endpoint,))
             self.processes.start(posting, process_count=process_count)
-        return {name: UnitId("shop", name) for name in acts}
+        return {name: TaskId("shop", name) for name in acts}
 
 
 async def no_pause(seconds: float) -> None:
@@ -96,7 +96,7 @@ async def no_pause(seconds: float) -> None:
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     settings = BrokerSettings(data=tmp_path / "data", listen="127.0.0.1:0", internal_partitions=1)
     log, heard = await EmbeddedLog.open(settings), Heard()
-    around = Surroundings(SystemClock(), Random(7), no_pause)
+    around = TaskEnvironment(SystemClock(), Random(7), no_pause)
     try:
         async with asyncio.TaskGroup() as tasks:
             processes = WorkerProcesses(tasks, heard.listeners(), around, command=COMMAND)
@@ -111,8 +111,8 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 async def test_stopping_a_unit_waits_until_it_has_cleaned_up(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
         units = it.start({"source": "wait", "sql": "wait"})
-        await it.heard.until(State.RUNNING, units["sql"])
-        await it.heard.until(State.RUNNING, units["source"])
+        await it.heard.until(TaskState.RUNNING, units["sql"])
+        await it.heard.until(TaskState.RUNNING, units["source"])
 
         await it.processes.stop(units["sql"])
 
@@ -127,7 +127,7 @@ async def test_units_run_in_other_processes_where_sources_stop_before_sinks(
     async with stage(tmp_path) as it:
         units = it.start({"sql": "wait", "source": "wait"}, process_count=2)
 
-        found = [await it.heard.until(State.RUNNING, unit) for unit in units.values()]
+        found = [await it.heard.until(TaskState.RUNNING, unit) for unit in units.values()]
 
     pids = {int(running[0].reason) for running in found}
     assert len({os.getpid(), *pids}) == 3
@@ -139,14 +139,14 @@ async def test_a_killed_process_is_started_again_with_its_units(tmp_path: Path) 
     async with stage(tmp_path) as it:
         units = it.start({"source": "wait", "sql": "wait"})
         for unit in units.values():
-            await it.heard.until(State.RUNNING, unit)
+            await it.heard.until(TaskState.RUNNING, unit)
         first = it.processes.pids
 
         os.kill(first[0], signal.SIGKILL)
         for unit in units.values():
-            await it.heard.until(State.RUNNING, unit, times=2)
+            await it.heard.until(TaskState.RUNNING, unit, times=2)
 
-        retrying = await it.heard.until(State.RETRYING, units["sql"])
+        retrying = await it.heard.until(TaskState.RETRYING, units["sql"])
         assert retrying[0].reason == "its worker process was killed by SIGKILL"
         assert it.processes.pids != first
 
@@ -157,7 +157,7 @@ async def test_a_unit_that_kills_its_process_is_told_apart_from_its_neighbours(
     async with stage(tmp_path) as it:
         units = it.start({"source": "wait", "sql": "die", "files": "wait"})
 
-        (given_up,) = await it.heard.until(State.QUARANTINED, units["sql"])
+        (given_up,) = await it.heard.until(TaskState.QUARANTINED, units["sql"])
 
         assert given_up.reason == (
             "its worker process was killed by SIGKILL, 3 times in ten minutes"
@@ -170,13 +170,13 @@ async def test_a_unit_that_kills_its_process_is_told_apart_from_its_neighbours(
 async def test_units_running_and_given_up_begin_afresh_once_per_wish(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
         units = it.start({"source": "fail", "sql": "wait"})
-        await it.heard.until(State.QUARANTINED, units["source"])
-        await it.heard.until(State.RUNNING, units["sql"])
+        await it.heard.until(TaskState.QUARANTINED, units["source"])
+        await it.heard.until(TaskState.RUNNING, units["sql"])
 
         for times, id in ((2, "a1"), (3, "a2")):
-            await write_control(it.log, "shop", [Wish(RESTART, "", id)], now_ms=0)
-            await it.heard.until(State.QUARANTINED, units["source"], times)
-            found = await it.heard.until(State.RUNNING, units["sql"], times)
+            await write_control(it.log, "shop", [Signal(RESTART, "", id)], now_ms=0)
+            await it.heard.until(TaskState.QUARANTINED, units["source"], times)
+            found = await it.heard.until(TaskState.RUNNING, units["sql"], times)
             assert len(found) == times
 
 

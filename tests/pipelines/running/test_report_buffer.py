@@ -2,25 +2,25 @@
 
 import asyncio
 
-from pipelines.reports import Moved, State, StateChanged, Stood
-from pipelines.running.report_buffer import GATHER_S, Gathering
+from pipelines.reports import OffsetsApplied, RowsMoved, StateChanged, TaskState
+from pipelines.running.report_buffer import GATHER_S, ReportBuffer
 from pipelines.running.worker_protocol import Word
 
 
-def moved(rows: int, *, table: str = "orders", committed_ms: int = 1) -> Moved:
-    return Moved("shop", "source", table, rows, 10 * rows, committed_ms, committed_ms + 1)
+def moved(rows: int, *, table: str = "orders", committed_ms: int = 1) -> RowsMoved:
+    return RowsMoved("shop", "source", table, rows, 10 * rows, committed_ms, committed_ms + 1)
 
 
-def stood(**positions: str) -> Stood:
-    return Stood("shop", "source", positions)
+def stood(**positions: str) -> OffsetsApplied:
+    return OffsetsApplied("shop", "source", positions)
 
 
-RUNNING = StateChanged("shop", "source", "", State.RUNNING)
+RUNNING = StateChanged("shop", "source", "", TaskState.RUNNING)
 
 
 async def test_the_first_after_quiet_goes_at_once() -> None:
     said: list[Word] = []
-    say = Gathering(said.append, asyncio.get_running_loop())
+    say = ReportBuffer(said.append, asyncio.get_running_loop())
 
     say(moved(1))
 
@@ -29,7 +29,7 @@ async def test_the_first_after_quiet_goes_at_once() -> None:
 
 async def test_what_moves_is_added_up_and_positions_are_joined() -> None:
     said: list[Word] = []
-    say = Gathering(said.append, asyncio.get_running_loop())
+    say = ReportBuffer(said.append, asyncio.get_running_loop())
     say(moved(1))
 
     say(moved(2, committed_ms=2))
@@ -46,7 +46,7 @@ async def test_what_moves_is_added_up_and_positions_are_joined() -> None:
 
 async def test_what_changes_goes_at_once_behind_what_came_before_it() -> None:
     said: list[Word] = []
-    say = Gathering(said.append, asyncio.get_running_loop())
+    say = ReportBuffer(said.append, asyncio.get_running_loop())
     say(moved(1))
 
     say(moved(2))
@@ -57,17 +57,17 @@ async def test_what_changes_goes_at_once_behind_what_came_before_it() -> None:
 
 async def test_units_may_report_from_threads() -> None:
     said: list[Word] = []
-    say = Gathering(said.append, asyncio.get_running_loop())
+    say = ReportBuffer(said.append, asyncio.get_running_loop())
 
     await asyncio.gather(*(asyncio.to_thread(say, moved(1)) for _ in range(50)))
     say.tell()
 
-    assert sum(word.rows for word in said if isinstance(word, Moved)) == 50
+    assert sum(word.rows for word in said if isinstance(word, RowsMoved)) == 50
 
 
 async def test_after_quiet_the_next_goes_at_once_again() -> None:
     said: list[Word] = []
-    say = Gathering(said.append, asyncio.get_running_loop())
+    say = ReportBuffer(said.append, asyncio.get_running_loop())
     say(moved(1))
     while say.is_busy:  # noqa: ASYNC110 - its own timer ends it
         await asyncio.sleep(GATHER_S)

@@ -11,12 +11,12 @@ import pytest
 
 from core_log.foundation.errors import DirectoryInUse
 from core_log.model.log import Log
-from pipelines.journal.control import Desired
-from pipelines.reports import Report, Reporter, State, StateChanged
+from pipelines.journal.control import DesiredTaskState
+from pipelines.reports import Report, Reporter, StateChanged, TaskState
 from pipelines.running.processes import WorkerProcesses
 from pipelines.running.running_pipelines import RunningPipelines
-from pipelines.running.supervisor import Surroundings
-from pipelines.running.tasks import Job, Listeners, Units
+from pipelines.running.supervisor import TaskEnvironment
+from pipelines.running.tasks import Listeners, TaskAssignment, TaskRunner
 from tests.fakes import SimulatedClock
 from tests.pipelines.running.fake_tasks import FakePipeline
 
@@ -50,7 +50,7 @@ class Theatre:
         unit: str,
         log: Log,
         *,
-        desired: Callable[[], Desired],
+        desired: Callable[[], DesiredTaskState],
         clock: object,
         report: Reporter,
         until_end: bool = False,
@@ -81,11 +81,11 @@ async def open_log(_: object) -> AsyncIterator[Any]:
 async def running(theatre: Theatre) -> AsyncIterator[RunningPipelines]:
     async with asyncio.TaskGroup() as tasks:
         pipelines = RunningPipelines(tasks, theatre.reports.append)
-        around = Surroundings(SimulatedClock(), Random(7))
+        around = TaskEnvironment(SimulatedClock(), Random(7))
         listeners = pipelines.listeners()
         pipelines.run_in(
             processes=WorkerProcesses(tasks, listeners, around),
-            units=Units(tasks, theatre.run_unit, open_log, listeners, around),
+            units=TaskRunner(tasks, theatre.run_unit, open_log, listeners, around),
             bootstrap=("127.0.0.1:1",),
         )
         try:
@@ -111,9 +111,9 @@ async def test_what_a_unit_needs_is_loaded_before_the_log_is_asked_anything() ->
 
     async with asyncio.TaskGroup() as tasks:
         listeners = Listeners(theatre.reports.append, lambda _: None, lambda _: None)
-        around = Surroundings(SimulatedClock(), Random(7))
-        units = Units(tasks, theatre.run_unit, told_log, listeners, around, prepare=prepare)
-        units.start(Job(a_file(source="a"), "source"))
+        around = TaskEnvironment(SimulatedClock(), Random(7))
+        units = TaskRunner(tasks, theatre.run_unit, told_log, listeners, around, prepare=prepare)
+        units.start(TaskAssignment(a_file(source="a"), "source"))
         await theatre.until_running("shop/source")
         await units.stop_all()
 
@@ -163,7 +163,7 @@ async def test_a_unit_that_starts_again_is_never_seen_as_one_that_has_ended() ->
 
         told = [each for each in theatre.reports if isinstance(each, StateChanged)]
         last = {each.unit: each.state for each in told}
-        assert last == {"source": State.STARTING, "sql": State.STARTING}
+        assert last == {"source": TaskState.STARTING, "sql": TaskState.STARTING}
 
 
 async def test_what_had_ended_begins_again() -> None:
@@ -193,8 +193,8 @@ async def test_once_ends_when_the_sinks_have_what_was_there_at_the_end_of_the_so
         ended = await it.until_over()
 
         assert {str(each.unit): each.state for each in ended} == {
-            "shop/source": State.DONE,
-            "shop/sql": State.DONE,
+            "shop/source": TaskState.DONE,
+            "shop/sql": TaskState.DONE,
         }
 
 
@@ -219,6 +219,6 @@ async def test_the_end_stops_sources_before_sinks() -> None:
     stopped = [
         each.unit
         for each in theatre.reports
-        if isinstance(each, StateChanged) and each.state is State.STOPPED
+        if isinstance(each, StateChanged) and each.state is TaskState.STOPPED
     ]
     assert stopped == ["source", "sql"]

@@ -15,14 +15,14 @@ from core_log.foundation.errors import (
     SinkUnavailable,
     StorageFailed,
 )
-from pipelines.reports import Moved, Report, Reporter, State, StateChanged
-from pipelines.running.backoff import Backoff, Patience
-from pipelines.running.supervisor import Ended, Surroundings, UnitId, supervise
+from pipelines.reports import Report, Reporter, RowsMoved, StateChanged, TaskState
+from pipelines.running.backoff import Backoff, RetryPolicy
+from pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId, supervise
 from tests.fakes import SimulatedClock
 
-UNIT = UnitId("shop", "sql")
-PATIENCE = Patience(for_ms=60_000, backoff_ms=1_000, backoff_ms_max=8_000)
-MOVED = Moved("shop", "sql", "orders", 1, 1, 0, 0)
+UNIT = TaskId("shop", "sql")
+PATIENCE = RetryPolicy(for_ms=60_000, backoff_ms=1_000, backoff_ms_max=8_000)
+MOVED = RowsMoved("shop", "sql", "orders", 1, 1, 0, 0)
 
 
 class Script:
@@ -48,14 +48,14 @@ class Script:
         if len(self.pauses) > 1_000:
             raise asyncio.CancelledError
 
-    async def play(self) -> Ended:
-        around = Surroundings(
+    async def play(self) -> TaskEnded:
+        around = TaskEnvironment(
             self.clock, Random(7), self.sleep, lambda text: text.replace("hunter2", "***")
         )
         return await supervise(UNIT, self, PATIENCE, self.reports.append, around)
 
     @property
-    def states(self) -> list[State]:
+    def states(self) -> list[TaskState]:
         return [each.state for each in self.reports if isinstance(each, StateChanged)]
 
     @property
@@ -72,8 +72,8 @@ async def test_a_unit_that_has_nothing_more_to_do_is_done() -> None:
 
     ended = await script.play()
 
-    assert ended == Ended(UNIT, State.DONE)
-    assert script.states == [State.STARTING, State.DONE]
+    assert ended == TaskEnded(UNIT, TaskState.DONE)
+    assert script.states == [TaskState.STARTING, TaskState.DONE]
 
 
 async def test_a_failure_that_time_cures_is_tried_again_after_ever_longer_pauses() -> None:
@@ -81,12 +81,12 @@ async def test_a_failure_that_time_cures_is_tried_again_after_ever_longer_pauses
 
     ended = await script.play()
 
-    assert ended.state is State.DONE
+    assert ended.state is TaskState.DONE
     full = [1, 2, 4, 8, 8]
     assert all(
         0.75 * most <= pause <= most for most, pause in zip(full, script.pauses, strict=True)
     )
-    assert script.states == [State.STARTING, *[State.RETRYING] * 5, State.DONE]
+    assert script.states == [TaskState.STARTING, *[TaskState.RETRYING] * 5, TaskState.DONE]
 
 
 async def test_what_does_not_heal_within_its_time_is_quarantined() -> None:
@@ -94,10 +94,10 @@ async def test_what_does_not_heal_within_its_time_is_quarantined() -> None:
 
     ended = await script.play()
 
-    assert ended.state is State.QUARANTINED and ended.kind == "StorageFailed"
+    assert ended.state is TaskState.QUARANTINED and ended.kind == "StorageFailed"
     assert ended.reason == "disk full (path='/data')"
     assert 60 <= sum(script.pauses) <= 68
-    assert script.states[-1] is State.QUARANTINED
+    assert script.states[-1] is TaskState.QUARANTINED
 
 
 async def test_connections_are_tried_for_ever_and_slowly() -> None:
@@ -106,7 +106,7 @@ async def test_connections_are_tried_for_ever_and_slowly() -> None:
     with pytest.raises(asyncio.CancelledError):
         await script.play()
 
-    assert set(script.states[1:-1]) == {State.RETRYING}
+    assert set(script.states[1:-1]) == {TaskState.RETRYING}
     assert all(6 <= pause <= 8 for pause in script.pauses[3:])
 
 
@@ -120,7 +120,7 @@ async def test_after_it_moved_something_a_failure_is_a_new_incident() -> None:
 
     ended = await script.play()
 
-    assert ended.state is State.DONE
+    assert ended.state is TaskState.DONE
     assert max(script.pauses) <= 1
 
 
@@ -133,7 +133,7 @@ async def test_after_a_long_quiet_life_a_failure_is_a_new_incident() -> None:
 
     ended = await script.play()
 
-    assert ended.state is State.DONE
+    assert ended.state is TaskState.DONE
     assert max(script.pauses) <= 1
 
 
@@ -143,9 +143,9 @@ async def test_what_only_a_person_can_cure_is_tried_once() -> None:
     ended = await script.play()
 
     assert not script.pauses
-    assert ended == Ended(
+    assert ended == TaskEnded(
         UNIT,
-        State.QUARANTINED,
+        TaskState.QUARANTINED,
         "the table has another key (table='orders')\n  hint: drop it",
         "SinkRejected",
     )
@@ -159,7 +159,7 @@ async def test_a_unit_that_somebody_newer_replaced_ends_quietly(
     with caplog.at_level(logging.INFO):
         ended = await script.play()
 
-    assert ended.state is State.STOPPED and not script.pauses
+    assert ended.state is TaskState.STOPPED and not script.pauses
     assert [record.levelname for record in caplog.records] == ["INFO"]
 
 
@@ -170,7 +170,7 @@ async def test_a_bug_is_told_with_its_traceback_and_tried_twice_more(
 
     ended = await script.play()
 
-    assert ended.state is State.QUARANTINED
+    assert ended.state is TaskState.QUARANTINED
     assert len(script.pauses) == 2
     assert "Traceback" in caplog.text and "__call__" in caplog.text
 
@@ -199,19 +199,19 @@ async def test_bugs_far_apart_are_forgiven() -> None:
 
     ended = await script.play()
 
-    assert ended.state is State.DONE
+    assert ended.state is TaskState.DONE
 
 
 @pytest.mark.parametrize(
     ("group", "state"),
     [
-        ([SinkUnavailable("down"), ConfigError("no such column")], State.QUARANTINED),
-        ([ConfigError("no such column"), Fenced("taken over")], State.STOPPED),
-        ([KeyError("x"), Fenced("taken over")], State.STOPPED),
+        ([SinkUnavailable("down"), ConfigError("no such column")], TaskState.QUARANTINED),
+        ([ConfigError("no such column"), Fenced("taken over")], TaskState.STOPPED),
+        ([KeyError("x"), Fenced("taken over")], TaskState.STOPPED),
     ],
 )
 async def test_of_failures_that_come_together_the_graver_one_counts(
-    group: list[Exception], state: State
+    group: list[Exception], state: TaskState
 ) -> None:
     script = Script(ExceptionGroup("tasks", group), done)
 
@@ -225,7 +225,7 @@ async def test_a_bug_among_expected_failures_is_still_a_bug() -> None:
 
     ended = await script.play()
 
-    assert ended.state is State.DONE
+    assert ended.state is TaskState.DONE
     assert "KeyError" in script.reasons[1]
 
 
@@ -235,7 +235,7 @@ async def test_being_cancelled_is_the_only_stop_and_is_told() -> None:
     async def wait(_: Reporter) -> None:
         await asyncio.Event().wait()
 
-    around = Surroundings(SimulatedClock(), Random(7))
+    around = TaskEnvironment(SimulatedClock(), Random(7))
     task = asyncio.ensure_future(supervise(UNIT, wait, PATIENCE, reports.append, around))
     await asyncio.sleep(0)
     task.cancel()
@@ -243,8 +243,8 @@ async def test_being_cancelled_is_the_only_stop_and_is_told() -> None:
         await task
 
     assert [r.state for r in reports if isinstance(r, StateChanged)] == [
-        State.STARTING,
-        State.STOPPED,
+        TaskState.STARTING,
+        TaskState.STOPPED,
     ]
 
 

@@ -3,14 +3,14 @@
 import pytest
 
 from core_log.foundation.errors import DecodeError
-from pipelines.reports import Moved, State
-from pipelines.running.supervisor import Ended, UnitId
+from pipelines.reports import RowsMoved, TaskState
+from pipelines.running.supervisor import TaskEnded, TaskId
 from pipelines.running.worker_protocol import (
-    Gone,
-    Leave,
+    LeaveTask,
     Order,
-    Start,
-    Stop,
+    StartTask,
+    StopTask,
+    TaskGone,
     Word,
     decode_order,
     decode_word,
@@ -18,17 +18,17 @@ from pipelines.running.worker_protocol import (
     encode_word,
 )
 
-UNIT = UnitId("shop", "sql")
+UNIT = TaskId("shop", "sql")
 ORDERS: list[Order] = [
-    Start(UNIT, b'{"url":"\n\x00\xff"}', ("127.0.0.1:1", "kafka-2:9092"), until_end=True),
-    Start(UNIT, b"", (), until_end=False),
-    Stop(UNIT),
-    Leave(),
+    StartTask(UNIT, b'{"url":"\n\x00\xff"}', ("127.0.0.1:1", "kafka-2:9092"), until_end=True),
+    StartTask(UNIT, b"", (), until_end=False),
+    StopTask(UNIT),
+    LeaveTask(),
 ]
 WORDS: list[Word] = [
-    Ended(UNIT, State.QUARANTINED, "no such table\n  hint: make it", "SinkRejected"),
-    Gone(UNIT),
-    Moved("shop", "sql", "orders", 1, 2, 3, 4),
+    TaskEnded(UNIT, TaskState.QUARANTINED, "no such table\n  hint: make it", "SinkRejected"),
+    TaskGone(UNIT),
+    RowsMoved("shop", "sql", "orders", 1, 2, 3, 4),
 ]
 
 

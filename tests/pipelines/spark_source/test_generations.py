@@ -15,7 +15,7 @@ from core_log.records.compression import Compression
 from core_log.rows.settings import WireSettings
 from pipelines.journal.generations import Generations
 from pipelines.journal.positions import load_positions
-from pipelines.loops.migration.migrate import Move, Rules, migrate
+from pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate
 from pipelines.spark_source import read_plan
 from pipelines.spark_source.options import ReadOptions, read_options
 from pipelines.spark_source.raw import raw_batches
@@ -44,8 +44,8 @@ def next_generation(served: ServedLog, *, partitions: int) -> None:
         generations = Generations.of(await load_positions(served.log, PIPELINE))
         config = {"cleanup.policy": "compact"}
         settings = TopicSettings(name="next", partitions=partitions, config=config)
-        move = Move(TOPIC, generations.present(TOPIC), settings, SCHEMA)
-        rules = Rules(WireSettings(), Nothing(), Compression.ZSTD)
+        move = TopicMove(TOPIC, generations.present(TOPIC), settings, SCHEMA)
+        rules = MigrationRules(WireSettings(), Nothing(), Compression.ZSTD)
         clock = SystemClock()
         await migrate(PIPELINE, served.log, [move], rules, clock=clock, report=lambda _: None)
 
@@ -60,7 +60,7 @@ def newest(options: ReadOptions) -> dict[str, Any]:
     return asyncio.run(read_plan.newest_offsets(options))
 
 
-def read(options: ReadOptions, parts: list[read_plan.Part]) -> list[tuple[str, int]]:
+def read(options: ReadOptions, parts: list[read_plan.ReadSplit]) -> list[tuple[str, int]]:
     """The topic and the key of every change."""
     schema = asyncio.run(read_plan.columns(options))
     return sorted(

@@ -10,10 +10,10 @@ from core_log.embedded import EmbeddedLog
 from core_log.foundation.clock import SystemClock
 from core_log.foundation.settings import BrokerSettings
 from pipelines.file.loader import LoadedPipeline, load
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.loops.assembly import run_unit
-from pipelines.time_travel.verify.result import Sides, Verdict
-from pipelines.time_travel.verify.table_selection import Subject, subject_of, subjects_of
+from pipelines.time_travel.verify.result import ComparedSides, TableVerdict
+from pipelines.time_travel.verify.table_selection import ComparedTable, subject_of, subjects_of
 from pipelines.time_travel.verify.verify import Verifier
 
 
@@ -30,26 +30,26 @@ class World:
                 self.loaded,
                 unit,
                 self.log,
-                desired=lambda: Desired(self.loaded.name),
+                desired=lambda: DesiredTaskState(self.loaded.name),
                 clock=self.clock,
                 report=lambda _: None,
                 until_end=True,
             )
 
-    async def subject(self, table: str) -> Subject:
+    async def subject(self, table: str) -> ComparedTable:
         return subject_of(
             await subjects_of(self.loaded, self.log), table, pipeline=self.loaded.name
         )
 
     async def verified(
-        self, *tables: str, sides: Sides | None = None, mends: bool = False
-    ) -> dict[tuple[str, str], Verdict]:
+        self, *tables: str, sides: ComparedSides | None = None, mends: bool = False
+    ) -> dict[tuple[str, str], TableVerdict]:
         """By table and side."""
         verifier = Verifier(self.loaded, self.log, clock=self.clock, is_running=False)
-        subjects: Sequence[Subject] = await subjects_of(self.loaded, self.log)
+        subjects: Sequence[ComparedTable] = await subjects_of(self.loaded, self.log)
         if tables:
             subjects = [await self.subject(table) for table in tables]
-        found = await verifier.verify(subjects, sides or Sides(), mends=mends)
+        found = await verifier.verify(subjects, sides or ComparedSides(), mends=mends)
         return {(str(each.subject.target), each.side): each for each in found}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from core_log.foundation.errors import ConfigError
 from pipelines.file.spec import PipelineHead, TransformRule
-from pipelines.transforms.before_log import BeforeLog, salt_of
+from pipelines.transforms.before_log import MasksAndDrops, salt_of
 from tests.pipelines.transforms.given import DELETE, INSERT, UPDATE, changes_of, schema_of, told
 
 USERS = schema_of(
@@ -34,8 +34,10 @@ BERT = {"id": 2, "email": "bert@example.org", "phone": None, "born": None, "ssn"
 SALT = b"salt"
 
 
-def before_log(**rule: object) -> BeforeLog:
-    return BeforeLog([TransformRule.model_validate({"table": "public.users"} | rule)], salt=SALT)
+def before_log(**rule: object) -> MasksAndDrops:
+    return MasksAndDrops(
+        [TransformRule.model_validate({"table": "public.users"} | rule)], salt=SALT
+    )
 
 
 def hashed(text: str) -> str:
@@ -94,7 +96,7 @@ def test_a_hash_is_the_same_for_the_same_value_and_the_key_may_be_hashed() -> No
 def test_a_hash_is_what_the_standard_says_whatever_the_salt(salt: bytes) -> None:
     rule = TransformRule(table=("*",), mask={"email": "hash"})
 
-    hidden = BeforeLog([rule], salt=salt).apply(changes_of(USERS, (INSERT, ANNA)))
+    hidden = MasksAndDrops([rule], salt=salt).apply(changes_of(USERS, (INSERT, ANNA)))
 
     expected = hmac.new(salt, b"anna@example.org", hashlib.sha256).hexdigest()
     assert hidden.rows.column("email").to_pylist() == [expected]
@@ -115,7 +117,7 @@ def test_rules_apply_in_the_order_of_the_file_and_only_to_their_tables() -> None
         TransformRule(table=("*", "!public.*"), drop=("email",)),
     ]
 
-    hidden = BeforeLog(rules, salt=SALT).apply(changes_of(USERS, (INSERT, ANNA)))
+    hidden = MasksAndDrops(rules, salt=SALT).apply(changes_of(USERS, (INSERT, ANNA)))
 
     assert hidden.rows.column("email").to_pylist() == [hashed("anna")]
 

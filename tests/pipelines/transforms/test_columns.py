@@ -8,7 +8,7 @@ import pytest
 
 from core_log.foundation.errors import ConfigError, RecordsRejected
 from pipelines.file.spec import TransformRule
-from pipelines.transforms.after_log import AfterLog
+from pipelines.transforms.after_log import RowTransforms
 from tests.pipelines.transforms.given import (
     DELETE,
     INSERT,
@@ -26,8 +26,8 @@ NOON = datetime(2026, 1, 31, 12)
 PAID: Row = {"id": 1, "status": "paid", "total": Decimal("12.50"), "created_at": NOON}
 
 
-def after_log(**rule: object) -> AfterLog:
-    return AfterLog([TransformRule.model_validate({"table": "public.orders"} | rule)], [])
+def after_log(**rule: object) -> RowTransforms:
+    return RowTransforms([TransformRule.model_validate({"table": "public.orders"} | rule)], [])
 
 
 def test_an_added_column_is_computed_from_the_row() -> None:
@@ -190,4 +190,4 @@ def test_a_rule_that_does_not_fit_its_table_is_refused(
 def test_a_rule_for_many_tables_changes_columns_only_where_they_are() -> None:
     rule = TransformRule(table=("*",), rename={"nowhere": "x"}, cast={"nothing": "int8"})
 
-    assert AfterLog([rule], []).schema(ORDERS) == ORDERS
+    assert RowTransforms([rule], []).schema(ORDERS) == ORDERS

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from core_log.foundation.errors import ConfigError, RecordsRejected, TransformFailed
 from core_log.model.changes import Operation, TableChanges
 from pipelines.file.spec import TransformRule
-from pipelines.transforms.after_log import AfterLog
+from pipelines.transforms.after_log import RowTransforms
 from pipelines.transforms.expressions import Expressions
 from tests.pipelines.transforms.given import (
     DELETE,
@@ -40,9 +40,9 @@ EXPRESSIONS = cache(Expressions)
 """One for all tests, made by the first."""
 
 
-def filtered(text: str, table: str = "public.orders") -> AfterLog:
+def filtered(text: str, table: str = "public.orders") -> RowTransforms:
     rule = TransformRule(table=(table,), filter=text)
-    return AfterLog([rule], [], expressions=EXPRESSIONS())
+    return RowTransforms([rule], [], expressions=EXPRESSIONS())
 
 
 def test_an_update_that_leaves_the_filter_deletes_its_key() -> None:
@@ -150,7 +150,7 @@ def test_later_rules_see_what_earlier_ones_made() -> None:
         ORDERS, (INSERT, {"id": 1, "total": Decimal(5)}), (INSERT, {"id": 2, "total": Decimal(6)})
     )
 
-    found = only(AfterLog(rules, []).apply(given))
+    found = only(RowTransforms(rules, []).apply(given))
 
     assert [row["id"] for _, row in told(found)] == [2]
 

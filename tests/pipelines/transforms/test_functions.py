@@ -8,7 +8,7 @@ import pytest
 
 from core_log.foundation.errors import ConfigError, RecordsRejected, TransformFailed
 from pipelines.file.spec import TransformRule
-from pipelines.transforms.after_log import AfterLog
+from pipelines.transforms.after_log import RowTransforms
 from tests.pipelines.transforms.given import (
     DELETE,
     INSERT,
@@ -71,19 +71,19 @@ LIMIT = 3
 
 
 @pytest.fixture
-def after_log(tmp_path: Path) -> Callable[[str], AfterLog]:
+def after_log(tmp_path: Path) -> Callable[[str], RowTransforms]:
     name = f"project_{tmp_path.name}".replace("-", "_")
     (tmp_path / f"{name}.py").write_text(PROJECT)
 
-    def make(function: str) -> AfterLog:
+    def make(function: str) -> RowTransforms:
         rule = TransformRule(table=("public.orders",), python=f"{name}:{function}")
-        return AfterLog([rule], [], directory=tmp_path)
+        return RowTransforms([rule], [], directory=tmp_path)
 
     return make
 
 
 def test_a_table_goes_in_and_a_table_with_more_columns_comes_out(
-    after_log: Callable[[str], AfterLog],
+    after_log: Callable[[str], RowTransforms],
 ) -> None:
     transform = after_log("shout")
     given = changes_of(
@@ -102,7 +102,7 @@ def test_a_table_goes_in_and_a_table_with_more_columns_comes_out(
 
 @pytest.mark.parametrize(("function", "status"), [("clean", "a"), ("typed", "seen")])
 def test_rows_go_in_where_the_function_asks_for_them(
-    after_log: Callable[[str], AfterLog], function: str, status: str
+    after_log: Callable[[str], RowTransforms], function: str, status: str
 ) -> None:
     given = changes_of(ORDERS, (INSERT, {"id": 1, "status": " a "}))
 
@@ -112,7 +112,7 @@ def test_rows_go_in_where_the_function_asks_for_them(
 
 
 def test_rows_on_which_it_raises_are_named_and_their_values_are_not(
-    after_log: Callable[[str], AfterLog],
+    after_log: Callable[[str], RowTransforms],
 ) -> None:
     rows = [(INSERT, {"id": n, "status": "secret"}) for n in range(50)]
     rows[9] = (INSERT, {"id": 9, "status": None})
@@ -135,7 +135,7 @@ def test_rows_on_which_it_raises_are_named_and_their_values_are_not(
     ],
 )
 def test_what_it_may_not_return_fails_its_table_in_words(
-    after_log: Callable[[str], AfterLog], function: str, problem: str
+    after_log: Callable[[str], RowTransforms], function: str, problem: str
 ) -> None:
     with pytest.raises(TransformFailed, match=problem) as caught:
         after_log(function).apply(changes_of(ORDERS, (INSERT, {"id": 1})))
@@ -144,13 +144,13 @@ def test_what_it_may_not_return_fails_its_table_in_words(
 
 
 def test_rows_cannot_make_columns_and_the_way_to_make_them_is_said(
-    after_log: Callable[[str], AfterLog],
+    after_log: Callable[[str], RowTransforms],
 ) -> None:
     with pytest.raises(TransformFailed, match="NULL::VARCHAR"):
         after_log("new_column").apply(changes_of(ORDERS, (INSERT, {"id": 1})))
 
 
-def test_a_value_of_another_type_rejects_its_row(after_log: Callable[[str], AfterLog]) -> None:
+def test_a_value_of_another_type_rejects_its_row(after_log: Callable[[str], RowTransforms]) -> None:
     given = changes_of(ORDERS, (INSERT, {"id": 1}), first_offset=3)
 
     with pytest.raises(RecordsRejected) as caught:
@@ -160,7 +160,7 @@ def test_a_value_of_another_type_rejects_its_row(after_log: Callable[[str], Afte
 
 
 def test_a_function_that_exits_ends_nothing_but_its_table(
-    after_log: Callable[[str], AfterLog],
+    after_log: Callable[[str], RowTransforms],
 ) -> None:
     with pytest.raises(TransformFailed, match="SystemExit"):
         after_log("leaves").schema(ORDERS)
@@ -169,4 +169,4 @@ def test_a_function_that_exits_ends_nothing_but_its_table(
 @pytest.mark.parametrize("name", ["nowhere:f", "json:nothing", "json:__name__"])
 def test_a_function_that_is_not_there_is_a_mistake_in_the_file(name: str) -> None:
     with pytest.raises(ConfigError, match="python transform"):
-        AfterLog([TransformRule(table=("*",), python=name)], [])
+        RowTransforms([TransformRule(table=("*",), python=name)], [])

@@ -8,10 +8,10 @@ from core_log.model.table_schema import TableId
 from core_log.rows.codec_table import codec_for
 from core_log.rows.settings import WireSettings
 from pipelines.file.spec import RouteRule
-from pipelines.transforms.after_log import AfterLog
+from pipelines.transforms.after_log import RowTransforms
 from pipelines.transforms.routes import Routes
 from sinks.console.lines import json_lines, people_lines
-from sinks.kafka.topic_writer import Outgoing
+from sinks.kafka.topic_writer import TopicWriter
 from tests.pipelines.transforms.given import (
     DELETE,
     INSERT,
@@ -34,7 +34,7 @@ def route(source: str, to: str) -> RouteRule:
 
 
 def test_rows_of_all_shards_carry_the_key_that_tells_them_apart() -> None:
-    transform = AfterLog([], [SHARDS])
+    transform = RowTransforms([], [SHARDS])
     one = schema_of(ROW, table="tenant_1.people")
     two = schema_of(ROW, table="tenant_2.people")
     anna = {"id": 7, "name": "anna"}
@@ -57,7 +57,7 @@ def test_rows_of_all_shards_carry_the_key_that_tells_them_apart() -> None:
 
 def test_a_truncate_of_one_shard_empties_its_own_share_only() -> None:
     found = only(
-        AfterLog([], [SHARDS]).apply(
+        RowTransforms([], [SHARDS]).apply(
             changes_of(schema_of(ROW, table="tenant_2.people"), (TRUNCATE, {}))
         )
     )
@@ -68,11 +68,11 @@ def test_a_truncate_of_one_shard_empties_its_own_share_only() -> None:
 
 def test_a_sink_shows_the_share_that_a_truncate_empties_or_refuses_it() -> None:
     truncate = only(
-        AfterLog([], [SHARDS]).apply(
+        RowTransforms([], [SHARDS]).apply(
             changes_of(schema_of(ROW, table="tenant_2.people"), (TRUNCATE, {}), first_offset=5)
         )
     )
-    outgoing = Outgoing(
+    outgoing = TopicWriter(
         topic="people",
         table=truncate.schema.table,
         partition_count=1,

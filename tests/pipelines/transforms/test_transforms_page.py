@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from pipelines.file.spec import TransformRule
 from pipelines.terminal import exit_codes
-from pipelines.transforms.after_log import AfterLog
+from pipelines.transforms.after_log import RowTransforms
 from tests.architecture.sources import ROOT
 from tests.pipelines.conftest import Headwater
 from tests.pipelines.transforms.given import INSERT, changes_of, only, schema_of
@@ -38,7 +38,7 @@ def test_the_function_of_the_page_does_what_it_shows(tmp_path: Path) -> None:
     schema = schema_of({"id": pa.int64(), "status": pa.string()})
 
     found = only(
-        AfterLog([rule], [], directory=tmp_path).apply(
+        RowTransforms([rule], [], directory=tmp_path).apply(
             changes_of(schema, (INSERT, {"id": 1, "status": "paid"}))
         )
     )

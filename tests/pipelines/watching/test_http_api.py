@@ -17,13 +17,13 @@ from core_log.foundation.errors import ConfigError, DirectoryInUse, HeadwaterErr
 from core_log.foundation.settings import BrokerSettings, TopicSettings
 from core_log.model.log import TopicPartition
 from core_log.records.batch_header import Batch
-from pipelines.journal.control import desired
+from pipelines.journal.control import read_desired
 from pipelines.journal.internal_topics import POSITIONS, internal_topics
 from pipelines.journal.positions import encode_positions, positions_home
-from pipelines.reports import Moved, State, StateChanged, Stood
-from pipelines.running.owner_client import Owner, path_of
+from pipelines.reports import OffsetsApplied, RowsMoved, StateChanged, TaskState
+from pipelines.running.owner_client import LockHolder, path_of
 from pipelines.watching import report_stream
-from pipelines.watching.http_api import Answering, HttpApi
+from pipelines.watching.http_api import HttpApi, RequestAnswer
 from pipelines.watching.http_routes import BODY_BYTES_MAX
 from pipelines.watching.report_stream import ReportStream
 from pipelines.watching.status import StatusBoard
@@ -59,8 +59,8 @@ class Served:
     refusal: Exception | None = None
 
     @property
-    def owner(self) -> Owner:
-        return Owner(self.address, TOKEN)
+    def owner(self) -> LockHolder:
+        return LockHolder(self.address, TOKEN)
 
     async def hand_over(self, body: bytes) -> Mapping[str, object]:
         if self.refusal is not None:
@@ -109,9 +109,9 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     log = await EmbeddedLog.open(BrokerSettings(data=tmp_path / "data", listen="127.0.0.1:0"))
     found = Served(log, StatusBoard(SystemClock()), ReportStream(), "")
     for unit in ("source", "sql"):
-        found.board(StateChanged("shop", unit, "", State.RUNNING))
-    found.board(Moved("shop", "source", ORDERS, 3, 300, 1_000, 2_000))
-    answering = Answering(found.board, found.stream, log, SystemClock(), found.hand_over)
+        found.board(StateChanged("shop", unit, "", TaskState.RUNNING))
+    found.board(RowsMoved("shop", "source", ORDERS, 3, 300, 1_000, 2_000))
+    answering = RequestAnswer(found.board, found.stream, log, SystemClock(), found.hand_over)
     api = HttpApi(answering, token=TOKEN)
     found.address = await api.start()
     yield found
@@ -187,7 +187,9 @@ async def test_a_route_that_is_not_there_is_said_to_those_who_may_ask(served: Se
 async def test_status_says_how_many_records_a_sink_has_still_to_apply(served: Served) -> None:
     await served.log.ensure_topic(TopicSettings(name="shop.orders"))
     await served.log.append(TopicPartition("shop.orders", 0), batch_of("a", "b", "c", "the marker"))
-    served.board(Stood("shop", "sql", {"shop.orders-0": "1", "__headwater_commits-3": "0"}))
+    served.board(
+        OffsetsApplied("shop", "sql", {"shop.orders-0": "1", "__headwater_commits-3": "0"})
+    )
 
     found = await served.ask("GET", "/status")
 
@@ -196,7 +198,7 @@ async def test_status_says_how_many_records_a_sink_has_still_to_apply(served: Se
 
 
 async def test_status_is_answered_although_the_log_does_not(served: Served) -> None:
-    served.board(Stood("shop", "sql", {"no-such-topic-0": "1"}))
+    served.board(OffsetsApplied("shop", "sql", {"no-such-topic-0": "1"}))
 
     found = await served.ask("GET", "/status")
 
@@ -222,7 +224,7 @@ async def test_metrics_are_what_prometheus_reads(served: Served) -> None:
 async def test_a_pause_is_written_into_the_log(served: Served) -> None:
     whole = await served.ask("POST", "/pipelines/shop/pause")
     table = await served.ask("POST", f"/pipelines/shop/pause{path_of('orders')}")
-    now = await desired(served.log, "shop")
+    now = await read_desired(served.log, "shop")
 
     assert whole["table"] is None
     assert table["table"] == ORDERS, "bare where only one is called so"
@@ -230,13 +232,13 @@ async def test_a_pause_is_written_into_the_log(served: Served) -> None:
     assert [wish.id for wish in now.wishes] == [whole["id"], table["id"]]
 
     await served.ask("POST", "/pipelines/shop/resume")
-    assert not (await desired(served.log, "shop")).is_paused
+    assert not (await read_desired(served.log, "shop")).is_paused
 
 
 async def test_a_restart_is_a_wish_for_a_fresh_start(served: Served) -> None:
     said = await served.ask("POST", "/pipelines/shop/restart")
 
-    assert (await desired(served.log, "shop")).fresh_start() == said["id"]
+    assert (await read_desired(served.log, "shop")).fresh_start() == said["id"]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +257,7 @@ async def test_what_is_not_there_cannot_be_steered(served: Served, path: str, pr
     with pytest.raises(ConfigError, match=problem):
         await served.ask(method, path)
 
-    assert (await desired(served.log, "shop")).wishes == ()
+    assert (await read_desired(served.log, "shop")).wishes == ()
 
 
 async def test_offsets_are_those_in_the_log_and_those_that_sinks_told(served: Served) -> None:
@@ -264,7 +266,7 @@ async def test_offsets_are_those_in_the_log_and_those_that_sinks_told(served: Se
     await served.log.append(
         positions_home("shop"), encode_positions("shop", {"stream": "0/1A"}, now_ms=1)
     )
-    served.board(Stood("shop", "sql", {"shop.public.orders-0": "7"}))
+    served.board(OffsetsApplied("shop", "sql", {"shop.public.orders-0": "7"}))
 
     found = await served.ask("GET", "/pipelines/shop/offsets")
 
@@ -317,12 +319,12 @@ async def test_a_bug_is_answered_without_its_words(served: Served) -> None:
 
 
 async def test_a_listener_hears_reports_as_they_come(served: Served) -> None:
-    wanted = StateChanged("shop", "sql", "", State.PAUSED)
+    wanted = StateChanged("shop", "sql", "", TaskState.PAUSED)
     reports = served.owner.reports("shop")
     first = asyncio.create_task(asyncio.to_thread(next, reports))
     await served.until_listeners(1)
 
-    served.stream(StateChanged("other", "sql", "", State.PAUSED))
+    served.stream(StateChanged("other", "sql", "", TaskState.PAUSED))
     served.stream(wanted)
 
     assert (await first)["kind"] == "StateChanged"
@@ -334,7 +336,7 @@ async def test_a_listener_that_goes_away_is_forgotten(served: Served) -> None:
     reports = served.owner.reports()
     first = asyncio.create_task(asyncio.to_thread(next, reports))
     await served.until_listeners(1)
-    served.stream(StateChanged("shop", "sql", "", State.PAUSED))
+    served.stream(StateChanged("shop", "sql", "", TaskState.PAUSED))
     await first
 
     await asyncio.to_thread(close, reports)
@@ -354,7 +356,7 @@ async def test_a_slow_listener_is_told_how_much_it_has_missed(
 
     with stream.listening(None) as listener:
         for number in range(10):
-            stream(Stood("shop", "source", {"stream": str(number)}))
+            stream(OffsetsApplied("shop", "source", {"stream": str(number)}))
         listener.end()
         lines = [json.loads(line) async for line in listener.lines()]
 
@@ -373,7 +375,7 @@ async def test_the_end_of_the_api_ends_those_who_listen(served: Served) -> None:
 
 
 async def test_who_is_gone_is_said_in_words(served: Served) -> None:
-    gone = Owner("127.0.0.1:1", TOKEN)
+    gone = LockHolder("127.0.0.1:1", TOKEN)
 
     with pytest.raises(HeadwaterError, match="does not answer"):
         await asyncio.to_thread(gone.status)

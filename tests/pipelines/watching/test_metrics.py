@@ -6,7 +6,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from core_log.model.log import TopicPartition
-from pipelines.reports import Gauged, Moved
+from pipelines.reports import GaugesRead, RowsMoved
 from pipelines.watching.metrics import METRICS, exposition
 from pipelines.watching.status import StatusBoard
 from tests.fakes import SimulatedClock
@@ -73,7 +73,7 @@ def test_every_metric_that_is_declared_can_be_there_and_no_other() -> None:
 def lake() -> Any:
     """A sink that keeps tables in files."""
     board = StatusBoard(SimulatedClock())
-    board(Gauged("shop", "spark", "small_files public.orders", 3, 40))
+    board(GaugesRead("shop", "spark", "small_files public.orders", 3, 40))
     return board.snapshot()
 
 
@@ -94,6 +94,6 @@ def test_names_follow_the_rules_of_prometheus() -> None:
 def test_labels_may_hold_anything() -> None:
     board = StatusBoard(SimulatedClock())
 
-    board(Moved("shop", "sql", 'a"b\\c\nd', 1, 1, 1, 1))
+    board(RowsMoved("shop", "sql", 'a"b\\c\nd', 1, 1, 1, 1))
 
     assert samples_of(board.snapshot())["headwater_rows_total"] == {("shop", "sql", 'a"b\\c\nd'): 1}

@@ -10,12 +10,20 @@ import pytest
 from rich.console import Console
 
 from core_log.model.log import TopicPartition
-from pipelines.reports import Gauged, Moved, Read, SetAside, State, StateChanged, Stood
+from pipelines.reports import (
+    DeadLettersAdded,
+    GaugesRead,
+    OffsetsApplied,
+    ReadProgress,
+    RowsMoved,
+    StateChanged,
+    TaskState,
+)
 from pipelines.terminal import exit_codes
-from pipelines.watching.progress import ProgressView, drawn, is_drawable, log_lines
+from pipelines.watching.progress import ProgressView, draw_status, is_drawable, log_lines
 from pipelines.watching.quantities import count_text, duration_text, rate_text, size_text
 from pipelines.watching.status import StatusBoard
-from pipelines.watching.status_screen import plain, screen, shortened
+from pipelines.watching.status_screen import plain, screen, shorten
 from tests.fakes import SimulatedClock
 from tests.pipelines.conftest import Headwater
 
@@ -27,24 +35,26 @@ def shop(*, tables: int = 0, is_damaged: bool = False) -> Any:
     clock = SimulatedClock(START_MS)
     board = StatusBoard(clock)
     for unit in ("source", "sql"):
-        board(StateChanged("shop", unit, "", State.STARTING))
-        board(StateChanged("shop", unit, "", State.RUNNING))
+        board(StateChanged("shop", unit, "", TaskState.STARTING))
+        board(StateChanged("shop", unit, "", TaskState.RUNNING))
     for second in range(10):
         now_ms = clock.now_ms()
-        board(Moved("shop", "source", "public.orders", 1_840, 570_000, now_ms - 30, now_ms))
-        board(Moved("shop", "sql", "public.orders", 1_840, 540_000, now_ms - 30, now_ms + 2_070))
+        board(RowsMoved("shop", "source", "public.orders", 1_840, 570_000, now_ms - 30, now_ms))
+        board(
+            RowsMoved("shop", "sql", "public.orders", 1_840, 540_000, now_ms - 30, now_ms + 2_070)
+        )
         read = 500_000 + second * 96_000
-        board(Read("shop", "source", "public.events", read, 2_000_000, None, None, False))
+        board(ReadProgress("shop", "source", "public.events", read, 2_000_000, None, None, False))
         for number in range(tables):
             name = f"public.a_table_with_a_rather_long_name_{number:04}"
-            board(Moved("shop", "sql", name, 1, 100, now_ms, now_ms))
+            board(RowsMoved("shop", "sql", name, 1, 100, now_ms, now_ms))
         clock.advance(1_000)
-    board(Read("shop", "source", "public.orders", 41_200_000, None, None, None, True))
+    board(ReadProgress("shop", "source", "public.orders", 41_200_000, None, None, None, True))
     reason = "total: numeric -> text\n  hint: headwater resume shop/public.invoices"
-    board(StateChanged("shop", "sql", "public.invoices", State.QUARANTINED, reason))
-    board(SetAside("shop", "sql", "public.items", 7, "no number"))
-    board(Stood("shop", "sql", {"shop.public.orders-0": "1000"}))
-    board(Gauged("shop", "source", "retained_wal_bytes", 312 << 20, 20 << 30))
+    board(StateChanged("shop", "sql", "public.invoices", TaskState.QUARANTINED, reason))
+    board(DeadLettersAdded("shop", "sql", "public.items", 7, "no number"))
+    board(OffsetsApplied("shop", "sql", {"shop.public.orders-0": "1000"}))
+    board(GaugesRead("shop", "source", "retained_wal_bytes", 312 << 20, 20 << 30))
     board.know_ends({"shop.public.orders-0": 13_401})
     if is_damaged:
         board.offline = lambda: {TopicPartition("shop.public.orders", 0): "a batch is damaged"}
@@ -79,12 +89,12 @@ public.items     streaming     -                             -        0       7
 def test_figures_of_many_tables_are_one_line_and_none_where_there_is_nothing_to_say() -> None:
     clock = SimulatedClock()
     board = StatusBoard(clock)
-    board(StateChanged("shop", "spark", "", State.RUNNING))
+    board(StateChanged("shop", "spark", "", TaskState.RUNNING))
     for table in range(20):
-        board(Gauged("shop", "spark", f"small_files public.t{table}", 0, 4))
+        board(GaugesRead("shop", "spark", f"small_files public.t{table}", 0, 4))
 
     quiet = text(board.snapshot(), width=80)
-    board(Gauged("shop", "spark", "small_files public.t7", 3, 4))
+    board(GaugesRead("shop", "spark", "small_files public.t7", 3, 4))
     shown = text(board.snapshot(), width=80)
 
     assert "small" not in quiet
@@ -117,8 +127,8 @@ def test_of_a_thousand_tables_those_that_need_somebody_are_on_the_screen(height:
 
 
 def test_a_long_name_keeps_its_beginning_and_its_end() -> None:
-    assert shortened("public.customers_of_the_shop_2026", 20) == "public…the_shop_2026"
-    assert shortened("public.orders", 20) == "public.orders"
+    assert shorten("public.customers_of_the_shop_2026", 20) == "public…the_shop_2026"
+    assert shorten("public.orders", 20) == "public.orders"
 
 
 def test_nothing_running_is_said() -> None:
@@ -127,7 +137,7 @@ def test_nothing_running_is_said() -> None:
 
 def test_foreign_names_and_reasons_cannot_steer_the_terminal() -> None:
     board = StatusBoard(SimulatedClock(START_MS))
-    board(StateChanged("shop", "sql", "a\x1b[2Jb", State.QUARANTINED, "\x1b]0;owned\x07"))
+    board(StateChanged("shop", "sql", "a\x1b[2Jb", TaskState.QUARANTINED, "\x1b]0;owned\x07"))
 
     assert "\x1b" not in text(board.snapshot(), width=120)
     assert "\x1b" not in "".join(log_lines(board.snapshot()))
@@ -152,8 +162,8 @@ def test_a_terminal_shows_the_same_screen_in_colours(width: int) -> None:
     plain_terminal = io.StringIO()
     colourless = Console(file=plain_terminal, width=width, height=24, no_color=True)
 
-    console.print(drawn(shop(), console))
-    colourless.print(drawn(shop(), colourless))
+    console.print(draw_status(shop(), console))
+    colourless.print(draw_status(shop(), colourless))
 
     assert "\x1b[31mquarantined" in terminal.getvalue()
     assert "\x1b" not in plain_terminal.getvalue()

@@ -4,26 +4,26 @@ import pytest
 
 from core_log.foundation.errors import DecodeError
 from pipelines.reports import (
-    Gauged,
-    Moved,
-    Read,
-    Remarked,
+    DeadLettersAdded,
+    GaugesRead,
+    OffsetsApplied,
+    ReadProgress,
+    RemarksMade,
     Report,
-    SetAside,
-    State,
+    RowsMoved,
     StateChanged,
-    Stood,
+    TaskState,
 )
 from pipelines.watching.report_lines import decode_report, encode_report
 
 REPORTS: list[Report] = [
-    StateChanged("shop", "source", "", State.QUARANTINED, "no such slot\n  hint: make it"),
-    Gauged("shop", "source", "retained_wal_bytes", 17, None),
-    Remarked("shop", "source", "publication", "it lacks a table", "ALTER PUBLICATION ..."),
-    Moved("shop", "sql", "public.orders", 17, 1_024, 1_700_000_000_000, 1_700_000_000_123),
-    Read("shop", "source", "ünïcode", 5, None, None, 1 << 40, False),
-    Stood("shop", "source", {"file/a.csv": "12", "stream": "0/9A3F10"}),
-    SetAside("shop", "sql", "public.orders", 3, "a number is no date"),
+    StateChanged("shop", "source", "", TaskState.QUARANTINED, "no such slot\n  hint: make it"),
+    GaugesRead("shop", "source", "retained_wal_bytes", 17, None),
+    RemarksMade("shop", "source", "publication", "it lacks a table", "ALTER PUBLICATION ..."),
+    RowsMoved("shop", "sql", "public.orders", 17, 1_024, 1_700_000_000_000, 1_700_000_000_123),
+    ReadProgress("shop", "source", "ünïcode", 5, None, None, 1 << 40, False),
+    OffsetsApplied("shop", "source", {"file/a.csv": "12", "stream": "0/9A3F10"}),
+    DeadLettersAdded("shop", "sql", "public.orders", 3, "a number is no date"),
 ]
 
 

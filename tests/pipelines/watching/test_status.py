@@ -6,17 +6,17 @@ import pytest
 
 from core_log.model.log import TopicPartition
 from pipelines.reports import (
-    Gauged,
-    Known,
-    Moved,
-    Read,
-    Remarked,
+    DeadLettersAdded,
+    GaugesRead,
+    OffsetsApplied,
+    ReadProgress,
+    RemarksMade,
     Report,
-    SetAside,
-    State,
+    RowsMoved,
     StateChanged,
-    Stood,
-    Verified,
+    TableKnown,
+    TableVerified,
+    TaskState,
 )
 from pipelines.watching.metrics import exposition
 from pipelines.watching.progress import log_lines
@@ -40,22 +40,24 @@ class Watched:
         for report in reports:
             self.board(report)
 
-    def unit_is(self, unit: str, state: State, reason: str = "") -> None:
+    def unit_is(self, unit: str, state: TaskState, reason: str = "") -> None:
         self.say(StateChanged("shop", unit, "", state, reason))
 
-    def table_is(self, unit: str, state: State, reason: str = "") -> None:
+    def table_is(self, unit: str, state: TaskState, reason: str = "") -> None:
         self.say(StateChanged("shop", unit, ORDERS, state, reason))
 
     def moved(self, unit: str, *, committed_ms: int, rows: int = 10, table: str = ORDERS) -> None:
         now_ms = self.clock.now_ms()
-        self.say(Moved("shop", unit, table, rows, rows * 100, committed_ms, now_ms))
+        self.say(RowsMoved("shop", unit, table, rows, rows * 100, committed_ms, now_ms))
 
     def read(self, rows: int, expected: int | None, *, is_done: bool = False) -> None:
-        self.say(Read("shop", "source", ORDERS, rows, expected, None, None, is_done))
+        self.say(ReadProgress("shop", "source", ORDERS, rows, expected, None, None, is_done))
 
     def verified(self, differing: int, problem: str = "") -> None:
         at_ms = self.clock.now_ms()
-        self.say(Verified("shop", "verify", ORDERS, at_ms, differing, 50, "source,sql", problem))
+        self.say(
+            TableVerified("shop", "verify", ORDERS, at_ms, differing, 50, "source,sql", problem)
+        )
 
     @property
     def pipeline(self) -> Any:
@@ -72,8 +74,8 @@ def watched() -> Watched:
     """A pipeline whose source and one sink run."""
     found = Watched()
     for unit in ("source", "sql"):
-        found.unit_is(unit, State.STARTING)
-        found.unit_is(unit, State.RUNNING)
+        found.unit_is(unit, TaskState.STARTING)
+        found.unit_is(unit, TaskState.RUNNING)
     return found
 
 
@@ -95,8 +97,8 @@ def test_every_field_is_documented_and_every_documented_field_is_there(watched: 
     watched.moved("source", committed_ms=START_MS)
     watched.moved("sql", committed_ms=START_MS)
     watched.read(5, 10)
-    watched.say(Gauged("shop", "source", "retained_wal_bytes", 1 << 20, None))
-    watched.say(Remarked("shop", "source", "publication", "it lacks a table", "ALTER it"))
+    watched.say(GaugesRead("shop", "source", "retained_wal_bytes", 1 << 20, None))
+    watched.say(RemarksMade("shop", "source", "publication", "it lacks a table", "ALTER it"))
     watched.verified(0)
 
     nullable = {"pipelines.*.tables.*.snapshot", "pipelines.*.tables.*.verified"}
@@ -109,7 +111,7 @@ def test_a_table_that_is_read_again_says_so_with_its_reason_and_what_is_left(
     watched.moved("source", committed_ms=START_MS)
     watched.read(10, 10, is_done=True)
 
-    watched.say(StateChanged("shop", "source", ORDERS, State.REREADING, "a column was renamed"))
+    watched.say(StateChanged("shop", "source", ORDERS, TaskState.REREADING, "a column was renamed"))
 
     assert watched.orders["state"] == "re-reading"
     assert watched.orders["reason"] == "a column was renamed"
@@ -117,10 +119,10 @@ def test_a_table_that_is_read_again_says_so_with_its_reason_and_what_is_left(
     watched.read(5, 10)
     assert watched.orders["snapshot"]["fraction"] == 0.5
     assert "headwater_rereading_tables" in exposition(watched.board.snapshot()).decode()
-    watched.unit_is("source", State.RETRYING)
+    watched.unit_is("source", TaskState.RETRYING)
     assert watched.orders["state"] == "retrying"  # nothing is read meanwhile
-    watched.unit_is("source", State.RUNNING)
-    watched.say(StateChanged("shop", "source", ORDERS, State.RUNNING))
+    watched.unit_is("source", TaskState.RUNNING)
+    watched.say(StateChanged("shop", "source", ORDERS, TaskState.RUNNING))
     watched.read(10, 10, is_done=True)
     assert watched.orders["state"] == "streaming"
 
@@ -138,9 +140,9 @@ def paths_of(value: Any, path: str = "") -> list[str]:
 
 def test_a_remark_is_shown_with_its_cure_until_it_is_taken_back(watched: Watched) -> None:
     watched.moved("source", committed_ms=START_MS)
-    watched.say(Remarked("shop", "source", "publication", "it lacks a table", "ALTER it"))
+    watched.say(RemarksMade("shop", "source", "publication", "it lacks a table", "ALTER it"))
     shown = [plain(each) for each in screen(watched.board.snapshot(), width=80)]
-    watched.say(Remarked("shop", "source", "publication", "", ""))
+    watched.say(RemarksMade("shop", "source", "publication", "", ""))
 
     assert "  └ it lacks a table" in shown and "    cure: ALTER it" in shown
     assert not watched.pipeline["units"]["source"]["remarks"]
@@ -149,7 +151,7 @@ def test_a_remark_is_shown_with_its_cure_until_it_is_taken_back(watched: Watched
 def test_the_last_comparison_is_told_of_a_table_of_which_nothing_has_moved_since(
     watched: Watched,
 ) -> None:
-    watched.say(StateChanged("shop", "source", "", State.RUNNING))
+    watched.say(StateChanged("shop", "source", "", TaskState.RUNNING))
     watched.verified(3)
 
     assert watched.orders["state"] == "streaming"
@@ -158,8 +160,8 @@ def test_the_last_comparison_is_told_of_a_table_of_which_nothing_has_moved_since
 
 
 def test_a_table_of_which_nothing_has_moved_since_the_start_is_there(watched: Watched) -> None:
-    watched.say(StateChanged("shop", "source", "", State.RUNNING))
-    watched.say(Known("shop", "source", ORDERS))
+    watched.say(StateChanged("shop", "source", "", TaskState.RUNNING))
+    watched.say(TableKnown("shop", "source", ORDERS))
 
     assert watched.orders["state"] == "streaming"
     assert watched.orders["verified"] is None
@@ -218,7 +220,7 @@ def test_a_table_at_rest_is_not_behind(watched: Watched) -> None:
 
 def test_a_sink_that_stands_still_with_records_to_come_is_not_at_rest(watched: Watched) -> None:
     watched.moved("sql", committed_ms=START_MS - 500)
-    watched.say(Stood("shop", "sql", {"shop.orders-0": "10"}))
+    watched.say(OffsetsApplied("shop", "sql", {"shop.orders-0": "10"}))
     watched.board.know_ends({"shop.orders-0": 100})
     watched.clock.advance(3_600_000)
 
@@ -255,7 +257,7 @@ def test_a_sink_that_has_not_begun_is_behind_all_the_same(watched: Watched) -> N
     watched.clock.advance(5_000)
     waiting = watched.pipeline["units"]["sql"]["lag_ms"]
 
-    watched.say(Stood("shop", "sql", {"shop.orders-0": "10"}))
+    watched.say(OffsetsApplied("shop", "sql", {"shop.orders-0": "10"}))
 
     assert waiting == 5_000
     assert watched.pipeline["units"]["sql"]["lag_ms"] is None, "it left out all there was"
@@ -264,7 +266,7 @@ def test_a_sink_that_has_not_begun_is_behind_all_the_same(watched: Watched) -> N
 def test_lag_grows_while_a_sink_is_down(watched: Watched) -> None:
     watched.moved("source", committed_ms=START_MS)
     watched.moved("sql", committed_ms=START_MS)
-    watched.unit_is("sql", State.RETRYING, "nobody answers")
+    watched.unit_is("sql", TaskState.RETRYING, "nobody answers")
     watched.clock.advance(30_000)
 
     assert watched.orders["lag_ms"] == 30_000
@@ -287,8 +289,8 @@ def test_a_table_that_a_route_renames_has_its_own_line(watched: Watched) -> None
 
 
 def test_what_a_sink_has_still_to_apply_is_counted_in_records(watched: Watched) -> None:
-    watched.say(Stood("shop", "source", {"stream": "0/1A"}))
-    watched.say(Stood("shop", "sql", {"shop.orders-0": "10", "shop.items-0": "5"}))
+    watched.say(OffsetsApplied("shop", "source", {"stream": "0/1A"}))
+    watched.say(OffsetsApplied("shop", "sql", {"shop.orders-0": "10", "shop.items-0": "5"}))
     unknown = watched.pipeline["units"]["sql"]["lag_records"]
 
     watched.board.know_ends({"shop.orders-0": 111, "shop.items-0": 6})  # with their markers
@@ -300,11 +302,11 @@ def test_what_a_sink_has_still_to_apply_is_counted_in_records(watched: Watched) 
 
 
 def test_a_position_is_what_was_said_last_of_each_part(watched: Watched) -> None:
-    watched.say(Stood("shop", "source", {"file/a": "1", "file/b": "1"}))
-    watched.say(Stood("shop", "source", {"file/b": "2"}))
+    watched.say(OffsetsApplied("shop", "source", {"file/a": "1", "file/b": "1"}))
+    watched.say(OffsetsApplied("shop", "source", {"file/b": "2"}))
     joined = watched.pipeline["units"]["source"]["positions"]
 
-    watched.unit_is("source", State.STARTING)
+    watched.unit_is("source", TaskState.STARTING)
 
     assert joined == {"file/a": "1", "file/b": "2"}
     assert watched.pipeline["units"]["source"]["positions"] == {}
@@ -312,7 +314,7 @@ def test_a_position_is_what_was_said_last_of_each_part(watched: Watched) -> None
 
 def test_a_position_of_a_million_parts_is_kept_within_bounds(watched: Watched) -> None:
     for number in range(3_000):
-        watched.say(Stood("shop", "source", {f"file/{number}": "0"}))
+        watched.say(OffsetsApplied("shop", "source", {f"file/{number}": "0"}))
 
     kept = watched.pipeline["units"]["source"]["positions"]
 
@@ -362,7 +364,7 @@ def test_a_quarantined_table_says_why_while_the_others_go_on(watched: Watched) -
     watched.moved("source", committed_ms=START_MS)
     watched.moved("sql", committed_ms=START_MS)
     watched.moved("sql", committed_ms=START_MS, table="public.items")
-    watched.table_is("sql", State.QUARANTINED, "total: numeric -> text")
+    watched.table_is("sql", TaskState.QUARANTINED, "total: numeric -> text")
 
     assert watched.orders["state"] == "quarantined"
     assert watched.orders["reason"] == "total: numeric -> text"
@@ -372,23 +374,23 @@ def test_a_quarantined_table_says_why_while_the_others_go_on(watched: Watched) -
 
 
 def test_a_table_that_goes_on_forgets_why_it_stood_still(watched: Watched) -> None:
-    watched.table_is("sql", State.QUARANTINED, "too wide")
-    watched.table_is("sql", State.RUNNING)
+    watched.table_is("sql", TaskState.QUARANTINED, "too wide")
+    watched.table_is("sql", TaskState.RUNNING)
 
     assert (watched.orders["state"], watched.orders["reason"]) == ("streaming", "")
 
 
 def test_a_sink_that_starts_again_says_anew_what_is_wrong(watched: Watched) -> None:
-    watched.table_is("sql", State.QUARANTINED, "too wide")
-    watched.unit_is("sql", State.STARTING)
-    watched.unit_is("sql", State.RUNNING)
+    watched.table_is("sql", TaskState.QUARANTINED, "too wide")
+    watched.unit_is("sql", TaskState.STARTING)
+    watched.unit_is("sql", TaskState.RUNNING)
 
     assert watched.orders["state"] == "streaming"
 
 
 def test_dead_letters_are_counted_with_the_last_reason(watched: Watched) -> None:
-    watched.say(SetAside("shop", "sql", ORDERS, 3, "no number"))
-    watched.say(SetAside("shop", "sql", ORDERS, 4, "no date"))
+    watched.say(DeadLettersAdded("shop", "sql", ORDERS, 3, "no number"))
+    watched.say(DeadLettersAdded("shop", "sql", ORDERS, 4, "no date"))
 
     assert watched.orders["dead_letters"] == 7
     assert watched.orders["dead_letter_problem"] == "no date"
@@ -397,17 +399,19 @@ def test_dead_letters_are_counted_with_the_last_reason(watched: Watched) -> None
 @pytest.mark.parametrize(
     ("source", "sink", "both"),
     [
-        (State.RUNNING, State.RUNNING, "running"),
-        (State.RUNNING, State.QUARANTINED, "quarantined"),
-        (State.STARTING, State.RUNNING, "starting"),
-        (State.DONE, State.RUNNING, "running"),
-        (State.DONE, State.DONE, "done"),
-        (State.PAUSED, State.PAUSED, "paused"),
-        (State.STOPPED, State.STOPPED, "stopped"),
-        (State.RETRYING, State.PAUSED, "retrying"),
+        (TaskState.RUNNING, TaskState.RUNNING, "running"),
+        (TaskState.RUNNING, TaskState.QUARANTINED, "quarantined"),
+        (TaskState.STARTING, TaskState.RUNNING, "starting"),
+        (TaskState.DONE, TaskState.RUNNING, "running"),
+        (TaskState.DONE, TaskState.DONE, "done"),
+        (TaskState.PAUSED, TaskState.PAUSED, "paused"),
+        (TaskState.STOPPED, TaskState.STOPPED, "stopped"),
+        (TaskState.RETRYING, TaskState.PAUSED, "retrying"),
     ],
 )
-def test_a_pipeline_is_as_well_as_its_worst_unit(source: State, sink: State, both: str) -> None:
+def test_a_pipeline_is_as_well_as_its_worst_unit(
+    source: TaskState, sink: TaskState, both: str
+) -> None:
     watched = Watched()
     watched.unit_is("source", source)
     watched.unit_is("sql", sink)
@@ -420,15 +424,15 @@ def test_a_newest_record_that_became_a_dead_letter_leaves_no_lag_behind(
     watched: Watched, other_ends_at: int
 ) -> None:
     """Also where another table of the sink is behind."""
-    watched.unit_is("source", State.RUNNING)
-    watched.unit_is("sql", State.RUNNING)
+    watched.unit_is("source", TaskState.RUNNING)
+    watched.unit_is("sql", TaskState.RUNNING)
     watched.moved("source", committed_ms=START_MS)
     watched.moved("sql", committed_ms=START_MS)
     watched.moved("source", committed_ms=START_MS + 1)
 
     watched.say(
-        SetAside("shop", "sql", ORDERS, 1, "it is no number"),
-        Stood("shop", "sql", {"shop.orders-0": "10", "shop.users-0": "19"}),
+        DeadLettersAdded("shop", "sql", ORDERS, 1, "it is no number"),
+        OffsetsApplied("shop", "sql", {"shop.orders-0": "10", "shop.users-0": "19"}),
     )
     watched.board.know_ends({"shop.orders-0": 11, "shop.users-0": other_ends_at})
     watched.clock.advance(60_000)
@@ -437,7 +441,7 @@ def test_a_newest_record_that_became_a_dead_letter_leaves_no_lag_behind(
 
 
 def test_a_disk_that_refuses_stands_above_everything_else(watched: Watched) -> None:
-    watched.unit_is("source", State.RUNNING)
+    watched.unit_is("source", TaskState.RUNNING)
 
     watched.board.log_problem = lambda: "the disk refused a write: no space left on device at /data"
     lines = [plain(line) for line in screen(watched.board.snapshot(), width=120)]
@@ -448,7 +452,7 @@ def test_a_disk_that_refuses_stands_above_everything_else(watched: Watched) -> N
 def test_partitions_that_the_disk_fails_stand_above_everything_else_with_their_reasons(
     watched: Watched,
 ) -> None:
-    watched.unit_is("source", State.RUNNING)
+    watched.unit_is("source", TaskState.RUNNING)
     reasons = {TopicPartition("shop.orders", index): "a batch is damaged" for index in range(12)}
 
     watched.board.offline = lambda: reasons
@@ -464,10 +468,10 @@ def test_partitions_that_the_disk_fails_stand_above_everything_else_with_their_r
 def test_of_hundreds_of_tables_states_are_counted_and_the_worst_come_first(
     watched: Watched,
 ) -> None:
-    watched.unit_is("source", State.RUNNING)
+    watched.unit_is("source", TaskState.RUNNING)
     for number in range(300):
         watched.moved("source", committed_ms=START_MS, table=f"public.t{number}")
-    held = StateChanged("shop", "source", "public.t250", State.QUARANTINED, "it is damaged")
+    held = StateChanged("shop", "source", "public.t250", TaskState.QUARANTINED, "it is damaged")
     watched.say(held)
 
     snapshot = watched.board.snapshot()

@@ -151,7 +151,7 @@ async def test_only_chosen_tables_are_printed_and_no_more_than_asked_for() -> No
     await sink.apply(part)
 
     assert [line.split()[2] for line in output.getvalue().splitlines()] == ["id=2", "id=3"]
-    assert await sink.applied(["shop.orders"]) is None
+    assert await sink.committed_offsets(["shop.orders"]) is None
     assert await sink.plan([ORDERS, other]) == ["print changes of shop.orders"]
 
 

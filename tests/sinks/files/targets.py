@@ -10,7 +10,7 @@ from core_log.s3.settings import S3Settings
 from sinks.files import reader
 from sinks.files.settings import FilesSinkSettings
 from sinks.files.sink import FilesSink
-from sinks.files.stores import Store
+from sinks.files.stores import FileStore
 from sinks.sink import SinkContext
 from tests.fakes import SimulatedClock
 
@@ -26,7 +26,7 @@ class FilesBench:
     chosen: dict[str, Any] = field(default_factory=dict)
     pipeline: str = "shop"
 
-    def sink(self, store: Store | None = None) -> FilesSink:
+    def sink(self, store: FileStore | None = None) -> FilesSink:
         settings = FilesSinkSettings.model_validate(
             {"path": self.path, "s3": self.s3, **self.chosen}
         )
@@ -48,7 +48,7 @@ class BreakingStore:
     """Another store, until the n-th change of it: that one is made but not answered, and nothing
     goes through any more, as when the process is killed there."""
 
-    inner: Store
+    inner: FileStore
     breaks_at: int
     changes: int = 0
     is_broken: bool = False
@@ -116,7 +116,7 @@ class BreakingStore:
 class AlteredStore:
     """Another store but for some of its operations."""
 
-    def __init__(self, inner: Store, operations: dict[str, Callable[..., object]]) -> None:
+    def __init__(self, inner: FileStore, operations: dict[str, Callable[..., object]]) -> None:
         self._inner = inner
         self.__dict__ |= operations
 
@@ -124,5 +124,5 @@ class AlteredStore:
         return getattr(self._inner, name)
 
 
-def altered(inner: Store, **operations: Callable[..., object]) -> Store:
-    return cast(Store, AlteredStore(inner, operations))
+def altered(inner: FileStore, **operations: Callable[..., object]) -> FileStore:
+    return cast(FileStore, AlteredStore(inner, operations))

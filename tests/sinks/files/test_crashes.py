@@ -9,8 +9,8 @@ import pytest
 from core_log.foundation.errors import Fenced, SinkRejected, SinkUnavailable
 from core_log.s3.settings import S3Settings
 from sinks.files import reader
-from sinks.files.stores import LocalStore, S3Store, Store
-from sinks.sink import Sink, Slice, Stand
+from sinks.files.stores import FileStore, LocalFileStore, S3FileStore
+from sinks.sink import AppliedOffset, Sink, Slice
 from tests.contract.sink_suite import AUDIT, ORDERS
 from tests.moto_server import client_of
 from tests.sinks.files.targets import BreakingStore, FilesBench, altered
@@ -34,7 +34,7 @@ def first_slice(orders: ScriptedTopic, audit: ScriptedTopic) -> Slice:
 
 
 async def applied_from(sink: Sink, orders: ScriptedTopic) -> int:
-    stands = await sink.applied([orders.name])
+    stands = await sink.committed_offsets([orders.name])
     assert stands is not None
     return stands[orders._at(0)].next_offset if stands else 0
 
@@ -47,11 +47,11 @@ def committed_names(bench: FilesBench) -> set[str]:
     }
 
 
-def data_files(store: Store) -> set[str]:
+def data_files(store: FileStore) -> set[str]:
     return {store.address(name) for name in store.names("") if name.endswith(".parquet")}
 
 
-async def break_at_every_step(bench: FilesBench, store: Store, *, step: int) -> bool:
+async def break_at_every_step(bench: FilesBench, store: FileStore, *, step: int) -> bool:
     """A slice that breaks off at this step, then a run that goes on; whether it did break off.
     The run after it gets a longer slice, as when more has come in the meantime."""
     orders, audit = history()
@@ -81,7 +81,7 @@ async def test_any_step_in_a_directory_may_be_the_last(tmp_path: Path) -> None:
     steps = 0
     for step in range(1, STEPS_MAX):
         bench = FilesBench(str(tmp_path / str(step)), chosen=PARTITIONED)
-        store = LocalStore(Path(bench.path))
+        store = LocalFileStore(Path(bench.path))
         if not await break_at_every_step(bench, store, step=step):
             break
         steps = step
@@ -95,12 +95,12 @@ async def test_steps_in_a_bucket_may_be_the_last(s3: S3Settings) -> None:
         client_of(s3).create_bucket(Bucket=bucket)
         bench = FilesBench(f"s3://{bucket}", s3, PARTITIONED)
 
-        await break_at_every_step(bench, S3Store(bucket, "", s3), step=step)
+        await break_at_every_step(bench, S3FileStore(bucket, "", s3), step=step)
 
 
 async def test_the_same_slice_again_takes_the_same_names(tmp_path: Path) -> None:
     bench = FilesBench(str(tmp_path / "out"), chosen=PARTITIONED)
-    store = LocalStore(Path(bench.path))
+    store = LocalFileStore(Path(bench.path))
     orders, audit = history()
     part = first_slice(orders, audit)
     broken = BreakingStore(store, 8)
@@ -116,7 +116,7 @@ async def test_the_same_slice_again_takes_the_same_names(tmp_path: Path) -> None
 
 async def test_a_run_that_was_overtaken_takes_its_files_back(tmp_path: Path) -> None:
     bench = FilesBench(str(tmp_path / "out"))
-    store = LocalStore(Path(bench.path))
+    store = LocalFileStore(Path(bench.path))
     orders, audit = history()
     part = first_slice(orders, audit)
     orders.append(ORDERS, ("c", {"id": 7, "note": "b"}))
@@ -139,7 +139,7 @@ async def test_a_run_that_goes_on_after_it_was_overtaken_takes_its_files_back(
     tmp_path: Path,
 ) -> None:
     bench = FilesBench(str(tmp_path / "out"))
-    store = LocalStore(Path(bench.path))
+    store = LocalFileStore(Path(bench.path))
     orders, audit = history()
     part = first_slice(orders, audit)
     orders.append(ORDERS, ("c", {"id": 7, "note": "b"}))
@@ -167,7 +167,7 @@ async def test_a_commit_whose_answer_got_lost_counts_once(tmp_path: Path) -> Non
     bench = FilesBench(str(tmp_path / "out"))
     orders, audit = history()
     part = first_slice(orders, audit)
-    store = LocalStore(Path(bench.path))
+    store = LocalFileStore(Path(bench.path))
 
     def create(name: str, content: bytes) -> bool:
         return store.create(name, content) and "/commits/" not in name
@@ -177,8 +177,8 @@ async def test_a_commit_whose_answer_got_lost_counts_once(tmp_path: Path) -> Non
     await sink.apply(part)
 
     assert len(await bench.rows("public.orders")) == 7
-    stands = await sink.applied([orders.name])
-    assert stands == {orders._at(0): Stand(orders.topic_id, 8)}
+    stands = await sink.committed_offsets([orders.name])
+    assert stands == {orders._at(0): AppliedOffset(orders.topic_id, 8)}
 
 
 async def test_a_table_of_another_pipeline_is_left_alone(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from core_log.model.table_schema import TableId
 from sinks.files import reader
 from sinks.files.path_names import NULL, escape, partition_directory, table_directory
 from sinks.files.settings import FilesSinkSettings
-from sinks.files.stores import LocalStore
+from sinks.files.stores import LocalFileStore
 from tests.contract.sink_suite import ORDERS
 from tests.sinks.files.targets import FilesBench
 from tests.slices import COMMITTED_US, ScriptedTopic, schema_of
@@ -132,7 +132,7 @@ async def test_a_partition_column_that_is_missing_is_refused(tmp_path: Path) -> 
 async def test_nothing_of_a_slice_is_left_aside(tmp_path: Path) -> None:
     await applied(FilesBench(str(tmp_path)), ORDERS, ("c", {"id": 1, "note": "a"}))
 
-    left = {tuple(name.split("/")[:2]) for name in LocalStore(tmp_path).names("")}
+    left = {tuple(name.split("/")[:2]) for name in LocalFileStore(tmp_path).names("")}
     assert {parts[0] for parts in left} == {"public.orders", "_headwater"}
     assert {parts[1] for parts in left if parts[0] == "_headwater"} == {"sinks", "tables"}
 

@@ -11,7 +11,7 @@ from core_log.foundation.errors import Fenced, SinkRejected
 from sinks.files import reader
 from sinks.files.settings import FilesSinkSettings
 from sinks.files.sink import FilesSink
-from sinks.files.stores import LocalStore
+from sinks.files.stores import LocalFileStore
 from sinks.sink import SinkContext
 from tests.contract.sink_suite import ORDERS
 from tests.fakes import SimulatedClock
@@ -24,7 +24,7 @@ async def test_a_run_that_clears_up_takes_nothing_from_one_that_commits_after_al
     tmp_path: Path,
 ) -> None:
     bench = FilesBench(str(tmp_path / "out"))
-    store = LocalStore(Path(bench.path))
+    store = LocalFileStore(Path(bench.path))
     topic = ScriptedTopic()
     topic.append(ORDERS, *many(0, 5))
     part = topic.slice()
@@ -67,7 +67,7 @@ async def test_a_run_that_wakes_up_late_and_divided_otherwise_writes_over_no_fil
     tmp_path: Path,
 ) -> None:
     bench = FilesBench(str(tmp_path / "out"))
-    store = LocalStore(Path(bench.path))
+    store = LocalFileStore(Path(bench.path))
     topic = ScriptedTopic()
     topic.append(ORDERS, *many(0, 5))
     topic.append(ORDERS, *many(5, 1))
@@ -108,9 +108,9 @@ async def test_two_sinks_of_a_pipeline_in_one_place_do_not_take_each_others_tabl
         return FilesSink(settings, context)
 
     one, two = sink("one"), sink("two")
-    await one.applied([topic.name])
+    await one.committed_offsets([topic.name])
     await one.apply(topic.slice())
 
-    assert await two.applied([topic.name]) == {}, "it has had nothing yet"
+    assert await two.committed_offsets([topic.name]) == {}, "it has had nothing yet"
     with pytest.raises(SinkRejected, match="belongs to another sink"):
         await two.apply(topic.slice(start={0: 0}))

@@ -8,7 +8,7 @@ from core_log.foundation.clock import SystemClock
 from core_log.model.table_schema import TableId
 from sinks.spark.lake import Lake
 from sinks.spark.sink import SparkSink
-from sinks.spark.table import TableState
+from sinks.spark.table import LakeTableState
 from tests.contract.sink_suite import ORDERS
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import Change, ScriptedTopic, together
@@ -33,7 +33,7 @@ def topic_of(changes: Sequence[Change]) -> ScriptedTopic:
     return topic
 
 
-def state_of(bench: LakeBench, table: TableId = TABLE) -> TableState:
+def state_of(bench: LakeBench, table: TableId = TABLE) -> LakeTableState:
     sink = bench.sink()
     state = Lake(sink._settings, sink._context).table(table).load()
     assert state is not None
@@ -42,7 +42,7 @@ def state_of(bench: LakeBench, table: TableId = TABLE) -> TableState:
 
 async def applied(bench: LakeBench, *topics: ScriptedTopic) -> None:
     sink = bench.sink()
-    await sink.applied([topic.name for topic in topics])
+    await sink.committed_offsets([topic.name for topic in topics])
     await sink.apply(together(*(topic.slice() for topic in topics)))
 
 
@@ -58,6 +58,6 @@ async def moved(sink: SparkSink, topic: ScriptedTopic, times: int) -> None:
 
 async def begun(bench: LakeBench, topic: ScriptedTopic) -> SparkSink:
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     return sink

@@ -9,7 +9,7 @@ import pyarrow as pa
 from core_log.model.changes import TableChanges
 from core_log.model.log import Bounds, TopicPartition
 from core_log.model.table_schema import TableSchema
-from sinks.sink import Heard, Slice, Stands, Truncate
+from sinks.sink import AppliedOffsets, Heard, Slice, Truncate
 from sinks.spark.sink import SparkSink
 from tests.sinks.spark.targets import LakeBench
 
@@ -74,7 +74,7 @@ class ScriptedReader:
                 found.append(each.schema)
         return found
 
-    async def truncates(self, start: Stands, end: Stands) -> Sequence[Truncate]:
+    async def truncates(self, start: AppliedOffsets, end: AppliedOffsets) -> Sequence[Truncate]:
         """A script has one marker of each; in other partitions it stands for one right behind what
         was written there before."""
         found: list[Truncate] = []
@@ -89,7 +89,7 @@ class ScriptedReader:
         return found
 
     def read(
-        self, start: Stands, end: Stands, heard: Heard = lambda _: None
+        self, start: AppliedOffsets, end: AppliedOffsets, heard: Heard = lambda _: None
     ) -> Iterator[TableChanges]:
         for changes in self.entries:
             part, offsets = changes.log_partition, changes.log_offsets

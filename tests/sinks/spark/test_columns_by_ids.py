@@ -45,7 +45,7 @@ def bench_of(path: Path, format: str = "delta", **table: Any) -> LakeBench:
 
 async def put(bench: LakeBench, topic: ScriptedTopic) -> None:
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     await sink.close()
 

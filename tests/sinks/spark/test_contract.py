@@ -61,7 +61,7 @@ class TestDeltaBySpark(SinkContract):
         """Compaction comes before the tasks that have not come to its deletes yet."""
         topic, sink = ScriptedTopic(), bench.sink()
         topic.append(ORDERS, *[("c", {"id": key, "note": "a"}) for key in range(9)])
-        await sink.applied([topic.name])
+        await sink.committed_offsets([topic.name])
         await sink.apply(topic.slice())
         topic.append(ORDERS, *[("d", {"id": key}) for key in range(9)])
         compacted = SparkSinkOfScripts(sink.inner, ScriptedLog([0, 15]))

@@ -15,9 +15,9 @@ from core_log.foundation.errors import RecordsRejected
 from core_log.model.table_schema import TableSchema
 from pipelines.loops.deliver.slice_reader import SliceReader
 from pipelines.loops.deliver.split_reader import LogSplitReader
-from sinks.sink import Recipe, Slice, Stands
+from sinks.sink import AppliedOffsets, RebuildRecipe, Slice
 from sinks.spark.driver_plan import SparkWork
-from sinks.spark.key_ranges import Cell
+from sinks.spark.key_ranges import KeyRange
 from sinks.spark.lake import Lake
 from sinks.spark.layout import shape
 from tests.served_log import ServedLog, served_log
@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 MOMENTS = schema_of("public.moments", id=pa.int64(), at=pa.timestamp("s"))
-ALL_KEYS = Cell(None, None, ())
+ALL_KEYS = KeyRange(None, None, ())
 ALL_BY_SPARK = {"small_rows": 0, "split_rows": 400, "tables": {"*": {"file_rows": 70}}}
 
 
@@ -92,7 +92,9 @@ def expected() -> dict[int, str]:
 
 
 @asynccontextmanager
-async def slices(served: ServedLog, start: Stands | None, topic: str) -> AsyncIterator[Slice]:
+async def slices(
+    served: ServedLog, start: AppliedOffsets | None, topic: str
+) -> AsyncIterator[Slice]:
     """From there to the end, read over the network."""
     settings = KafkaSettings(bootstrap=list(served.log.bootstrap))
     log = KafkaLog(settings)
@@ -133,10 +135,10 @@ class AsItIs:
 
 
 async def applied(
-    bench: LakeBench, served: ServedLog, topic: str, start: Stands | None = None
-) -> Stands:
+    bench: LakeBench, served: ServedLog, topic: str, start: AppliedOffsets | None = None
+) -> AppliedOffsets:
     sink = bench.sink()
-    await sink.applied([topic])
+    await sink.committed_offsets([topic])
     async with slices(served, start, topic) as part:
         await sink.apply(part)
     return part.end
@@ -313,8 +315,8 @@ async def test_a_copy_that_executors_fill_has_the_types_that_come_last(
     await applied(bench, served, orders.topic)
     orders.write(("u", {"id": 1, "note": 7}), schema=numbers)
     sink = bench.sink()
-    shadow = await sink.shadow(Recipe(orders.schema.table, numbers))
-    await shadow.applied([orders.topic])
+    shadow = await sink.shadow(RebuildRecipe(orders.schema.table, numbers))
+    await shadow.committed_offsets([orders.topic])
 
     async with slices(served, None, orders.topic) as part:
         await shadow.apply(part)

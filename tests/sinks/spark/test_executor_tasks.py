@@ -10,22 +10,22 @@ import pytest
 
 from core_log.model.changes import TableChanges
 from core_log.model.log import Bounds, TopicPartition
-from sinks.sink import Heard, Stand, Stands
+from sinks.sink import AppliedOffset, AppliedOffsets, Heard
 from sinks.spark import executor_tasks
 from sinks.spark.driver_plan import SparkWork
-from sinks.spark.executor_tasks import DivideSplits, RewriteCells, UnknownShape
-from sinks.spark.file_rewrite import Rewriting
-from sinks.spark.key_ranges import Cell
-from sinks.spark.layout import OFFSET, Layout, shape
+from sinks.spark.executor_tasks import DivideSplits, RewriteCells, UnknownSchema
+from sinks.spark.file_rewrite import FileRewrite
+from sinks.spark.key_ranges import KeyRange
+from sinks.spark.layout import OFFSET, LakeTableLayout, shape
 from sinks.spark.reader.splits import Split
 from sinks.spark.settings import LakeTableSettings
-from sinks.spark.storage_location import Place
+from sinks.spark.storage_location import StorageLocation
 from tests.slices import Change, changes_of, schema_of
 
 ORDERS = schema_of("public.orders", id=pa.int64(), note=pa.string())
 WIDER = schema_of("public.orders", id=pa.int64(), note=pa.string(), total=pa.int32())
 PLACE = TopicPartition("shop.public.orders", 0)
-CELLS = (Cell(None, 10, ()), Cell(10, 20, ()), Cell(20, None, ()))
+CELLS = (KeyRange(None, 10, ()), KeyRange(10, 20, ()), KeyRange(20, None, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class Told:
     async def schemas(self, topic: str) -> Sequence[Any]:
         return [ORDERS]
 
-    async def truncates(self, start: Stands, end: Stands) -> Sequence[Any]:
+    async def truncates(self, start: AppliedOffsets, end: AppliedOffsets) -> Sequence[Any]:
         return []
 
     def read(
-        self, start: Stands, end: Stands, heard: Heard = lambda _: None
+        self, start: AppliedOffsets, end: AppliedOffsets, heard: Heard = lambda _: None
     ) -> Iterator[TableChanges]:
         at = 0
         for piece in self.pieces:
@@ -50,12 +50,12 @@ class Told:
             yield replace(piece, log_partition=PLACE, log_offsets=offsets)
 
 
-def layout_of(**chosen: Any) -> Layout:
+def layout_of(**chosen: Any) -> LakeTableLayout:
     found, _ = shape(ORDERS, LakeTableSettings(**chosen), None, policy={}, may_drop=True)
     return found
 
 
-def divided(layout: Layout, *pieces: Sequence[Change]) -> list[pa.RecordBatch]:
+def divided(layout: LakeTableLayout, *pieces: Sequence[Change]) -> list[pa.RecordBatch]:
     reader = Told([changes_of(ORDERS, *piece) for piece in pieces])
     splits = iter([Split(PLACE, "id", 0, 100)])
     return list(DivideSplits(reader, layout, (ORDERS,), CELLS)(splits))
@@ -102,7 +102,7 @@ def test_what_does_not_fit_into_memory_goes_on_in_the_order_of_the_log(
     first, second = [update(key) for key in range(30)], [("d", {"id": key}) for key in range(15)]
 
     parcels = divided(layout, first, second, [update(3)])
-    cells = RewriteCells(Rewriting(Place(str(tmp_path)), layout), CELLS)
+    cells = RewriteCells(FileRewrite(StorageLocation(str(tmp_path)), layout), CELLS)
     written = list(cells(iter(parcels)))
 
     assert len(parcels) == 30 + 15 + 1
@@ -115,7 +115,7 @@ def test_changes_under_another_schema_are_not_taken_for_ours() -> None:
     reader = Told([changes_of(WIDER, ("c", {"id": 1, "note": "", "total": 2}))])
     splits = iter([Split(PLACE, "id", 0, 1)])
 
-    with pytest.raises(UnknownShape):
+    with pytest.raises(UnknownSchema):
         list(DivideSplits(reader, layout_of(), (ORDERS,), CELLS)(splits))
 
 
@@ -141,8 +141,8 @@ def test_every_core_gets_as_many_splits(rows: int, lengths: Sequence[int]) -> No
         never,
         Told([]),
         ORDERS,
-        start={PLACE: Stand("id", 100)},
-        end={PLACE: Stand("id", 100 + rows)},
+        start={PLACE: AppliedOffset("id", 100)},
+        end={PLACE: AppliedOffset("id", 100 + rows)},
         bounds={PLACE: Bounds(0, 100 + rows, 100 + rows, 0, 0)},
         split_rows=1_000_000,
     )

@@ -15,15 +15,15 @@ from pyarrow import parquet
 from core_log.model.changes import TableChanges
 from core_log.model.log import TopicPartition
 from core_log.model.table_schema import TableSchema
-from sinks.sink import Heard, Stands, Truncate
+from sinks.sink import AppliedOffsets, Heard, Truncate
 from sinks.spark import executor_tasks
 from sinks.spark.executor_tasks import DivideSplits, RewriteCells
-from sinks.spark.file_rewrite import Rewriting
-from sinks.spark.key_ranges import Cell
+from sinks.spark.file_rewrite import FileRewrite
+from sinks.spark.key_ranges import KeyRange
 from sinks.spark.layout import shape
 from sinks.spark.reader.splits import Split
 from sinks.spark.settings import SparkSettings
-from sinks.spark.storage_location import Place
+from sinks.spark.storage_location import StorageLocation
 from sinks.spark.truncate_epochs import truncates_of
 from tests.sinks.histories import KEPT, SHOPS, Truth, append_chance, settings_of, shown
 from tests.sinks.spark.targets import LakeBench
@@ -40,7 +40,7 @@ async def test_however_it_is_sliced_a_history_ends_in_the_same_rows(
     chosen.setdefault("tables", {"*": {}})["*"]["file_rows"] = 3
     bench, topic, truth = LakeBench(str(tmp_path), chosen=chosen), ScriptedTopic(), Truth(kept)
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
 
     share = chance.random()
     for at in range(chance.randint(5, 25)):
@@ -61,7 +61,7 @@ async def test_the_other_formats_keep_a_history_as_it_was(format: str, tmp_path:
     settings = {} if format == "parquet" else settings_of(kept)
     bench = LakeBench(str(tmp_path), chosen={**settings, "format": format})
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
 
     for at in range(12):
         append_chance(topic, truth, chance, at=at)
@@ -83,11 +83,11 @@ class Entries:
     async def schemas(self, topic: str) -> Sequence[TableSchema]:
         return [SHOPS]
 
-    async def truncates(self, start: Stands, end: Stands) -> Sequence[Truncate]:
+    async def truncates(self, start: AppliedOffsets, end: AppliedOffsets) -> Sequence[Truncate]:
         return []
 
     def read(
-        self, start: Stands, end: Stands, heard: Heard = lambda _: None
+        self, start: AppliedOffsets, end: AppliedOffsets, heard: Heard = lambda _: None
     ) -> Iterator[TableChanges]:
         [begins], [ends] = start.values(), end.values()
         for changes in self.topic.entries:
@@ -107,7 +107,7 @@ def test_however_tasks_of_spark_divide_a_history_it_ends_in_the_same_rows(
     monkeypatch.setattr(executor_tasks, "HELD_BYTES_MAX", chance.choice([1, 500, 1 << 20]))
     settings = SparkSettings.model_validate({"path": str(tmp_path), **settings_of(kept)})
     layout, _ = shape(SHOPS, settings.of("public.orders"), None, policy={}, may_drop=True)
-    cells = (Cell(None, "zz", ()), Cell("zz", None, ()))
+    cells = (KeyRange(None, "zz", ()), KeyRange("zz", None, ()))
     for at in range(20):
         append_chance(topic, truth, chance, at=at)
     truncates = truncates_of([
@@ -123,7 +123,7 @@ def test_however_tasks_of_spark_divide_a_history_it_ends_in_the_same_rows(
     divide = DivideSplits(Entries(topic), layout, (SHOPS,), cells, truncates)
     parcels = [parcel for split in splits for parcel in divide(iter([split]))]
     chance.shuffle(parcels)
-    rewrite = RewriteCells(Rewriting(Place(str(tmp_path)), layout), cells, truncates)
+    rewrite = RewriteCells(FileRewrite(StorageLocation(str(tmp_path)), layout), cells, truncates)
     written = list(rewrite(iter(parcels)))
 
     files = [each for said in written for each in json.loads(said.column("files")[0].as_py())]

@@ -33,7 +33,7 @@ async def test_a_slice_reads_nothing_that_the_sink_has_written_itself(
     await moved(sink, topic, 3)
     by_itself = len(read)
     another = bench.sink()
-    await another.applied([topic.name])
+    await another.committed_offsets([topic.name])
     await moved(another, topic, 2)
 
     assert by_itself == 0

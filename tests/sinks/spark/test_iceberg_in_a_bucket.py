@@ -8,7 +8,7 @@ import pytest
 from core_log.foundation.clock import SystemClock
 from core_log.foundation.errors import Fenced
 from core_log.s3.settings import S3Settings
-from sinks.sink import Recipe
+from sinks.sink import RebuildRecipe
 from tests.contract.sink_suite import ORDERS
 from tests.moto_server import client_of
 from tests.sinks.spark.orders import TABLE, applied, many, state_of
@@ -31,7 +31,7 @@ async def test_it_is_written_rebuilt_cared_for_and_dropped(s3: S3Settings, tmp_p
     await applied(bench, topic)
     first, second = bench.sink(), bench.sink()
     for each in (first, second):
-        await each.applied([topic.name])
+        await each.committed_offsets([topic.name])
     topic.append(ORDERS, ("u", {"id": 1, "note": "b"}), ("d", {"id": 2}))
     part = topic.slice()
     await first.apply(part)
@@ -39,8 +39,8 @@ async def test_it_is_written_rebuilt_cared_for_and_dropped(s3: S3Settings, tmp_p
     with pytest.raises(Fenced):
         await second.apply(part)
     after_both = rows_in(bench)
-    shadow = await first.shadow(Recipe(TABLE))
-    await shadow.applied([topic.name])
+    shadow = await first.shadow(RebuildRecipe(TABLE))
+    await shadow.committed_offsets([topic.name])
     await shadow.apply(topic.slice(start={0: 0}))
     await first.swap(TABLE)
     topic.append(ORDERS, ("c", {"id": 9, "note": "c"}))

@@ -9,10 +9,10 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from core_log.model.table_schema import TableId
-from sinks.sink import Recipe
+from sinks.sink import RebuildRecipe
 from sinks.spark.iceberg import versions
 from sinks.spark.iceberg.catalog import RememberingCatalog
-from sinks.spark.iceberg.versions import AT, AT_ONCE, NEWEST, SPANS, forgotten
+from sinks.spark.iceberg.versions import AT, AT_ONCE, NEWEST, SPANS, find_removable
 from sinks.spark.sink_state import ENTRIES_KEPT
 from tests.contract.sink_suite import by_id
 from tests.sinks.spark.orders import TABLE, begun, iceberg_bench, many, moved, state_of, topic_of
@@ -39,7 +39,7 @@ def snapshot(number: int, at_ms: int, *, swapped: bool = False) -> Snapshot:
 
 
 def left(held: list[Snapshot], now_ms: int) -> list[Snapshot]:
-    gone = {each.snapshot_id for each in forgotten(held, older_than_ms=WEEK_MS, now_ms=now_ms)}
+    gone = {each.snapshot_id for each in find_removable(held, older_than_ms=WEEK_MS, now_ms=now_ms)}
     return [each for each in held if each.snapshot_id not in gone]
 
 
@@ -64,7 +64,7 @@ def test_few_of_a_week_of_versions_stay_and_one_of_every_hour() -> None:
 def test_more_than_can_be_forgotten_at_once_go_the_oldest_first() -> None:
     held = [snapshot(number, NOW_MS + number) for number in range(1, AT_ONCE + 101)]
 
-    gone = forgotten(held, older_than_ms=WEEK_MS, now_ms=NOW_MS + 2 * WEEK_MS)
+    gone = find_removable(held, older_than_ms=WEEK_MS, now_ms=NOW_MS + 2 * WEEK_MS)
 
     assert {each.snapshot_id for each in gone} == set(range(1, AT_ONCE + 1))
 
@@ -160,12 +160,12 @@ async def test_the_version_before_a_swap_outlives_maintenance(
     monkeypatch.setattr(versions, "NEWEST", 1)
     sink = await begun(bench, topic)
     await moved(sink, topic, 3)
-    shadow = await sink.shadow(Recipe(TABLE))
-    await shadow.applied([topic.name])
+    shadow = await sink.shadow(RebuildRecipe(TABLE))
+    await shadow.committed_offsets([topic.name])
     await shadow.apply(topic.slice(start={0: 0}))
     said = await sink.swap(TABLE)
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
 
     for _ in range(2):
         await moved(sink, topic, 3)

@@ -12,7 +12,7 @@ import pytest
 from sinks.spark import sink
 from sinks.spark.settings import SparkSettings
 from sinks.spark.sink import in_thread
-from sinks.spark.work_split import Portions
+from sinks.spark.work_split import WorkSplit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,7 @@ async def test_work_that_is_cancelled_ends_with_its_jobs_and_the_next_is_done(
     said = asyncio.Queue[str]()
     monkeypatch.setattr(sink, "PROGRESS_S", 0.01)
     monkeypatch.setattr(sink.progress, "info", lambda *words: said.put_nowait(words[1]))
-    portions = Portions(SparkSettings.model_validate({"path": str(tmp_path)}))
+    portions = WorkSplit(SparkSettings.model_validate({"path": str(tmp_path)}))
     started = tmp_path / "started"
     os.mkfifo(started)
     running = asyncio.ensure_future(in_thread(lambda: endless(portions._session(), started)))

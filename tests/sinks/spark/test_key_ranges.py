@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from core_log.model.table_schema import TableId
-from sinks.spark.key_ranges import Cell, DataFile, assign, cells_of, range_of, within
+from sinks.spark.key_ranges import DataFile, KeyRange, assign, cells_of, range_of, within
 from sinks.spark.lake import Lake
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic, schema_of
@@ -42,7 +42,7 @@ async def test_a_change_of_one_key_rewrites_one_file(
     topic = ScriptedTopic()
     topic.append(orders, *[("c", {"id": key, "note": "old"}) for key in keys])
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     before = files_of(bench)
 
@@ -86,12 +86,12 @@ async def test_days_beyond_the_years_of_four_digits_have_no_range(tmp_path: Path
     topic = ScriptedTopic()
     topic.append(orders, ("c", {"id": 5_000_000, "note": "far"}), ("c", {"id": 1, "note": "a"}))
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     topic.append(orders, ("u", {"id": 5_000_000, "note": "farther"}))
     await sink.apply(topic.slice())
 
-    assert cells_of(files_of(bench)) == [Cell(None, None, files_of(bench))]
+    assert cells_of(files_of(bench)) == [KeyRange(None, None, files_of(bench))]
     found = bench.table("public.orders")
     assert found is not None
     rows = zip(found["id"].cast(pa.int32()).to_pylist(), found["note"].to_pylist(), strict=True)

@@ -10,7 +10,7 @@ import pytest
 
 from core_log.foundation.errors import SchemaRefused, SinkRejected
 from core_log.model.table_schema import TableId
-from sinks.sink import Stand
+from sinks.sink import AppliedOffset
 from sinks.spark.consistent_read import tables_at
 from sinks.spark.lake import Lake
 from tests.contract.sink_suite import ORDERS, by_id
@@ -166,7 +166,7 @@ async def test_a_version_says_of_every_partition_where_it_stands(kind: str, tmp_
         [moved] = [each for each in part.end if each.partition == 1]
         alone = replace(part, start={moved: part.start[moved]}, end={moved: part.end[moved]})
         sink = bench.sink()
-        await sink.applied([topic.name])
+        await sink.committed_offsets([topic.name])
         await sink.apply(alone)
 
     versions = await bench.sink().versions(TABLE, newest=2)
@@ -184,7 +184,7 @@ async def test_a_slice_that_failed_for_one_table_is_not_done_again_for_the_other
     items.append(shape, ("c", {"id": 1, "price": "1"}))
     await applied(bench, items)
     sink = bench.sink()
-    await sink.applied([orders.name, items.name])
+    await sink.committed_offsets([orders.name, items.name])
     orders.append(ORDERS, ("c", {"id": 1, "note": "a"}))
     items.append(
         schema_of("public.items", id=pa.int64(), price=pa.int64()), ("c", {"id": 2, "price": 2})
@@ -196,7 +196,9 @@ async def test_a_slice_that_failed_for_one_table_is_not_done_again_for_the_other
     await sink.apply(alone)
 
     assert await bench.rows("public.orders") == [{"id": 1, "note": "a"}]
-    assert [*(await sink.applied([orders.name]) or {}).values()] == [Stand("topic-1", 2)]
+    assert [*(await sink.committed_offsets([orders.name]) or {}).values()] == [
+        AppliedOffset("topic-1", 2)
+    ]
 
 
 async def test_all_tables_can_be_opened_at_one_cut(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from deltalake import DeltaTable
 
 from core_log.foundation.clock import SystemClock
 from core_log.foundation.errors import Fenced, SinkRejected
-from sinks.sink import DELETED_AT, CarryOver, Recipe
+from sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
 from tests.contract.sink_suite import ORDERS, by_id, stands
 from tests.sinks.carried_over import ALL, SECOND, swapped
 from tests.sinks.spark.orders import TABLE, applied, bench_of, many, state_of
@@ -25,12 +25,12 @@ async def test_a_copy_is_filled_beside_and_takes_the_place_in_one_commit(
     before = state_of(bench)
     sink = bench.sink()
     again = LakeBench(bench.path, chosen={"deletes": "soft", "format": kind}).sink()
-    shadow = await again.shadow(Recipe(TABLE))
-    assert await shadow.applied([topic.name]) == {}
+    shadow = await again.shadow(RebuildRecipe(TABLE))
+    assert await shadow.committed_offsets([topic.name]) == {}
     await shadow.apply(topic.slice(start={0: 0}))
     topic.append(ORDERS, ("d", {"id": 2}))
     part = topic.slice()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(part)
     seen_meanwhile = await bench.rows("public.orders")
     await shadow.apply(part)
@@ -56,11 +56,11 @@ async def test_a_rebuild_goes_on_with_the_copy_that_is_there(tmp_path: Path) -> 
     bench, topic = bench_of(tmp_path), ScriptedTopic()
     topic.append(ORDERS, *many(0, 4))
     await applied(bench, topic)
-    first = await bench.sink().shadow(Recipe(TABLE))
-    await first.applied([topic.name])
+    first = await bench.sink().shadow(RebuildRecipe(TABLE))
+    await first.committed_offsets([topic.name])
     await first.apply(topic.slice(start={0: 0}))
 
-    second = await bench.sink().shadow(Recipe(TABLE))
+    second = await bench.sink().shadow(RebuildRecipe(TABLE))
 
     assert await stands(second, topic.name) == {f"{topic.name}/0": 5}
 
@@ -73,22 +73,22 @@ async def test_a_table_that_is_put_back_to_before_its_swap_goes_on_from_there(
     await applied(bench, topic)
     before = state_of(bench)
     sink = bench.sink()
-    shadow = await sink.shadow(Recipe(TABLE))
-    await shadow.applied([topic.name])
+    shadow = await sink.shadow(RebuildRecipe(TABLE))
+    await shadow.committed_offsets([topic.name])
     await shadow.apply(topic.slice(start={0: 0}))
     await sink.swap(TABLE)
     topic.append(ORDERS, *many(4, 2))
     await applied(bench, topic)
     topic.append(ORDERS, ("c", {"id": 9, "note": "set aside"}))
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice(without=[8]))  # so that only the ledger says how far it is
 
     DeltaTable(bench.address("public.orders")).restore(before.version)
 
     assert await stands(bench.sink(), topic.name) == {f"{topic.name}/0": 5}
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice(start={0: 5}, without=[8]))
     assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == [0, 1, 2, 3, 4, 5]
 
@@ -103,12 +103,12 @@ async def test_a_table_that_is_put_back_within_one_generation_waits_for_its_rebu
     DeltaTable(bench.address("public.orders")).restore(0)
     topic.append(ORDERS, *many(8, 1))
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
 
     with pytest.raises(SinkRejected, match="does not say where it stood") as refused:
         await sink.apply(topic.slice())
-    shadow = await sink.shadow(Recipe(TABLE))
-    await shadow.applied([topic.name])
+    shadow = await sink.shadow(RebuildRecipe(TABLE))
+    await shadow.committed_offsets([topic.name])
     await shadow.apply(topic.slice(start={0: 0}))
     await sink.swap(TABLE)
     topic.append(ORDERS, *many(9, 1))
@@ -129,8 +129,8 @@ async def test_a_table_is_divided_otherwise_by_a_swap(
     await applied(bench, topic)
     bench.chosen["tables"] = {"*": {"partition_by": after or []}}
     sink = bench.sink()
-    shadow = await sink.shadow(Recipe(TABLE))
-    await shadow.applied([topic.name])
+    shadow = await sink.shadow(RebuildRecipe(TABLE))
+    await shadow.committed_offsets([topic.name])
     await shadow.apply(topic.slice(start={0: 0}))
 
     await sink.swap(TABLE)
@@ -148,7 +148,7 @@ async def test_a_commit_of_an_iceberg_table_reads_no_more_the_more_came_before(
 ) -> None:
     bench, topic = bench_of(tmp_path, format="iceberg"), ScriptedTopic()
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     for number in range(6):
         topic.append(ORDERS, ("u", {"id": 1, "note": str(number)}))
         await sink.apply(topic.slice())
@@ -179,7 +179,7 @@ async def test_small_files_are_put_together_while_the_sink_goes_on(tmp_path: Pat
     bench, topic = bench_of(tmp_path, **chosen), ScriptedTopic()
     bench.clock = SystemClock()
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     for number in range(4):
         topic.append(ORDERS, ("c", {"id": number, "note": "a"}))
         await sink.apply(topic.slice())

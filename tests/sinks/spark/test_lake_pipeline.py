@@ -17,13 +17,13 @@ from core_log.foundation.errors import PositionLost
 from core_log.model.log import TopicPartition
 from pipelines.file.inline_sink import sink_elsewhere
 from pipelines.file.loader import LoadedPipeline, load
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.loops.assembly import make_sink, run_unit, split_reader_of
 from pipelines.loops.deliver.slice_reader import SliceReader
-from pipelines.reports import Moved, Report
-from pipelines.time_travel.rebuild.rebuild import Wanted, find_rebuilding, rebuild
-from pipelines.time_travel.rebuild.replay import Replaying, replay
-from pipelines.transforms.after_log import AfterLog
+from pipelines.reports import Report, RowsMoved
+from pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
+from pipelines.time_travel.rebuild.replay import Replay, replay
+from pipelines.transforms.after_log import RowTransforms
 from sinks.sink import Slice
 from tests.served_log import ServedLog, served_log, stands_of
 from tests.sinks.spark.targets import LakeBench
@@ -83,7 +83,7 @@ class Shop:
                 self.loaded,
                 "spark",
                 log,
-                desired=lambda: Desired("shop"),
+                desired=lambda: DesiredTaskState("shop"),
                 clock=SystemClock(),
                 report=self.reports.append,
                 until_end=True,
@@ -106,7 +106,7 @@ async def test_what_executors_read_is_counted_as_every_sink_counts(shop: Shop) -
 
     await shop.deliver()
 
-    by_spark = [each for each in shop.reports if isinstance(each, Moved)]
+    by_spark = [each for each in shop.reports if isinstance(each, RowsMoved)]
     assert sum(each.rows for each in by_spark) == 200 + 50, "a tombstone is no change"
     assert {(each.table, each.committed_ms) for each in by_spark} == {
         ("public.orders", COMMITTED_US // 1_000)
@@ -117,7 +117,7 @@ async def test_what_executors_read_is_counted_as_every_sink_counts(shop: Shop) -
 
 async def test_a_replay_says_how_many_changes_executors_have_read(shop: Shop) -> None:
     shop.write("c", range(300), "new")
-    loaded, told = shop.loaded, list[Replaying]()
+    loaded, told = shop.loaded, list[Replay]()
     part = sink_elsewhere(loaded.sinks[0], str(shop.directory / "copy"))
     sink = make_sink(loaded, part, clock=SystemClock())
     place = TopicPartition(TOPIC, 0)
@@ -128,7 +128,7 @@ async def test_a_replay_says_how_many_changes_executors_have_read(shop: Shop) ->
             tell=told.append,
         )  # fmt: skip
 
-    assert (count, told[-1]) == (250, Replaying(250, 250, 250))
+    assert (count, told[-1]) == (250, Replay(250, 250, 250))
 
 
 async def test_a_topic_made_anew_under_the_lake_stops_its_table_until_it_is_rebuilt(
@@ -147,7 +147,7 @@ async def test_a_topic_made_anew_under_the_lake_stops_its_table_until_it_is_rebu
         rebuilt = await rebuild(
             await find_rebuilding(shop.loaded, log, table="public.orders", sink=None),
             log,
-            Wanted(swaps=True, verifies=True),
+            RebuildOptions(swaps=True, verifies=True),
             is_running=False,
             clock=SystemClock(),
             tell=lambda _: None,
@@ -169,13 +169,13 @@ async def test_a_topic_made_anew_while_executors_read_it_is_named_and_nothing_is
     shop.write("c", range(100, 200), "too late")
     loaded = shop.loaded
     sink = make_sink(loaded, loaded.sinks[0], clock=SystemClock())
-    start = await sink.applied([TOPIC])
+    start = await sink.committed_offsets([TOPIC])
     assert start is not None
 
     async with shop.client() as log:
         end = await stands_of(log, TOPIC, at_end=True)
         split_reader = split_reader_of(loaded, log, skipped=dict)
-        after_log = AfterLog([], [])
+        after_log = RowTransforms([], [])
         reader = SliceReader(log, after_log=after_log, fetch_bytes=1 << 20, skipped=dict)
         part = Slice(log, start, end, None, reader.read, split_reader=split_reader)
         shop.served.run(lambda: shop.served.log.topics.delete(TOPIC))

@@ -9,7 +9,7 @@ import pytest
 from core_log.foundation.errors import RecordsRejected
 from core_log.model.changes import TableChanges
 from core_log.model.log import TopicPartition
-from sinks.spark.layout import Layout, shape
+from sinks.spark.layout import LakeTableLayout, shape
 from sinks.spark.settings import LakeTableSettings, Mode
 from tests.slices import Change, changes_of, schema_of
 
@@ -17,7 +17,7 @@ PLACE = TopicPartition("shop.public.orders", 0)
 IGNORE = {"widen_type": "ignore", "change_type": "ignore"}
 
 
-def layout_of(held: pa.DataType, comes: pa.DataType, *, mode: Mode = "mirror") -> Layout:
+def layout_of(held: pa.DataType, comes: pa.DataType, *, mode: Mode = "mirror") -> LakeTableLayout:
     settings = LakeTableSettings(mode=mode)
     old = schema_of(id=pa.int64(), v=held)
     made, _ = shape(old, settings, None, policy={}, may_drop=True)

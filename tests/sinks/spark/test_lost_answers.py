@@ -8,7 +8,7 @@ from botocore.exceptions import ReadTimeoutError
 from botocore.httpsession import URLLib3Session
 
 from core_log.s3.settings import S3Settings
-from sinks.files.stores import LocalStore
+from sinks.files.stores import LocalFileStore
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.moto_server import client_of
 from tests.sinks.spark.orders import applied, bench_of, many
@@ -24,15 +24,15 @@ async def test_a_commit_of_a_lake_whose_answer_got_lost_counts_once(
     topic.append(ORDERS, *many(0, 3))
     await applied(bench, topic)
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     topic.append(ORDERS, *many(3, 3))
     part = topic.slice()
-    whole = LocalStore.create
+    whole = LocalFileStore.create
 
-    def create(self: LocalStore, name: str, content: bytes) -> bool:
+    def create(self: LocalFileStore, name: str, content: bytes) -> bool:
         return whole(self, name, content) and "_delta_log" not in name
 
-    monkeypatch.setattr(LocalStore, "create", create)
+    monkeypatch.setattr(LocalFileStore, "create", create)
 
     await sink.apply(part)
 
@@ -46,7 +46,7 @@ async def test_a_commit_in_a_bucket_whose_answer_got_lost_counts_once(
     bench, topic = LakeBench("s3://lost-answers/lake", s3), ScriptedTopic()
     topic.append(ORDERS, *many(0, 3))
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     topic.append(ORDERS, *many(3, 3))
     send, lost = URLLib3Session.send, list[str]()

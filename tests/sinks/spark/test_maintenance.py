@@ -8,7 +8,7 @@ import pytest
 
 from core_log.foundation.clock import SystemClock
 from core_log.foundation.errors import ConfigError
-from sinks.sink import Recipe
+from sinks.sink import RebuildRecipe
 from sinks.spark.delta.table import CHECKPOINT_EVERY
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.fakes import SimulatedClock
@@ -106,7 +106,7 @@ async def test_files_of_the_table_stay_however_old_they_are(
     age_all(bench)
     topic.append(ORDERS, ("u", {"id": 1, "note": "b"}))
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     before = data_files(bench)
 
@@ -126,7 +126,7 @@ async def test_files_whose_place_was_taken_long_ago_go(
     age_all(bench)
     topic.append(ORDERS, ("u", {"id": 1, "note": "b"}))
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
 
     bench.clock = SimulatedClock(int((time.time() + LONG_AGO_S) * 1_000))  # of Iceberg's snapshots
@@ -154,8 +154,8 @@ async def test_a_copy_that_waits_for_its_swap_keeps_its_files(
     kind: str, topic: ScriptedTopic, tmp_path: Path
 ) -> None:
     bench = await filled(tmp_path, kind, topic)
-    shadow = await bench.sink().shadow(Recipe(TABLE))
-    await shadow.applied([topic.name])
+    shadow = await bench.sink().shadow(RebuildRecipe(TABLE))
+    await shadow.committed_offsets([topic.name])
     await shadow.apply(topic.slice(start={0: 0}))
     age_all(bench)
 
@@ -171,7 +171,7 @@ async def test_the_log_of_a_delta_table_does_not_grow_for_ever(
 ) -> None:
     bench = lake(tmp_path, "delta")
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     for number in range(CHECKPOINT_EVERY + 3):
         topic.append(ORDERS, ("u", {"id": 1, "note": str(number)}))
         await sink.apply(topic.slice())
@@ -194,7 +194,7 @@ async def test_what_iceberg_knows_of_forgotten_versions_goes(
     bench = lake(tmp_path, "iceberg")
     bench.clock = SimulatedClock(NOW_MS)
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     for number in range(5):
         topic.append(ORDERS, ("u", {"id": 1, "note": str(number)}))
         await sink.apply(topic.slice())

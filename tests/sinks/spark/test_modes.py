@@ -28,7 +28,7 @@ def bench_of(path: Path, *, deletes: str = "hard", **table: Any) -> LakeBench:
 async def kept(bench: LakeBench, topic: ScriptedTopic) -> list[dict[str, Any]]:
     """All rows and columns after the topic was applied."""
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     return everything(bench)
 
@@ -175,7 +175,7 @@ async def test_a_truncate_of_one_of_several_merged_tables_takes_only_its_rows(
     topics = [ScriptedTopic(f"shop.tenant_{name}.orders", name) for name in "ab"]
     bench = bench_of(tmp_path)
     sink = bench.sink()
-    await sink.applied([topic.name for topic in topics])
+    await sink.committed_offsets([topic.name for topic in topics])
     for topic in topics:
         topic.append(merged, *(("c", {"tenant": topic.topic_id, "id": n}) for n in (1, 2)))
         await sink.apply(topic.slice())
@@ -196,7 +196,7 @@ async def test_every_file_holds_its_rows_in_the_order_of_the_key(
     schema = schema_of("public.orders", key=key, id=pa.int64(), name=pa.string())
     bench, topic = bench_of(tmp_path, mode=mode, file_rows=1_000), ScriptedTopic()
     chance, sink = Random(7), bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
 
     for _ in range(3):
         numbers = chance.sample(range(-50, 50), 40)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from core_log.foundation.errors import RecordsRejected, SchemaRefused
-from sinks.sink import Recipe
+from sinks.sink import RebuildRecipe
 from tests.contract.sink_suite import by_id
 from tests.sinks.spark.orders import TABLE, applied, bench_of
 from tests.slices import ScriptedTopic, schema_of
@@ -24,8 +24,8 @@ async def test_a_copy_has_the_types_that_come_last_and_older_values_in_them(
     topic.append(TEXT, ("c", {"id": 1, "v": "10"}), ("c", {"id": 2, "v": "word"}))
     await applied(bench, topic)
     sink = bench.sink()
-    shadow = await sink.shadow(Recipe(TABLE, NUMBER))
-    assert await shadow.applied([topic.name]) == {}
+    shadow = await sink.shadow(RebuildRecipe(TABLE, NUMBER))
+    assert await shadow.committed_offsets([topic.name]) == {}
     whole = topic.slice(start={0: 0}, without=[1])
     if not together:
         with pytest.raises(RecordsRejected) as caught:

@@ -57,7 +57,7 @@ async def test_a_lake_that_is_met_without_java_says_so_once(
     session.warn_without_java.cache_clear()
 
     for _ in range(2):
-        await LakeBench(str(tmp_path / "lake")).sink().applied(["shop.public.orders"])
+        await LakeBench(str(tmp_path / "lake")).sink().committed_offsets(["shop.public.orders"])
 
     said = [each for each in caplog.messages if "needs Java, and there is none" in each]
     assert len(said) == count
@@ -67,7 +67,7 @@ async def test_a_lake_that_is_met_without_java_says_so_once(
 def test_without_java_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     nothing_open = session._Held()
-    monkeypatch.setattr(session, "_held", lambda: nothing_open)
+    monkeypatch.setattr(session, "_find_held", lambda: nothing_open)
 
     with pytest.raises(ConfigError) as caught:
         open_session(SessionChoices(master="local[1]", scratch=tmp_path))
@@ -82,7 +82,7 @@ def test_a_process_that_counts_as_dead_only_later_is_forgotten_by_the_next_attem
     """It was killed, and answered no more before its end was known: the session was given up."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     nothing_open = session._Held()
-    monkeypatch.setattr(session, "_held", lambda: nothing_open)
+    monkeypatch.setattr(session, "_find_held", lambda: nothing_open)
     process = subprocess.Popen(["true"])
     process.wait()
     monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))

@@ -26,7 +26,7 @@ async def test_a_sink_whose_ledger_was_lost_goes_on_where_its_tables_stand(tmp_p
     lose_ledger(bench)
     sink = bench.sink()
 
-    begun = await sink.applied([orders.name, items.name])
+    begun = await sink.committed_offsets([orders.name, items.name])
     orders.append(ORDERS, ("u", {"id": 1, "note": "b"}))
     with pytest.raises(SinkUnavailable) as caught:
         await sink.apply(together(orders.slice(start={0: 0}), items.slice(start={0: 0})))
@@ -45,7 +45,7 @@ async def test_a_running_sink_hardly_notices_that_its_ledger_is_lost(tmp_path: P
     bench, topic = LakeBench(str(tmp_path / "lake")), ScriptedTopic()
     topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     lose_ledger(bench)
     topic.append(ORDERS, ("c", {"id": 2, "note": "b"}))

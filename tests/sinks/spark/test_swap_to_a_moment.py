@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core_log.model.log import TopicPartition
-from sinks.sink import Recipe, Stand
+from sinks.sink import AppliedOffset, RebuildRecipe
 from tests.contract.sink_suite import ORDERS
 from tests.sinks.spark.orders import TABLE, bench_of, many
 from tests.slices import ScriptedTopic
@@ -20,7 +20,7 @@ async def test_a_table_put_back_to_a_moment_gets_all_that_has_happened_since(
     topic.append(ORDERS, *many(0, 3))
     early = topic.slice()
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(early)
     topic.append(ORDERS, *many(3, 3))
     await sink.apply(topic.slice())
@@ -32,12 +32,12 @@ async def test_a_table_put_back_to_a_moment_gets_all_that_has_happened_since(
 
     # rebuild --as-of (the end of the first slice) --swap, as a rebuild does it
     other = bench.sink()
-    shadow = await other.shadow(Recipe(TABLE))
-    await shadow.applied([topic.name])
+    shadow = await other.shadow(RebuildRecipe(TABLE))
+    await shadow.committed_offsets([topic.name])
     await shadow.apply(topic._part({0: 0}, {0: 4}, ()))
     await other.swap(TABLE)
 
     # resume: the sink begins anew where its target says that it stands
     again = bench.sink()
-    stands = await again.applied([topic.name])
-    assert stands == {TopicPartition(topic.name, 0): Stand(topic.topic_id, 4)}
+    stands = await again.committed_offsets([topic.name])
+    assert stands == {TopicPartition(topic.name, 0): AppliedOffset(topic.topic_id, 4)}

@@ -45,7 +45,7 @@ async def test_nested_values_come_back_as_they_were(tmp_path: Path, format: str)
     topic = ScriptedTopic()
     topic.append(schema, ("c", ROW), ("c", nothing), ("c", {**nothing, "id": 3, "tags": []}))
     sink = LakeBench(str(tmp_path / "lake"), chosen={"format": format}).sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
 
     found = (await read(sink, schema)).sort_by("id").combine_chunks().to_batches()[0]
@@ -72,7 +72,7 @@ async def test_days_and_moments_of_far_away_years_stay_what_they_are(
         ScriptedTopic(),
     )
     topic.append(schema, *[("c", row) for row in far])
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     topic.append(schema, ("u", far[2]))
     await sink.apply(topic.slice())
@@ -86,7 +86,7 @@ async def test_days_and_moments_of_far_away_years_stay_what_they_are(
 async def test_of_a_change_log_the_rows_that_are_there_now_are_read(tmp_path: Path) -> None:
     chosen = {"tables": {"*": {"mode": "append", "file_rows": 2}}}
     sink, topic = LakeBench(str(tmp_path / "lake"), chosen=chosen).sink(), ScriptedTopic()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     for number, note in enumerate(("old", "older", "new")):
         rows = [("c", {"id": key, "note": note}) for key in range(number, 9)]
         topic.append(ORDERS, *rows, committed_us=COMMITTED_US + number)

@@ -25,7 +25,7 @@ async def filled(bench: SqlBench, **settings: Any) -> Any:
         ("c", {"id": 1, "email": "a", "note": "x"}),
         ("c", {"id": 2, "email": "b", "note": "x"}),
     )
-    await sink.applied([FORMER, NEXT])
+    await sink.committed_offsets([FORMER, NEXT])
     await sink.apply(topic.slice())
     return sink
 
@@ -85,7 +85,7 @@ async def test_a_slice_that_breaks_off_leaves_rows_and_offsets_as_they_were(
     with pytest.raises(RuntimeError):
         await sink.apply(replace(part, read=broken))
     between = sorted(row["id"] for row in await bench.rows("public.people"))
-    await sink.applied([FORMER, NEXT])
+    await sink.committed_offsets([FORMER, NEXT])
     await sink.apply(part)
     await sink.close()
 
@@ -106,7 +106,7 @@ async def test_no_other_topic_changes_the_key(bench: SqlBench) -> None:
 async def test_nor_does_the_same_topic(bench: SqlBench) -> None:
     topic, sink = ScriptedTopic(FORMER), bench.sink()
     topic.append(BY_ID, ("c", {"id": 1, "email": "a"}))
-    await sink.applied([FORMER])
+    await sink.committed_offsets([FORMER])
     await sink.apply(topic.slice())
     topic.append(BY_EMAIL, ("c", {"id": 2, "email": "b"}))
 

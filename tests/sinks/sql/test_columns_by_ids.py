@@ -34,7 +34,7 @@ AFTER = form(text("b", 2), ("price", pa.decimal128(9, 2), 4, "7.50"), ("c", pa.i
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_renamed_column_and_one_with_a_default(bench: SqlBench, mode: str) -> None:
     topic, sink = ScriptedTopic(), bench.sink(tables={"*.*": {"mode": mode}})
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     topic.append(BEFORE, *(("c", {"id": each, "a": f"v{each}", "gone": "x"}) for each in (1, 2, 3)))
     topic.append(BEFORE, ("d", {"id": 3}))
     await sink.apply(topic.slice())
@@ -44,7 +44,7 @@ async def test_a_renamed_column_and_one_with_a_default(bench: SqlBench, mode: st
         await sink.apply(failing(part, OSError("the line broke")))
     await sink.close()
     sink = bench.sink(tables={"*.*": {"mode": mode}})
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(part)
     topic.append(AFTER, ("u", {"id": 2, "b": "w2", "price": 1}))
     await sink.apply(topic.slice())
@@ -64,7 +64,7 @@ async def test_a_renamed_column_and_one_with_a_default(bench: SqlBench, mode: st
 
 async def test_a_name_that_comes_again_is_another_column(bench: SqlBench) -> None:
     topic, sink = ScriptedTopic(), bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     topic.append(form(text("a", 2), text("x", 3)), ("c", {"id": 1, "a": "1", "x": "old"}))
     await sink.apply(topic.slice())
     topic.append(form(text("a", 2)), ("c", {"id": 2, "a": "2"}))
@@ -79,7 +79,7 @@ async def test_a_name_that_comes_again_is_another_column(bench: SqlBench) -> Non
 
 async def test_names_that_change_places(bench: SqlBench) -> None:
     topic, sink = ScriptedTopic(), bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     topic.append(form(text("a", 2), text("b", 3)), ("c", {"id": 1, "a": "one", "b": "two"}))
     await sink.apply(topic.slice())
     topic.append(form(text("b", 2), text("a", 3)), ("c", {"id": 2, "a": "x", "b": "y"}))
@@ -98,7 +98,7 @@ async def test_a_policy_that_forbids_columns_to_come_or_go_forbids_renames(
 ) -> None:
     topic = ScriptedTopic()
     sink = bench.sink(schema_changes={"drop_column": "fail"})
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     topic.append(form(text("a", 2)), ("c", {"id": 1, "a": "1"}))
     await sink.apply(topic.slice())
     topic.append(form(text("b", 2)), ("c", {"id": 2, "b": "2"}))
@@ -111,7 +111,7 @@ async def test_a_policy_that_forbids_columns_to_come_or_go_forbids_renames(
 
 async def test_a_drop_takes_the_ids_along(bench: SqlBench) -> None:
     topic, sink = ScriptedTopic(), bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     topic.append(BEFORE, ("c", {"id": 1, "a": "1"}))
     await sink.apply(topic.slice())
     assert "_headwater_columns" in bench.all_tables()

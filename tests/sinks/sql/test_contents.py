@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from core_log.model.table_schema import TableSchema
-from sinks.sink import DELETED_AT, DeletedRows, Stands
+from sinks.sink import DELETED_AT, AppliedOffsets, DeletedRows
 from sinks.sql import contents
 from sinks.sql.sink import SqlSink
 from tests.sinks.sql.databases import SqlBench
@@ -97,7 +97,7 @@ FAR: list[dict[str, Any]] = [
 
 async def read(
     sink: SqlSink, schema: TableSchema, topic: str = "shop.public.orders"
-) -> tuple[dict[int, Mapping[str, Any]], Stands]:
+) -> tuple[dict[int, Mapping[str, Any]], AppliedOffsets]:
     async with sink.contents(schema, [topic]) as found:
         rows = [row async for batch in found.batches for row in batch.to_pylist()]
         return {row["id"]: row for row in rows}, found.stands
@@ -106,7 +106,7 @@ async def read(
 async def filled(bench: SqlBench, **settings: Any) -> tuple[SqlSink, ScriptedTopic]:
     """Three rows, one of them changed, and one deleted."""
     topic, sink = ScriptedTopic(), bench.sink(**settings)
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     steps: list[list[Change]] = [
         [("c", {"id": 1, "note": "a"}), ("c", {"id": 2, "note": "b"}), ("c", {"id": 3})],
         [("u", {"id": 1, "note": "new"}), ("d", {"id": 2})],
@@ -121,7 +121,7 @@ async def test_moments_of_all_times_come_back_where_the_database_has_them(bench:
     if bench.kind not in ("postgresql", "sqlite"):
         pytest.skip("this database has neither infinities nor these years, and refuses them")
     topic, sink = ScriptedTopic("shop.public.moments"), bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     topic.append(MOMENTS, *(("c", row) for row in FAR))
     await sink.apply(topic.slice())
 
@@ -138,7 +138,7 @@ async def test_moments_of_all_times_come_back_where_the_database_has_them(bench:
 
 async def test_every_type_comes_back_with_its_value(bench: SqlBench) -> None:
     topic, sink = ScriptedTopic("shop.public.wide"), bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     topic.append(WIDE, *(("c", row) for row in EXTREMES))
     await sink.apply(topic.slice())
 
@@ -181,9 +181,9 @@ async def test_who_leaves_in_the_middle_leaves_nothing_open(
     """What is not closed here is closed whenever Python comes to it, from any thread."""
     monkeypatch.setattr(contents, "PAGE_ROWS", 1)
     sink, topic = await filled(bench)
-    opened: list[contents.Opened] = []
+    opened: list[contents.OpenedSqlTable] = []
 
-    def seen(*given: Any) -> contents.Opened:
+    def seen(*given: Any) -> contents.OpenedSqlTable:
         opened.append(open_contents(*given))
         return opened[-1]
 

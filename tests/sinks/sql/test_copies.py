@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from core_log.foundation.errors import RecordsRejected, SchemaRefused
-from sinks.sink import DELETED_AT, CarryOver, Recipe
+from sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
 from tests.contract.sink_suite import by_id
 from tests.sinks.carried_over import ALL, SECOND, swapped
 from tests.sinks.sql.databases import SqlBench
@@ -23,20 +23,20 @@ async def test_a_copy_has_the_types_that_come_last_and_older_values_in_them(
     topic = ScriptedTopic()
     topic.append(TEXT, ("c", {"id": 1, "v": "10"}), ("c", {"id": 2, "v": "word"}))
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     topic.append(MORE, ("c", {"id": 3, "v": "30", "w": 3}))
     topic.append(NUMBER, ("c", {"id": 4, "v": 40, "w": "four"}))
     with pytest.raises(SchemaRefused, match="another one"):
         await sink.apply(topic.slice(start={0: 3}))
 
-    shadow = await sink.shadow(Recipe(NUMBER.table, NUMBER))
-    assert await shadow.applied([topic.name]) == {}
+    shadow = await sink.shadow(RebuildRecipe(NUMBER.table, NUMBER))
+    assert await shadow.committed_offsets([topic.name]) == {}
     with pytest.raises(RecordsRejected) as caught:
         await shadow.apply(topic.slice(start={0: 0}))
     await shadow.apply(topic.slice(start={0: 0}, without=[1]))
     await sink.swap(NUMBER.table)
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     topic.append(NUMBER, ("u", {"id": 1, "v": 11, "w": "one"}))
     await sink.apply(topic.slice())
 
@@ -57,11 +57,11 @@ async def test_a_copy_keeps_a_type_that_holds_the_last_one(bench: SqlBench) -> N
     topic.append(wide, ("c", {"id": 1, "v": 1 << 40}))
     topic.append(narrow, ("c", {"id": 2, "v": 2}))
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
 
-    shadow = await sink.shadow(Recipe(narrow.table, narrow))
-    await shadow.applied([topic.name])
+    shadow = await sink.shadow(RebuildRecipe(narrow.table, narrow))
+    await shadow.committed_offsets([topic.name])
     await shadow.apply(topic.slice(start={0: 0}))
     await sink.swap(narrow.table)
 

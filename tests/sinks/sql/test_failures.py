@@ -28,7 +28,7 @@ async def test_a_connection_that_breaks_in_the_middle_leaves_nothing_and_is_made
     topic = ScriptedTopic()
     topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
     sink = bench.sink(chunk_rows=1)
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     topic.append(ORDERS, ("c", {"id": 2, "note": "b"}))
     topic.append(ORDERS, ("c", {"id": 3, "note": "c"}))
@@ -37,7 +37,7 @@ async def test_a_connection_that_breaks_in_the_middle_leaves_nothing_and_is_made
     with pytest.raises(SinkUnavailable):
         await sink.apply(_interrupted(bench, part))
     left = await bench.rows("public.orders")
-    stood = await sink.applied([topic.name])
+    stood = await sink.committed_offsets([topic.name])
     await sink.apply(part)
     await sink.close()
 
@@ -73,7 +73,7 @@ async def test_what_is_said_of_a_record_never_holds_its_values(bench: SqlBench) 
     topic = ScriptedTopic()
     topic.append(schema, ("c", {"id": 7_654_321, "x": value}))
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
 
     with pytest.raises(RecordsRejected) as caught:
         await sink.apply(topic.slice())
@@ -93,7 +93,7 @@ async def test_an_unreachable_database_is_unavailable_and_its_password_stays_sec
         sink = bench.sink()
 
         with pytest.raises(SinkUnavailable) as caught:
-            await sink.applied(["a"])
+            await sink.committed_offsets(["a"])
         findings = await sink.examine()
         await sink.close()
 
@@ -110,7 +110,7 @@ async def test_only_the_records_that_do_not_fit_are_named_among_many(bench: SqlB
         schema, *(("c", {"id": n, "x": value if n in bad else None}) for n in range(1_000))
     )
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
 
     with pytest.raises(RecordsRejected) as caught:
         await sink.apply(topic.slice())
@@ -136,7 +136,7 @@ async def test_a_database_that_names_a_column_has_it_told_with_type_and_class(
         schema_of("public.orders", id=pa.int64(), price=kind), ("c", {"id": 1, "price": value})
     )
     sink = bench.sink(tables={"*": {"types": {"price": declared}}})
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
 
     with pytest.raises(RecordsRejected) as caught:
         await sink.apply(topic.slice())
@@ -162,7 +162,7 @@ async def test_a_change_of_columns_that_is_refused_names_its_table(bench: SqlBen
     topic, sink = ScriptedTopic(), bench.sink()
     topic.append(schema_of("public.orders", id=pa.int64(), total=pa.int32()),
                  ("c", {"id": 1, "total": 1}))  # fmt: skip
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     bench.execute(*IN_THE_WAY[bench.kind])
     topic.append(schema_of("public.orders", id=pa.int64(), total=pa.int64()),
@@ -182,7 +182,7 @@ async def test_a_column_that_the_database_does_not_drop_stays_and_the_rows_are_t
         pytest.skip("columns are dropped in the transaction of the rows")
     topic, sink = ScriptedTopic(), bench.sink()
     topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     bench.execute("ALTER TABLE orders ADD CONSTRAINT c CHECK (note <> 'x' OR id < 0)")
     topic.append(schema_of("public.orders", id=pa.int64()), ("c", {"id": 2}))

@@ -17,7 +17,7 @@ async def test_however_it_is_sliced_a_history_ends_in_the_same_rows(
     chance = Random(f"{kept} {chunk_rows}")
     topic, truth = ScriptedTopic(), Truth(kept)
     sink = bench.sink(chunk_rows=chunk_rows, **settings_of(kept))
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
 
     for at in range(25):
         append_chance(topic, truth, chance, at=at)

@@ -36,7 +36,7 @@ async def test_soft_deletes_say_since_when_and_a_row_that_comes_back_forgets_it(
     topic = ScriptedTopic()
     topic.append(ORDERS, *(("c", {"id": number, "note": "a"}) for number in (1, 2, 3)))
     sink = bench.sink(deletes="soft")
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     topic.append(ORDERS, ("d", {"id": 1}), ("d", {"id": 2}), committed_us=5 * SECOND)
     await sink.apply(topic.slice())
@@ -54,7 +54,7 @@ async def test_of_many_rows_each_is_there_with_the_newest_that_was_said_of_it(
     topic = ScriptedTopic()
     topic.append(ORDERS, *(("c", {"id": number, "note": "a"}) for number in range(9_001)))
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     topic.append(ORDERS, *(("u", {"id": number, "note": "b"}) for number in range(0, 9_001, 7)))
     topic.append(ORDERS, *(("c", {"id": number, "note": None}) for number in range(9_001, 9_100)))
@@ -76,7 +76,7 @@ async def test_rows_that_seem_new_and_are_there_already_are_written_over(bench: 
     topic = ScriptedTopic()
     topic.append(ORDERS, *(("c", {"id": number, "note": "a"}) for number in range(2_000)))
     sink = bench.sink()
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     for note in ("b", "c"):
         topic.append(ORDERS, *(("c", {"id": each, "note": note}) for each in range(1_990, 3_500)))
@@ -92,7 +92,7 @@ async def test_deletes_can_be_ignored(bench: SqlBench) -> None:
     topic = ScriptedTopic()
     topic.append(ORDERS, ("c", {"id": 1, "note": "a"}), ("c", {"id": 2, "note": "a"}))
     sink = bench.sink(deletes="ignore")
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     topic.append(ORDERS, ("d", {"id": 1}), ("u", {"id": 2, "note": "b"}))
     await sink.apply(topic.slice())
@@ -107,7 +107,7 @@ async def test_append_keeps_every_change_with_its_place_in_the_log(bench: SqlBen
     topic.append(ORDERS, ("d", {"id": 1}), partition=1, committed_us=7 * SECOND)
     topic.append(ORDERS, ("t", {}), partition=1)
     sink = bench.sink(tables={"*": {"mode": "append"}})
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     await sink.close()
 
@@ -132,7 +132,7 @@ async def test_scd2_keeps_a_row_per_version_within_and_across_slices(bench: SqlB
         committed_us=[1 * SECOND, 2 * SECOND, 2 * SECOND, 3 * SECOND],
     )
     sink = bench.sink(tables={"*": {"mode": "scd2"}})
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     topic.append(
         ORDERS,
@@ -163,7 +163,7 @@ async def test_a_truncate_ends_the_current_versions(bench: SqlBench) -> None:
     topic.append(ORDERS, ("t", {}), committed_us=2 * SECOND)
     topic.append(ORDERS, ("c", {"id": 2, "note": "b"}), committed_us=3 * SECOND)
     sink = bench.sink(tables={"*": {"mode": "scd2"}})
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
     await sink.close()
 
@@ -180,7 +180,7 @@ async def test_a_truncate_of_one_of_several_merged_tables_takes_only_its_rows(
     merged = schema_of("crm.orders", key=("tenant", "id"), tenant=pa.string(), id=pa.int64())
     topics = [ScriptedTopic(f"shop.tenant_{name}.orders", name) for name in "ab"]
     sink = bench.sink()
-    await sink.applied([topic.name for topic in topics])
+    await sink.committed_offsets([topic.name for topic in topics])
     for topic in topics:
         topic.append(merged, *(("c", {"tenant": topic.topic_id, "id": n}) for n in (1, 2)))
         await sink.apply(topic.slice())

@@ -54,7 +54,7 @@ async def _holds(refused: Refused, directory: Path, *, is_planned: bool = True) 
     kind = SinkUnavailable if refused.passes else SinkRejected
 
     with pytest.raises(kind) as opened:
-        await sink.applied(["a"])
+        await sink.committed_offsets(["a"])
     (finding,) = await sink.examine()
     errors: list[HeadwaterError] = [opened.value]
     if is_planned:

@@ -11,7 +11,7 @@ import pytest
 from core_log.foundation.errors import SinkUnavailable
 from core_log.model.changes import TableChanges
 from core_log.model.log import TopicPartition
-from sinks.sink import Recipe, Slice, Stand
+from sinks.sink import AppliedOffset, RebuildRecipe, Slice
 from tests.contract.sink_suite import ITEMS, ORDERS
 from tests.sinks.sql.databases import sql_bench
 from tests.slices import ScriptedTopic, together
@@ -26,16 +26,16 @@ async def test_who_goes_on_after_a_swap_by_another_process_keeps_its_place(
         topic = ScriptedTopic()
         topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
         live, other = bench.sink(**chosen), bench.sink(**chosen)
-        await live.applied([topic.name])
+        await live.committed_offsets([topic.name])
         await live.apply(topic.slice())
-        shadow = await other.shadow(Recipe(ORDERS.table))
+        shadow = await other.shadow(RebuildRecipe(ORDERS.table))
         await shadow.apply(topic.slice(start={0: 0}))
         await other.swap(ORDERS.table)
         topic.append(ORDERS, ("c", {"id": 2, "note": "b"}))
         await live.apply(topic.slice())
 
         next_run = bench.sink(**chosen)
-        stands = await next_run.applied([topic.name])
+        stands = await next_run.committed_offsets([topic.name])
 
         assert stands and [each.next_offset for each in stands.values()] == [4]
         for each in (live, other, shadow, next_run):
@@ -50,8 +50,8 @@ async def test_a_swap_leaves_the_slices_of_other_tables_alone(tmp_path: Path) ->
     def with_home(part: Slice, start: int, end: int) -> Slice:
         return replace(
             part,
-            start={**part.start, home: Stand("commits", start)},
-            end={**part.end, home: Stand("commits", end)},
+            start={**part.start, home: AppliedOffset("commits", start)},
+            end={**part.end, home: AppliedOffset("commits", end)},
         )
 
     with sql_bench("sqlite", None, tmp_path) as bench:
@@ -59,9 +59,9 @@ async def test_a_swap_leaves_the_slices_of_other_tables_alone(tmp_path: Path) ->
         orders.append(ORDERS, ("c", {"id": 1, "note": "a"}))
         items.append(ITEMS, ("c", {"id": 1, "price": 1.5}))
         live, other = bench.sink(), bench.sink()
-        await live.applied([orders.name, items.name, home.topic])
+        await live.committed_offsets([orders.name, items.name, home.topic])
         await live.apply(with_home(together(orders.slice(), items.slice()), 0, 10))
-        shadow = await other.shadow(Recipe(ORDERS.table))
+        shadow = await other.shadow(RebuildRecipe(ORDERS.table))
         await shadow.apply(with_home(orders.slice(start={0: 0}), 0, 12))
         await other.swap(ORDERS.table)  # orders is paused meanwhile, items is not
 
@@ -84,13 +84,13 @@ async def test_a_slice_whose_table_is_swapped_before_its_first_row_is_not_writte
 
     with sql_bench("mariadb", mariadb, tmp_path) as bench:
         live, other = bench.sink(chunk_rows=1), bench.sink()
-        await live.applied([orders.name, items.name])
+        await live.committed_offsets([orders.name, items.name])
         await live.apply(together(orders.slice(), items.slice()))
         orders.append(ORDERS, ("u", {"id": 1, "note": "second"}))
         items.append(ITEMS, ("c", {"id": 2, "price": 2.5}))
         under_way, beside = orders.slice(), items.slice()
         orders.append(ORDERS, ("u", {"id": 1, "note": "third"}))
-        shadow = await other.shadow(Recipe(ORDERS.table))
+        shadow = await other.shadow(RebuildRecipe(ORDERS.table))
         await shadow.apply(orders.slice(start={0: 0}))
 
         async def read(_: Slice) -> AsyncIterator[TableChanges]:
@@ -113,7 +113,7 @@ async def test_a_slice_whose_table_is_swapped_before_its_first_row_is_not_writte
 
         assert isinstance(slow.exception(), SinkUnavailable)
         assert await bench.rows("public.orders") == [{"id": 1, "note": "third"}]
-        stood = await other.applied([orders.name])
+        stood = await other.committed_offsets([orders.name])
         assert stood and [each.next_offset for each in stood.values()] == [6]
         for each in (live, other, shadow):
             await each.close()

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from core_log.foundation.errors import RecordsRejected, SchemaRefused, SinkRejected, SinkUnavailable
 from core_log.model.table_schema import Column, TableId, TableSchema
-from sinks.sink import Recipe
+from sinks.sink import RebuildRecipe
 from tests.contract.sink_suite import AUDIT, ORDERS, by_id
 from tests.sinks.sql.databases import SqlBench
 from tests.slices import ScriptedTopic, schema_of, together
@@ -20,7 +20,7 @@ LONG = "ä" * 40 + "x" * 40
 
 
 async def apply(sink: Any, topic: ScriptedTopic) -> None:
-    await sink.applied([topic.name])
+    await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice())
 
 
@@ -114,7 +114,7 @@ async def test_two_tables_that_would_be_one_are_refused_until_the_template_tells
         topic.append(schema, ("c", {"id": 1}))
     parts = [topic.slice() for topic in topics]
     sink = bench.sink()
-    await sink.applied([])
+    await sink.committed_offsets([])
     with pytest.raises(SinkRejected, match="would become one"):
         await sink.apply(together(*parts))
     await sink.close()
@@ -151,7 +151,7 @@ async def test_a_second_pipeline_on_a_table_is_an_error(bench: SqlBench) -> None
         await second.apply(part)
 
     assert caught.value.facts["owner"] == "shop/sql"
-    assert await second.applied([topic.name]) == {}
+    assert await second.committed_offsets([topic.name]) == {}
     await first.close()
     await second.close()
 
@@ -308,7 +308,7 @@ async def test_a_wider_decimal_stays_narrow_or_stops_its_table_as_the_policy_say
     await sink.close()
     topic.append(wide, ("c", {"id": 3, "v": Decimal("3.5000")}))
     refusing = bench.sink(schema_changes={"widen_type": "fail", "change_type": "evolve"})
-    await refusing.applied([topic.name])
+    await refusing.committed_offsets([topic.name])
 
     with pytest.raises(SchemaRefused, match="become wider"):
         await refusing.apply(topic.slice())
@@ -328,7 +328,7 @@ async def test_a_table_that_was_dropped_is_filled_anew(bench: SqlBench) -> None:
 
     with pytest.raises(SinkUnavailable):
         await sink.apply(topic.slice())
-    stood = await sink.applied([topic.name])
+    stood = await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice(start={0: 0}))
 
     assert stood == {}
@@ -345,13 +345,13 @@ async def test_a_rebuilt_copy_takes_the_tables_place_with_its_offsets(bench: Sql
     topic.append(ORDERS, ("c", {"id": 2, "note": "b"}))
 
     for _ in range(2):  # a second rebuild finds the traces of the first
-        shadow = await sink.shadow(Recipe(ORDERS.table))
-        assert await shadow.applied([topic.name]) == {}
+        shadow = await sink.shadow(RebuildRecipe(ORDERS.table))
+        assert await shadow.committed_offsets([topic.name]) == {}
         await shadow.apply(topic.slice(start={0: 0}))
         await shadow.close()
         before = await bench.rows("public.orders")
         old = await sink.swap(ORDERS.table)
-    stood = await sink.applied([topic.name])
+    stood = await sink.committed_offsets([topic.name])
     topic.append(ORDERS, ("u", {"id": 1, "note": "later"}))
     await sink.apply(topic.slice())
 
@@ -372,7 +372,7 @@ async def test_a_live_sink_goes_on_after_a_swap_by_another_process(bench: SqlBen
     topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
     live, other = bench.sink(), bench.sink()
     await apply(live, topic)
-    shadow = await other.shadow(Recipe(ORDERS.table))
+    shadow = await other.shadow(RebuildRecipe(ORDERS.table))
     await shadow.apply(topic.slice(start={0: 0}))
     await other.swap(ORDERS.table)
 

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from connectors.postgres.doctor.doctor import examine
 from connectors.postgres.server.connection import connect
 from connectors.postgres.settings import PostgresSettings
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres, temporary_directory
 from tests.databases import Guest
 
@@ -30,11 +30,11 @@ def settings_of(url: str, **choices: Any) -> PostgresSettings:
     return PostgresSettings(url=SecretStr(url), **{"tables": ("public.*",), **choices})
 
 
-async def findings(guest: Guest, **choices: Any) -> list[Finding]:
+async def findings(guest: Guest, **choices: Any) -> list[Diagnostic]:
     return await examine(settings_of(guest.url, **choices), "shop")
 
 
-async def cured(guest: Guest, problem: str, **choices: Any) -> Finding:
+async def cured(guest: Guest, problem: str, **choices: Any) -> Diagnostic:
     """The one finding that says so, after its SQL has been run and it has been looked for again."""
     found = [each for each in await findings(guest, **choices) if problem in each.problem]
     assert len(found) == 1, (problem, found)
@@ -398,7 +398,7 @@ async def test_commits_that_would_wait_for_us(guest: Guest) -> None:
     assert not found.is_fatal and '"headwater shop"' in found.cure
 
 
-async def shown(guest: Guest, problem: str) -> Finding:
+async def shown(guest: Guest, problem: str) -> Diagnostic:
     """The only finding, once the server has read its settings again."""
     while not (found := await findings(guest)):
         continue

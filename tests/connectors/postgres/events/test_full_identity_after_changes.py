@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from connectors.postgres.events.row_keys import PART
-from connectors.postgres.snapshot.progress import Ledger, part_of
+from connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
 from core_log.model.table_schema import TableId
 from tests.connectors.postgres.schema_history.test_tables_come_and_go import PIPELINE
 from tests.connectors.postgres.slot.test_lost_positions import run_once
@@ -124,7 +124,7 @@ async def test_a_position_of_an_older_version_has_a_table_that_got_a_key_read_ag
     async with story(guest, url=guest.owner, positions=without_keys(before)) as told:
         pass
 
-    assert Ledger.parse(told.positions[part_of(TableId("public", "orders"))]).reread
+    assert TableSnapshotProgress.parse(told.positions[part_of(TableId("public", "orders"))]).reread
 
 
 async def test_where_nobody_can_tell_the_key_of_a_dropped_table_its_changes_are_left_out(
@@ -164,7 +164,9 @@ async def test_where_nobody_can_tell_the_key_of_a_table_that_is_there_it_is_read
         await told.tell("UPDATE orders SET note = 'second' WHERE nr = 1")
 
     assert keys_of(held) == [] and set(keys_of(told)) == {("nr",)}
-    assert Ledger.parse(held.positions[part_of(TableId("public", "orders"))]).has_left
+    assert TableSnapshotProgress.parse(
+        held.positions[part_of(TableId("public", "orders"))]
+    ).has_left
     assert told.tables[0].is_truncate
 
 

@@ -11,7 +11,7 @@ from connectors.postgres.types.column_reader import ColumnPlan
 from core_log.model.changes import ChangeBatch
 from core_log.model.table_schema import Column, TableId
 from core_log.rows.codec_table import codec_for
-from core_log.rows.decimal_nan import declared
+from core_log.rows.decimal_nan import declare_nan_columns
 from core_log.rows.settings import WireSettings
 from tests.databases import Guest
 from tests.debezium.ours import LAST, reading
@@ -103,7 +103,9 @@ async def test_a_nan_is_written_as_debezium_does_where_the_mode_has_a_word_for_i
     written = codec_for(WireSettings.model_validate({"decimal": mode}), topic="t")
     pieces = [each for batch in found.batches for each in batch.tables]
     of_t = [each for each in pieces if each.schema.table.name == "t"]
-    assert len({str(declared(each.schema)) for each in of_t}) == 1, "the log keeps one schema"
+    assert len({str(declare_nan_columns(each.schema)) for each in of_t}) == 1, (
+        "the log keeps one schema"
+    )
     encoded = [written.encode(each, now_us=1).values.to_pylist() for each in of_t]
     events = [orjson.loads(value) for values in encoded for value in values]
     shown = [(each["op"], each["after"]["id"], each["after"]["n"]) for each in events]

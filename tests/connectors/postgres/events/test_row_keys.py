@@ -2,7 +2,7 @@
 
 import pytest
 
-from connectors.postgres.events.row_keys import PART, Keys, key_of
+from connectors.postgres.events.row_keys import PART, KeyHistory, key_of
 from connectors.postgres.wal.wal_batch import Relation, RelationColumn
 from core_log.foundation.errors import DecodeError
 
@@ -11,12 +11,12 @@ NAMES = ("id", "code")
 
 
 def test_what_was_learned_is_told_once_and_known_after_a_restart() -> None:
-    keys = Keys.begun({}, [])
+    keys = KeyHistory.restore({}, [])
     keys.learn(1, ("tenant", "id"))
     keys.learn(2, ())
 
     told, again = keys.news(), keys.news()
-    after = Keys.begun(told, [])
+    after = KeyHistory.restore(told, [])
     after.learn(1, ("tenant", "id"))
 
     assert not again and not after.news()
@@ -28,7 +28,7 @@ def test_what_was_learned_is_told_once_and_known_after_a_restart() -> None:
 )
 def test_a_part_that_is_none_of_keys_is_said_to_be_so(text: str) -> None:
     with pytest.raises(DecodeError):
-        Keys.begun({PART: text}, [])
+        KeyHistory.restore({PART: text}, [])
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from pydantic import SecretStr
 from connectors.postgres.catalog import Catalog
 from connectors.postgres.publication import coverage, published_tables
 from connectors.postgres.publication.excluded_tables import UNLOGGED
-from connectors.postgres.publication.monitor import FILTERED, LOOK_MS, NEW_TABLES, Watch
-from connectors.postgres.publication.uncapturable_tables import Refused
+from connectors.postgres.publication.monitor import FILTERED, LOOK_MS, NEW_TABLES, CaptureMonitor
+from connectors.postgres.publication.uncapturable_tables import RefusedTable
 from connectors.postgres.schema_history.schema_monitor import FormWatch
 from connectors.postgres.server.connection import connect
 from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.types.type_map import TypeBook
+from connectors.postgres.types.type_map import TypeMap
 from connectors.source import Remark, SourceContext, SourceReport
 from core_log.foundation.errors import PositionLost, SourceRejected, SourceUnavailable
 from core_log.model.table_schema import TableId
@@ -271,18 +271,18 @@ def settings_of(guest: Guest, **choices: Any) -> PostgresSettings:
 
 
 async def watching(
-    guest: Guest, tables: list[TableId], clock: SimulatedClock, refused: Sequence[Refused] = ()
-) -> tuple[Watch, list[SourceReport]]:
+    guest: Guest, tables: list[TableId], clock: SimulatedClock, refused: Sequence[RefusedTable] = ()
+) -> tuple[CaptureMonitor, list[SourceReport]]:
     said: list[SourceReport] = []
     async with await connect(settings_of(guest)) as connection:
         found = await published_tables.look(connection, NAME)
-        book = await TypeBook.load(connection, settings_of(guest))
+        book = await TypeMap.load(connection, settings_of(guest))
     catalog = Catalog([], {}, NAME, book)
     numbers = {each: guest.value(f"SELECT '{each}'::regclass::oid::int8") for each in tables}
     context = SourceContext("shop", Path(), clock, said.append)
-    entries = coverage.told(found, tables)
+    entries = coverage.position_value(found, tables)
     forms = FormWatch([], catalog, {}, may_read=True)
-    return Watch(settings_of(guest), context, NAME, numbers, entries, forms, refused), said
+    return CaptureMonitor(settings_of(guest), context, NAME, numbers, entries, forms, refused), said
 
 
 @pytest.mark.parametrize("mismatch", ["stop", "resnapshot"])

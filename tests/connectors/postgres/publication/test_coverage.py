@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connectors.postgres.discovery import connected, look
+from connectors.postgres.discovery import look, open_connection
 from connectors.postgres.settings import PostgresSettings
 from core_log.foundation.errors import PositionLost
 from core_log.model.table_schema import TableId
@@ -141,7 +141,7 @@ async def test_what_is_published_is_known_by_whatever_name_it_has_by_now(shop: G
 
 async def test_a_table_looked_up_again_under_another_name_is_the_same_part(shop: Guest) -> None:
     settings = PostgresSettings.model_validate({"url": shop.url, "tables": ["public.orders"]})
-    async with connected(settings) as connection:
+    async with open_connection(settings) as connection:
         [table], _, catalog = await look(connection, settings, "shop")
         shop.execute(
             "ALTER TABLE orders RENAME TO purchases", "ALTER TABLE purchases RENAME region TO area"

@@ -3,7 +3,7 @@ not taken for null, and doctor says which partitions send too little."""
 
 from connectors.postgres.doctor.doctor import examine
 from connectors.source import Remark, SourceReport
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from tests.connectors.postgres.publication.test_changed_publications import settings_of
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
 from tests.connectors.postgres.stories import events_of, story
@@ -26,7 +26,7 @@ BY_NOTE = (
 KEYS = {"public.days": ["id"]}
 
 
-async def findings(guest: Guest) -> list[Finding]:
+async def findings(guest: Guest) -> list[Diagnostic]:
     return await examine(settings_of(guest, keys=KEYS), "shop")
 
 

@@ -11,7 +11,7 @@ from connectors.postgres.discovery import look
 from connectors.postgres.publication.monitor import LOOK_MS, NEW_TABLES, REFUSED
 from connectors.postgres.server.connection import connect
 from connectors.source import Remark, SourceReport
-from core_log.foundation.diagnostic import Finding
+from core_log.foundation.diagnostic import Diagnostic
 from pipelines.terminal import exit_codes
 from tests.connectors.postgres.publication.test_changed_publications import settings_of, watching
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
@@ -38,7 +38,7 @@ PARTITION = (
 CHANGES = ("UPDATE bare SET note = 'c' WHERE id = 1", "DELETE FROM bare WHERE id = 2")
 
 
-def refusal(said: list[SourceReport]) -> Finding | None:
+def refusal(said: list[SourceReport]) -> Diagnostic | None:
     [*_, last] = [each for each in said if isinstance(each, Remark) and each.name == REFUSED]
     return last.finding
 

@@ -15,11 +15,11 @@ from core_log.embedded import EmbeddedLog
 from core_log.foundation.clock import SystemClock
 from core_log.foundation.settings import BrokerSettings
 from pipelines.file.loader import LoadedPipeline, load
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.loops.ingest.ingest import UNIT as SOURCE
-from pipelines.reports import Report, State, StateChanged
+from pipelines.reports import Report, StateChanged, TaskState
 from pipelines.running.first_checks import checked_first
-from pipelines.time_travel.verify.result import Sides, Verdict
+from pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from pipelines.time_travel.verify.table_selection import subjects_of
 from pipelines.time_travel.verify.verify import Verifier
 from tests.databases import Guest
@@ -58,7 +58,7 @@ class Crossing:
             self.loaded,
             unit,
             self.log,
-            desired=lambda: Desired("shop"),
+            desired=lambda: DesiredTaskState("shop"),
             clock=SystemClock(),
             report=self.report,
             until_end=True,
@@ -95,9 +95,9 @@ class Crossing:
         assert not [each.problem for each in verdicts if each.problem]
         return {each.side: each.compared.differing for each in verdicts}
 
-    async def verdicts(self) -> Sequence[Verdict]:
+    async def verdicts(self) -> Sequence[TableVerdict]:
         verifier = Verifier(self.loaded, self.log, clock=SystemClock(), is_running=False)
-        return await verifier.verify(await subjects_of(self.loaded, self.log), Sides())
+        return await verifier.verify(await subjects_of(self.loaded, self.log), ComparedSides())
 
     def source(self, columns: str) -> list[Any]:
         return sorted(self.guest.rows(f"SELECT {columns} FROM items"))
@@ -133,7 +133,7 @@ async def test_another_type_is_in_the_target_without_a_person(
 
     assert crossing.targets("id, a, b") == crossing.source("id, a, b")
     assert len(crossing.source("id")) == 51
-    assert not [each for each in crossing.states if each.state is State.QUARANTINED]
+    assert not [each for each in crossing.states if each.state is TaskState.QUARANTINED]
 
 
 async def test_a_table_of_another_form_says_that_it_is_read_again_and_made_anew(
@@ -147,10 +147,10 @@ async def test_a_table_of_another_form_says_that_it_is_read_again_and_made_anew(
     why = "the column b was altered and the table rewritten"
     of_table = [each for each in crossing.states if each.table]
     told = {(each.unit, each.state): each.reason for each in of_table}
-    assert told[SOURCE, State.REREADING].startswith(why)
-    assert told["sql", State.REBUILDING].startswith("made anew from the log: ")
-    assert [each.state for each in of_table if each.unit == SOURCE][-1] is State.RUNNING
-    assert [each.state for each in of_table if each.unit == "sql"][-1] is State.RUNNING
+    assert told[SOURCE, TaskState.REREADING].startswith(why)
+    assert told["sql", TaskState.REBUILDING].startswith("made anew from the log: ")
+    assert [each.state for each in of_table if each.unit == SOURCE][-1] is TaskState.RUNNING
+    assert [each.state for each in of_table if each.unit == "sql"][-1] is TaskState.RUNNING
     assert f"shop: public.items is read again: {why}" in caplog.messages
     assert "shop: public.items has been read again" in caplog.messages
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]

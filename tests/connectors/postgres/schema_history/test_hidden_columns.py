@@ -15,9 +15,9 @@ from core_log.foundation.settings import BrokerSettings
 from core_log.model.log import Log, TopicPartition
 from core_log.rows.codec import TRUNCATE_KEY
 from pipelines.file.loader import LoadedPipeline, load
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.loops.assembly import run_unit
-from pipelines.reports import Remarked, Report, Reporter
+from pipelines.reports import RemarksMade, Report, Reporter
 from tests.connectors.postgres.test_into_the_log import Flow
 from tests.databases import Guest
 
@@ -44,7 +44,7 @@ class Ran:
     """The rows that they come to."""
     orders: int
     """Records of another table."""
-    left_out: list[Remarked]
+    left_out: list[RemarksMade]
 
 
 async def run(guest: Guest, directory: Path, rule: str) -> bytes:
@@ -66,7 +66,7 @@ async def ran(guest: Guest, directory: Path, rule: str) -> Ran:
         found = await flow.read(USERS)
         pairs = list(zip(found.keys.to_pylist(), found.values.to_pylist(), strict=True))
         orders = len((await flow.read(ORDERS)).values) if guest.rows(HAS_ORDERS) else 0
-        left_out = [each for each in told if isinstance(each, Remarked) and each.left_out]
+        left_out = [each for each in told if isinstance(each, RemarksMade) and each.left_out]
         log_bytes = b"\n".join(value or b"" for _, value in pairs)
         return Ran(log_bytes, rows_of(pairs), orders, left_out)
     finally:
@@ -80,7 +80,7 @@ async def has_ended(loaded: LoadedPipeline, log: Log, report: Reporter) -> bool:
             loaded,
             "source",
             log,
-            desired=lambda: Desired("shop"),
+            desired=lambda: DesiredTaskState("shop"),
             clock=SystemClock(),
             report=report,
             until_end=True,

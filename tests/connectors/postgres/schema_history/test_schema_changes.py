@@ -13,8 +13,8 @@ from connectors.postgres.catalog import Catalog
 from connectors.postgres.schema_history.table_definition import OTHER_KEY
 from connectors.postgres.server.connection import connect
 from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.snapshot.progress import Ledger
-from connectors.postgres.types.type_map import TypeBook
+from connectors.postgres.snapshot.progress import TableSnapshotProgress
+from connectors.postgres.types.type_map import TypeMap
 from core_log.foundation.errors import SourceUnavailable
 from core_log.model.changes import Operation
 from core_log.model.table_schema import TableSchema
@@ -152,7 +152,7 @@ async def test_changes_under_another_primary_key_wait_for_the_table_to_be_read(
 
     assert short(events) == [("u", {"id": 1, "name": "Anna"})]
     assert {schema.key for schema in schemas(told)} == {("id",)}
-    assert Ledger.parse(told.positions["snapshot/public.people"]).reread == OTHER_KEY
+    assert TableSnapshotProgress.parse(told.positions["snapshot/public.people"]).reread == OTHER_KEY
 
 
 @pytest.fixture
@@ -361,7 +361,7 @@ async def test_a_form_is_looked_up_without_waiting_for_who_holds_the_table(guest
     with psycopg.connect(guest.owner) as holder:
         holder.execute("LOCK TABLE days IN ACCESS EXCLUSIVE MODE")
         async with await connect(settings) as connection, asyncio.timeout(10):
-            book = await TypeBook.load(connection, settings)
+            book = await TypeMap.load(connection, settings)
             catalog = Catalog(settings.tables, {}, "headwater_shop", book)
             [found] = await catalog.tables_of(
                 connection, [guest.value("SELECT 'days'::regclass::oid::int8")]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from connectors.postgres.publication.monitor import NEW_TABLES
-from connectors.source import Progress, Remark, SourceReport
+from connectors.source import Remark, SnapshotProgress, SourceReport
 from tests.connectors.postgres.slot.test_lost_positions import rows_of, run_once
 from tests.connectors.postgres.snapshot.table_log import (
     Folded,
@@ -151,7 +151,7 @@ async def test_what_was_read_before_a_restart_is_told_as_done(guest: Guest) -> N
 
     await until_equal(folded, guest, report=said.append)
 
-    done = [each for each in said if isinstance(each, Progress)]
+    done = [each for each in said if isinstance(each, SnapshotProgress)]
     assert [(str(each.table), each.rows, each.is_done) for each in done] == [
         ("public.orders", 9, True)
     ]

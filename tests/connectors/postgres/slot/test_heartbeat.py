@@ -14,7 +14,13 @@ from pydantic import SecretStr
 
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.slot import heartbeat
-from connectors.postgres.slot.heartbeat import GRACE_MS, PREFIX, Budget, Heartbeat, Verdict
+from connectors.postgres.slot.heartbeat import (
+    GRACE_MS,
+    PREFIX,
+    Heartbeat,
+    HeartbeatCheck,
+    WalBudget,
+)
 from connectors.source import Gauge, SourceContext, SourceReport
 from core_log.foundation.errors import PositionLost, SourceRejected
 from core_log.model.changes import ChangeBatch
@@ -26,7 +32,7 @@ MIB = 1 << 20
 
 
 def test_a_warning_comes_first_and_who_catches_up_is_not_stopped() -> None:
-    budget = Budget(limit=100)
+    budget = WalBudget(limit=100)
     kept = (79, 80, 90, 150, 160, 140, 145, 141, 50, 85, 110, 110, 111)
 
     told = [budget.judge(each, now_ms=beat * 30_000) for beat, each in enumerate(kept)]
@@ -38,9 +44,11 @@ def test_a_warning_comes_first_and_who_catches_up_is_not_stopped() -> None:
 
 
 def test_without_a_limit_nothing_is_too_much() -> None:
-    budget = Budget(limit=None)
+    budget = WalBudget(limit=None)
 
-    assert {budget.judge(kept, now_ms=kept) for kept in (1, 1 << 40, 1 << 41)} == {Verdict.FINE}
+    assert {budget.judge(kept, now_ms=kept) for kept in (1, 1 << 40, 1 << 41)} == {
+        HeartbeatCheck.FINE
+    }
 
 
 class Beating:

@@ -18,10 +18,10 @@ from core_log.foundation.clock import SystemClock
 from core_log.foundation.errors import PositionLost
 from core_log.foundation.settings import BrokerSettings
 from pipelines.file.loader import load
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.loops.assembly import run_unit
 from pipelines.preview import doctor_checks
-from pipelines.preview.doctor_checks import Examined, examine_pipeline
+from pipelines.preview.doctor_checks import DoctorResult, examine_pipeline
 from scripts.embedded_postgres import POLL_S
 from tests.connectors.postgres.stories import source_context
 from tests.databases import Guest
@@ -193,7 +193,7 @@ async def streaming(source: PostgresSource, guest: Guest) -> AsyncIterator[None]
         guest.until_nobody_streams()
 
 
-async def said_of(file: Path) -> list[Examined]:
+async def said_of(file: Path) -> list[DoctorResult]:
     """What the doctor says of the source."""
     [loaded] = load(file, environment={})
     return [each for each in await examine_pipeline(loaded) if each.what == "shop source"]
@@ -210,7 +210,7 @@ async def run_once(file: Path) -> None:
                 loaded,
                 unit,
                 log,
-                desired=lambda: Desired(loaded.name),
+                desired=lambda: DesiredTaskState(loaded.name),
                 clock=SystemClock(),
                 report=lambda _: None,
                 until_end=True,

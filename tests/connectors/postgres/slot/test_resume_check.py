@@ -7,17 +7,17 @@ import pytest
 from pydantic import SecretStr
 
 from connectors.postgres.discovery import advance, drop
-from connectors.postgres.server.connection import Connection, connect
+from connectors.postgres.server.connection import PgConnection, connect
 from connectors.postgres.server.lsn import lsn_text, parse_lsn
 from connectors.postgres.settings import PostgresSettings, SnapshotSettings
 from connectors.postgres.slot import replication_slot
 from connectors.postgres.slot.replication_slot import Slot
-from connectors.postgres.slot.resume_check import Server, judge, stand, switches_in
+from connectors.postgres.slot.resume_check import ServerState, judge, stand, switches_in
 from core_log.foundation.errors import DecodeError, PositionLost, SourceRejected, SourceUnavailable
 from tests.connectors.postgres.stories import seen_late
 from tests.databases import Guest
 
-SERVER = Server("7001", 3, parse_lsn("0/9000"), 17_0000, "shop", is_standby=False)
+SERVER = ServerState("7001", 3, parse_lsn("0/9000"), 17_0000, "shop", is_standby=False)
 SLOT = Slot(
     "headwater_shop", "pgoutput", "logical", "shop", None, None, "reserved",
     parse_lsn("0/5000"), parse_lsn("0/4000"), None, None, False, False, 0,
@@ -82,7 +82,7 @@ def settings_of(guest: Guest, **choices: Any) -> PostgresSettings:
     return PostgresSettings(url=SecretStr(guest.url), tables=("public.*",), **choices)
 
 
-async def streaming(guest: Guest, **choices: Any) -> tuple[Connection, PostgresSettings]:
+async def streaming(guest: Guest, **choices: Any) -> tuple[PgConnection, PostgresSettings]:
     settings = settings_of(guest, **choices)
     return await connect(settings, replication=True), settings
 

@@ -4,7 +4,7 @@ before, or long after, others can see them."""
 from dataclasses import dataclass, field
 from random import Random
 
-from connectors.postgres.snapshot.visibility import Snapshot
+from connectors.postgres.snapshot.visibility import PgSnapshot
 
 PAGES, KEYS = 12, 30
 
@@ -71,12 +71,12 @@ class SimulatedTable:
                 self._commit(each)
             self._show(each)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> PgSnapshot:
         xmax = self._highest_over + 1
         running = frozenset(xid for xid in self.running if xid < xmax)
-        return Snapshot(min(running, default=xmax), xmax, running)
+        return PgSnapshot(min(running, default=xmax), xmax, running)
 
-    def seen_by(self, snapshot: Snapshot) -> list[Version]:
+    def seen_by(self, snapshot: PgSnapshot) -> list[Version]:
         return [
             each
             for each in self.versions
@@ -133,5 +133,5 @@ class SimulatedTable:
         self._show(transaction)
 
 
-def _sees(snapshot: Snapshot, xid: int) -> bool:
+def _sees(snapshot: PgSnapshot, xid: int) -> bool:
     return xid < snapshot.xmax and xid not in snapshot.running

@@ -8,7 +8,7 @@ from typing import Any
 
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.source import PostgresSource
-from connectors.source import Progress, SourceContext, SourceReport
+from connectors.source import SnapshotProgress, SourceContext, SourceReport
 from core_log.foundation.clock import Clock
 from core_log.model.changes import ChangeBatch, Operation, Phase, Replacement, TableChanges
 from core_log.model.table_schema import TableId, TableSchema
@@ -146,8 +146,8 @@ def in_table(guest: Guest, table: str) -> list[dict[str, Any]]:
 class Told:
     """The newest progress of each table."""
 
-    newest: dict[str, Progress] = field(default_factory=dict)
+    newest: dict[str, SnapshotProgress] = field(default_factory=dict)
 
     def __call__(self, told: SourceReport) -> None:
-        if isinstance(told, Progress):
+        if isinstance(told, SnapshotProgress):
             self.newest[told.table.name] = told

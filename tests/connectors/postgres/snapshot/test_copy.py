@@ -8,7 +8,7 @@ import pytest
 
 from connectors.postgres.server.connection import connect
 from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.snapshot.copy import Copier, Stop
+from connectors.postgres.snapshot.copy import Copier, CopyStop
 from connectors.postgres.snapshot.copy_binary import decode_tuples
 from connectors.postgres.snapshot.copy_socket import PIECE_BYTES
 from connectors.postgres.wal.kernel_selection import kernels_of
@@ -37,7 +37,7 @@ async def copier(
 def copied(copier: Copier, query: str, *, columns: int = 1) -> list[tuple[str | None, ...]]:
     """Each piece is only there until the next is asked for."""
     rows: list[tuple[str | None, ...]] = []
-    for piece in copier.copied(statement(query), Stop()):
+    for piece in copier.copy_blocks(statement(query), CopyStop()):
         found = decode_tuples(piece, [True] * columns, copier.kernels).columns
         rows += zip(*(each.to_pylist() for each in found), strict=True)
     return rows
@@ -88,7 +88,7 @@ async def test_many_rows_come_in_pieces(guest: Guest, is_past_libpq: bool) -> No
     query = statement("SELECT repeat('x', 1000) FROM generate_series(1, 20000)")
 
     async with copier(guest, is_past_libpq=is_past_libpq) as one:
-        counts = [len(piece.starts) for piece in one.copied(query, Stop())]
+        counts = [len(piece.starts) for piece in one.copy_blocks(query, CopyStop())]
 
     assert len(counts) > 1
     assert sum(counts) == 20_000
@@ -97,7 +97,7 @@ async def test_many_rows_come_in_pieces(guest: Guest, is_past_libpq: bool) -> No
 @WAYS
 async def test_no_rows_are_no_pieces(guest: Guest, is_past_libpq: bool) -> None:
     async with copier(guest, is_past_libpq=is_past_libpq) as one:
-        assert list(one.copied(statement("SELECT 1 WHERE false"), Stop())) == []
+        assert list(one.copy_blocks(statement("SELECT 1 WHERE false"), CopyStop())) == []
 
 
 @WAYS
@@ -118,7 +118,7 @@ async def test_a_connection_that_breaks_says_so(guest: Guest, is_past_libpq: boo
     query = statement("SELECT repeat('x', 1000) FROM generate_series(1, 200000)")
 
     async with copier(guest, is_past_libpq=is_past_libpq) as one:
-        pieces = one.copied(query, Stop())
+        pieces = one.copy_blocks(query, CopyStop())
         next(pieces)
         guest.execute(f"SELECT pg_terminate_backend({one.connection.info.backend_pid}, 5000)")
         with pytest.raises((SourceUnavailable, psycopg.OperationalError)):
@@ -127,10 +127,10 @@ async def test_a_connection_that_breaks_says_so(guest: Guest, is_past_libpq: boo
 
 @WAYS
 async def test_a_copy_that_is_not_wanted_any_more_ends(guest: Guest, is_past_libpq: bool) -> None:
-    stop = Stop()
+    stop = CopyStop()
 
     async with copier(guest, is_past_libpq=is_past_libpq) as one:
-        pieces = one.copied(statement("SELECT pg_sleep(1000)::text"), stop)
+        pieces = one.copy_blocks(statement("SELECT pg_sleep(1000)::text"), stop)
         stop.is_wanted = True
 
         assert list(pieces) == []

@@ -7,8 +7,13 @@ import pyarrow as pa
 import pytest
 
 from connectors.postgres.snapshot import deduplication_window
-from connectors.postgres.snapshot.deduplication_window import Watch, Window
-from connectors.postgres.snapshot.progress import Chunk, Leaf, Ledger, chunks_of
+from connectors.postgres.snapshot.deduplication_window import DeduplicationWindow, StreamedKeys
+from connectors.postgres.snapshot.progress import (
+    Chunk,
+    LeafProgress,
+    TableSnapshotProgress,
+    chunks_of,
+)
 from connectors.postgres.snapshot.visibility import EPOCH
 from core_log.model.changes import Operation, TableChanges
 from core_log.model.table_schema import Column, TableId, TableSchema
@@ -50,12 +55,14 @@ class Log:
 class Follower:
     """What the source does: streams at its own pace, and reads chunks beside."""
 
-    def __init__(self, table: SimulatedTable, log: Log, *, at: int, ledger: Ledger) -> None:
+    def __init__(
+        self, table: SimulatedTable, log: Log, *, at: int, ledger: TableSnapshotProgress
+    ) -> None:
         self.table, self.log, self.at, self.ledger = table, log, at, ledger
-        self.watch = Watch()
+        self.watch = StreamedKeys()
         self.begin()
         self.todo: list[Chunk] = []
-        self.window: Window | None = None
+        self.window: DeduplicationWindow | None = None
         self.chunk: Chunk | None = None
         self.read: list[Version] | None = None
 
@@ -91,16 +98,16 @@ class Follower:
         if self.ledger.is_read or (self.window is None and not may_begin):
             return
         if not self.ledger.has_begun:
-            self.ledger = Ledger(self.table.snapshot(), (Leaf(1, 1, PAGES),))
+            self.ledger = TableSnapshotProgress(self.table.snapshot(), (LeafProgress(1, 1, PAGES),))
         elif self.window is None:
             self.todo = self.todo or chunks_of(self.ledger.leaves, pages_each=[1])
-            self.chunk, self.window = self.todo.pop(0), self.watch.opened()
+            self.chunk, self.window = self.todo.pop(0), self.watch.open()
         elif self.read is None:
             self._read(self.window)
         elif self.window.may_close(self.at):
             self._hand_on(self.window, self.read)
 
-    def _read(self, window: Window) -> None:
+    def _read(self, window: DeduplicationWindow) -> None:
         snapshot = self.table.snapshot()
         assert self.chunk is not None, "a window is opened for a chunk"
         start, end = self.chunk.pages
@@ -108,7 +115,7 @@ class Follower:
             seen = self.table.seen_by(snapshot)
             self.read = [each for each in seen if start <= each.page < end and self._is_old(each)]
         else:
-            self.watch.closed(window)
+            self.watch.close(window)
             self.todo.insert(0, self.chunk)
             self.window = None
 
@@ -120,15 +127,15 @@ class Follower:
             return True
         return version.xmin < since.xmax and version.xmin not in since.running
 
-    def _hand_on(self, window: Window, read: list[Version]) -> None:
+    def _hand_on(self, window: DeduplicationWindow, read: list[Version]) -> None:
         assert self.chunk is not None, "a window is opened for a chunk"
-        self.watch.closed(window)
+        self.watch.close(window)
         if window.is_overrun:
             self.todo.insert(0, self.chunk)
             self.window = self.read = None
             return
         rows = rows_of([(each.key, each.value) for each in read])
-        left = window.left(rows)
+        left = window.drop_streamed(rows)
         self.log.reads += left.column("id").to_pylist()
         self.log.take(changes(left, [Operation.READ] * left.num_rows))
         self.ledger = self.ledger.with_read(1, self.chunk.pages, rows=len(read))
@@ -156,7 +163,10 @@ def test_the_fold_of_rows_and_changes_is_the_table(
             follower.step(random)
         if random.random() < 0.02:  # a kill: what is not in the position is gone
             follower = Follower(
-                table, log, at=follower.at, ledger=Ledger.parse(follower.ledger.text())
+                table,
+                log,
+                at=follower.at,
+                ledger=TableSnapshotProgress.parse(follower.ledger.text()),
             )
     table.settle()
     drain(follower, random)
@@ -170,13 +180,13 @@ def begun(table: SimulatedTable, log: Log, random: Random) -> Follower:
     """Either a slot was made, or the table was added to a publication that is streamed."""
     if random.random() < 0.5:
         table.settle()  # a slot waits for whoever writes
-        ledger = Ledger(table.snapshot(), (Leaf(1, 1, PAGES),))
+        ledger = TableSnapshotProgress(table.snapshot(), (LeafProgress(1, 1, PAGES),))
         return Follower(table, log, at=len(table.stream), ledger=ledger)
     at = random.randint(max(0, len(table.stream) - 3), len(table.stream))
     for transaction in [*table.stream, *table.running.values()]:
         for change in transaction.changes:
             change.is_published = False
-    return Follower(table, log, at=at, ledger=Ledger())
+    return Follower(table, log, at=at, ledger=TableSnapshotProgress())
 
 
 def drain(follower: Follower, random: Random) -> None:

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from connectors.postgres.snapshot import deduplication_window, keyless_buffer
-from connectors.postgres.snapshot.progress import Ledger
+from connectors.postgres.snapshot.progress import TableSnapshotProgress
 from connectors.source import Control, Remark, SourceReport
 from core_log.foundation.errors import SourceRejected
 from core_log.model.table_schema import TableId
@@ -325,8 +325,8 @@ async def until(is_so: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-def ledger_of(folded: Folded, table: str = "orders") -> Ledger:
-    return Ledger.parse(folded.positions[f"snapshot/public.{table}"])
+def ledger_of(folded: Folded, table: str = "orders") -> TableSnapshotProgress:
+    return TableSnapshotProgress.parse(folded.positions[f"snapshot/public.{table}"])
 
 
 def values(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

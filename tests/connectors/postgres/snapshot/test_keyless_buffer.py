@@ -8,16 +8,17 @@ import pyarrow as pa
 import pytest
 
 from connectors.postgres.catalog import FULL, CapturedTable, Catalog
-from connectors.postgres.events.source_block import Origin
+from connectors.postgres.events.source_block import SourceOrigin
 from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.snapshot.incremental_snapshot import Backfill
-from connectors.postgres.snapshot.jobs import Job
-from connectors.postgres.snapshot.keyless_buffer import Hold
-from connectors.postgres.snapshot.progress import Leaf
-from connectors.postgres.snapshot.row_mapper import Reader
-from connectors.postgres.snapshot.visibility import Int64s, Snapshot
-from connectors.postgres.types.type_map import TypeBook
+from connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
+from connectors.postgres.snapshot.jobs import SnapshotJob
+from connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
+from connectors.postgres.snapshot.progress import LeafProgress
+from connectors.postgres.snapshot.row_mapper import RowMapper
+from connectors.postgres.snapshot.visibility import PgSnapshot
+from connectors.postgres.types.type_map import TypeMap
 from connectors.source import SourceContext
+from core_log.foundation.array_types import Int64Array
 from core_log.model.changes import Operation, TableChanges
 from core_log.model.table_schema import Column, TableId, TableSchema
 from tests.connectors.postgres.stories import ignore
@@ -33,45 +34,45 @@ def inserted(*values: int) -> TableChanges:
     return TableChanges(SCHEMA, rows, kinds, {"ts_us": 0})
 
 
-def by(*xids: int) -> Int64s:
+def by(*xids: int) -> Int64Array:
     return np.array(xids, np.int64)
 
 
 @pytest.fixture
-def backfill() -> Backfill:
+def backfill() -> IncrementalSnapshot:
     settings = PostgresSettings.model_validate({"url": "postgresql://nowhere", "tables": ["*"]})
     context = SourceContext("shop", Path(), SimulatedClock(), ignore)
-    reader = Reader(settings, context, Origin("shop", "shop"))
+    reader = RowMapper(settings, context, SourceOrigin("shop", "shop"))
     table = CapturedTable(7, "r", SCHEMA, (), (), (), FULL, (), (), None, 0, is_readable=True)
-    catalog = Catalog(settings.tables, settings.keys, "headwater_shop", TypeBook(settings))
-    return Backfill(reader, catalog, [table], {}, reads_new=True)
+    catalog = Catalog(settings.tables, settings.keys, "headwater_shop", TypeMap(settings))
+    return IncrementalSnapshot(reader, catalog, [table], {}, reads_new=True)
 
 
 @pytest.fixture
-def job(backfill: Backfill) -> Job:
+def job(backfill: IncrementalSnapshot) -> SnapshotJob:
     """Somebody reads it under a snapshot, and nobody else is to begin."""
-    found = backfill._jobs.named(str(TABLE))
+    found = backfill._jobs.find(str(TABLE))
     assert found is not None, "a table that is new here is to be read"
-    found.hold, found.is_taken = Hold(by()), True
-    found.begin(Snapshot(5, 9, frozenset({6})), [])
-    found.ledger = replace(found.ledger, leaves=(Leaf(7, 7, 1),))
+    found.hold, found.is_taken = KeylessBuffer(by()), True
+    found.begin(PgSnapshot(5, 9, frozenset({6})), [])
+    found.ledger = replace(found.ledger, leaves=(LeafProgress(7, 7, 1),))
     return found
 
 
 def test_what_the_snapshot_sees_is_left_to_it() -> None:
-    hold = Hold(by())
+    hold = KeylessBuffer(by())
 
     hold.saw(inserted(1, 2, 3), by(5, 6, 9))
     hold.saw(inserted(4), by(8))
 
-    later = hold.later(Snapshot(5, 9, frozenset({6})))
+    later = hold.later(PgSnapshot(5, 9, frozenset({6})))
     assert [each.rows.to_pydict() for each in later] == [{"at": [2, 3]}]
 
 
 def test_of_a_table_that_is_not_being_read_no_transaction_is_remembered(
-    backfill: Backfill,
+    backfill: IncrementalSnapshot,
 ) -> None:
-    job = backfill._jobs.named(str(TABLE))
+    job = backfill._jobs.find(str(TABLE))
     assert job is not None, "a table that is new here is to be read"
 
     backfill.saw(inserted(1), by(5))
@@ -86,7 +87,7 @@ def test_of_a_table_that_is_not_being_read_no_transaction_is_remembered(
 
 
 async def test_changes_are_given_back_when_the_reading_is_given_up(
-    backfill: Backfill, job: Job
+    backfill: IncrementalSnapshot, job: SnapshotJob
 ) -> None:
     assert not backfill.saw(inserted(1), by(5))
 
@@ -100,7 +101,7 @@ async def test_changes_are_given_back_when_the_reading_is_given_up(
 
 
 async def test_more_than_is_held_ends_the_reading_which_begins_anew(
-    backfill: Backfill, job: Job, monkeypatch: pytest.MonkeyPatch
+    backfill: IncrementalSnapshot, job: SnapshotJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("connectors.postgres.snapshot.keyless_buffer.HELD_BYTES_MAX", 100)
     hold = job.hold
@@ -113,10 +114,12 @@ async def test_more_than_is_held_ends_the_reading_which_begins_anew(
     assert hold.is_overrun and not job.is_prepared and not job.is_over
 
 
-async def test_a_truncate_takes_with_it_what_came_before(backfill: Backfill, job: Job) -> None:
+async def test_a_truncate_takes_with_it_what_came_before(
+    backfill: IncrementalSnapshot, job: SnapshotJob
+) -> None:
     assert not backfill.saw(inserted(1), by(5))
 
-    backfill.truncated(TABLE)
+    backfill.forget_rows(TABLE)
     batch = await backfill.ready(0)
 
     assert batch is not None and not batch.tables

@@ -5,10 +5,10 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from connectors.postgres.snapshot.progress import Leaf, Ledger, chunks_of
-from connectors.postgres.snapshot.visibility import Snapshot
+from connectors.postgres.snapshot.progress import LeafProgress, TableSnapshotProgress, chunks_of
+from connectors.postgres.snapshot.visibility import PgSnapshot
 from connectors.snapshot.key_lookup import having_keys
-from connectors.snapshot.rate_limit import Throttle
+from connectors.snapshot.rate_limit import RateLimit
 from core_log.foundation.errors import DecodeError
 from tests.fakes import SimulatedClock
 
@@ -18,23 +18,25 @@ PAGES = 100
 @pytest.mark.parametrize("seed", range(5))
 def test_what_was_read_and_what_is_left_are_the_whole_table(seed: int) -> None:
     random = Random(seed)
-    ledger = Ledger(Snapshot(3, 9, frozenset({4})), (Leaf(1, 1, PAGES), Leaf(2, 2, 0)))
+    ledger = TableSnapshotProgress(
+        PgSnapshot(3, 9, frozenset({4})), (LeafProgress(1, 1, PAGES), LeafProgress(2, 2, 0))
+    )
     read = set[int]()
     while not ledger.is_read:
         todo = chunks_of(ledger.leaves, pages_each=[random.randrange(1, 20), 1])
         assert {page for each in todo for page in range(*each.pages)} == set(range(PAGES)) - read
         chunk = random.choice(todo)
         read |= set(range(*chunk.pages))
-        ledger = Ledger.parse(ledger.with_read(1, chunk.pages, rows=7).text())
+        ledger = TableSnapshotProgress.parse(ledger.with_read(1, chunk.pages, rows=7).text())
 
     assert ledger.leaves[0].read == ((0, PAGES),)
-    assert Ledger.parse(ledger.done().text()) == ledger.done()
+    assert TableSnapshotProgress.parse(ledger.finish().text()) == ledger.finish()
 
 
 @pytest.mark.parametrize("text", ["", "done", "[]", '{"version": 99}', '{"version": 1}'])
 def test_a_part_that_is_none_of_ours_is_said_to_be_so(text: str) -> None:
     with pytest.raises(DecodeError):
-        Ledger.parse(text)
+        TableSnapshotProgress.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_keys_of_several_columns_are_not_mixed_up() -> None:
 
 def test_rows_pass_no_faster_than_they_may() -> None:
     clock = SimulatedClock()
-    throttle = Throttle(clock, rows_per_second=1_000)
+    throttle = RateLimit(clock, rows_per_second=1_000)
 
     waits = [throttle.owed_ms(500), throttle.owed_ms(500)]
     clock.advance(5_000)
@@ -85,4 +87,4 @@ def test_rows_pass_no_faster_than_they_may() -> None:
 
     assert waits == [500, 1_000]
     assert later == 100
-    assert Throttle(clock, None).owed_ms(10**9) == 0
+    assert RateLimit(clock, None).owed_ms(10**9) == 0

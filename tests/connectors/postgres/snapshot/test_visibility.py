@@ -7,7 +7,7 @@ import numpy as np
 import psycopg
 
 from connectors.postgres.snapshot.initial_snapshot import take_on
-from connectors.postgres.snapshot.visibility import EPOCH, Snapshot
+from connectors.postgres.snapshot.visibility import EPOCH, PgSnapshot
 from tests.connectors.postgres.snapshot.writer import AUDIT, ORDERS, writers
 from tests.databases import Guest
 
@@ -15,17 +15,17 @@ SLOTS = 500 if os.environ.get("HEADWATER_BUDGET") == "long" else 100
 
 
 def test_numbers_of_transactions_are_told_apart_where_they_begin_anew() -> None:
-    snapshot = Snapshot(EPOCH - 5, EPOCH + 10, frozenset({EPOCH - 5, EPOCH + 3}))
+    snapshot = PgSnapshot(EPOCH - 5, EPOCH + 10, frozenset({EPOCH - 5, EPOCH + 3}))
     xids = np.array([EPOCH - 6, EPOCH - 5, EPOCH - 4, 0, 3, 4, 9, 10, 11], np.int64) % EPOCH
 
     seen = snapshot.sees(xids)
 
     assert seen.tolist() == [True, False, True, True, False, True, True, False, False]
-    assert Snapshot.parse(str(snapshot)) == snapshot
+    assert PgSnapshot.parse(str(snapshot)) == snapshot
 
 
 def test_everything_below_the_beginning_is_seen_where_the_end_comes_before_it() -> None:
-    snapshot = Snapshot.parse("63709:63699:")
+    snapshot = PgSnapshot.parse("63709:63699:")
 
     assert snapshot.sees(np.array([63698, 63699, 63708, 63709])).tolist() == [
         True,
@@ -55,7 +55,7 @@ async def test_rows_that_the_snapshot_of_a_slot_shows_are_of_transactions_it_see
                 [[text]] = await rows_of(connection, "SELECT pg_current_snapshot()::text")
                 shown = await rows_of(connection, "SELECT DISTINCT xmin::text::int8 FROM orders")
             xids = np.array(shown, np.int64).ravel()
-            assert Snapshot.parse(text).sees(xids).all(), text
+            assert PgSnapshot.parse(text).sees(xids).all(), text
             line.pgconn.exec_(b"DROP_REPLICATION_SLOT made%d" % number)
 
 

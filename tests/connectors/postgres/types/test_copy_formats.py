@@ -7,7 +7,7 @@ import pytest
 
 from connectors.postgres.server.connection import connect
 from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.snapshot.copy import Copier, Stop
+from connectors.postgres.snapshot.copy import Copier, CopyStop
 from connectors.postgres.snapshot.copy_binary import decode_tuples
 from connectors.postgres.types.builtin import builtin_reading
 from connectors.postgres.types.copy_formats import NUMBERS, OTHERS
@@ -87,7 +87,7 @@ async def columns(guest: Guest, query: str, speed: Speed) -> tuple[pa.Array, pa.
     copier = Copier(connection, kernels_of(speed, few_rows=0))
     try:
         statement = f"COPY ({query}) TO STDOUT (FORMAT binary)".encode()
-        [piece] = copier.copied(statement, Stop())
+        [piece] = copier.copy_blocks(statement, CopyStop())
         sent, text = decode_tuples(piece, [False, True], copier.kernels).columns
         return sent, text
     finally:

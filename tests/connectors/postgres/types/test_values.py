@@ -10,28 +10,28 @@ import pytest
 from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.types.builtin import builtin_reading, extension_reading
 from connectors.postgres.types.bytea import bits_reading
-from connectors.postgres.types.column_reader import Reading
+from connectors.postgres.types.column_reader import TypeReader
 from connectors.postgres.types.hstore import hstore_reading
 from connectors.postgres.types.interval import interval_reading
 from connectors.postgres.types.numeric import money_reading, numeric_reading
-from connectors.postgres.types.type_map import PgType, TypeBook
+from connectors.postgres.types.type_map import PgType, TypeMap
 from core_log.rows.rejects import UNFIT
 
 DAY_MS = 86_400_000
 LONG = "1" * 40 + "." + "2" * 20
 
 
-def numeric(precision: int, *, scale: int) -> Reading:
+def numeric(precision: int, *, scale: int) -> TypeReader:
     return numeric_reading((precision << 16 | scale & 0x7FF) + 4)
 
 
-def of(name: str, modifier: int = -1) -> Reading:
+def of(name: str, modifier: int = -1) -> TypeReader:
     reading = builtin_reading(name, modifier)
     assert reading is not None
     return reading
 
 
-def read(reading: Reading, *texts: str | None) -> list[Any]:
+def read(reading: TypeReader, *texts: str | None) -> list[Any]:
     """Times as numbers, and a null and an empty column beside them."""
     column = reading.read(pa.array([*texts, None], pa.string()))
     assert column.type == reading.type == reading.read(pa.array([], pa.string())).type
@@ -165,9 +165,9 @@ def test_vectors_are_lists_of_numbers() -> None:
     assert half.type == pa.list_(pa.float32())
 
 
-def book(**settings: Any) -> TypeBook:
+def book(**settings: Any) -> TypeMap:
     """int4 and its array, a domain over a domain over an enum, and an array of domains."""
-    found = TypeBook(
+    found = TypeMap(
         PostgresSettings.model_validate({"url": "postgresql://x/y", "tables": ["*"], **settings})
     )
     rows = [

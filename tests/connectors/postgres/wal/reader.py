@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
-from connectors.postgres.wal.pgoutput import Decoder
+from connectors.postgres.wal.pgoutput import PgoutputDecoder
 from connectors.postgres.wal.small_batch_decoder import FEW_FRAMES
-from connectors.postgres.wal.wal_batch import Burst, Message, RowChanges, Truncated
+from connectors.postgres.wal.wal_batch import RowChanges, TruncateMessage, WalBatch, WalMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class Inbox:
     def __init__(
         self, kernels: Kernels, capacity: int = 1 << 16, *, few_frames: int = FEW_FRAMES
     ) -> None:
-        self.decoder = Decoder(kernels, few_frames=few_frames)
+        self.decoder = PgoutputDecoder(kernels, few_frames=few_frames)
         self.buffer = np.zeros(capacity + SLACK_BYTES, np.uint8)
         self.filled = 0
 
-    def bursts(self, pieces: Iterable[bytes], *, may_cut: bool = False) -> Iterator[Burst]:
+    def bursts(self, pieces: Iterable[bytes], *, may_cut: bool = False) -> Iterator[WalBatch]:
         """One after each piece that completes any."""
         for piece in pieces:
             self.buffer[self.filled : self.filled + len(piece)] = np.frombuffer(piece, np.uint8)
@@ -79,24 +79,24 @@ def pieces_of(content: bytes, sizes: Sequence[int]) -> Iterator[bytes]:
     yield content[at:]
 
 
-def decoded(kernels: Kernels, content: bytes) -> Burst:
+def decoded(kernels: Kernels, content: bytes) -> WalBatch:
     [burst] = Inbox(kernels, len(content)).bursts([content])
     return burst
 
 
-def events_of(bursts: Iterable[Burst]) -> list[Event]:
+def events_of(bursts: Iterable[WalBatch]) -> list[Event]:
     return [event for burst in bursts for each in burst.events for event in _events(each, burst)]
 
 
-def _events(event: Any, burst: Burst) -> Iterator[Event]:
+def _events(event: Any, burst: WalBatch) -> Iterator[Event]:
     xids = burst.transactions.xids.tolist()
     match event:
         case RowChanges():
             yield from _changes(event, xids)
-        case Truncated():
+        case TruncateMessage():
             names = tuple(each.name for each in event.relations)
             yield Emptied(names, event.lsn, xids[event.transaction], event.index)
-        case Message():
+        case WalMessage():
             xid = None if event.transaction is None else xids[event.transaction]
             yield Said(event.prefix, event.content, event.lsn, xid, event.index)
 

@@ -4,7 +4,7 @@ import pytest
 
 from connectors.postgres.snapshot.copy_binary import decode_tuples, tuples_of_messages
 from connectors.postgres.wal.kernel_selection import kernels_of
-from connectors.postgres.wal.kernels_lazy import WarmingKernels
+from connectors.postgres.wal.kernels_lazy import LazyKernels
 from tests.connectors.postgres.wal import wire
 from tests.connectors.postgres.wal.reader import Inbox, events_of
 from tests.connectors.postgres.wal.wire import Transaction, table
@@ -15,7 +15,7 @@ ROWS = tuples_of_messages([ROW, ROW])
 
 def test_the_compiler_is_sent_for_once_there_is_enough_to_do() -> None:
     pytest.importorskip("numba")
-    kernels = WarmingKernels(worth_bytes=3 * ROWS.size)
+    kernels = LazyKernels(worth_bytes=3 * ROWS.size)
 
     before = decode_tuples(ROWS, [True], kernels)
     kernels.wait()
@@ -30,7 +30,7 @@ def test_the_compiler_is_sent_for_once_there_is_enough_to_do() -> None:
 
 def test_a_stream_may_warm_up_in_its_middle() -> None:
     pytest.importorskip("numba")
-    kernels = WarmingKernels(worth_bytes=1)
+    kernels = LazyKernels(worth_bytes=1)
     transactions = [
         Transaction(number, [wire.relation(table(7, "a", "b")), wire.insert(7, (str(number), "é"))])
         for number in range(1, 4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from connectors.postgres.wal.kernels import Kernels
-from connectors.postgres.wal.wal_batch import Message, Relation, RowChanges, Truncated
+from connectors.postgres.wal.wal_batch import Relation, RowChanges, TruncateMessage, WalMessage
 from core_log.foundation.errors import DecodeError
 from tests.connectors.postgres.wal import wire
 from tests.connectors.postgres.wal.reader import (
@@ -355,7 +355,7 @@ def test_the_parts_of_a_burst_are_of_the_types_that_are_promised(kernels: Kernel
 
     burst = decoded(kernels, transaction.written())
 
-    assert [type(each) for each in burst.events] == [RowChanges, Truncated, Message]
+    assert [type(each) for each in burst.events] == [RowChanges, TruncateMessage, WalMessage]
     changes = burst.events[0]
     assert isinstance(changes, RowChanges)
     assert changes.operations.dtype == changes.old_kinds.dtype == np.uint8

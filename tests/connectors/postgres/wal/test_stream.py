@@ -19,7 +19,7 @@ from connectors.postgres.settings import PostgresSettings
 from connectors.postgres.wal.kernel_selection import kernels_of
 from connectors.postgres.wal.kernels import Kernels
 from connectors.postgres.wal.stream import WalStream
-from connectors.postgres.wal.wal_batch import Burst, RowChanges
+from connectors.postgres.wal.wal_batch import RowChanges, WalBatch
 from core_log.foundation.clock import SystemClock
 from core_log.foundation.errors import SourceRejected, SourceUnavailable
 from core_log.foundation.speed import Speed
@@ -64,9 +64,9 @@ async def streaming(
         await stream.close()
 
 
-async def bursts_until(stream: WalStream, rows: int) -> list[Burst]:
+async def bursts_until(stream: WalStream, rows: int) -> list[WalBatch]:
     """Those with events."""
-    found = list[Burst]()
+    found = list[WalBatch]()
     async with aclosing(stream.bursts()) as bursts:
         async for burst in bursts:
             if burst.events:
@@ -76,7 +76,7 @@ async def bursts_until(stream: WalStream, rows: int) -> list[Burst]:
     return found
 
 
-def ids_of(bursts: list[Burst]) -> list[int]:
+def ids_of(bursts: list[WalBatch]) -> list[int]:
     parts = [each for burst in bursts for each in burst.events if isinstance(each, RowChanges)]
     return [int(text) for part in parts for text in part.rows[0].to_pylist()]
 

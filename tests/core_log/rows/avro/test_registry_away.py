@@ -3,13 +3,13 @@
 import pytest
 
 from core_log.foundation.errors import RegistryUnavailable
-from core_log.rows.avro.schema_registry import Registry
+from core_log.rows.avro.schema_registry import SchemaRegistry
 from scripts.free_port import free_port
 
 
 def test_a_dead_registry_is_named_with_its_port_and_reason() -> None:
     port = free_port()
-    registry = Registry(f"http://user:canary@127.0.0.1:{port}")
+    registry = SchemaRegistry(f"http://user:canary@127.0.0.1:{port}")
 
     with pytest.raises(RegistryUnavailable) as raised:
         registry.number_of("shop", {"type": "string"})

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core_log.model.table_schema import Column
-from core_log.records.record_views import Cells
+from core_log.records.record_views import RecordField
 from core_log.rows.codec_table import codec_for
 from core_log.rows.json import scanner
 from core_log.rows.settings import WireSettings
@@ -56,7 +56,7 @@ def test_rows_scanned_in_place_are_the_rows_decoded(
     values = encoded.values.drop_null()
     scanner.hurry()
 
-    scanned = codec.scan(Cells.of(values), SCHEMA)
+    scanned = codec.scan(RecordField.of(values), SCHEMA)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEADWATER_SPEED", "python")

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from core_log.foundation.errors import RowsRejected
 from core_log.model.changes import Operation, TableChanges
 from core_log.model.table_schema import Column, TableSchema
-from core_log.records.record_views import Cells
+from core_log.records.record_views import RecordField
 from core_log.rows.codec_table import codec_for
-from core_log.rows.converters.row import RowForms
+from core_log.rows.converters.row import RowConverters
 from core_log.rows.json import debezium_reader
-from core_log.rows.json.scanner import Scanned, Scanner, scanner_for
+from core_log.rows.json.scanner import EventScanner, ScannedEvents, scanner_for
 from core_log.rows.json.strict_reader import carrier, read_strictly
 from core_log.rows.settings import WireSettings
 from tests.core_log.rows.tables import (
@@ -56,21 +56,21 @@ ROW: dict[str, Any] = {
 SOUND = json.dumps(ROW, separators=(",", ":"), ensure_ascii=False)
 
 
-def scanner_of(schema: TableSchema) -> Scanner:
-    scanner = scanner_for(carrier(RowForms.of(schema, WIRE).wire_type))
+def scanner_of(schema: TableSchema) -> EventScanner:
+    scanner = scanner_for(carrier(RowConverters.of(schema, WIRE).wire_type))
     assert scanner is not None, "these columns are plain"
     return scanner
 
 
-def scanned(schema: TableSchema, values: pa.Array) -> Scanned | None:
-    return scanner_of(schema).events(Cells.of(values))
+def scanned(schema: TableSchema, values: pa.Array) -> ScannedEvents | None:
+    return scanner_of(schema).events(RecordField.of(values))
 
 
 def found_by_scan(schema: TableSchema, values: pa.Array) -> TableChanges | None:
     events = scanned(schema, values)
     if events is None:
         return None
-    return debezium_reader._read_scanned(events, RowForms.of(schema, WIRE))
+    return debezium_reader._read_scanned(events, RowConverters.of(schema, WIRE))
 
 
 def as_numbers(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -158,7 +158,7 @@ def read_slowly(row: bytes) -> Any:
     """None where it does not fit."""
     try:
         row.decode()
-        return read_strictly(row, carrier(RowForms.of(SCHEMA, WIRE).wire_type))
+        return read_strictly(row, carrier(RowConverters.of(SCHEMA, WIRE).wire_type))
     except ValueError:
         return None
 
@@ -301,12 +301,12 @@ def test_values_in_the_middle_of_a_buffer_are_read_alone() -> None:
 def test_bare_objects_are_scanned_as_well() -> None:
     rows = [SOUND, SOUND.replace('"id":1', '"id":2')]
 
-    columns = scanner_of(SCHEMA).objects(Cells.of(pa.array(rows)))
+    columns = scanner_of(SCHEMA).objects(RecordField.of(pa.array(rows)))
 
     assert columns is not None
     assert columns[0].to_pylist() == [1, 2]
-    assert scanner_of(SCHEMA).objects(Cells.of(pa.array([SOUND, SOUND + " "]))) is None
-    assert scanner_of(SCHEMA).objects(Cells.of(pa.array([SOUND, None]))) is None
+    assert scanner_of(SCHEMA).objects(RecordField.of(pa.array([SOUND, SOUND + " "]))) is None
+    assert scanner_of(SCHEMA).objects(RecordField.of(pa.array([SOUND, None]))) is None
 
 
 @settings(max_examples=300)

@@ -18,16 +18,16 @@ from pipelines.file.loader import load
 from pipelines.file.spec import TransformRule
 from pipelines.loops.assembly import topic_config
 from pipelines.loops.deliver.slice_reader import SliceReader
-from pipelines.time_travel.history.cut_points import Moment
+from pipelines.time_travel.history.cut_points import CutPoint
 from pipelines.time_travel.rebuild.rebuild import (
-    Rebuilding,
-    Wanted,
+    RebuildOptions,
+    TableRebuild,
     find_rebuilding,
     rebuild_elsewhere,
 )
-from pipelines.time_travel.verify.result import Sides, Verdict
+from pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from pipelines.time_travel.verify.verify import Verifier
-from pipelines.transforms.after_log import AfterLog
+from pipelines.transforms.after_log import RowTransforms
 from sinks.sink import Slice
 from tests.pipelines.time_travel.world import World, tell
 from tests.served_log import ServedLog, served_log, stands_of
@@ -86,9 +86,9 @@ def compacting(world: World) -> Any:
     return CompactingLog(world.log, TOPIC)
 
 
-async def verified(world: World, log: Any) -> Verdict:
+async def verified(world: World, log: Any) -> TableVerdict:
     verifier = Verifier(world.loaded, log, clock=world.clock, is_running=False)
-    [verdict] = await verifier.verify([await world.subject(TABLE)], Sides(source=False))
+    [verdict] = await verifier.verify([await world.subject(TABLE)], ComparedSides(source=False))
     return verdict
 
 
@@ -110,16 +110,16 @@ def test_a_target_behind_what_compaction_takes_is_not_said_to_differ(tmp_path: P
 def test_a_rebuild_that_compaction_overtakes_is_refused_and_one_of_now_is_equal(
     tmp_path: Path,
 ) -> None:
-    async def rebuilt(world: World, log: Any, into: str, as_of: Moment | None) -> Any:
+    async def rebuilt(world: World, log: Any, into: str, as_of: CutPoint | None) -> Any:
         found = await find_rebuilding(world.loaded, world.log, table=TABLE, sink=None)
         part = sink_elsewhere(found.part, f"sqlite:///{into}.db")
-        rebuilding = Rebuilding(world.loaded, part, found.subject)
-        wanted = Wanted(verifies=True, as_of=as_of)
+        rebuilding = TableRebuild(world.loaded, part, found.subject)
+        wanted = RebuildOptions(verifies=True, as_of=as_of)
         return await rebuild_elsewhere(rebuilding, log, wanted, clock=world.clock)
 
     async def story(world: World) -> Any:
         world = await lagging(world, tmp_path)
-        middle = Moment({PLACE: 2_000}, "offset 2000")
+        middle = CutPoint({PLACE: 2_000}, "offset 2000")
         whole = await rebuilt(world, world.log, "whole", middle)
         with pytest.raises(PositionLost) as refused:
             await rebuilt(world, compacting(world), "torn", middle)
@@ -160,7 +160,7 @@ def test_a_row_that_left_and_came_back_too_small_is_not_kept_for_want_of_its_del
 
 async def mirrored(served: ServedLog, log: Any, topic: str) -> dict[int, int]:
     """What a table is that takes the changes in as they come."""
-    after_log = AfterLog([LARGE], [])
+    after_log = RowTransforms([LARGE], [])
     reader = SliceReader(log, after_log=after_log, fetch_bytes=1, skipped=dict)
     start = await stands_of(served.log, topic, at_end=False)
     end = await stands_of(served.log, topic, at_end=True)

@@ -9,7 +9,7 @@ import pytest
 from core_log.model.log import FetchLimit, Isolation, TopicPartition
 from pipelines.loops import thread_offload
 from pipelines.loops.deliver import decoder as decoder_module
-from pipelines.loops.deliver.decoder import Decoder
+from pipelines.loops.deliver.decoder import RecordDecoder
 from tests.pipelines.time_travel.world import World, tell
 
 PIPELINE = """
@@ -36,7 +36,7 @@ def test_parts_make_the_same_changes_as_the_whole(
         [fetched] = await world.log.fetch(
             {PLACE: 0}, limit=FetchLimit(bytes_max=64 << 20), isolation=Isolation.COMMITTED
         )
-        decoder = Decoder(world.log, is_alone=is_alone)
+        decoder = RecordDecoder(world.log, is_alone=is_alone)
         pieces = await decoder.decode(fetched, from_offset=0, end=end, skipped=SKIPPED)
         return [each for piece in pieces for each in _rows(piece.changes.log_offsets, piece)]
 
@@ -57,7 +57,7 @@ def test_parts_make_the_same_changes_as_the_whole(
 
 
 def _rows(
-    offsets: pa.Int64Array | None, piece: decoder_module.Decoded
+    offsets: pa.Int64Array | None, piece: decoder_module.DecodedChanges
 ) -> Sequence[tuple[int, int, dict[str, object]]]:
     assert offsets is not None
     rows = piece.changes.rows.to_pylist()

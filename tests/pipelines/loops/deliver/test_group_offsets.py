@@ -49,7 +49,7 @@ def test_it_is_not_told_at_once_again_unless_somebody_waits_for_it() -> None:
                 await offsets.tell({PLACE: number})
                 await asyncio.sleep(0)
             before = len(log.told)
-            await offsets.settled()
+            await offsets.wait_settled()
             assert log.told[-1] == {PLACE: 99}
             return before, len(log.told)
 

@@ -11,15 +11,15 @@ from core_log.foundation.errors import (
     SinkRejected,
     SourceRejected,
 )
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.loops.deliver.quarantine import LONGEST_MS, Quarantine
-from pipelines.reports import Report, State, StateChanged
-from pipelines.running.supervisor import Surroundings
-from pipelines.running.tasks import Job, Listeners, Units
+from pipelines.reports import Report, StateChanged, TaskState
+from pipelines.running.supervisor import TaskEnvironment
+from pipelines.running.tasks import Listeners, TaskAssignment, TaskRunner
 from tests.fakes import SimulatedClock
 from tests.pipelines.running.test_running_pipelines import Theatre, a_file, open_log
 
-DESIRED = Desired("shop")
+DESIRED = DesiredTaskState("shop")
 REFUSED = SinkRejected("the target's table is locked", table="orders", hint="unlock it")
 
 
@@ -55,7 +55,7 @@ def test_a_table_that_went_on_meanwhile_is_tried_again_soon() -> None:
     put(quarantine, REFUSED, 0)
     quarantine.lift(DESIRED, now_ms=60_000)
 
-    quarantine.moved("t")
+    quarantine.note_progress("t")
     put(quarantine, REFUSED, 100_000)
 
     assert quarantine.lift(DESIRED, now_ms=160_000).keys() == {"t"}
@@ -79,10 +79,10 @@ async def test_a_unit_that_was_given_up_begins_again_when_the_cause_is_gone() ->
 
     async with asyncio.TaskGroup() as tasks:
         listeners = Listeners(told.append, lambda _: None, lambda _: None)
-        around = Surroundings(SimulatedClock(), Random(7), sleep)
-        units = Units(tasks, theatre.run_unit, open_log, listeners, around)
+        around = TaskEnvironment(SimulatedClock(), Random(7), sleep)
+        units = TaskRunner(tasks, theatre.run_unit, open_log, listeners, around)
         file: Any = a_file(source="a")
-        units.start(Job(file, "source"))
+        units.start(TaskAssignment(file, "source"))
         for _ in range(2):
             await theatre.until_running("shop/source")
             has_paused.clear()
@@ -96,7 +96,7 @@ async def test_a_unit_that_was_given_up_begins_again_when_the_cause_is_gone() ->
     quarantined = [
         each.reason
         for each in told
-        if isinstance(each, StateChanged) and each.state is State.QUARANTINED
+        if isinstance(each, StateChanged) and each.state is TaskState.QUARANTINED
     ]
     assert pauses == [60.0, 120.0] and len(theatre.lives) == 3
     assert all("CREATE PUBLICATION p" in each and "next try" in each for each in quarantined)

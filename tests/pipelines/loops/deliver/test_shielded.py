@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from pipelines.loops.deliver.shielded import finished
+from pipelines.loops.deliver.shielded import shield
 
 
 class Slice:
@@ -29,7 +29,7 @@ class Slice:
 
 async def test_a_stop_takes_effect_when_the_slice_in_flight_is_done() -> None:
     part = Slice()
-    unit = asyncio.ensure_future(finished(part.apply()))
+    unit = asyncio.ensure_future(shield(part.apply()))
     await part.begun.wait()
 
     unit.cancel()
@@ -44,7 +44,7 @@ async def test_a_stop_takes_effect_when_the_slice_in_flight_is_done() -> None:
 
 async def test_what_does_not_end_is_given_up() -> None:
     part = Slice()
-    unit = asyncio.ensure_future(finished(part.apply(), wait_s_max=0))
+    unit = asyncio.ensure_future(shield(part.apply(), wait_s_max=0))
     await part.begun.wait()
 
     unit.cancel()
@@ -56,7 +56,7 @@ async def test_what_does_not_end_is_given_up() -> None:
 
 async def test_a_failure_during_a_stop_is_nobodys_business_any_more() -> None:
     part = Slice(failure=OSError("disk full"))
-    unit = asyncio.ensure_future(finished(part.apply()))
+    unit = asyncio.ensure_future(shield(part.apply()))
     await part.begun.wait()
 
     unit.cancel()
@@ -73,4 +73,4 @@ async def test_without_a_stop_a_failure_is_raised() -> None:
     part.may_end.set()
 
     with pytest.raises(OSError, match="disk full"):
-        await finished(part.apply())
+        await shield(part.apply())

@@ -10,11 +10,11 @@ from core_log.model.changes import TableChanges
 from core_log.model.log import Bounds, TopicPartition
 from core_log.records import arrow_codec
 from core_log.rows.settings import WireSettings
-from pipelines.journal.commits import Commit, Stretch, commits_home, encode_commit
+from pipelines.journal.commits import Commit, OffsetRange, commits_home, encode_commit
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.journal.schemas import StoredSchema, encode_schema, schemas_home
 from pipelines.loops.deliver.slicer import SliceLimits, Slicer
-from sinks.sink import Slice, Stand, Stands
+from sinks.sink import AppliedOffset, AppliedOffsets, Slice
 from tests.fakes import SimulatedClock
 from tests.memory_log import MemoryLog
 from tests.pipelines.flow import schema_of
@@ -50,11 +50,13 @@ class SlicedLog:
                 cells = pa.array([b"x"] * records_each, pa.binary())
                 [batch] = arrow_codec.encode(cells, cells, timestamps_ms=0)
                 first = await transaction.append(place, batch)
-                touched[place] = Stretch(first, first + records_each, records_each, 100)
+                touched[place] = OffsetRange(first, first + records_each, records_each, 100)
             commit = Commit("shop", committed_ms, {"stream": "1"}, touched)
             await transaction.append(HOME, encode_commit(commit, now_ms=0))
 
-    async def slicer(self, stands: Stands, *, records_due: int = 1, wait_ms: int = 0) -> Slicer:
+    async def slicer(
+        self, stands: AppliedOffsets, *, records_due: int = 1, wait_ms: int = 0
+    ) -> Slicer:
         limits = SliceLimits(records=records_due, bytes=1 << 30, wait_ms=wait_ms)
         slicer = Slicer(self.log, "shop", limits=limits, read=nothing, clock=self.clock)
         await slicer.start(stands)
@@ -78,7 +80,7 @@ async def drain(slicer: Slicer, held: frozenset[str] = frozenset()) -> list[Slic
     while True:
         part = await slicer.next(held)
         if part is not None:
-            slicer.applied(part)
+            slicer.advance(part)
             found.append(part)
         elif slicer.is_caught_up(held):
             return found
@@ -114,7 +116,7 @@ def test_what_has_applied_all_there_was_knows_that_without_asking_again() -> Non
         slicer = await world.slicer({})
         part = await slicer.next()
         assert part is not None
-        slicer.applied(part)
+        slicer.advance(part)
         again = await world.slicer(part.end)
         return slicer.is_caught_up(), again.is_caught_up()
 
@@ -165,7 +167,7 @@ def test_the_first_change_after_quiet_goes_at_once_and_the_next_one_waits() -> N
         first = await slicer.next()
         first = first or await slicer.next()
         assert first is not None
-        slicer.applied(first)
+        slicer.advance(first)
         await world.commit(ORDERS)
         early = await slicer.next()
         world.clock.advance(1_000)
@@ -275,7 +277,7 @@ def test_stands_of_a_resumed_sink_are_where_the_slices_begin() -> None:
 
     [part] = asyncio.run(story())
 
-    assert part.start[ORDERS] == Stand(part.end[ORDERS].topic_id, 2)
+    assert part.start[ORDERS] == AppliedOffset(part.end[ORDERS].topic_id, 2)
 
 
 def test_commits_of_a_topic_that_was_made_anew_say_nothing_of_the_one_that_is_there() -> None:

@@ -15,7 +15,7 @@ from core_log.foundation.errors import PositionLost
 from core_log.model.log import TopicPartition
 from pipelines.file.spec import RouteRule, TransformRule
 from pipelines.loops.deliver.split_reader import LogSplitReader
-from sinks.sink import Stand
+from sinks.sink import AppliedOffset
 from sinks.spark.reader.splits import Split, splits_of
 from tests.served_log import ServedLog, served_log
 from tests.slices import changes_of, schema_of
@@ -143,18 +143,20 @@ def test_what_was_set_aside_is_left_out(served: ServedLog) -> None:
 
 def test_another_topic_of_the_same_name_is_not_read(served: ServedLog) -> None:
     [first, *_] = divided(served, records=1_000)
-    stale = {first.partition: Stand("another", first.start)}
+    stale = {first.partition: AppliedOffset("another", first.start)}
 
     with pytest.raises(PositionLost, match="made anew"):
-        list(reader_of(served).read(stale, {first.partition: Stand("another", first.end)}))
+        list(reader_of(served).read(stale, {first.partition: AppliedOffset("another", first.end)}))
 
 
 def test_splits_begin_where_the_log_begins(served: ServedLog) -> None:
     part = TopicPartition(TOPIC, 0)
     bounds = served.run(lambda: served.log.bounds([part]))
-    here = Stand("id", bounds[part].start)
+    here = AppliedOffset("id", bounds[part].start)
 
-    found = splits_of({part: Stand("id", -50)}, {part: Stand("id", 10)}, bounds, records=4)
+    found = splits_of(
+        {part: AppliedOffset("id", -50)}, {part: AppliedOffset("id", 10)}, bounds, records=4
+    )
 
     assert [(each.start, each.end) for each in found] == [(0, 3), (3, 6), (6, 10)]
     assert found[0].start == here.next_offset

@@ -13,7 +13,13 @@ from core_log.model.changes import ChangeBatch, Operation, TableChanges, source_
 from core_log.model.table_schema import Column, TableId, TableSchema
 from core_log.records import arrow_codec
 from core_log.records.batch_header import seal
-from pipelines.loops.ingest.encoder import PIECE_ROWS_MAX, Encoder, Portion, begun_early, divided
+from pipelines.loops.ingest.encoder import (
+    PIECE_ROWS_MAX,
+    Encoder,
+    PartitionBatch,
+    begun_early,
+    split_batch,
+)
 from tests.pipelines.flow import World
 
 ROWS, NOW_MS = 2_000, 1_700_000_000_000
@@ -43,18 +49,18 @@ def batch(*tables: TableChanges) -> ChangeBatch:
     return ChangeBatch(tables, {})
 
 
-async def portions(encoder: Encoder, what: TableChanges) -> list[Portion]:
+async def portions(encoder: Encoder, what: TableChanges) -> list[PartitionBatch]:
     found = encoder.encode(what, now_ms=NOW_MS)
     return [each async for together in found for each in together]
 
 
-def keys(found: Sequence[Portion]) -> list[bytes]:
+def keys(found: Sequence[PartitionBatch]) -> list[bytes]:
     return [
         key for portion in found if portion.is_data for key in decoded(portion).keys.to_pylist()
     ]
 
 
-def decoded(portion: Portion) -> arrow_codec.Columns:
+def decoded(portion: PartitionBatch) -> arrow_codec.RecordColumns:
     seal(portion.batch.data)
     return arrow_codec.decode(bytes(portion.batch.data))
 
@@ -93,7 +99,7 @@ async def test_what_was_begun_is_made_only_once(rows: int) -> None:
 
 @pytest.mark.parametrize("rows", [1, 4_001, 8_001, 12_001, 100_000])
 def test_a_batch_is_divided_into_pieces_of_about_one_size(rows: int) -> None:
-    sizes = [len(each) for each in divided(changes(0, rows=rows))]
+    sizes = [len(each) for each in split_batch(changes(0, rows=rows))]
 
     assert sum(sizes) == rows
     assert max(sizes) <= PIECE_ROWS_MAX

@@ -16,7 +16,7 @@ from core_log.model.table_schema import Column
 from core_log.records import arrow_codec
 from core_log.records.batch_header import Batch
 from pipelines.journal.batch import small_batch
-from pipelines.journal.commits import Stretch, commits_home, decode_commits
+from pipelines.journal.commits import OffsetRange, commits_home, decode_commits
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.journal.read_to_end import read_decided
 from pipelines.journal.schemas import SchemaReader
@@ -59,7 +59,7 @@ def entries(world: World, *, is_committed: bool) -> list[Entry]:
     ]
 
 
-def told(world: World) -> list[Stretch]:
+def told(world: World) -> list[OffsetRange]:
     """Where the data is, by the boundaries."""
     committed = [
         each.data

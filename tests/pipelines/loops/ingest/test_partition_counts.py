@@ -12,7 +12,7 @@ from core_log.records.compression import Compression
 from core_log.rows.settings import WireSettings
 from pipelines.file.loader import LoadedPipeline, load
 from pipelines.journal.internal_topics import internal_topics
-from pipelines.journal.schemas import SchemaBook, encode_schema, schemas_home
+from pipelines.journal.schemas import SchemaStore, encode_schema, schemas_home
 from pipelines.loops.assembly import make_source, topic_rules, wire_of
 from pipelines.loops.ingest.encoder import Encoder
 from pipelines.loops.ingest.table_topics import partitions_for
@@ -155,7 +155,7 @@ async def made_before(log: MemoryLog, loaded: LoadedPipeline, *, partitions: int
     [schema] = await make_source(loaded, clock=SimulatedClock()).discover()
     topic = topic_rules(loaded).name_of(schema.table)
     await log.ensure_topic(TopicSettings(name=topic, partitions=partitions))
-    stored, _ = await SchemaBook(log, loaded.name).current(
+    stored, _ = await SchemaStore(log, loaded.name).current(
         topic, schema, wire_of(loaded), positions=dict, now_ms=0
     )
     await log.append(schemas_home(topic), encode_schema(stored))

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 import pytest
 
 from core_log.foundation.errors import SourceUnavailable
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.loops.ingest import pause as pause_module
 from pipelines.loops.ingest.pause import unless_paused
-from pipelines.reports import Report, State, StateChanged
+from pipelines.reports import Report, StateChanged, TaskState
 
 
 @dataclass
 class Reading:
     """A source that is only watched."""
 
-    desired: Desired = field(default_factory=lambda: Desired("shop"))
+    desired: DesiredTaskState = field(default_factory=lambda: DesiredTaskState("shop"))
     reports: list[Report] = field(default_factory=list)
     started: int = 0
     released: int = 0
@@ -46,7 +46,7 @@ class Reading:
         )
 
     def pause(self, *, is_paused: bool = True) -> None:
-        self.desired = Desired("shop", is_paused=is_paused)
+        self.desired = DesiredTaskState("shop", is_paused=is_paused)
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ async def test_a_pause_releases_the_source_and_a_resume_begins_it_again() -> Non
     await running
 
     assert (source.started, source.released) == (2, 2)
-    assert source.reports == [StateChanged("shop", "source", "", State.PAUSED)]
+    assert source.reports == [StateChanged("shop", "source", "", TaskState.PAUSED)]
 
 
 async def test_a_source_that_is_paused_from_the_first_is_not_touched() -> None:

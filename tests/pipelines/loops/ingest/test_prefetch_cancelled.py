@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from core_log.model.changes import ChangeBatch
-from pipelines.loops.ingest.prefetch import ReadAhead
+from pipelines.loops.ingest.prefetch import Prefetch
 
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_batch_that_comes_at_the_same_moment_does_not_swallow_the_end(turns: int) -> None:
-    ahead = ReadAhead()
+    ahead = Prefetch()
 
     async def follow() -> None:
         while True:

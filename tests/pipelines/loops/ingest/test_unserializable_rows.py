@@ -13,7 +13,7 @@ from core_log.records.compression import Compression
 from core_log.rows.codec import Encoded
 from core_log.rows.codec_table import codec_for
 from core_log.rows.settings import WireSettings
-from pipelines.loops.ingest.unserializable_rows import encoded_or_set_aside, sized
+from pipelines.loops.ingest.unserializable_rows import encoded_or_set_aside, with_size_check
 
 MOMENT = pa.timestamp("us")
 SCHEMA = TableSchema(
@@ -111,7 +111,7 @@ def large(operation: Operation, *bodies: str, before: str | None = None) -> Tabl
 def fitting(what: TableChanges) -> tuple[TableChanges, list[Any], list[Reject]]:
     """Into records of at most 128 KiB, with room for what stands around them."""
     codec = codec_for(WireSettings(), topic="t")
-    encode = sized(
+    encode = with_size_check(
         partial(codec.encode, now_us=1), compression=Compression.ZSTD, record_bytes_max=192 << 10
     )
     kept, found, rejects = encoded_or_set_aside(what, encode)

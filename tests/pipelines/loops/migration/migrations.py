@@ -15,8 +15,8 @@ from pipelines.journal.internal_topics import internal_topics
 from pipelines.journal.positions import load_positions
 from pipelines.loops.deliver.deliver import deliver
 from pipelines.loops.ingest.encoder import Encoder
-from pipelines.loops.migration.migrate import Move, Rules, migrate
-from sinks.sink import Slice, Stands
+from pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate
+from sinks.sink import AppliedOffsets, Slice
 from tests.memory_log import Fuse
 from tests.pipelines.flow import (
     OPERATIONS,
@@ -81,7 +81,7 @@ class CountingSink(MemorySink):
         self.target.stands |= part.end
         self.fuse.done()
 
-    async def applied(self, topics: Sequence[str]) -> Stands | None:
+    async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
         return {each: at for each, at in self.target.stands.items() if each.topic in topics}
 
 
@@ -137,8 +137,8 @@ class MigratingWorld(World):
         if is_there and former != first:
             return
         settings = TopicSettings(name="next", partitions=partitions, config=dict(self.rules.config))
-        move = Move(first, former, settings, schema_of(TABLE))
-        rules = Rules(self.wire, Nothing(), Compression.NONE)
+        move = TopicMove(first, former, settings, schema_of(TABLE))
+        rules = MigrationRules(self.wire, Nothing(), Compression.NONE)
         await migrate(
             PIPELINE, self.log, [move], rules, clock=self.clock, report=self.reports.append
         )

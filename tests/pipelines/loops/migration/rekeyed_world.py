@@ -11,7 +11,7 @@ from core_log.model.changes import ChangeBatch, Operation, Positions, TableChang
 from core_log.records.compression import Compression
 from core_log.rows.settings import ValueFormat, WireSettings
 from pipelines.loops.deliver.deliver import deliver
-from pipelines.loops.migration.migrate import Move, Rules, migrate
+from pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate
 from sinks.sink import Slice
 from tests.memory_log import Fuse
 from tests.pipelines.flow import (
@@ -155,8 +155,8 @@ class RekeyedWorld(MigratingWorld):
         if former != first:
             return
         settings = TopicSettings(name="next", partitions=partitions, config=dict(self.rules.config))
-        moves = [Move(first, former, settings, BY_VALUE)]
-        rules = Rules(self.wire, Nothing(), Compression.NONE)
+        moves = [TopicMove(first, former, settings, BY_VALUE)]
+        rules = MigrationRules(self.wire, Nothing(), Compression.NONE)
         await migrate(
             PIPELINE, self.log, moves, rules, clock=self.clock, report=self.reports.append
         )

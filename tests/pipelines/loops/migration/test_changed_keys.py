@@ -9,7 +9,7 @@ from core_log.model.table_schema import Column, TableId, TableSchema
 from core_log.records.record_headers import header_column
 from core_log.rows.codec_table import codec_for
 from core_log.rows.settings import WireSettings
-from pipelines.loops.ingest.encoder import NEW_KEY_HEADER, OLD_KEY_HEADER, divided, headers_of
+from pipelines.loops.ingest.encoder import NEW_KEY_HEADER, OLD_KEY_HEADER, headers_of, split_batch
 from pipelines.loops.thread_offload import PIECE_ROWS_MIN
 
 SCHEMA = TableSchema(TableId("s", "t"), (Column("id", pa.int64(), is_nullable=False),), ("id",))
@@ -33,7 +33,7 @@ def test_a_large_batch_is_never_divided_between_the_halves() -> None:
     for leading in (0, 1):
         changes = pairs(2 * PIECE_ROWS_MIN + 3, leading=leading)
 
-        pieces = divided(changes)
+        pieces = split_batch(changes)
 
         assert sum(map(len, pieces)) == len(changes)
         assert all(piece.operations[0].as_py() != Operation.INSERT for piece in pieces)

@@ -14,7 +14,7 @@ from core_log.client import KafkaLog
 from core_log.embedded import EmbeddedLog
 from core_log.foundation.errors import ConfigError
 from core_log.foundation.settings import BrokerSettings
-from core_log.model.log import Bounds, Kept, TopicPartition
+from core_log.model.log import Bounds, RetainedRange, TopicPartition
 from pipelines.file.loader import LoadedPipeline, load
 from tests.contract.apache_kafka import run_apache_kafka
 from tests.contract.conftest import connect_to
@@ -103,8 +103,10 @@ class SilentLog(EmbeddedLog):
             for part, each in found.items()
         }
 
-    async def kept(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Kept]:
-        found = await super().kept(partitions)
+    async def retained_ranges(
+        self, partitions: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, RetainedRange]:
+        found = await super().retained_ranges(partitions)
         return {
             part: replace(each, cleaned_to=-1, deletes_dropped_to=-1)
             for part, each in found.items()

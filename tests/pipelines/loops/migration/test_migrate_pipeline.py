@@ -17,15 +17,15 @@ from core_log.foundation.settings import BrokerSettings
 from core_log.model.log import TopicPartition
 from pipelines.file.loader import LoadedPipeline, load
 from pipelines.journal.cleanup import drop_former
-from pipelines.journal.control import control_topic, desired
+from pipelines.journal.control import control_topic, read_desired
 from pipelines.journal.read_to_end import read_decided
 from pipelines.journal.schemas import topics_of
 from pipelines.preview.plan import Plan, plan_of
 from pipelines.running.first_checks import checked_first
 from pipelines.running.migration_approval import agree
 from pipelines.time_travel.history.key_history import key_bytes, key_history
-from pipelines.time_travel.rebuild.rebuild import Wanted, find_rebuilding, rebuild
-from pipelines.time_travel.verify.result import Sides
+from pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
+from pipelines.time_travel.verify.result import ComparedSides
 from pipelines.time_travel.verify.table_selection import subjects_of
 from pipelines.time_travel.verify.verify import Verifier
 
@@ -83,7 +83,7 @@ class Shop:
             await log.ensure_topic(control_topic())
             if migrates:
                 await agree(loaded, log, now_ms=1)
-            wanted, run_unit = await desired(log, loaded.name), checked_first()
+            wanted, run_unit = await read_desired(log, loaded.name), checked_first()
             for unit in ("source", *(part.name for part in loaded.sinks)):
                 await run_unit(
                     loaded,
@@ -124,7 +124,9 @@ class Shop:
     def verified(self) -> dict[str, bool]:
         async def work(loaded: LoadedPipeline, log: EmbeddedLog) -> dict[str, bool]:
             verifier = Verifier(loaded, log, clock=SystemClock(), is_running=False)
-            verdicts = await verifier.verify(await subjects_of(loaded, log), Sides(source=False))
+            verdicts = await verifier.verify(
+                await subjects_of(loaded, log), ComparedSides(source=False)
+            )
             return {each.side: each.is_equal for each in verdicts}
 
         found: dict[str, bool] = self.do(work)
@@ -195,7 +197,7 @@ def test_a_rebuilt_table_holds_only_what_is_masked(shop: Shop) -> None:
         swapped = await rebuild(
             found,
             log,
-            Wanted(swaps=True),
+            RebuildOptions(swaps=True),
             is_running=False,
             clock=SystemClock(),
             tell=lambda _: None,
@@ -237,7 +239,7 @@ def test_a_sink_that_is_behind_keeps_its_former_topic(shop: Shop) -> None:
 
     async def only_the_source(loaded: LoadedPipeline, log: EmbeddedLog) -> list[str]:
         await agree(loaded, log, now_ms=1)
-        wanted = await desired(log, loaded.name)
+        wanted = await read_desired(log, loaded.name)
         for migrates in (False, True):
             await checked_first()(
                 loaded if migrates else before,

@@ -12,9 +12,9 @@ from pipelines.journal.internal_topics import internal_topics
 from pipelines.loops.ingest.ingest import IngestLimits, ingest
 from pipelines.time_travel.history import commit_index
 from pipelines.time_travel.history.as_of import AsOf, before, parse_as_of
-from pipelines.time_travel.history.cut_points import Moment, moment_of, newest_moment
-from pipelines.time_travel.verify.keyed_diff import Comparison
-from pipelines.time_travel.verify.log_state import Fold, Shape
+from pipelines.time_travel.history.cut_points import CutPoint, moment_of, newest_moment
+from pipelines.time_travel.verify.keyed_diff import KeyedDiff
+from pipelines.time_travel.verify.log_state import ComparedColumns, LogFold
 from tests.memory_log import Fuse
 from tests.pipelines.flow import PIPELINE, Transaction, Unrouted, World, fold, schema_of
 
@@ -53,21 +53,21 @@ async def told(script: Sequence[Transaction], *, partitions: int = 1, bytes_max:
     return world
 
 
-async def at(world: World, as_of: AsOf) -> Moment:
+async def at(world: World, as_of: AsOf) -> CutPoint:
     places = [TopicPartition(TOPIC, number) for number in range(world.partitions)]
     return await moment_of(world.log, PIPELINE, as_of, places)
 
 
 async def differing(
-    world: World, expected: Sequence[tuple[Moment, Sequence[Transaction]]]
+    world: World, expected: Sequence[tuple[CutPoint, Sequence[Transaction]]]
 ) -> list[int]:
     """For each moment how many keys are not as those transactions have left them."""
-    shape = Shape(schema_of(TABLE), ("id", "value"))
-    reader = Fold(world.log, shape, after_log=Unrouted(), fetch_bytes=1_000)
+    shape = ComparedColumns(schema_of(TABLE), ("id", "value"))
+    reader = LogFold(world.log, shape, after_log=Unrouted(), fetch_bytes=1_000)
     states = await reader.states([moment.ends for moment, _ in expected])
     found = []
     for state, (_, script) in zip(states, expected, strict=True):
-        comparison = Comparison(state, shape)
+        comparison = KeyedDiff(state, shape)
         rows = [{"id": id, "value": value} for id, value in fold(script).get(TABLE, {}).items()]
         comparison.take(pa.RecordBatch.from_pylist(rows, schema=shape.schema.arrow))
         found.append(comparison.finish().differing)

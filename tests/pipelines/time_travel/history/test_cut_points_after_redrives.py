@@ -4,7 +4,7 @@ import pytest
 
 from core_log.foundation.errors import PositionLost
 from pipelines.dead_letters.dead_letter import append_letters, dead_letter_topic, read_letters
-from pipelines.dead_letters.redrive import Fate, redrive
+from pipelines.dead_letters.redrive import RedriveResult, redrive
 from pipelines.journal.internal_topics import internal_topics
 from pipelines.time_travel.history.as_of import parse_as_of
 from tests.memory_log import Fuse
@@ -26,7 +26,7 @@ async def test_a_moment_after_a_redrive_counts_the_sources_commits_only() -> Non
     letters = await read_letters(world.log, PIPELINE)
     # The source lags: by the clock it is 5.8 s, and what was committed since 3 s is still to come.
     fates = [each.fate for each in await redrive(world.log, PIPELINE, letters, now_ms=5_800)]
-    assert fates == [Fate.REDRIVEN]
+    assert fates == [RedriveResult.REDRIVEN]
     world.script = SCRIPT
     await world.ingest(Fuse())
 

@@ -19,14 +19,14 @@ from core_log.foundation.settings import BrokerSettings
 from core_log.model.table_schema import TableId
 from pipelines.file.inline_sink import sink_elsewhere
 from pipelines.file.loader import LoadedPipeline, load
-from pipelines.journal.control import Desired, desired
+from pipelines.journal.control import DesiredTaskState, read_desired
 from pipelines.loops.assembly import run_unit
 from pipelines.time_travel.history.as_of import parse_as_of
-from pipelines.time_travel.history.cut_points import Moment, moment_of
+from pipelines.time_travel.history.cut_points import CutPoint, moment_of
 from pipelines.time_travel.rebuild.rebuild import (
-    Rebuilding,
-    Rebuilt,
-    Wanted,
+    RebuildOptions,
+    RebuildResult,
+    TableRebuild,
     find_rebuilding,
     rebuild,
     rebuild_elsewhere,
@@ -69,18 +69,20 @@ async def run_to_end(loaded: LoadedPipeline, log: EmbeddedLog) -> None:
             loaded,
             unit,
             log,
-            desired=lambda: Desired(loaded.name),
+            desired=lambda: DesiredTaskState(loaded.name),
             clock=SystemClock(),
             report=lambda _: None,
             until_end=True,
         )
 
 
-async def rebuilt(loaded: LoadedPipeline, log: EmbeddedLog, *, swaps: bool) -> Rebuilt:
-    return await rebuilt_as(loaded, log, Wanted(swaps=swaps))
+async def rebuilt(loaded: LoadedPipeline, log: EmbeddedLog, *, swaps: bool) -> RebuildResult:
+    return await rebuilt_as(loaded, log, RebuildOptions(swaps=swaps))
 
 
-async def rebuilt_as(loaded: LoadedPipeline, log: EmbeddedLog, wanted: Wanted) -> Rebuilt:
+async def rebuilt_as(
+    loaded: LoadedPipeline, log: EmbeddedLog, wanted: RebuildOptions
+) -> RebuildResult:
     return await rebuild(
         await find_rebuilding(loaded, log, table="purchases", sink=None),
         log,
@@ -91,7 +93,7 @@ async def rebuilt_as(loaded: LoadedPipeline, log: EmbeddedLog, wanted: Wanted) -
     )
 
 
-async def moment(loaded: LoadedPipeline, log: EmbeddedLog, text: str) -> Moment:
+async def moment(loaded: LoadedPipeline, log: EmbeddedLog, text: str) -> CutPoint:
     rebuilding = await find_rebuilding(loaded, log, table="purchases", sink=None)
     partitions = await rebuilding.subject.partitions(log)
     return await moment_of(log, loaded.name, parse_as_of(text, now_ms=0), partitions)
@@ -109,7 +111,7 @@ def damage(directory: Path) -> None:
 
 
 def test_a_damaged_table_is_whole_again_after_the_swap(tmp_path: Path) -> None:
-    async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> Rebuilt:
+    async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> RebuildResult:
         damage(tmp_path)
         return await rebuilt(loaded, log, swaps=True)
 
@@ -121,7 +123,7 @@ def test_a_damaged_table_is_whole_again_after_the_swap(tmp_path: Path) -> None:
 
 
 def test_without_a_swap_the_live_table_stays_as_it_was(tmp_path: Path) -> None:
-    async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> Rebuilt:
+    async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> RebuildResult:
         damage(tmp_path)
         return await rebuilt(loaded, log, swaps=False)
 
@@ -156,11 +158,11 @@ def test_a_table_is_put_back_to_what_it_was_and_stays_so_until_it_is_resumed(
 ) -> None:
     async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> Any:
         then = await moment(loaded, log, f"stream={transaction}")
-        wanted = Wanted(swaps=True, verifies=True, as_of=then)
+        wanted = RebuildOptions(swaps=True, verifies=True, as_of=then)
         result = await rebuilt_as(loaded, log, wanted)
         past = rows_of(tmp_path, "purchases")
         await run_to_end(loaded, log)
-        return result, past, await desired(log, loaded.name)
+        return result, past, await read_desired(log, loaded.name)
 
     result, past, wished = tell(tmp_path, story)
 
@@ -172,14 +174,14 @@ def test_a_table_is_put_back_to_what_it_was_and_stays_so_until_it_is_resumed(
 
 
 def test_a_copy_elsewhere_is_equal_and_leaves_the_live_table_alone(tmp_path: Path) -> None:
-    async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> Rebuilt:
+    async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> RebuildResult:
         damage(tmp_path)
         rebuilding = await find_rebuilding(loaded, log, table="purchases", sink=None)
         part = sink_elsewhere(rebuilding.part, "sqlite:///elsewhere.db")
         return await rebuild_elsewhere(
-            Rebuilding(loaded, part, rebuilding.subject),
+            TableRebuild(loaded, part, rebuilding.subject),
             log,
-            Wanted(verifies=True, as_of=await moment(loaded, log, "stream=120")),
+            RebuildOptions(verifies=True, as_of=await moment(loaded, log, "stream=120")),
             clock=SystemClock(),
         )
 
@@ -207,9 +209,9 @@ def test_the_place_of_the_live_table_is_no_other_place(tmp_path: Path, place: st
 
 
 def test_a_copy_of_another_moment_is_begun_anew(tmp_path: Path) -> None:
-    async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> list[Rebuilt]:
+    async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> list[RebuildResult]:
         moments = [await moment(loaded, log, f"stream={each}") for each in (120, 60, 60)]
-        wanted = [Wanted(as_of=then, verifies=True) for then in moments]
+        wanted = [RebuildOptions(as_of=then, verifies=True) for then in moments]
         return [await rebuilt_as(loaded, log, each) for each in wanted]
 
     later, earlier, same = tell(tmp_path, story)
@@ -224,8 +226,8 @@ def test_what_is_elsewhere_already_is_not_turned_back(tmp_path: Path) -> None:
         found = await find_rebuilding(loaded, log, table="purchases", sink=None)
         part = sink_elsewhere(found.part, "sqlite:///elsewhere.db")
         for each in (120, 60):
-            wanted = Wanted(as_of=await moment(loaded, log, f"stream={each}"))
-            elsewhere = Rebuilding(loaded, part, found.subject)
+            wanted = RebuildOptions(as_of=await moment(loaded, log, f"stream={each}"))
+            elsewhere = TableRebuild(loaded, part, found.subject)
             await rebuild_elsewhere(elsewhere, log, wanted, clock=SystemClock())
 
     with pytest.raises(SinkRejected, match="later moment"):

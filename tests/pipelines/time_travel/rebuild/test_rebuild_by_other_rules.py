@@ -11,7 +11,12 @@ from core_log.foundation.clock import SystemClock
 from core_log.foundation.errors import SinkUnavailable
 from pipelines.file.loader import LoadedPipeline, load
 from pipelines.time_travel.rebuild import rebuild as rebuilding_module
-from pipelines.time_travel.rebuild.rebuild import Rebuilt, Wanted, find_rebuilding, rebuild
+from pipelines.time_travel.rebuild.rebuild import (
+    RebuildOptions,
+    RebuildResult,
+    find_rebuilding,
+    rebuild,
+)
 from tests.pipelines.time_travel.verify.test_verify import execute
 from tests.pipelines.time_travel.world import World, tell
 
@@ -95,11 +100,11 @@ def test_a_second_rebuild_is_refused_while_the_first_runs_and_not_after_it_broke
     assert anew.kept and anew.verdict.compared.rows == 2
 
 
-async def rebuilt(world: World, loaded: LoadedPipeline, *, swaps: bool) -> Rebuilt:
+async def rebuilt(world: World, loaded: LoadedPipeline, *, swaps: bool) -> RebuildResult:
     return await rebuild(
         await find_rebuilding(loaded, world.log, table="t", sink=None),
         world.log,
-        Wanted(swaps=swaps, verifies=swaps),
+        RebuildOptions(swaps=swaps, verifies=swaps),
         is_running=False,
         clock=SystemClock(),
         tell=lambda _: None,

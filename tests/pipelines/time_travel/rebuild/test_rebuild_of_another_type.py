@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from core_log.foundation.clock import SystemClock
-from pipelines.time_travel.rebuild.rebuild import Wanted, find_rebuilding, rebuild
+from pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
 from tests.pipelines.time_travel.verify.test_verify import execute
 from tests.pipelines.time_travel.world import World, tell
 
@@ -41,7 +41,7 @@ def test_the_rebuild_that_a_changed_type_asks_for_is_equal(kind: str, tmp_path: 
         await world.run("source")
         found = await find_rebuilding(world.loaded, world.log, table="t", sink=None)
         rebuilt = await rebuild(
-            found, world.log, Wanted(swaps=True, verifies=True), is_running=False,
+            found, world.log, RebuildOptions(swaps=True, verifies=True), is_running=False,
             clock=SystemClock(), tell=lambda _: None,
         )  # fmt: skip
         await world.run()

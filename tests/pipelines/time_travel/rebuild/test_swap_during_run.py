@@ -34,7 +34,7 @@ def test_a_running_sink_goes_on_after_a_swap(
         (tmp_path / "pipeline.yaml").write_text(PIPELINE % 5000)
         [later] = load(tmp_path / "pipeline.yaml", environment=os.environ)
         desired = DesiredState(world.log, "shop")
-        settled, restart = rebuilding._settled, rebuilding._wish_restart
+        settled, restart = rebuilding._settle, rebuilding._wish_restart
 
         async def settles(*args: Any, **kwargs: Any) -> Any:
             found = await settled(*args, **kwargs)
@@ -48,7 +48,7 @@ def test_a_running_sink_goes_on_after_a_swap(
         monkeypatch.setattr(rebuilding, "_settled", settles)
         monkeypatch.setattr(rebuilding, "_wish_restart", restarts)
         found = await rebuilding.find_rebuilding(world.loaded, world.log, table="orders", sink=None)
-        wanted = rebuilding.Wanted(swaps=True)
+        wanted = rebuilding.RebuildOptions(swaps=True)
         await world.log.ensure_topic(control_topic())
         await desired.load()
         follow = asyncio.create_task(desired.follow())
@@ -92,7 +92,7 @@ def test_a_running_sink_goes_on_after_a_swap(
 
     async def _stands(world: World) -> Any:
         sink = make_sink(world.loaded, world.loaded.sinks[0], clock=SystemClock())
-        found = await sink.applied(["shop.shop.orders", "shop.orders"])
+        found = await sink.committed_offsets(["shop.shop.orders", "shop.orders"])
         await sink.close()
         return found
 

@@ -5,15 +5,17 @@ from random import Random
 import numpy as np
 import pytest
 
-from pipelines.time_travel.verify.deleted_rows import THERE, Piece, emptied, folded
+from pipelines.time_travel.verify.deleted_rows import THERE, PartitionChanges, fold, truncate
 
 
-def piece_of(changes: list[tuple[int, int, int]]) -> Piece:
+def piece_of(changes: list[tuple[int, int, int]]) -> PartitionChanges:
     """Key, digest of the row or 0 for a delete, and offset, which is the moment as well."""
     keys, rows, offsets = (np.array(each) for each in zip(*changes, strict=True))
     is_row = rows != 0
     ends_us = np.where(is_row, THERE, offsets)
-    return Piece(keys.astype(np.uint64), rows.astype(np.uint64), offsets, is_row, ends_us, ~is_row)
+    return PartitionChanges(
+        keys.astype(np.uint64), rows.astype(np.uint64), offsets, is_row, ends_us, ~is_row
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -21,7 +23,7 @@ def test_the_last_row_of_a_key_and_its_first_end_are_told_however_they_are_folde
     seed: int,
 ) -> None:
     chance, told = Random(seed), dict[int, tuple[int, int]]()
-    held: list[Piece] = []
+    held: list[PartitionChanges] = []
 
     for at in range(chance.randint(1, 30)):
         changes = []
@@ -33,12 +35,12 @@ def test_the_last_row_of_a_key_and_its_first_end_are_told_however_they_are_folde
             told[key] = (row, THERE) if row else (last, offset if end == THERE else end)
         held.append(piece_of(changes))
         if chance.random() < 0.3:
-            held = [folded(held, keeps_deleted=True)]
+            held = [fold(held, keeps_deleted=True)]
         if chance.random() < 0.1:
             gone = at * 10 + 9
-            held = [emptied(folded(held, keeps_deleted=True), committed_us=gone)]
+            held = [truncate(fold(held, keeps_deleted=True), committed_us=gone)]
             told = {k: (row, gone if end == THERE else end) for k, (row, end) in told.items()}
-    found = folded(held, keeps_deleted=True)
+    found = fold(held, keeps_deleted=True)
 
     rows = np.where(found.is_row, found.rows, 0).tolist()
     pairs = zip(rows, found.ends_us.tolist(), strict=True)

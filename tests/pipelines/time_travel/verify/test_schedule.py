@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.file.loader import LoadedPipeline
-from pipelines.journal.control import Desired, desired
+from pipelines.journal.control import DesiredTaskState, read_desired
 from pipelines.reports import VERIFY
 from pipelines.running.first_checks import checked_first
 from pipelines.running.tasks import jobs_of
@@ -21,21 +21,21 @@ verify: SCHEDULE
 """
 
 
-async def verified(world: World) -> Desired:
+async def verified(world: World) -> DesiredTaskState:
     """What the unit has written into the log, by the time that it has something about it."""
     unit = asyncio.create_task(
         checked_first()(
             world.loaded,
             VERIFY,
             world.log,
-            desired=lambda: Desired(world.loaded.name),
+            desired=lambda: DesiredTaskState(world.loaded.name),
             clock=world.clock,
             report=lambda _: None,
         )
     )
     try:
         while True:
-            found = await desired(world.log, world.loaded.name)
+            found = await read_desired(world.log, world.loaded.name)
             if found.wishes or unit.done():
                 return found
             await asyncio.wait([unit], timeout=0.05)

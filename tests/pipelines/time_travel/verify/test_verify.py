@@ -14,8 +14,8 @@ from core_log.records.batch_header import Batch
 from core_log.records.record_codec import PlainRecord, encode_batch
 from core_log.records.record_headers import header_column
 from core_log.rows.codec import SCHEMA_HEADER
-from pipelines.time_travel.verify.keyed_diff import Kind
-from pipelines.time_travel.verify.result import Sides, Verdict
+from pipelines.time_travel.verify.keyed_diff import DifferenceKind
+from pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from tests.databases import database_in
 from tests.pipelines.time_travel.world import World, tell
 
@@ -51,11 +51,11 @@ def rows(path: Path, question: str) -> list[Any]:
         return database.execute(question).fetchall()
 
 
-def problems(verdict: Verdict) -> dict[Kind, int]:
+def problems(verdict: TableVerdict) -> dict[DifferenceKind, int]:
     return {kind: count for kind, count in verdict.compared.counts.items() if count}
 
 
-def named(verdict: Verdict) -> Sequence[tuple[Any, str]]:
+def named(verdict: TableVerdict) -> Sequence[tuple[Any, str]]:
     return sorted((each["key"]["id"], each["problem"]) for each in verdict.named)
 
 
@@ -84,17 +84,21 @@ def test_damage_of_every_kind_is_named_and_mended(tmp_path: Path) -> None:
             f"DELETE FROM purchases WHERE id = {ids[0]}",
             f"UPDATE purchases SET note = 'scribbled' WHERE id = {ids[1]}",
         )
-        found = await world.verified("purchases", sides=Sides(source=False))
-        mended = await world.verified("purchases", sides=Sides(source=False), mends=True)
+        found = await world.verified("purchases", sides=ComparedSides(source=False))
+        mended = await world.verified("purchases", sides=ComparedSides(source=False), mends=True)
         return ids, found["crm.purchases", "sql"], mended["crm.purchases", "sql"]
 
     ids, found, mended = tell(tmp_path, shop(), story)
 
-    assert problems(found) == {Kind.CHANGED: 1, Kind.MISSING: 1, Kind.EXTRA: 1}
+    assert problems(found) == {
+        DifferenceKind.CHANGED: 1,
+        DifferenceKind.MISSING: 1,
+        DifferenceKind.EXTRA: 1,
+    }
     assert named(found) == [
-        (ids[0], Kind.MISSING.value),
-        (ids[1], Kind.CHANGED.value),
-        (999_999, Kind.EXTRA.value),
+        (ids[0], DifferenceKind.MISSING.value),
+        (ids[1], DifferenceKind.CHANGED.value),
+        (999_999, DifferenceKind.EXTRA.value),
     ]
     assert (mended.is_equal, mended.mended) == (True, 3)
 
@@ -104,7 +108,7 @@ def test_mending_keeps_the_sink_where_it_stands(tmp_path: Path) -> None:
         await world.run()
         execute(tmp_path / "target.db", "DELETE FROM customers")
         before = rows(tmp_path / "target.db", "SELECT * FROM _headwater_offsets")
-        await world.verified("customers", sides=Sides(source=False), mends=True)
+        await world.verified("customers", sides=ComparedSides(source=False), mends=True)
         after = rows(tmp_path / "target.db", "SELECT * FROM _headwater_offsets")
         await world.run()
         return before, after, await world.verified("customers")
@@ -146,17 +150,17 @@ def test_what_the_log_missed_is_read_from_the_source_and_reaches_the_targets(
         await world.run()
         execute(source, "UPDATE t SET v = 'unseen' WHERE id = 2", "DELETE FROM t WHERE id = 3",
                 "INSERT INTO t VALUES (9, 'i')")  # fmt: skip
-        found = await world.verified(sides=Sides(targets=False))
-        mended = await world.verified(sides=Sides(targets=False), mends=True)
+        found = await world.verified(sides=ComparedSides(targets=False))
+        mended = await world.verified(sides=ComparedSides(targets=False), mends=True)
         await world.run("sql")
         return found["t", "source"], mended["t", "source"], await world.verified()
 
     found, mended, after = tell(tmp_path, POLLED, story)
 
     assert named(found) == [
-        (2, Kind.CHANGED.value),
-        (3, Kind.MISSING.value),
-        (9, Kind.EXTRA.value),
+        (2, DifferenceKind.CHANGED.value),
+        (3, DifferenceKind.MISSING.value),
+        (9, DifferenceKind.EXTRA.value),
     ]
     assert (mended.is_equal, mended.mended) == (True, 3)
     assert all(verdict.is_equal for verdict in after.values())
@@ -174,18 +178,18 @@ def test_tables_of_a_server_are_verified_and_mended(
 ) -> None:
     async def story(world: World) -> Any:
         await world.run()
-        first = await world.verified(sides=Sides(source=False))
+        first = await world.verified(sides=ComparedSides(source=False))
         with world_engine(url).begin() as connection:
             connection.exec_driver_sql("DELETE FROM customers")
-        second = await world.verified("customers", sides=Sides(source=False))
-        third = await world.verified("customers", sides=Sides(source=False), mends=True)
+        second = await world.verified("customers", sides=ComparedSides(source=False))
+        third = await world.verified("customers", sides=ComparedSides(source=False), mends=True)
         return first, second["shop.customers", "sql"], third["shop.customers", "sql"]
 
     with database_in(request.getfixturevalue(server), f"verify_{server}") as url:
         first, second, third = tell(tmp_path, shop(url), story)
 
     assert all(verdict.is_equal for verdict in first.values()), first
-    assert second.compared.counts[Kind.MISSING] == second.compared.log_rows > 0
+    assert second.compared.counts[DifferenceKind.MISSING] == second.compared.log_rows > 0
     assert third.is_equal
 
 
@@ -249,7 +253,7 @@ def test_a_record_that_nobody_can_decode_is_named_and_the_others_are_compared(
         await world.run("sql")
         first = await world.verified()
         execute(target, "UPDATE t SET v = 'x'")
-        mended = await world.verified(sides=Sides(source=False), mends=True)
+        mended = await world.verified(sides=ComparedSides(source=False), mends=True)
         return first, mended
 
     first, mended = tell(tmp_path, POLLED, story)

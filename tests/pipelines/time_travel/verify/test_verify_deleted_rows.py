@@ -7,9 +7,9 @@ import pytest
 
 from core_log.foundation.settings import TopicSettings
 from pipelines.loops.assembly import topic_config
-from pipelines.time_travel.rebuild.rebuild import Wanted, find_rebuilding, rebuild
-from pipelines.time_travel.verify.keyed_diff import Kind
-from pipelines.time_travel.verify.result import Sides, Verdict
+from pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
+from pipelines.time_travel.verify.keyed_diff import DifferenceKind
+from pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from tests.pipelines.loops.deliver.test_compacted_while_read import SMALL, TOPIC
 from tests.pipelines.time_travel.verify.test_verify import POLLED, execute, named, problems, rows
 from tests.pipelines.time_travel.world import World, tell
@@ -34,13 +34,15 @@ async def filled(world: World, directory: Path) -> None:
     await world.run()
 
 
-def verified(directory: Path, pipeline: str, *damage: str, mends: bool = False) -> Verdict:
+def verified(directory: Path, pipeline: str, *damage: str, mends: bool = False) -> TableVerdict:
     async def story(world: World) -> Any:
         await filled(world, directory)
         execute(directory / "target.db", *damage)
-        return (await world.verified("t", sides=Sides(source=False), mends=mends))["t", "sql"]
+        return (await world.verified("t", sides=ComparedSides(source=False), mends=mends))[
+            "t", "sql"
+        ]
 
-    found: Verdict = tell(directory, pipeline, story)
+    found: TableVerdict = tell(directory, pipeline, story)
     return found
 
 
@@ -53,26 +55,29 @@ def test_deleted_rows_that_are_as_they_last_were_are_equal(pipeline: str, tmp_pa
 
 
 DAMAGE = {
-    "missing": ("DELETE FROM t WHERE id = 3", Kind.MISSING),
-    "other values": ("UPDATE t SET v = 'c' WHERE id = 3", Kind.CHANGED),
+    "missing": ("DELETE FROM t WHERE id = 3", DifferenceKind.MISSING),
+    "other values": ("UPDATE t SET v = 'c' WHERE id = 3", DifferenceKind.CHANGED),
     "another time": (
         "UPDATE t SET _headwater_deleted_at = '2001-01-01 00:00:00.000000' WHERE id = 3",
-        Kind.CHANGED,
+        DifferenceKind.CHANGED,
     ),
-    "not deleted": ("UPDATE t SET _headwater_deleted_at = NULL WHERE id = 3", Kind.CHANGED),
+    "not deleted": (
+        "UPDATE t SET _headwater_deleted_at = NULL WHERE id = 3",
+        DifferenceKind.CHANGED,
+    ),
 }
 
 
 @pytest.mark.parametrize(("damage", "kind"), DAMAGE.values(), ids=DAMAGE)
 def test_a_deleted_row_that_differs_is_named_and_mended(
-    damage: str, kind: Kind, tmp_path: Path
+    damage: str, kind: DifferenceKind, tmp_path: Path
 ) -> None:
     async def story(world: World) -> Any:
         await filled(world, tmp_path)
         whole = rows(tmp_path / "target.db", TARGET)
         execute(tmp_path / "target.db", damage)
-        differing = await world.verified("t", sides=Sides(source=False))
-        mended = await world.verified("t", sides=Sides(source=False), mends=True)
+        differing = await world.verified("t", sides=ComparedSides(source=False))
+        mended = await world.verified("t", sides=ComparedSides(source=False), mends=True)
         return whole, differing["t", "sql"], mended["t", "sql"]
 
     whole, differing, mended = tell(tmp_path, SOFT, story)
@@ -85,7 +90,7 @@ def test_a_deleted_row_that_differs_is_named_and_mended(
 def test_last_values_of_rows_whose_deletes_are_ignored_are_compared(tmp_path: Path) -> None:
     verdict = verified(tmp_path, IGNORED, "UPDATE t SET v = 'c' WHERE id = 3")
 
-    assert problems(verdict) == {Kind.CHANGED: 1}
+    assert problems(verdict) == {DifferenceKind.CHANGED: 1}
 
 
 @pytest.mark.parametrize("pipeline", [SOFT, IGNORED], ids=["soft", "ignore"])
@@ -96,7 +101,7 @@ def test_a_deleted_row_that_never_was_is_no_deleted_row(pipeline: str, tmp_path:
 
     verdict = verified(tmp_path, pipeline, f"INSERT INTO t VALUES {row}", mends=True)
 
-    assert problems(verdict) == {Kind.EXTRA: 1} and verdict.mended == 0
+    assert problems(verdict) == {DifferenceKind.EXTRA: 1} and verdict.mended == 0
 
 
 GENERATED = """
@@ -123,17 +128,21 @@ def test_after_compaction_a_table_is_equal_and_its_rebuild_keeps_all_its_deleted
         await world.log.topics.alter(TOPIC, set_to={"min.compaction.lag.ms": "0"})
         running = world.log.running
         await running.housekeeping.cleaner.clean_what_is_due(running.broker.clock.now_ms())
-        verdict = (await world.verified("wide", sides=Sides(source=False)))["shop.wide", "sql"]
+        verdict = (await world.verified("wide", sides=ComparedSides(source=False)))[
+            "shop.wide", "sql"
+        ]
         rebuilding = await find_rebuilding(world.loaded, world.log, table="wide", sink=None)
         await rebuild(
             rebuilding,
             world.log,
-            Wanted(swaps=True, verifies=True),
+            RebuildOptions(swaps=True, verifies=True),
             is_running=False,
             clock=world.clock,
             tell=lambda _: None,
         )
-        again = (await world.verified("wide", sides=Sides(source=False)))["shop.wide", "sql"]
+        again = (await world.verified("wide", sides=ComparedSides(source=False)))[
+            "shop.wide", "sql"
+        ]
         return before, verdict, again
 
     pipeline = GENERATED.replace("DELETES", f"deletes: {deletes}")

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from pipelines.time_travel.verify.keyed_diff import Kind
-from pipelines.time_travel.verify.result import Sides
+from pipelines.time_travel.verify.keyed_diff import DifferenceKind
+from pipelines.time_travel.verify.result import ComparedSides
 from pipelines.time_travel.verify.verify import Verifier
 from tests.pipelines.time_travel.verify.test_verify import POLLED, execute, problems
 from tests.pipelines.time_travel.world import World, tell
@@ -26,10 +26,10 @@ def test_a_changed_row_of_every_change_is_left_to_a_rebuild(tmp_path: Path) -> N
         verifier = Verifier(
             world.loaded, world.log, clock=world.clock, is_running=False, tell=said.append
         )
-        return await verifier.verify([await world.subject("t")], Sides(), mends=True)
+        return await verifier.verify([await world.subject("t")], ComparedSides(), mends=True)
 
     verdicts = tell(tmp_path, APPENDED, story)
 
     [differing] = [each for each in verdicts if not each.is_equal]
-    assert problems(differing) == {Kind.CHANGED: 1} and differing.mended == 0
+    assert problems(differing) == {DifferenceKind.CHANGED: 1} and differing.mended == 0
     assert any("headwater rebuild" in each for each in said)

@@ -6,8 +6,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pipelines.time_travel.verify.keyed_diff import Kind
-from pipelines.time_travel.verify.result import Sides, Verdict
+from pipelines.time_travel.verify.keyed_diff import DifferenceKind
+from pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from tests.pipelines.time_travel.world import World, tell
 
 AUDIT = """
@@ -23,7 +23,7 @@ EVERYWHERE = ("sql", "files", "spark")
 """Every sink that gives its rows back."""
 
 
-def problems(verdict: Verdict) -> dict[Kind, int]:
+def problems(verdict: TableVerdict) -> dict[DifferenceKind, int]:
     return {kind: count for kind, count in verdict.compared.counts.items() if count}
 
 
@@ -33,13 +33,13 @@ def test_what_was_done_to_rows_by_hand_is_found(tmp_path: Path, headwater: Any) 
 
     async def story(world: World) -> Any:
         await world.run()
-        before = await world.verified(sides=Sides(source=False))
+        before = await world.verified(sides=ComparedSides(source=False))
         with closing(sqlite3.connect(tmp_path / "target.db")) as target, target:
             target.execute("DELETE FROM audit WHERE _headwater_offset = 0")
             target.execute("UPDATE audit SET what = 'nothing' WHERE what = 'logout'")
         [lines] = (tmp_path / "out").glob("audit/*.jsonl")
         lines.write_text(lines.read_text() + lines.read_text().splitlines()[0] + "\n")
-        return before, await world.verified(sides=Sides(source=False), mends=True)
+        return before, await world.verified(sides=ComparedSides(source=False), mends=True)
 
     before, after = tell(tmp_path, AUDIT, story)
     ran = headwater("verify", "audit", "--against", "log", "-f", tmp_path / "pipeline.yaml")
@@ -48,8 +48,8 @@ def test_what_was_done_to_rows_by_hand_is_found(tmp_path: Path, headwater: Any) 
         side: (each.is_equal, each.compared.rows) for (_, side), each in before.items()
     } == dict.fromkeys(EVERYWHERE, (True, 3))
     assert {side: problems(each) for (_, side), each in after.items()} == {
-        "sql": {Kind.MISSING: 2, Kind.EXTRA: 1},
-        "files": {Kind.EXTRA: 1},
+        "sql": {DifferenceKind.MISSING: 2, DifferenceKind.EXTRA: 1},
+        "files": {DifferenceKind.EXTRA: 1},
         "spark": {},
     }
     missing = [each["key"] for each in after["audit", "sql"].named if "missing" in each["problem"]]

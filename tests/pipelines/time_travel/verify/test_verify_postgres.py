@@ -10,11 +10,11 @@ from typing import Any
 import psycopg
 
 from core_log.foundation.clock import SystemClock
-from pipelines.journal.control import Desired
+from pipelines.journal.control import DesiredTaskState
 from pipelines.loops.assembly import make_source, run_unit
-from pipelines.reports import Moved, Report, Reporter, State, StateChanged
-from pipelines.time_travel.verify.keyed_diff import Kind
-from pipelines.time_travel.verify.result import Sides, Verdict
+from pipelines.reports import Report, Reporter, RowsMoved, StateChanged, TaskState
+from pipelines.time_travel.verify.keyed_diff import DifferenceKind
+from pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from pipelines.time_travel.verify.table_selection import subjects_of
 from pipelines.time_travel.verify.verify import Verifier
 from tests.databases import database_in
@@ -51,7 +51,7 @@ async def running(world: World, *, told: Reporter = lambda _: None) -> AsyncIter
 
     def hear(report: Report) -> None:
         told(report)
-        if isinstance(report, Moved) and report.unit == "sql":
+        if isinstance(report, RowsMoved) and report.unit == "sql":
             has_begun.set()
 
     units = [
@@ -60,7 +60,7 @@ async def running(world: World, *, told: Reporter = lambda _: None) -> AsyncIter
                 world.loaded,
                 unit,
                 world.log,
-                desired=lambda: Desired(world.loaded.name),
+                desired=lambda: DesiredTaskState(world.loaded.name),
                 clock=world.clock,
                 report=hear,
             )
@@ -103,11 +103,13 @@ async def written_to(address: str) -> AsyncIterator[None]:
         await asyncio.wait([writing])
 
 
-async def verified(world: World, *, mends: bool = False) -> dict[str, Verdict]:
+async def verified(world: World, *, mends: bool = False) -> dict[str, TableVerdict]:
     """By side."""
     subjects = await subjects_of(world.loaded, world.log)
     verifier = Verifier(world.loaded, world.log, clock=world.clock, is_running=True)
-    return {each.side: each for each in await verifier.verify(subjects, Sides(), mends=mends)}
+    return {
+        each.side: each for each in await verifier.verify(subjects, ComparedSides(), mends=mends)
+    }
 
 
 def test_under_load_all_is_equal_and_what_the_stream_never_told_is_found_and_mended(
@@ -134,7 +136,7 @@ def test_under_load_all_is_equal_and_what_the_stream_never_told_is_found_and_men
 
     assert first["source"].compared.rows > ROWS / 2
     assert all(each.is_equal for each in first.values()), first
-    assert second["source"].compared.counts[Kind.CHANGED] > 0
+    assert second["source"].compared.counts[DifferenceKind.CHANGED] > 0
     assert mended["source"].is_equal, mended["source"].named
     assert all(each.is_equal for each in third.values()), third
     with closing(sqlite3.connect(tmp_path / "target.db")) as database:
@@ -192,7 +194,7 @@ def test_a_table_that_is_gone_is_not_compared_with_the_source(
                 verifier = Verifier(
                     world.loaded, world.log, clock=SystemClock(), is_running=True, tell=said.append
                 )
-                return await verifier.verify(subjects, Sides(targets=False))
+                return await verifier.verify(subjects, ComparedSides(targets=False))
 
     said = list[str]()
     with database_in(postgres, "left") as address:
@@ -268,7 +270,7 @@ def test_values_of_an_older_type_of_a_column_differ_and_are_mended(
         )
 
     assert sorted(each["key"]["id"] for each in first["source"].named) == [1, 3]
-    assert first["source"].compared.counts[Kind.CHANGED] == 2
+    assert first["source"].compared.counts[DifferenceKind.CHANGED] == 2
     assert (mended["source"].is_equal, mended["source"].mended) == (True, 2)
 
 
@@ -374,7 +376,7 @@ def test_a_table_that_is_being_read_again_is_not_compared_with_its_source_or_men
         is_told = asyncio.Event()
 
         def hear(report: Report) -> None:
-            if isinstance(report, StateChanged) and report.state is State.REREADING:
+            if isinstance(report, StateChanged) and report.state is TaskState.REREADING:
                 is_told.set()
 
         async with await psycopg.AsyncConnection.connect(address, autocommit=True) as admin:

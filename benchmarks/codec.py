@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from core_log.records.arrow_codec import decode, encode
-from core_log.records.batch_header import Batch, seal, stamp
-from core_log.records.record_headers import encode_headers
+from headwater.core_log.records.arrow_codec import decode, encode
+from headwater.core_log.records.batch_header import Batch, seal, stamp
+from headwater.core_log.records.record_headers import encode_headers
 
 COLUMN_BYTES = 9 << 20
 KEY_BYTES = 16

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from core_log.records.arrow_codec import encode
-from core_log.records.batch_header import seal, stamp
-from core_log.storage.cleanable_range import SegmentFacts
-from core_log.storage.compaction import CompactionRequest, CompactionResult, compact
-from core_log.storage.segment import LOG, file_name
+from headwater.core_log.records.arrow_codec import encode
+from headwater.core_log.records.batch_header import seal, stamp
+from headwater.core_log.storage.cleanable_range import SegmentFacts
+from headwater.core_log.storage.compaction import CompactionRequest, CompactionResult, compact
+from headwater.core_log.storage.segment import LOG, file_name
 
 SEGMENT_BYTES = 1 << 30
 KEY_BYTES = 16

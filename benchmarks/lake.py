@@ -91,7 +91,7 @@ class Lake:
     @contextmanager
     def running(self, file: Path) -> Iterator[None]:
         """The pipeline goes on, as a source's place in its log does."""
-        command = [sys.executable, "-m", "pipelines.cli", "run", str(file), "--quiet"]
+        command = [sys.executable, "-m", "headwater.pipelines.cli", "run", str(file), "--quiet"]
         process = subprocess.Popen(command, env=ENVIRONMENT)
         try:
             time.sleep(RUNNING_S)
@@ -108,7 +108,15 @@ class Lake:
 
     def command(self, file: Path, *arguments: str) -> float:
         begun = time.perf_counter()
-        command = [sys.executable, "-m", "pipelines.cli", *arguments, "-f", str(file), "--quiet"]
+        command = [
+            sys.executable,
+            "-m",
+            "headwater.pipelines.cli",
+            *arguments,
+            "-f",
+            str(file),
+            "--quiet",
+        ]
         subprocess.run(
             command, env=ENVIRONMENT, check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL
         )

@@ -10,13 +10,13 @@ import sys
 import time
 from pathlib import Path
 
-from core_log.client import KafkaLog
-from core_log.foundation.clock import SystemClock
-from pipelines.file.loader import load
-from pipelines.journal.control import DesiredTaskState
-from pipelines.loops.assembly import ensure_topics, run_unit
-from pipelines.reports import Report, RowsMoved
-from pipelines.running.log_clients import kafka_settings
+from headwater.core_log.client import KafkaLog
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.pipelines.file.loader import load
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.loops.assembly import ensure_topics, run_unit
+from headwater.pipelines.reports import Report, RowsMoved
+from headwater.pipelines.running.log_clients import kafka_settings
 
 
 async def measure(path: Path, unit: str) -> dict[str, float]:

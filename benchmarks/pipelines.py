@@ -23,8 +23,8 @@ from benchmarks.bytecode import compile_as_installed
 from benchmarks.figures import Figures
 from benchmarks.goals import Row, table_of
 from benchmarks.processes import PeakMemory, busy_s
-from pipelines.cli import NO_MATRICES
-from pipelines.running.worker_spawn import MEMORY
+from headwater.pipelines.cli import NO_MATRICES
+from headwater.pipelines.running.worker_spawn import MEMORY
 from tests.databases import running_postgres
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -197,7 +197,7 @@ def memory(ground: Ground) -> Figures:
 
 @contextmanager
 def running(directory: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "pipelines.cli", "run", "--quiet", *options]
+    command = [sys.executable, "-m", "headwater.pipelines.cli", "run", "--quiet", *options]
     process = subprocess.Popen(command, cwd=directory, env=ENVIRONMENT)
     try:
         yield process
@@ -211,7 +211,15 @@ def ground_of(directory: Path, postgres: str) -> Iterator[Ground]:
     """A broker in a process of its own, as `headwater run` has it."""
     ground = Ground(directory, postgres)
     data = directory / "data"
-    command = [sys.executable, "-m", "pipelines.cli", "broker", "--quiet", "--data", str(data)]
+    command = [
+        sys.executable,
+        "-m",
+        "headwater.pipelines.cli",
+        "broker",
+        "--quiet",
+        "--data",
+        str(data),
+    ]
     process = subprocess.Popen([*command, "--listen", "127.0.0.1:0"], env=ENVIRONMENT)
     try:
         endpoint = data / "endpoint.json"

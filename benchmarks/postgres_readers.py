@@ -229,7 +229,7 @@ class Headwater:
             f"pipeline: {name}\nsource: {source_of(self.database, table, 'snapshot: {}')}\n"
             "sink: {type: files, path: lake}\n"
         )
-        command = [sys.executable, "-m", "pipelines.cli", "run", "--quiet"]
+        command = [sys.executable, "-m", "headwater.pipelines.cli", "run", "--quiet"]
         begun = time.time()
         process = subprocess.Popen(command, cwd=directory, env=ENVIRONMENT)
         try:

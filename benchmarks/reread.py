@@ -160,7 +160,7 @@ def running(database: Database, directory: Path) -> "Iterator[tuple[subprocess.P
     """`headwater run` as users start it."""
     pipeline = PIPELINE.format(url=database.address, table=TABLE)
     (directory / "pipeline.yaml").write_text(pipeline)
-    command = [sys.executable, "-m", "pipelines.cli", "run", "--quiet"]
+    command = [sys.executable, "-m", "headwater.pipelines.cli", "run", "--quiet"]
     process = subprocess.Popen(command, cwd=directory, env=ENVIRONMENT)
     try:
         endpoint = directory / "data" / "endpoint.json"

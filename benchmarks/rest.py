@@ -8,9 +8,9 @@ from collections import Counter
 from pathlib import Path
 from types import FrameType
 
-from core_log.broker.lifecycle import RunningBroker
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
 
 OURS = str(Path(__file__).resolve().parents[1])
 SETTLED_S = 2.0

@@ -12,10 +12,10 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
-from core_log.model.changes import Operation, TableChanges, source_times
-from core_log.model.table_schema import Column, TableId, TableSchema
-from core_log.rows.codec_table import codec_for
-from core_log.rows.settings import WireSettings
+from headwater.core_log.model.changes import Operation, TableChanges, source_times
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.settings import WireSettings
 
 ROW_COUNT = 50_000
 NOW_US = 1_795_178_096_123_456

@@ -9,13 +9,13 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
-from core_log.foundation.clock import SystemClock
-from core_log.records.batch_header import BatchHeader
-from core_log.records.record_codec import PlainRecord, encode_batch
-from core_log.storage.files import OsFiles
-from core_log.storage.log_config import LogConfig
-from core_log.storage.partition_log import PartitionLog
-from core_log.storage.store import Store
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.storage.files import OsFiles
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.partition_log import PartitionLog
+from headwater.core_log.storage.store import Store
 
 VALUE_BYTES = (100, 1_000, 64_000)
 BYTES_MAX = 256 << 20

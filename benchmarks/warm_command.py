@@ -7,7 +7,7 @@ import sys
 import time
 from itertools import groupby
 
-from pipelines.cli import cli
+from headwater.pipelines.cli import cli
 
 THEN = "--then"
 

@@ -5,18 +5,18 @@ import socket
 from struct import Struct
 from typing import TypeVar
 
-from core_log.protocol.frames import encode_request
-from core_log.protocol.message import Request, decode, response_type
-from core_log.protocol.messages.api_versions import ApiVersionsRequest
-from core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from core_log.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from core_log.protocol.messages.produce import (
+from headwater.core_log.protocol.frames import encode_request
+from headwater.core_log.protocol.message import Request, decode, response_type
+from headwater.core_log.protocol.messages.api_versions import ApiVersionsRequest
+from headwater.core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headwater.core_log.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from headwater.core_log.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from core_log.records.batch_header import BatchHeader
-from core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch
 
 Answer = TypeVar("Answer")
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
-from config.mistake_codes import Code
-from config.mistakes import Mistake, TextPosition
-from config.redaction import MASK
+from headwater.config.mistake_codes import Code
+from headwater.config.mistakes import Mistake, TextPosition
+from headwater.config.redaction import MASK
 
 LOOKED_AT_MAX = 1_000
 """How much of a line is looked at for the cause of a mistake."""

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from config.document import ListNode, MappingNode, ScalarNode, YamlNode
-from config.mistakes import TextPosition
-from core_log.foundation.errors import ConfigError
+from headwater.config.document import ListNode, MappingNode, ScalarNode, YamlNode
+from headwater.config.mistakes import TextPosition
+from headwater.core_log.foundation.errors import ConfigError
 
 
 class OurKey(NamedTuple):

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from config.broken_yaml import bare_line, fault_of, place_of
-from config.mistake_codes import Code
-from config.mistakes import Mistake, MistakesFound, TextPosition
-from config.scalars import resolve_scalar
+from headwater.config.broken_yaml import bare_line, fault_of, place_of
+from headwater.config.mistake_codes import Code
+from headwater.config.mistakes import Mistake, MistakesFound, TextPosition
+from headwater.config.scalars import resolve_scalar
 
 FILE_BYTES_MAX = 1 << 20
 DEPTH_MAX = 32

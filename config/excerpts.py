@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from config.document import Document, ListNode, MappingNode, ScalarNode, YamlNode
-from config.mistakes import KeyPath, Mistake, TextPosition
-from config.redaction import MASK, Redaction
+from headwater.config.document import Document, ListNode, MappingNode, ScalarNode, YamlNode
+from headwater.config.mistakes import KeyPath, Mistake, TextPosition
+from headwater.config.redaction import MASK, Redaction
 
 SECRET_KEY = re.compile(
     r"pass|secret|token|salt|credential|jaas|user|url|uri|dsn|conn|header"

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core.core_schema import ModelSchema
 
-from core_log.foundation.settings import explanations_of
+from headwater.core_log.foundation.settings import explanations_of
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REFERENCE = {"type": "string", "pattern": r"\$\{"}

@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
-from config.mistake_codes import Code
-from core_log.foundation.errors import ConfigError
+from headwater.config.mistake_codes import Code
+from headwater.core_log.foundation.errors import ConfigError
 
 MISTAKES_SHOWN_MAX = 100
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from core_log.foundation.units import parse_duration_ms, parse_size_bytes
+from headwater.core_log.foundation.units import parse_duration_ms, parse_size_bytes
 
 Annotation = Any
 """A type as the field declares it, `Annotated` and all."""

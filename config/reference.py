@@ -9,9 +9,9 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from config.model_keys import annotation_of, fields_of, is_model, members, origin_of
-from config.yaml_words import default_words, type_words, value_words
-from core_log.foundation.settings import explanations_of
+from headwater.config.model_keys import annotation_of, fields_of, is_model, members, origin_of
+from headwater.config.yaml_words import default_words, type_words, value_words
+from headwater.core_log.foundation.settings import explanations_of
 
 WIDTH = 88
 

@@ -5,11 +5,11 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from config.mistakes import did_you_mean
-from core_log.foundation.errors import ConfigError
-from core_log.foundation.settings import Settings
+from headwater.config.mistakes import did_you_mean
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.settings import Settings
 
-OURS = {"connectors", "sinks", "core_log"}
+OURS = "headwater"
 
 
 def known_types(targets: Mapping[str, str], *, group: str) -> dict[str, str]:
@@ -20,7 +20,7 @@ def known_types(targets: Mapping[str, str], *, group: str) -> dict[str, str]:
 
 def _cure(missing: str) -> str:
     package = missing.partition(".")[0]
-    return "install headwater again" if package in OURS else f"pip install {package}"
+    return "install headwater again" if package == OURS else f"pip install {package}"
 
 
 def load_type(name: str, targets: Mapping[str, str], *, group: str) -> type[Any]:

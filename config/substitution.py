@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
-from config.document import Document, ListNode, MappingNode, ScalarNode, YamlNode
-from config.mistake_codes import Code
-from config.mistakes import Mistake, did_you_mean
-from config.redaction import Redaction, passwords_in, secrets_in
+from headwater.config.document import Document, ListNode, MappingNode, ScalarNode, YamlNode
+from headwater.config.mistake_codes import Code
+from headwater.config.mistakes import Mistake, did_you_mean
+from headwater.config.redaction import Redaction, passwords_in, secrets_in
 
 REFERENCE = re.compile(r"\$(?P<escape>\$)?\{(?P<body>[^{}]*)(?P<end>\})?")
 VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)

@@ -6,10 +6,24 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from config.document import Document, ListNode, MappingNode, ScalarNode, YamlNode, plain
-from config.mistake_codes import Code
-from config.mistakes import MISTAKES_SHOWN_MAX, KeyPath, Mistake, TextPosition, did_you_mean
-from config.model_keys import annotation_of, fields_of, is_model, members, models_at, step, unit_of
+from headwater.config.document import Document, ListNode, MappingNode, ScalarNode, YamlNode, plain
+from headwater.config.mistake_codes import Code
+from headwater.config.mistakes import (
+    MISTAKES_SHOWN_MAX,
+    KeyPath,
+    Mistake,
+    TextPosition,
+    did_you_mean,
+)
+from headwater.config.model_keys import (
+    annotation_of,
+    fields_of,
+    is_model,
+    members,
+    models_at,
+    step,
+    unit_of,
+)
 
 EXAMPLES = {"duration": "5ms, 10s or 7d", "size": "64KiB or 8MiB"}
 

@@ -10,10 +10,17 @@ from annotated_types import Ge, Le
 from pydantic import BeforeValidator, SecretStr, WithJsonSchema
 from pydantic.fields import FieldInfo
 
-from config.model_keys import annotation_of, is_model, members, no_bound_of, origin_of, unit_of
-from config.scalars import resolve_scalar
-from core_log.foundation.settings import as_list
-from core_log.foundation.units import BYTES_PER_PREFIX, MS_PER_UNIT
+from headwater.config.model_keys import (
+    annotation_of,
+    is_model,
+    members,
+    no_bound_of,
+    origin_of,
+    unit_of,
+)
+from headwater.config.scalars import resolve_scalar
+from headwater.core_log.foundation.settings import as_list
+from headwater.core_log.foundation.units import BYTES_PER_PREFIX, MS_PER_UNIT
 
 NOT_PLAIN = re.compile(r"^[-?:,\[\]{}#&*!|>'\"%@`$ ]|: | #|[\[\]{},]|:$|\s$")
 

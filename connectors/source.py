@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from core_log.foundation.clock import Clock
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import HeadwaterError
-from core_log.model.changes import ChangeBatch, Positions, TableChanges
-from core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.model.changes import ChangeBatch, Positions, TableChanges
+from headwater.core_log.model.table_schema import TableId, TableSchema
 
 CONTROL = "control/"
 """Before a wish's id, the part of a position that says that it was taken up, or refused."""
@@ -99,7 +99,7 @@ class SourceContext:
     clock: Clock
     report: Callable[[SourceReport], None]
     schema_changes: Mapping[str, str] = field(default_factory=dict)
-    """The policy per kind of change: what they are is in `connectors.schema_policies`."""
+    """The policy per kind of change: what they are is in `headwater.connectors.schema_policies`."""
     settle_ms: int = 30_000
     """How long a table whose form was changed is left alone before it is read again."""
     free_space: Callable[[], Sequence[FreeSpace]] = tuple

@@ -2,10 +2,10 @@
 
 from typing import Self
 
-from core_log.broker.in_process import InProcessChannel
-from core_log.broker.lifecycle import RunningBroker
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.foundation.settings import BrokerSettings
+from headwater.core_log.broker.in_process import InProcessChannel
+from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.foundation.settings import BrokerSettings
 
 UNKNOWN_TOPIC_FOR_MS = 200
 """Metadata in this process is hardly ever behind, so a missing topic is soon believed to be."""

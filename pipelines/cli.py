@@ -1,21 +1,19 @@
 """`headwater`: finds the command, runs it, and turns what it raised into words and an exit code."""
 
 import importlib
-import importlib.util
 import os
 import signal
 import sys
 import traceback
-from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
-from core_log.foundation.errors import ConfigError, HeadwaterError, StorageFailed
-from pipelines.terminal import exit_codes
-from pipelines.terminal.exit_codes import Interrupted
-from pipelines.terminal.output import (
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, StorageFailed
+from headwater.pipelines.terminal import exit_codes
+from headwater.pipelines.terminal.exit_codes import Interrupted
+from headwater.pipelines.terminal.output import (
     Output,
     close_stdout_quietly,
     default_color,
@@ -66,7 +64,7 @@ class CommandTable(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"pipelines.commands.{cmd_name}")
+        module = importlib.import_module(f"headwater.pipelines.commands.{cmd_name}")
         command: click.Command = getattr(module, cmd_name)
         return command
 
@@ -139,11 +137,6 @@ def main() -> NoReturn:
     open_closed_streams()
     os.environ.setdefault(*NO_MATRICES)
     signal.signal(signal.SIGTERM, _end)
-    try:
-        check_config_is_ours()
-    except ConfigError as error:
-        Output(as_json="--json" in sys.argv).failure(error, exit_codes.INVALID)
-        raise SystemExit(exit_codes.INVALID) from None
     cli(prog_name="headwater")
     raise SystemExit(exit_codes.OK)
 
@@ -159,20 +152,6 @@ def open_closed_streams() -> None:
     sys.stdin = sys.stdin or os.fdopen(0)
     sys.stdout = sys.stdout or os.fdopen(1, "w")
     sys.stderr = sys.stderr or os.fdopen(2, "w")
-
-
-def check_config_is_ours() -> None:
-    """`config` is a common name: another package of that name on the path would be imported."""
-    ours = Path(__file__).resolve().parent.parent / "config" / "__init__.py"
-    found = importlib.util.find_spec("config")
-    origin = Path(found.origin).resolve() if found and found.origin else None
-    if origin != ours:
-        raise ConfigError(
-            "another package named config hides Headwater's",
-            found=str(origin),
-            wanted=str(ours),
-            hint="run headwater from another directory, or take that one off PYTHONPATH",
-        )
 
 
 def told_by_system(error: OSError) -> HeadwaterError:

@@ -1,18 +1,18 @@
-"""docs/cli.md from the commands themselves: `python -m pipelines.cli_page` prints it."""
+"""docs/cli.md from the commands themselves: `python -m headwater.pipelines.cli_page` prints it."""
 
 import inspect
 from collections.abc import Iterator
 
 import click
 
-from pipelines.cli import COMMANDS, cli
-from pipelines.terminal.exit_codes import MEANINGS
-from pipelines.terminal.output import shared_options
+from headwater.pipelines.cli import COMMANDS, cli
+from headwater.pipelines.terminal.exit_codes import MEANINGS
+from headwater.pipelines.terminal.output import shared_options
 
 OPENING = """\
 # The command line
 
-<!-- Written by `python -m pipelines.cli_page`; edit the commands, not this page. -->
+<!-- Written by `python -m headwater.pipelines.cli_page`; edit the commands, not this page. -->
 
 Data goes to stdout and everything else to stderr, so a pipe carries data only. Commands that talk
 to a log find it by `--bootstrap HOST:PORT`, by the pipeline file that `-f FILE` names, or by

@@ -20,7 +20,7 @@ from scripts.embedded_postgres import PostgresMissing, embedded_postgres
 from scripts.shop_database import Customers, buying, make_shop
 
 PROJECT = Path(__file__).resolve().parent.parent
-HEADWATER = (sys.executable, "-m", "pipelines.cli")
+HEADWATER = (sys.executable, "-m", "headwater.pipelines.cli")
 PATIENCE_S = 120
 TABLES = {"customers": "id", "orders": "id", "order_lines": "order_id, line"}
 """Each with its key."""

@@ -15,9 +15,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from connectors.generator.settings import GeneratorSettings
-from connectors.generator.truth import truth
-from core_log.model.table_schema import TableId
+from headwater.connectors.generator.settings import GeneratorSettings
+from headwater.connectors.generator.truth import truth
+from headwater.core_log.model.table_schema import TableId
 from scripts.shop_targets import Rows, rows_in_files, rows_in_sqlite, rows_of_arrow
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -95,7 +95,7 @@ def run_to_the_end(directory: Path) -> None:
 
 def start(directory: Path) -> subprocess.Popen[bytes]:
     """In a group of its own, so that its workers can be killed with it."""
-    command = [sys.executable, "-m", "pipelines.cli", "run", "--once"]
+    command = [sys.executable, "-m", "headwater.pipelines.cli", "run", "--once"]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     return subprocess.Popen(command, cwd=directory, env=environment, process_group=0)
 

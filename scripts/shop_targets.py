@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from core_log.model.table_schema import TableId
-from sinks.files.reader import table as read_files
+from headwater.core_log.model.table_schema import TableId
+from headwater.sinks.files.reader import table as read_files
 
 Rows = list[tuple[object, ...]]
 

@@ -1,20 +1,20 @@
 """Sinks: each applies slices of the log to one kind of target."""
 
 SINKS = {
-    "console": "sinks.console.sink:ConsoleSink",
-    "files": "sinks.files.sink:FilesSink",
-    "kafka": "sinks.kafka.sink:KafkaSink",
-    "spark": "sinks.spark.sink:SparkSink",
-    "sql": "sinks.sql.sink:SqlSink",
+    "console": "headwater.sinks.console.sink:ConsoleSink",
+    "files": "headwater.sinks.files.sink:FilesSink",
+    "kafka": "headwater.sinks.kafka.sink:KafkaSink",
+    "spark": "headwater.sinks.spark.sink:SparkSink",
+    "sql": "headwater.sinks.sql.sink:SqlSink",
 }
 """YAML `type:` to the class behind it, imported when used. Other packages add theirs by entry
 points of the group `headwater.sinks`."""
 
 SETTINGS = {
-    "console": "sinks.console.settings:ConsoleSettings",
-    "files": "sinks.files.settings:FilesSinkSettings",
-    "kafka": "sinks.kafka.settings:KafkaSinkSettings",
-    "spark": "sinks.spark.settings:SparkSettings",
-    "sql": "sinks.sql.settings:SqlSettings",
+    "console": "headwater.sinks.console.settings:ConsoleSettings",
+    "files": "headwater.sinks.files.settings:FilesSinkSettings",
+    "kafka": "headwater.sinks.kafka.settings:KafkaSinkSettings",
+    "spark": "headwater.sinks.spark.settings:SparkSettings",
+    "sql": "headwater.sinks.sql.settings:SqlSettings",
 }
 """The same to what may be set: whoever only reads pipeline files needs no more than that."""

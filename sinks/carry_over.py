@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Collection
 
-from core_log.model.table_schema import TableId
+from headwater.core_log.model.table_schema import TableId
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import Int64Array
-from core_log.rows.digests import Digests, digests_of
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.rows.digests import Digests, digests_of
 
 ROW, DELETE, TRUNCATE = 0, 1, 2
 

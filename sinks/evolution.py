@@ -6,8 +6,8 @@ from enum import Enum
 
 import pyarrow as pa
 
-from core_log.foundation.errors import RebuildNeeded, SchemaRefused
-from core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.foundation.errors import RebuildNeeded, SchemaRefused
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 
 INTEGER_BITS = {
     pa.int8(): (True, 7), pa.int16(): (True, 15), pa.int32(): (True, 31), pa.int64(): (True, 63),

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from core_log.foundation.errors import PositionLost
-from core_log.model.log import Bounds, RetainedRange, TopicPartition
-from sinks.sink import AppliedOffsets
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.core_log.model.log import Bounds, RetainedRange, TopicPartition
+from headwater.sinks.sink import AppliedOffsets
 
 
 def check_no_delete_was_missed(

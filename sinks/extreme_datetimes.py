@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.rows.text.time import infinities
+from headwater.core_log.rows.text.time import infinities
 
 YEAR_1, YEAR_10000 = -719_162, 2_932_897
 """In days since 1970: between them a year has four digits and is of our era."""

@@ -5,7 +5,7 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.extreme_datetimes import PER_DAY
+from headwater.sinks.extreme_datetimes import PER_DAY
 
 DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 FORM = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,9}))?")

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from core_log.foundation.array_types import BoolArray, Int64Array
-from sinks.newest_per_key import key_codes, newest
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array
+from headwater.sinks.newest_per_key import key_codes, newest
 
 NONE = -1
 """In the place of a place."""

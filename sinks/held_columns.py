@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from core_log.model.table_schema import Column, TableSchema
+from headwater.core_log.model.table_schema import Column, TableSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class HeldColumns:
         }
         return orjson.dumps({"names": names, "others": sorted(self.others)}).decode()
 
-    def renamed(self, schema: TableSchema, names: Mapping[str, str]) -> dict[str, str]:
+    def find_renames(self, schema: TableSchema, names: Mapping[str, str]) -> dict[str, str]:
         """Old to new names of the target. `names`: what it is to call the source's columns. None of
         a target that several tables share: they need not have been altered alike."""
         held = self._of(schema)
@@ -48,7 +48,7 @@ class HeldColumns:
             and held[column.id] != names[column.name]
         }
 
-    def filled(self, schema: TableSchema, names: Mapping[str, str]) -> dict[str, Column]:
+    def find_fills(self, schema: TableSchema, names: Mapping[str, str]) -> dict[str, Column]:
         """Columns that came with a value for all rows that are here, or under the name of another
         one, by the target's names."""
         held = self._of(schema)

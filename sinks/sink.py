@@ -10,12 +10,12 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from core_log.foundation.clock import Clock
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import SinkRejected
-from core_log.model.changes import Positions, TableChanges
-from core_log.model.log import Log, RetainedRange, TopicPartition
-from core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.model.changes import Positions, TableChanges
+from headwater.core_log.model.log import Log, RetainedRange, TopicPartition
+from headwater.core_log.model.table_schema import TableId, TableSchema
 
 
 class AppliedOffset(NamedTuple):
@@ -67,7 +67,7 @@ class SplitReader(Protocol):
     its own connection to the log. Reading the same part twice gives the same.
 
     Who divides a slice among readers sees only at its end whether deletes were missed: see
-    `sinks.expired_tombstones`.
+    `headwater.sinks.expired_tombstones`.
     """
 
     async def schemas(self, topic: str) -> Sequence[TableSchema]:
@@ -141,7 +141,7 @@ class SinkContext:
     directory: Path
     """Relative paths are meant from here: the pipeline file's directory."""
     schema_changes: Mapping[str, str]
-    """The policy per kind of change, see `sinks.evolution`."""
+    """The policy per kind of change, see `headwater.sinks.evolution`."""
     clock: Clock
     name: str = "sink"
     """The sink's name in its pipeline: two sinks of one kind keep their places apart by it."""

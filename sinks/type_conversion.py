@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks import extreme_datetimes, extreme_times
+from headwater.sinks import extreme_datetimes, extreme_times
 
 CastFunction = Callable[[pa.Array, pa.DataType], pa.Array]
 FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)

@@ -6,12 +6,12 @@ from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
-from core_log.records.batch_header import BatchHeader
-from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
-from core_log.storage.files import Files
-from core_log.storage.log_config import LogConfig
-from core_log.storage.partition_log import PartitionLog
-from core_log.storage.store import Store
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
+from headwater.core_log.storage.files import Files
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.partition_log import PartitionLog
+from headwater.core_log.storage.store import Store
 from tests.fakes import SimulatedClock
 
 DATA = Path("/data")

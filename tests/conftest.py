@@ -3,12 +3,15 @@ tests `pytest -n 2` leaves to one of its processes."""
 
 import gc
 import os
+import sys
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.architecture.sources import PRODUCT
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -136,3 +139,10 @@ def mariadb() -> Iterator[str]:
 
     with running_mariadb() as address:
         yield address
+
+
+@pytest.fixture(scope="session", autouse=True)
+def modules_have_one_name() -> Iterator[None]:
+    """The links in `headwater/` would allow a second one, with classes of its own."""
+    yield
+    assert not {name for name in sys.modules if name.split(".")[0] in PRODUCT}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from core_log.storage.files import Bytes, File, Files
+from headwater.core_log.storage.files import Bytes, File, Files
 
 SECTOR_BYTES = 512  # what a disk writes whole or not at all
 

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from core_log.foundation.errors import Fenced, LogRejected, PositionLost
-from core_log.foundation.settings import TopicSettings
-from core_log.model.log import (
+from headwater.core_log.foundation.errors import Fenced, LogRejected, PositionLost
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.log import (
     Bounds,
     Fetched,
     FetchLimit,
@@ -18,7 +18,7 @@ from core_log.model.log import (
     RetainedRange,
     TopicPartition,
 )
-from core_log.records.batch_header import Batch, seal, stamp
+from headwater.core_log.records.batch_header import Batch, seal, stamp
 
 
 class Crash(Exception):

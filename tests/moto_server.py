@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from core_log.s3.settings import S3Settings
+from headwater.core_log.s3.settings import S3Settings
 
 
 @contextmanager

@@ -7,22 +7,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from connectors.source import Control
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.settings import BrokerSettings
-from core_log.model.changes import ChangeBatch, Positions, TableChanges
-from core_log.model.log import Log, TopicPartition
-from core_log.model.table_schema import TableSchema
-from core_log.records.compression import Compression
-from core_log.rows.settings import WireSettings
-from pipelines.journal.generations import Generations
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.loops.ingest.encoder import Encoder
-from pipelines.loops.ingest.ingest import IngestLimits, ingest
-from pipelines.loops.ingest.table_topics import TopicRules
-from sinks.sink import AppliedOffset, AppliedOffsets
+from headwater.connectors.source import Control
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.model.changes import ChangeBatch, Positions, TableChanges
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.records.compression import Compression
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.journal.generations import Generations
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.loops.ingest.encoder import Encoder
+from headwater.pipelines.loops.ingest.ingest import IngestLimits, ingest
+from headwater.pipelines.loops.ingest.table_topics import TopicRules
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
 T = TypeVar("T")
 PIPELINE = "shop"

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from core_log.model.changes import Operation, TableChanges, source_times
-from core_log.model.log import Log, TopicPartition
-from core_log.model.table_schema import Column, TableId, TableSchema
-from sinks.sink import AppliedOffset, ConsistentCut, Slice
+from headwater.core_log.model.changes import Operation, TableChanges, source_times
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.sinks.sink import AppliedOffset, ConsistentCut, Slice
 
 COMMITTED_US = 1_700_000_000_000_000
 LETTERS = {

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from connectors.files.contents import FileContent
-from connectors.files.line_parser import whole_lines
+from headwater.connectors.files.contents import FileContent
+from headwater.connectors.files.line_parser import whole_lines
 
 
 class FileBlock(NamedTuple):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Protocol
 
-from connectors.files.settings import FileFormat, InputCompression
-from connectors.files.storage import RawFile
+from headwater.connectors.files.settings import FileFormat, InputCompression
+from headwater.connectors.files.storage import RawFile
 
 CHUNK_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"

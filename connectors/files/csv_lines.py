@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from connectors.files.contents import BOM, BrokenFile
-from connectors.files.line_parser import NotARow
-from connectors.files.schema_inference import InferredSchema, settled_type
-from connectors.files.settings import CsvSettings
-from connectors.files.whole_numbers import digits_lost, has_large, loses
-from core_log.rows.value_classes import misfit
+from headwater.connectors.files.contents import BOM, BrokenFile
+from headwater.connectors.files.line_parser import NotARow
+from headwater.connectors.files.schema_inference import InferredSchema, settled_type
+from headwater.connectors.files.settings import CsvSettings
+from headwater.connectors.files.whole_numbers import digits_lost, has_large, loses
+from headwater.core_log.rows.value_classes import misfit
 
 WIDTH = re.compile(r"Expected (\d+) columns, got (\d+)")
 COLUMN = re.compile(r"In CSV column #(\d+)")

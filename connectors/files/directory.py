@@ -6,7 +6,7 @@ import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from connectors.files.storage import (
+from headwater.connectors.files.storage import (
     WILD,
     FileChoice,
     FileEntry,
@@ -15,7 +15,7 @@ from connectors.files.storage import (
     choice_of,
     is_hidden,
 )
-from core_log.foundation.errors import SourceRejected, SourceUnavailable
+from headwater.core_log.foundation.errors import SourceRejected, SourceUnavailable
 
 
 class Directory:

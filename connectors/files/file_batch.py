@@ -5,12 +5,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from connectors.files.file_progress import FileState
-from connectors.files.line_parser import ParsedLines, line_ends
-from connectors.files.schema_inference import InferredSchema
-from connectors.files.storage import FileEntry
-from core_log.model.changes import Operation, Reject, TableChanges, source_times
-from core_log.model.table_schema import TableId
+from headwater.connectors.files.file_progress import FileState
+from headwater.connectors.files.line_parser import ParsedLines, line_ends
+from headwater.connectors.files.schema_inference import InferredSchema
+from headwater.connectors.files.storage import FileEntry
+from headwater.core_log.model.changes import Operation, Reject, TableChanges, source_times
+from headwater.core_log.model.table_schema import TableId
 
 
 class FileBatch(NamedTuple):

@@ -7,9 +7,9 @@ from enum import Enum
 
 from crc32c import crc32c
 
-from connectors.files.contents import CHUNK_BYTES, FileContent
-from connectors.files.storage import FileEntry
-from core_log.foundation.errors import PositionLost
+from headwater.connectors.files.contents import CHUNK_BYTES, FileContent
+from headwater.connectors.files.storage import FileEntry
+from headwater.core_log.foundation.errors import PositionLost
 
 PART = "file/"
 HEAD_BYTES = 1 << 10

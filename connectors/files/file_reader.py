@@ -7,25 +7,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.files.blocks import BlockReader, FileBlock
-from connectors.files.contents import (
+from headwater.connectors.files.blocks import BlockReader, FileBlock
+from headwater.connectors.files.contents import (
     BOM,
     BrokenFile,
     DecompressedContent,
     TruncatedFile,
     content_of,
 )
-from connectors.files.csv_lines import CsvLines
-from connectors.files.file_batch import (
+from headwater.connectors.files.csv_lines import CsvLines
+from headwater.connectors.files.file_batch import (
     FileBatch,
     FileOrigin,
     reject_of_line,
     rejects_of_lines,
     rejects_of_rows,
 )
-from connectors.files.file_progress import FileChange, FileState, verdict
-from connectors.files.json_lines import JsonLines
-from connectors.files.line_parser import (
+from headwater.connectors.files.file_progress import FileChange, FileState, verdict
+from headwater.connectors.files.json_lines import JsonLines
+from headwater.connectors.files.line_parser import (
     BadLine,
     LineParser,
     ParsedLines,
@@ -33,12 +33,12 @@ from connectors.files.line_parser import (
     line_count_of,
     sift,
 )
-from connectors.files.schema_inference import InferredSchema
-from connectors.files.settings import FileFormat, FilesSettings, InputCompression
-from connectors.files.storage import FileEntry, RawFile
-from connectors.files.text_lines import TextLines
-from core_log.foundation.errors import SourceRejected
-from core_log.model.changes import Reject
+from headwater.connectors.files.schema_inference import InferredSchema
+from headwater.connectors.files.settings import FileFormat, FilesSettings, InputCompression
+from headwater.connectors.files.storage import FileEntry, RawFile
+from headwater.connectors.files.text_lines import TextLines
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.model.changes import Reject
 
 NOTHING = b""
 
@@ -230,7 +230,7 @@ class OpenedFile:
         return CsvLines(self._settings.csv, delimiter=delimiter, header=header, key=self._shape.key)
 
     def _row_groups(self, state: FileState) -> Iterator[FileBatch]:
-        from connectors.files.parquet_rows import ParquetRows
+        from headwater.connectors.files.parquet_rows import ParquetRows
 
         rows = ParquetRows(self._raw, self._shape)
         for batch in rows.batches(from_row=state.rows, batch_bytes=self._settings.batch_bytes):

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json
 
-from connectors.files.line_parser import NotARow
-from connectors.files.schema_inference import InferredSchema, settled_type
-from connectors.files.whole_numbers import check_objects, widened_types
-from core_log.rows.column_types import type_text
-from core_log.rows.json.type_mismatch import misfit_in
-from core_log.rows.value_classes import misfit
+from headwater.connectors.files.line_parser import NotARow
+from headwater.connectors.files.schema_inference import InferredSchema, settled_type
+from headwater.connectors.files.whole_numbers import check_objects, widened_types
+from headwater.core_log.rows.column_types import type_text
+from headwater.core_log.rows.json.type_mismatch import misfit_in
+from headwater.core_log.rows.value_classes import misfit
 
 OBJECT = re.compile(rb"\s*\{")
 BRACE, DEPTH_MAX = ord("{"), 60

@@ -8,8 +8,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.files.schema_inference import InferredSchema
-from core_log.foundation.array_types import Int64Array
+from headwater.connectors.files.schema_inference import InferredSchema
+from headwater.core_log.foundation.array_types import Int64Array
 
 LINE_END, CARRIAGE_RETURN = ord("\n"), ord("\r")
 

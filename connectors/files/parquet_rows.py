@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyarrow import parquet
 
-from connectors.files.contents import BrokenFile
-from connectors.files.line_parser import as_batch
-from connectors.files.schema_inference import InferredSchema, settled_type
-from connectors.files.storage import RawFile
-from core_log.foundation.errors import DecodeError
-from core_log.rows.column_types import type_text
-from core_log.rows.value_classes import misfit, scalar_class
+from headwater.connectors.files.contents import BrokenFile
+from headwater.connectors.files.line_parser import as_batch
+from headwater.connectors.files.schema_inference import InferredSchema, settled_type
+from headwater.connectors.files.storage import RawFile
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.rows.column_types import type_text
+from headwater.core_log.rows.value_classes import misfit, scalar_class
 
 BUFFER_BYTES = 1 << 20
 """How much of each column is read at a time."""

@@ -1,8 +1,8 @@
 """About how many rows a file has, from its beginning or from what it says of itself."""
 
-from connectors.files.contents import BrokenFile, content_of
-from connectors.files.settings import FileFormat, InputCompression
-from connectors.files.storage import RawFile
+from headwater.connectors.files.contents import BrokenFile, content_of
+from headwater.connectors.files.settings import FileFormat, InputCompression
+from headwater.connectors.files.storage import RawFile
 
 HEAD_BYTES = 64 << 10
 PACKED = 5
@@ -25,7 +25,7 @@ def _rows_said(raw: RawFile) -> int:
     import pyarrow as pa
     from pyarrow import parquet
 
-    from connectors.files.parquet_rows import UnorderedRows
+    from headwater.connectors.files.parquet_rows import UnorderedRows
 
     try:
         return int(

@@ -3,10 +3,17 @@
 from collections.abc import Collection
 from contextlib import suppress
 
-from connectors.files.storage import WILD, FileEntry, FileGone, RawFile, choice_of, is_hidden
-from core_log.foundation.errors import SourceRejected, SourceUnavailable
-from core_log.s3.bucket import Body, Bucket, ObjectGone
-from core_log.s3.settings import S3Settings
+from headwater.connectors.files.storage import (
+    WILD,
+    FileEntry,
+    FileGone,
+    RawFile,
+    choice_of,
+    is_hidden,
+)
+from headwater.core_log.foundation.errors import SourceRejected, SourceUnavailable
+from headwater.core_log.s3.bucket import Body, Bucket, ObjectGone
+from headwater.core_log.s3.settings import S3Settings
 
 POLL_MS_MIN = 5_000
 """Every look is a request that is paid for."""

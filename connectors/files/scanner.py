@@ -5,19 +5,19 @@ from collections.abc import Collection, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from connectors.files import file_progress, schema_inference
-from connectors.files.contents import BrokenFile, content_of, kind_of
-from connectors.files.file_batch import FileBatch, FileOrigin
-from connectors.files.file_progress import FileState, ends_match, find_renamed
-from connectors.files.file_reader import OpenedFile
-from connectors.files.row_estimate import rows_per_byte_of
-from connectors.files.schema_inference import InferredSchema, types_from_text
-from connectors.files.settings import FileFormat, FilesSettings, InputCompression
-from connectors.files.snapshot_progress import FileSnapshotProgress
-from connectors.files.storage import FileEntry, FileGone, FileStorage, stem_of
-from core_log.model.changes import ChangeBatch, Positions, Reject, TableChanges
-from core_log.model.table_schema import TableId
-from core_log.rows.column_types import parse_type
+from headwater.connectors.files import file_progress, schema_inference
+from headwater.connectors.files.contents import BrokenFile, content_of, kind_of
+from headwater.connectors.files.file_batch import FileBatch, FileOrigin
+from headwater.connectors.files.file_progress import FileState, ends_match, find_renamed
+from headwater.connectors.files.file_reader import OpenedFile
+from headwater.connectors.files.row_estimate import rows_per_byte_of
+from headwater.connectors.files.schema_inference import InferredSchema, types_from_text
+from headwater.connectors.files.settings import FileFormat, FilesSettings, InputCompression
+from headwater.connectors.files.snapshot_progress import FileSnapshotProgress
+from headwater.connectors.files.storage import FileEntry, FileGone, FileStorage, stem_of
+from headwater.core_log.model.changes import ChangeBatch, Positions, Reject, TableChanges
+from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.rows.column_types import parse_type
 
 FIELD = re.compile(r"\{(\w+)\}")
 

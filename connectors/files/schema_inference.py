@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from connectors.files.contents import BrokenFile
-from core_log.foundation.errors import DecodeError, PositionLost
-from core_log.model.table_schema import Column, TableId, TableSchema
-from core_log.rows.column_types import parse_type, type_text
+from headwater.connectors.files.contents import BrokenFile
+from headwater.core_log.foundation.errors import DecodeError, PositionLost
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.rows.column_types import parse_type, type_text
 
 PART = "table/"
 

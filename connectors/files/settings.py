@@ -4,16 +4,16 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from core_log.foundation.errors import DecodeError
-from core_log.foundation.settings import DurationMs, SizeBytes, Texts, YamlSettings
-from core_log.s3.settings import S3Settings
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.settings import DurationMs, SizeBytes, Texts, YamlSettings
+from headwater.core_log.s3.settings import S3Settings
 
 FileFormat = Literal["jsonl", "csv", "parquet", "text"]
 InputCompression = Literal["none", "gzip", "zstd"]
 
 
 def check_type(text: str) -> str:
-    from core_log.rows.column_types import parse_type
+    from headwater.core_log.rows.column_types import parse_type
 
     try:
         parse_type(text)

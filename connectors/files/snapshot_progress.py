@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from connectors.source import SnapshotProgress
-from core_log.model.changes import TableChanges
-from core_log.model.table_schema import TableId
+from headwater.connectors.source import SnapshotProgress
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.table_schema import TableId
 
 
 class FileSnapshotProgress:

@@ -6,16 +6,16 @@ from functools import partial
 from importlib.metadata import version
 from typing import TypeVar
 
-from connectors.files.file_batch import FileOrigin
-from connectors.files.scanner import DirectoryScanner
-from connectors.files.settings import FilesSettings
-from connectors.files.storage import FileStorage
-from connectors.files.storage_choice import place_of
-from connectors.source import Control, Remark, SourceContext
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import HeadwaterError, SourceRejected
-from core_log.model.changes import ChangeBatch, Positions
-from core_log.model.table_schema import TableId, TableSchema
+from headwater.connectors.files.file_batch import FileOrigin
+from headwater.connectors.files.scanner import DirectoryScanner
+from headwater.connectors.files.settings import FilesSettings
+from headwater.connectors.files.storage import FileStorage
+from headwater.connectors.files.storage_choice import place_of
+from headwater.connectors.source import Control, Remark, SourceContext
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import HeadwaterError, SourceRejected
+from headwater.core_log.model.changes import ChangeBatch, Positions
+from headwater.core_log.model.table_schema import TableId, TableSchema
 
 MISSING = "no files"
 """What is to be said of them is about."""

@@ -2,17 +2,17 @@
 
 from pathlib import Path
 
-from connectors.files.directory import Directory
-from connectors.files.settings import FilesSettings
-from connectors.files.storage import FileStorage
-from core_log.foundation.errors import ConfigError
+from headwater.connectors.files.directory import Directory
+from headwater.connectors.files.settings import FilesSettings
+from headwater.connectors.files.storage import FileStorage
+from headwater.core_log.foundation.errors import ConfigError
 
 S3_SCHEME = "s3://"
 
 
 def place_of(settings: FilesSettings, directory: Path) -> FileStorage:
     if settings.path.startswith(S3_SCHEME):
-        from connectors.files.s3_storage import S3FileStorage
+        from headwater.connectors.files.s3_storage import S3FileStorage
 
         bucket, _, prefix = settings.path.removeprefix(S3_SCHEME).partition("/")
         if not bucket:

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.files.schema_inference import InferredSchema
+from headwater.connectors.files.schema_inference import InferredSchema
 
 COLUMN = "line"
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.files.line_parser import NotARow
-from core_log.rows.column_types import type_text
+from headwater.connectors.files.line_parser import NotARow
+from headwater.core_log.rows.column_types import type_text
 
 LONG = re.compile(rb"(?<![.\d])\d{8,}(?![.\deE])")
 """What lines of smaller numbers do not have; others may have it as well."""

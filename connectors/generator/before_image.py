@@ -5,8 +5,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.changes import Operation
-from core_log.model.table_schema import TableSchema
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.model.table_schema import TableSchema
 
 
 def without_what_went(

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from core_log.foundation.array_types import Int64Array
-from core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.model.table_schema import TableId, TableSchema
 
 NAMESPACE = "shop"
 

@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from connectors.generator.settings import GeneratorSettings
+from headwater.connectors.generator.settings import GeneratorSettings
 
 if TYPE_CHECKING:
-    from connectors.generator.history import GeneratedHistory
+    from headwater.connectors.generator.history import GeneratedHistory
 
 
 def history_of(settings: GeneratorSettings) -> "GeneratedHistory":
-    from connectors.generator.shop import Shop
-    from connectors.generator.wide import Wide
+    from headwater.connectors.generator.shop import Shop
+    from headwater.connectors.generator.wide import Wide
 
     if settings.mode == "shop":
         return Shop(seed=settings.seed, size=settings.size)

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from connectors.generator.history import CHUNK_ROWS
-from core_log.foundation.array_types import Int64Array
+from headwater.connectors.generator.history import CHUNK_ROWS
+from headwater.core_log.foundation.array_types import Int64Array
 
 
 class InitialRows(NamedTuple):

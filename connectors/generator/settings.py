@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from core_log.foundation.settings import YamlSettings
+from headwater.core_log.foundation.settings import YamlSettings
 
 EPOCH_ROWS = 1_000
 """Rows of the wide table in which the shares of updates and deletes hold exactly."""

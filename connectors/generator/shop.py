@@ -6,15 +6,21 @@ from itertools import permutations
 import numpy as np
 import pyarrow as pa
 
-from connectors.generator.before_image import without_what_went
-from connectors.generator.chance import RandomColumns, tile
-from connectors.generator.history import GeneratedChanges
-from connectors.generator.initial_rows import InitialTables
-from connectors.generator.shop_rows import CYCLE_ORDERS, NEW, PAID, SHIPPED, ShopRows
-from connectors.generator.shop_schemas import CUSTOMERS, ORDER_LINES, ORDERS, PRODUCTS, SCHEMAS
-from core_log.foundation.array_types import Int64Array
-from core_log.model.changes import Operation
-from core_log.model.table_schema import TableId, TableSchema
+from headwater.connectors.generator.before_image import without_what_went
+from headwater.connectors.generator.chance import RandomColumns, tile
+from headwater.connectors.generator.history import GeneratedChanges
+from headwater.connectors.generator.initial_rows import InitialTables
+from headwater.connectors.generator.shop_rows import CYCLE_ORDERS, NEW, PAID, SHIPPED, ShopRows
+from headwater.connectors.generator.shop_schemas import (
+    CUSTOMERS,
+    ORDER_LINES,
+    ORDERS,
+    PRODUCTS,
+    SCHEMAS,
+)
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.model.table_schema import TableId, TableSchema
 
 CYCLE_TRANSACTIONS = 8
 

@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.generator.chance import RandomColumns, decimals, times
-from connectors.generator.shop_schemas import CUSTOMERS, ORDER_LINES, ORDERS, PRODUCTS
-from connectors.generator.words import CITIES, NAMES, NOTES, STATUSES
-from core_log.foundation.array_types import Int64Array
+from headwater.connectors.generator.chance import RandomColumns, decimals, times
+from headwater.connectors.generator.shop_schemas import CUSTOMERS, ORDER_LINES, ORDERS, PRODUCTS
+from headwater.connectors.generator.words import CITIES, NAMES, NOTES, STATUSES
+from headwater.core_log.foundation.array_types import Int64Array
 
 NEW, PAID, SHIPPED = 0, 1, 2
 """Places of these in the list of statuses."""

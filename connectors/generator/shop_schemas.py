@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from connectors.generator.history import NAMESPACE
-from core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.connectors.generator.history import NAMESPACE
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 
 _TIME = pa.timestamp("us")
 

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Callable
 import numpy as np
 import pyarrow as pa
 
-from connectors.generator.settings import GeneratorSettings
-from connectors.generator.truth import truth
-from connectors.source import SourceSnapshot
-from core_log.model.changes import ColumnOrValue, Operation, Positions, TableChanges
-from core_log.model.table_schema import TableId, TableSchema
+from headwater.connectors.generator.settings import GeneratorSettings
+from headwater.connectors.generator.truth import truth
+from headwater.connectors.source import SourceSnapshot
+from headwater.core_log.model.changes import ColumnOrValue, Operation, Positions, TableChanges
+from headwater.core_log.model.table_schema import TableId, TableSchema
 
 PAGE_ROWS = 50_000
 

@@ -10,17 +10,27 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from connectors.generator.history_choice import history_of, name_of
-from connectors.generator.settings import GeneratorSettings
-from connectors.source import Control, SnapshotProgress, SourceContext, SourceSnapshot
-from core_log.foundation.clock import Clock
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import DecodeError, PositionLost, SourceRejected
-from core_log.model.changes import ChangeBatch, ColumnOrValue, Positions, TableChanges, source_times
-from core_log.model.table_schema import TableId, TableSchema
+from headwater.connectors.generator.history_choice import history_of, name_of
+from headwater.connectors.generator.settings import GeneratorSettings
+from headwater.connectors.source import Control, SnapshotProgress, SourceContext, SourceSnapshot
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import DecodeError, PositionLost, SourceRejected
+from headwater.core_log.model.changes import (
+    ChangeBatch,
+    ColumnOrValue,
+    Positions,
+    TableChanges,
+    source_times,
+)
+from headwater.core_log.model.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
-    from connectors.generator.history import GeneratedBatch, GeneratedChanges, GeneratedHistory
+    from headwater.connectors.generator.history import (
+        GeneratedBatch,
+        GeneratedChanges,
+        GeneratedHistory,
+    )
 
 STREAM, HISTORY = "stream", "history"
 """Parts of the position: the number of transactions told, and of which history."""
@@ -38,7 +48,7 @@ class GeneratorSource:
         self._settings, self._context = settings, context
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
-        from connectors.generator.history import end_of, next_end, pieces
+        from headwater.connectors.generator.history import end_of, next_end, pieces
 
         history, settings = self._history, self._settings
         at, named = self._resume(resume_from)
@@ -91,7 +101,7 @@ class GeneratorSource:
     @asynccontextmanager
     async def snapshot(self, reached: Positions) -> AsyncIterator[SourceSnapshot]:
         """Of exactly what has been told so far."""
-        from connectors.generator.snapshot import snapshot_at
+        from headwater.connectors.generator.snapshot import snapshot_at
 
         at, _ = self._resume(reached)
         committed = source_times(self._context.clock.now_ms() * 1_000)

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.generator.history import GeneratedChanges, end_of, next_end, pieces
-from connectors.generator.history_choice import history_of
-from connectors.generator.settings import GeneratorSettings
-from core_log.model.changes import Operation
-from core_log.model.table_schema import TableId
+from headwater.connectors.generator.history import GeneratedChanges, end_of, next_end, pieces
+from headwater.connectors.generator.history_choice import history_of
+from headwater.connectors.generator.settings import GeneratorSettings
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.model.table_schema import TableId
 
 FOLD_ROWS = 2_000_000
 """Changes of one table that are kept before all but the newest of each key are let go."""

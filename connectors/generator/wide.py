@@ -8,15 +8,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.generator.before_image import without_what_went
-from connectors.generator.chance import RandomColumns, decimals, times
-from connectors.generator.history import CHUNK_ROWS, NAMESPACE, GeneratedChanges
-from connectors.generator.initial_rows import InitialTables
-from connectors.generator.settings import EPOCH_ROWS
-from connectors.generator.words import CITIES, NAMES, STATUSES
-from core_log.foundation.array_types import Int64Array
-from core_log.model.changes import Operation
-from core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.connectors.generator.before_image import without_what_went
+from headwater.connectors.generator.chance import RandomColumns, decimals, times
+from headwater.connectors.generator.history import CHUNK_ROWS, NAMESPACE, GeneratedChanges
+from headwater.connectors.generator.initial_rows import InitialTables
+from headwater.connectors.generator.settings import EPOCH_ROWS
+from headwater.connectors.generator.words import CITIES, NAMES, STATUSES
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 
 WIDE = TableSchema(
     TableId(NAMESPACE, "wide"),

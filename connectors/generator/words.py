@@ -1,6 +1,6 @@
 """The words that rows are made of: things and places, and text that is awkward to write down."""
 
-from connectors.generator.chance import combine_words, texts
+from headwater.connectors.generator.chance import combine_words, texts
 
 _KINDS = (
     "amber", "arctic", "brass", "bright", "coastal", "copper", "crimson", "distant", "early",

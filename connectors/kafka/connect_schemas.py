@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from core_log.foundation.errors import DecodeError
-from core_log.model.table_schema import Column
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.table_schema import Column
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 PRECISION = "connect.decimal.precision"

@@ -10,21 +10,21 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.kafka.debezium_schemas import (
+from headwater.connectors.kafka.debezium_schemas import (
     framed_schema,
     has_schema,
     inferred_schema,
     key_columns,
 )
-from connectors.kafka.decoded_rows import DecodedBatches, TopicBatch, text_of, without
-from connectors.kafka.json_rows import widen
-from connectors.kafka.settings import KafkaSourceSettings
-from core_log.foundation.errors import DecodeError, RowsRejected
-from core_log.model.changes import Operation
-from core_log.model.table_schema import TableId, TableSchema
-from core_log.records.arrow_codec import RecordColumns
-from core_log.rows.codec_table import codec_for
-from core_log.rows.schema_text import schema_from_json
+from headwater.connectors.kafka.decoded_rows import DecodedBatches, TopicBatch, text_of, without
+from headwater.connectors.kafka.json_rows import widen
+from headwater.connectors.kafka.settings import KafkaSourceSettings
+from headwater.core_log.foundation.errors import DecodeError, RowsRejected
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.schema_text import schema_from_json
 
 TRUNCATED = '"op":"t"'
 """In Debezium's events, whose members come without spaces between them."""

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import orjson
 import pyarrow as pa
 
-from connectors.kafka.connect_schemas import columns_of
-from connectors.kafka.json_rows import as_line, column_types
-from core_log.foundation.errors import DecodeError
-from core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.connectors.kafka.connect_schemas import columns_of
+from headwater.connectors.kafka.json_rows import as_line, column_types
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 
 OPENING = '{"schema":'
 PAYLOAD = re.compile(r'\s*,\s*"payload"\s*:')

@@ -8,10 +8,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from core_log.model.table_schema import TableId, TableSchema
-from core_log.records.arrow_codec import RecordColumns
-from core_log.rows.schema_text import schema_to_json
-from core_log.rows.settings import WireSettings
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.rows.schema_text import schema_to_json
+from headwater.core_log.rows.settings import WireSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """Which reader understands a topic's records."""
 
-from connectors.kafka.debezium_events import DebeziumReader
-from connectors.kafka.decoded_rows import TopicReader
-from connectors.kafka.json_records import JsonReader
-from connectors.kafka.raw_records import RawReader
-from connectors.kafka.settings import KafkaSourceSettings
+from headwater.connectors.kafka.debezium_events import DebeziumReader
+from headwater.connectors.kafka.decoded_rows import TopicReader
+from headwater.connectors.kafka.json_records import JsonReader
+from headwater.connectors.kafka.raw_records import RawReader
+from headwater.connectors.kafka.settings import KafkaSourceSettings
 
 
 def reader_of(settings: KafkaSourceSettings, topic: str, learnt: str) -> TopicReader:

@@ -9,14 +9,14 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.kafka.decoded_rows import DecodedBatches, TopicBatch, text_of, without
-from connectors.kafka.json_rows import as_line, column_types, read_rows, widen
-from core_log.foundation.errors import DecodeError, RowsRejected
-from core_log.model.changes import Operation
-from core_log.model.table_schema import Column, TableId, TableSchema
-from core_log.records.arrow_codec import RecordColumns
-from core_log.rows.schema_text import schema_from_json
-from core_log.rows.settings import WireSettings
+from headwater.connectors.kafka.decoded_rows import DecodedBatches, TopicBatch, text_of, without
+from headwater.connectors.kafka.json_rows import as_line, column_types, read_rows, widen
+from headwater.core_log.foundation.errors import DecodeError, RowsRejected
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.rows.schema_text import schema_from_json
+from headwater.core_log.rows.settings import WireSettings
 
 SAMPLE = 1_000
 """Records that are looked at to infer a schema."""

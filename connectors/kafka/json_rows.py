@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from core_log.foundation.errors import DecodeError
-from core_log.model.table_schema import Column, TableSchema
-from core_log.rows.column_types import parse_type, type_text
-from core_log.rows.json.type_mismatch import misfit_in
-from core_log.rows.rejects import whole_or_rejected
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.core_log.rows.column_types import parse_type, type_text
+from headwater.core_log.rows.json.type_mismatch import misfit_in
+from headwater.core_log.rows.rejects import whole_or_rejected
 
 BLOCK_BYTES_MAX = 1 << 30
 NO_ROW = "the value is no JSON object of this table's columns"

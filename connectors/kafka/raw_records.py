@@ -3,11 +3,11 @@
 import numpy as np
 import pyarrow as pa
 
-from connectors.kafka.decoded_rows import DecodedBatches, TopicBatch
-from core_log.model.changes import Operation
-from core_log.model.table_schema import Column, TableId, TableSchema
-from core_log.records.arrow_codec import RecordColumns
-from core_log.records.record_headers import header_lists
+from headwater.connectors.kafka.decoded_rows import DecodedBatches, TopicBatch
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.records.record_headers import header_lists
 
 
 class RawReader:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from connectors.kafka.settings import KafkaSourceSettings
-from connectors.source import Control, Remark, SourceContext
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import (
+from headwater.connectors.kafka.settings import KafkaSourceSettings
+from headwater.connectors.source import Control, Remark, SourceContext
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import (
     DecodeError,
     LogUnavailable,
     OffsetOutOfRange,
@@ -21,16 +21,22 @@ from core_log.foundation.errors import (
     SourceUnavailable,
     UnreadableBatch,
 )
-from core_log.foundation.name_patterns import Patterns
-from core_log.model.changes import ChangeBatch, Positions, Reject, TableChanges, source_times
-from core_log.model.log import Fetched, FetchLimit, Isolation, TopicPartition
-from core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.foundation.name_patterns import Patterns
+from headwater.core_log.model.changes import (
+    ChangeBatch,
+    Positions,
+    Reject,
+    TableChanges,
+    source_times,
+)
+from headwater.core_log.model.log import Fetched, FetchLimit, Isolation, TopicPartition
+from headwater.core_log.model.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
-    from connectors.kafka.decoded_rows import TopicBatch, TopicReader
-    from core_log.client import KafkaLog
-    from core_log.client.topic_admin import TopicDescription
-    from core_log.records.arrow_codec import RecordColumns
+    from headwater.connectors.kafka.decoded_rows import TopicBatch, TopicReader
+    from headwater.core_log.client import KafkaLog
+    from headwater.core_log.client.topic_admin import TopicDescription
+    from headwater.core_log.records.arrow_codec import RecordColumns
 
 FETCH_WAIT_MS = 500
 EXAMINE_FOR_MS = 5_000
@@ -148,7 +154,7 @@ class KafkaSource:
         return ()
 
     def _connect(self, retry_for_ms: int) -> "KafkaLog":
-        from core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
+        from headwater.core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
 
         return KafkaLog(
             KafkaSettings(
@@ -283,7 +289,7 @@ class PartitionReader:
         return {name: identity}
 
     def _reader(self, topic: str) -> "TopicReader":
-        from connectors.kafka.formats import reader_of
+        from headwater.connectors.kafka.formats import reader_of
 
         if topic not in self._readers:
             learnt = self._stored.get(f"schema/{topic}", "")
@@ -351,8 +357,8 @@ class PartitionReader:
 
 def _readable(fetched: Fetched, from_offset: int) -> "Iterator[RecordColumns | UnreadableBatch]":
     """Together where all can be read; else batch by batch, with the error of each that cannot."""
-    from core_log.records import arrow_codec
-    from core_log.records.record_codec import iterate_batches
+    from headwater.core_log.records import arrow_codec
+    from headwater.core_log.records.record_codec import iterate_batches
 
     place = fetched.partition
     try:

@@ -4,14 +4,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from connectors.postgres.publication.published_tables import PublishedPart, look_for_shares
-from connectors.postgres.publication.replica_identity import identity_cure
-from connectors.postgres.publication.uncapturable_tables import RefusedTable
-from connectors.postgres.types.column_reader import ColumnPlan
-from connectors.postgres.types.type_map import TypeMap
-from core_log.foundation.errors import SourceRejected
-from core_log.foundation.name_patterns import Pattern, Patterns
-from core_log.model.table_schema import TableId, TableSchema
+from headwater.connectors.postgres.publication.published_tables import (
+    PublishedPart,
+    look_for_shares,
+)
+from headwater.connectors.postgres.publication.replica_identity import identity_cure
+from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable
+from headwater.connectors.postgres.types.column_reader import ColumnPlan
+from headwater.connectors.postgres.types.type_map import TypeMap
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.foundation.name_patterns import Pattern, Patterns
+from headwater.core_log.model.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection

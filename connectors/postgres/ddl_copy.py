@@ -6,9 +6,9 @@ from typing import Any
 
 from psycopg import sql
 
-from connectors.postgres.catalog import CapturedTable, Catalog
-from connectors.postgres.server.connection import PgConnection
-from core_log.model.table_schema import TableSchema
+from headwater.connectors.postgres.catalog import CapturedTable, Catalog
+from headwater.connectors.postgres.server.connection import PgConnection
+from headwater.core_log.model.table_schema import TableSchema
 
 TREE = """
 WITH RECURSIVE tree AS (

@@ -5,26 +5,26 @@ from dataclasses import dataclass, replace
 
 from psycopg import sql
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.ddl_copy import OID, TableCopy, copy_of, name_of
-from connectors.postgres.ddl_statement import AlterTable, parse_ddl
-from connectors.postgres.discovery import DiscoveredTables, look, open_connection
-from connectors.postgres.publication import published_tables
-from connectors.postgres.publication.published_tables import publication_name
-from connectors.postgres.schema_history import table_definition
-from connectors.postgres.schema_history.table_definition import (
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.ddl_copy import OID, TableCopy, copy_of, name_of
+from headwater.connectors.postgres.ddl_statement import AlterTable, parse_ddl
+from headwater.connectors.postgres.discovery import DiscoveredTables, look, open_connection
+from headwater.connectors.postgres.publication import published_tables
+from headwater.connectors.postgres.publication.published_tables import publication_name
+from headwater.connectors.postgres.schema_history import table_definition
+from headwater.connectors.postgres.schema_history.table_definition import (
     LOST_KEY,
     OTHER_KEY,
     Cause,
     TableForm,
     why_read_again,
 )
-from connectors.postgres.server.connection import PgConnection, in_our_words
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.snapshot.reread_estimate import estimate_of
-from connectors.postgres.snapshot.reread_holds import begun_by, held_by_kind, held_by_size
-from connectors.source import DdlOutcome, SourceContext
-from core_log.foundation.errors import SourceRejected
+from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.snapshot.reread_estimate import estimate_of
+from headwater.connectors.postgres.snapshot.reread_holds import begun_by, held_by_kind, held_by_size
+from headwater.connectors.source import DdlOutcome, SourceContext
+from headwater.core_log.foundation.errors import SourceRejected
 
 LIMITS = "SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '30s'"
 FOLLOWED, READ_AGAIN, NEW_KEY, HELD = "followed", "read again", "new key", "held"

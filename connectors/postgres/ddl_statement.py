@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.errors import ConfigError
 
 NAME = r'(?:"(?:[^"]|"")+"|[^\W\d][\w$]*)'
 ALTER = re.compile(

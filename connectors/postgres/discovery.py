@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 from psycopg import sql
 
-from connectors.postgres.catalog import CapturedTable, Catalog
-from connectors.postgres.publication import manage, published_tables
-from connectors.postgres.publication.published_tables import publication_name
-from connectors.postgres.publication.uncapturable_tables import RefusedTable, refused_of
-from connectors.postgres.server.connection import PgConnection, connect, in_our_words
-from connectors.postgres.server.lsn import lsn_text, parse_lsn
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.slot import replication_slot
-from connectors.postgres.table_rights import without_rights
-from connectors.postgres.types.type_map import TypeMap
-from connectors.source import FormCheck, anything_goes
+from headwater.connectors.postgres.catalog import CapturedTable, Catalog
+from headwater.connectors.postgres.publication import manage, published_tables
+from headwater.connectors.postgres.publication.published_tables import publication_name
+from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable, refused_of
+from headwater.connectors.postgres.server.connection import PgConnection, connect, in_our_words
+from headwater.connectors.postgres.server.lsn import lsn_text, parse_lsn
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.slot import replication_slot
+from headwater.connectors.postgres.table_rights import without_rights
+from headwater.connectors.postgres.types.type_map import TypeMap
+from headwater.connectors.source import FormCheck, anything_goes
 
 WAL_END = """
 SELECT (CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()

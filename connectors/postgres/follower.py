@@ -6,22 +6,22 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from typing import Any
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.events.event_mapper import EventMapper, MappedBatch
-from connectors.postgres.events.logical_messages import heartbeat
-from connectors.postgres.publication.monitor import CaptureMonitor
-from connectors.postgres.schema_history.schema_monitor import TableFormChange
-from connectors.postgres.schema_history.table_definition import LOST_KEY
-from connectors.postgres.server.lsn import lsn_text
-from connectors.postgres.slot.heartbeat import ASKED_PREFIX, Heartbeat
-from connectors.postgres.slot.resume_check import SERVER, STREAM
-from connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
-from connectors.postgres.wal.stream import WalStream
-from connectors.postgres.wal.wal_batch import WalBatch, WalMessage
-from connectors.source import Control
-from core_log.client.gather import let_go
-from core_log.foundation.clock import Clock
-from core_log.model.changes import ChangeBatch, EventMessages, Phase, Positions
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.events.event_mapper import EventMapper, MappedBatch
+from headwater.connectors.postgres.events.logical_messages import heartbeat
+from headwater.connectors.postgres.publication.monitor import CaptureMonitor
+from headwater.connectors.postgres.schema_history.schema_monitor import TableFormChange
+from headwater.connectors.postgres.schema_history.table_definition import LOST_KEY
+from headwater.connectors.postgres.server.lsn import lsn_text
+from headwater.connectors.postgres.slot.heartbeat import ASKED_PREFIX, Heartbeat
+from headwater.connectors.postgres.slot.resume_check import SERVER, STREAM
+from headwater.connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
+from headwater.connectors.postgres.wal.stream import WalStream
+from headwater.connectors.postgres.wal.wal_batch import WalBatch, WalMessage
+from headwater.connectors.source import Control
+from headwater.core_log.client.gather import let_go
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.model.changes import ChangeBatch, EventMessages, Phase, Positions
 
 FIRST_BEAT_SECONDS = 1.0
 ASK_SECONDS = 0.2

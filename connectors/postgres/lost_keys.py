@@ -3,15 +3,15 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.events.row_keys import KeyHistory
-from connectors.postgres.schema_history.table_definition import LOST_KEY
-from connectors.postgres.server.sql_identifiers import few, quoted_table
-from connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
-from connectors.schema_policies import CHANGE_KEY
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.model.changes import Phase, Positions, Replacement
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.events.row_keys import KeyHistory
+from headwater.connectors.postgres.schema_history.table_definition import LOST_KEY
+from headwater.connectors.postgres.server.sql_identifiers import few, quoted_table
+from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
+from headwater.connectors.schema_policies import CHANGE_KEY
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.model.changes import Phase, Positions, Replacement
+from headwater.core_log.model.table_schema import TableId
 
 
 def held_of(positions: Positions, tables: Sequence[CapturedTable]) -> list[CapturedTable]:

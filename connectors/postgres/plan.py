@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from psycopg import sql
 
-from connectors.postgres.discovery import look, open_connection
-from connectors.postgres.publication import manage, published_tables
-from connectors.postgres.publication.published_tables import Publication
-from connectors.postgres.publication.uncapturable_tables import findings_of
-from connectors.postgres.server.connection import PgConnection
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.slot import replication_slot
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.discovery import look, open_connection
+from headwater.connectors.postgres.publication import manage, published_tables
+from headwater.connectors.postgres.publication.published_tables import Publication
+from headwater.connectors.postgres.publication.uncapturable_tables import findings_of
+from headwater.connectors.postgres.server.connection import PgConnection
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.slot import replication_slot
+from headwater.core_log.model.table_schema import TableId
 
 
 async def plan(settings: PostgresSettings, pipeline: str) -> Sequence[str]:

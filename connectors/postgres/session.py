@@ -6,36 +6,47 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
 
-from connectors.postgres import lost_keys
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.discovery import DiscoveredTables, advance, look, open_connection, wal_end
-from connectors.postgres.events.change_mapper import truncate_changes
-from connectors.postgres.events.event_mapper import EventMapper
-from connectors.postgres.events.lookup import LookupConnection
-from connectors.postgres.events.rejects import RejectedRows
-from connectors.postgres.events.relation_cache import CapturedRelations
-from connectors.postgres.events.repeated_keys import RepeatedKeys
-from connectors.postgres.events.row_keys import KeyHistory
-from connectors.postgres.events.source_block import SourceOrigin
-from connectors.postgres.events.toast import ToastFiller
-from connectors.postgres.events.transaction_metadata import TransactionCounts
-from connectors.postgres.follower import StreamFollower
-from connectors.postgres.lost_keys import held_of
-from connectors.postgres.publication import coverage, excluded_tables, manage, published_tables
-from connectors.postgres.publication.monitor import NEW_TABLES, CaptureMonitor
-from connectors.postgres.publication.published_tables import Publication
-from connectors.postgres.publication.uncapturable_tables import finding_of
-from connectors.postgres.schema_history.column_renames import ColumnNames
-from connectors.postgres.schema_history.schema_monitor import FormWatch
-from connectors.postgres.schema_history.table_renames import TableNames
-from connectors.postgres.server.connection import RIGHTS, PgConnection, connect
-from connectors.postgres.server.lsn import lsn_text, parse_lsn
-from connectors.postgres.server.sql_identifiers import few
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.slot import replication_slot
-from connectors.postgres.slot.heartbeat import Heartbeat
-from connectors.postgres.slot.replication_slot import CreatedSlot
-from connectors.postgres.slot.resume_check import (
+from headwater.connectors.postgres import lost_keys
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.discovery import (
+    DiscoveredTables,
+    advance,
+    look,
+    open_connection,
+    wal_end,
+)
+from headwater.connectors.postgres.events.change_mapper import truncate_changes
+from headwater.connectors.postgres.events.event_mapper import EventMapper
+from headwater.connectors.postgres.events.lookup import LookupConnection
+from headwater.connectors.postgres.events.rejects import RejectedRows
+from headwater.connectors.postgres.events.relation_cache import CapturedRelations
+from headwater.connectors.postgres.events.repeated_keys import RepeatedKeys
+from headwater.connectors.postgres.events.row_keys import KeyHistory
+from headwater.connectors.postgres.events.source_block import SourceOrigin
+from headwater.connectors.postgres.events.toast import ToastFiller
+from headwater.connectors.postgres.events.transaction_metadata import TransactionCounts
+from headwater.connectors.postgres.follower import StreamFollower
+from headwater.connectors.postgres.lost_keys import held_of
+from headwater.connectors.postgres.publication import (
+    coverage,
+    excluded_tables,
+    manage,
+    published_tables,
+)
+from headwater.connectors.postgres.publication.monitor import NEW_TABLES, CaptureMonitor
+from headwater.connectors.postgres.publication.published_tables import Publication
+from headwater.connectors.postgres.publication.uncapturable_tables import finding_of
+from headwater.connectors.postgres.schema_history.column_renames import ColumnNames
+from headwater.connectors.postgres.schema_history.schema_monitor import FormWatch
+from headwater.connectors.postgres.schema_history.table_renames import TableNames
+from headwater.connectors.postgres.server.connection import RIGHTS, PgConnection, connect
+from headwater.connectors.postgres.server.lsn import lsn_text, parse_lsn
+from headwater.connectors.postgres.server.sql_identifiers import few
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.slot import replication_slot
+from headwater.connectors.postgres.slot.heartbeat import Heartbeat
+from headwater.connectors.postgres.slot.replication_slot import CreatedSlot
+from headwater.connectors.postgres.slot.resume_check import (
     LOST_HINT,
     SERVER,
     STREAM,
@@ -43,25 +54,28 @@ from connectors.postgres.slot.resume_check import (
     may_begin_again,
     stand,
 )
-from connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
-from connectors.postgres.snapshot.initial_snapshot import initial_batches
-from connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
-from connectors.postgres.snapshot.removed_tables import find_returned, positions_of_removed
-from connectors.postgres.snapshot.row_mapper import RowMapper
-from connectors.postgres.snapshot.signals import asks_for_rest
-from connectors.postgres.wal.start_replication import check_origin
-from connectors.postgres.wal.stream import WalStream
-from connectors.source import Control, Remark, SnapshotProgress, SourceContext
-from core_log.client.gather import let_go, together
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import (
+from headwater.connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
+from headwater.connectors.postgres.snapshot.initial_snapshot import initial_batches
+from headwater.connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
+from headwater.connectors.postgres.snapshot.removed_tables import (
+    find_returned,
+    positions_of_removed,
+)
+from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
+from headwater.connectors.postgres.snapshot.signals import asks_for_rest
+from headwater.connectors.postgres.wal.start_replication import check_origin
+from headwater.connectors.postgres.wal.stream import WalStream
+from headwater.connectors.source import Control, Remark, SnapshotProgress, SourceContext
+from headwater.core_log.client.gather import let_go, together
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import (
     HeadwaterError,
     PositionLost,
     SourceRejected,
     SourceUnavailable,
 )
-from core_log.model.changes import ChangeBatch, Positions, TableChanges
-from core_log.model.table_schema import TableId
+from headwater.core_log.model.changes import ChangeBatch, Positions, TableChanges
+from headwater.core_log.model.table_schema import TableId
 
 logger = logging.getLogger(__name__)
 

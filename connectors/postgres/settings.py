@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from core_log.foundation.database_url import check_postgres_address
-from core_log.foundation.schedule import WINDOW
-from core_log.foundation.settings import (
+from headwater.core_log.foundation.database_url import check_postgres_address
+from headwater.core_log.foundation.schedule import WINDOW
+from headwater.core_log.foundation.settings import (
     DurationMs,
     PatternTexts,
     SizeBytes,
@@ -15,7 +15,7 @@ from core_log.foundation.settings import (
     check_pattern,
     unless,
 )
-from core_log.foundation.units import parse_size_bytes
+from headwater.core_log.foundation.units import parse_size_bytes
 
 
 class SlotSettings(YamlSettings):

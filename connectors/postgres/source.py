@@ -13,16 +13,16 @@ from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from connectors.postgres.settings import PostgresSettings
-from connectors.source import Control, DdlOutcome, SourceContext, SourceSnapshot
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import SourceRejected
-from core_log.model.changes import ChangeBatch, Positions
-from core_log.model.table_schema import TableId, TableSchema
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.source import Control, DdlOutcome, SourceContext, SourceSnapshot
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.model.changes import ChangeBatch, Positions
+from headwater.core_log.model.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
-    from connectors.postgres.catalog import CapturedTable
-    from connectors.postgres.session import ReplicationSession
+    from headwater.connectors.postgres.catalog import CapturedTable
+    from headwater.connectors.postgres.session import ReplicationSession
 
 ROW_BYTES = 100
 """About what a row takes, for a table that was never analyzed."""
@@ -45,7 +45,7 @@ class PostgresSource:
         Thread(target=_load, name="load", daemon=True).start()
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
-        from connectors.postgres.session import ReplicationSession
+        from headwater.connectors.postgres.session import ReplicationSession
 
         self._reading = ReplicationSession(self._settings, self._context, resume_from)
         async with aclosing(self._reading.batches()) as batches:
@@ -62,56 +62,58 @@ class PostgresSource:
         await self._reading.control(control)
 
     async def discover(self) -> Sequence[TableSchema]:
-        from connectors.postgres.discovery import captured_tables
+        from headwater.connectors.postgres.discovery import captured_tables
 
         return [
             table.schema for table in await captured_tables(self._settings, self._context.pipeline)
         ]
 
     async def row_estimates(self) -> Mapping[TableId, int]:
-        from connectors.postgres.discovery import captured_tables
+        from headwater.connectors.postgres.discovery import captured_tables
 
         known = () if self._reading is None else self._reading.tables
         tables = known or await captured_tables(self._settings, self._context.pipeline)
         return {each.table: rows_of(each) for each in tables}
 
     def parts_of(self, table: TableId) -> Sequence[str]:
-        from connectors.postgres.schema_history.table_definition import part_of as form_part_of
-        from connectors.postgres.snapshot.progress import part_of
+        from headwater.connectors.postgres.schema_history.table_definition import (
+            part_of as form_part_of,
+        )
+        from headwater.connectors.postgres.snapshot.progress import part_of
 
         return part_of(table), form_part_of(table)
 
     async def plan(self) -> Sequence[str]:
-        from connectors.postgres.plan import plan
+        from headwater.connectors.postgres.plan import plan
 
         return await plan(self._settings, self._context.pipeline)
 
     async def rehearse(self, statements: Sequence[str]) -> Sequence[DdlOutcome]:
-        from connectors.postgres.ddl_rehearsal import rehearse
+        from headwater.connectors.postgres.ddl_rehearsal import rehearse
 
         return await rehearse(self._settings, self._context, statements)
 
     async def examine(self) -> Sequence[Diagnostic]:
-        from connectors.postgres.doctor.doctor import examine
+        from headwater.connectors.postgres.doctor.doctor import examine
 
         return await examine(self._settings, self._context.pipeline)
 
     async def examine_position(
         self, stored: Callable[[], Awaitable[Positions]]
     ) -> Sequence[Diagnostic]:
-        from connectors.postgres.doctor.position import examine_position
+        from headwater.connectors.postgres.doctor.position import examine_position
 
         return await examine_position(self._settings, self._context.pipeline, stored)
 
     async def drop(self) -> Sequence[str]:
-        from connectors.postgres.discovery import drop
+        from headwater.connectors.postgres.discovery import drop
 
         return await drop(self._settings, self._context.pipeline)
 
     @asynccontextmanager
     async def snapshot(self, reached: Positions) -> AsyncIterator[SourceSnapshot]:
         """At a place of the write-ahead log that nothing has come to yet."""
-        from connectors.postgres.snapshot.consistent_snapshot import standing_still
+        from headwater.connectors.postgres.snapshot.consistent_snapshot import standing_still
 
         async with standing_still(self._settings, self._context) as snapshot:
             yield snapshot
@@ -119,7 +121,7 @@ class PostgresSource:
 
 def _load() -> None:
     with suppress(ImportError):  # `changes` will say it
-        import_module("connectors.postgres.session")
+        import_module("headwater.connectors.postgres.session")
 
 
 def rows_of(table: "CapturedTable") -> int:

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.publication.published_tables import Publication
-from connectors.postgres.publication.uncapturable_tables import RefusedTable
-from connectors.postgres.server.connection import PgConnection, in_our_words
-from connectors.postgres.server.sql_identifiers import few, member_list, quote, table_list
-from connectors.postgres.settings import PostgresSettings
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.publication.published_tables import Publication
+from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable
+from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.server.sql_identifiers import few, member_list, quote, table_list
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.core_log.model.table_schema import TableId
 
 TABLES = """
 WITH wanted AS (

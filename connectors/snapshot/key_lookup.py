@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import BoolArray
+from headwater.core_log.foundation.array_types import BoolArray
 
 
 def having_keys(rows: pa.RecordBatch, keys: pa.RecordBatch) -> BoolArray:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from core_log.foundation.clock import Clock
+from headwater.core_log.foundation.clock import Clock
 
 
 class RateLimit:

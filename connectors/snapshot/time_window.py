@@ -3,9 +3,9 @@
 import asyncio
 from dataclasses import dataclass
 
-from connectors.source import Remark, SourceContext
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.schedule import opening_ms
+from headwater.connectors.source import Remark, SourceContext
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.schedule import opening_ms
 
 WAITING = "snapshot hours"
 LOOK_MS = 1_000

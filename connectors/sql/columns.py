@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import SourceRejected
-from core_log.model.table_schema import TableSchema
-from core_log.rows.text.time import text_to_times
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.rows.text.time import text_to_times
 
 TRUE, FALSE = pa.array(["t", "1", "true"]), pa.array(["f", "0", "false"])
 END_OF_DAY = r"^24:00:00(\.0+)?$"

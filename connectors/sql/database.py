@@ -10,16 +10,16 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from connectors.sql.columns import batch_of, columns_of
-from connectors.sql.lookback import check_lag
-from connectors.sql.settings import SqlSourceSettings
-from connectors.sql.types import SelectedColumn, reading_of
-from core_log.foundation.database_errors import connection_error, place_of
-from core_log.foundation.database_url import engine_at
-from core_log.foundation.errors import HeadwaterError, SourceRejected, SourceUnavailable
-from core_log.foundation.name_patterns import Patterns
-from core_log.model.table_schema import TableId, TableSchema
-from core_log.rows.text.time import times_to_text
+from headwater.connectors.sql.columns import batch_of, columns_of
+from headwater.connectors.sql.lookback import check_lag
+from headwater.connectors.sql.settings import SqlSourceSettings
+from headwater.connectors.sql.types import SelectedColumn, reading_of
+from headwater.core_log.foundation.database_errors import connection_error, place_of
+from headwater.core_log.foundation.database_url import engine_at
+from headwater.core_log.foundation.errors import HeadwaterError, SourceRejected, SourceUnavailable
+from headwater.core_log.foundation.name_patterns import Patterns
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.rows.text.time import times_to_text
 
 BLOCK_BYTES_MAX = (1 << 31) - 1
 WITHOUT_SCHEMAS = {"sqlite", "mysql", "mariadb"}

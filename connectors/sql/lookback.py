@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from connectors.sql.settings import SqlSourceSettings
-from core_log.foundation.errors import SourceRejected
+from headwater.connectors.sql.settings import SqlSourceSettings
+from headwater.core_log.foundation.errors import SourceRejected
 
 
 def lag_of(kind: pa.DataType) -> str:

@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from core_log.foundation.database_url import check_address
-from core_log.foundation.name_patterns import Pattern
-from core_log.foundation.schedule import Schedule
-from core_log.foundation.settings import DurationMs, PatternTexts, Texts
+from headwater.core_log.foundation.database_url import check_address
+from headwater.core_log.foundation.name_patterns import Pattern
+from headwater.core_log.foundation.schedule import Schedule
+from headwater.core_log.foundation.settings import DurationMs, PatternTexts, Texts
 
 
 def check_key(text: str) -> str:

@@ -9,17 +9,23 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from connectors.source import CONTROL, Control, Remark, SourceContext, SourceSnapshot
-from connectors.sql.settings import SqlSourceSettings
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import ConfigError, HeadwaterError, SourceRejected
-from core_log.foundation.name_patterns import Patterns
-from core_log.model.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
-from core_log.model.table_schema import TableId, TableSchema
+from headwater.connectors.source import CONTROL, Control, Remark, SourceContext, SourceSnapshot
+from headwater.connectors.sql.settings import SqlSourceSettings
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, SourceRejected
+from headwater.core_log.foundation.name_patterns import Patterns
+from headwater.core_log.model.changes import (
+    ChangeBatch,
+    Operation,
+    Positions,
+    TableChanges,
+    source_times,
+)
+from headwater.core_log.model.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
-    from connectors.sql.database import Database, SqlTable
-    from connectors.sql.table_poll import PollingRounds
+    from headwater.connectors.sql.database import Database, SqlTable
+    from headwater.connectors.sql.table_poll import PollingRounds
 
 Result = TypeVar("Result")
 
@@ -39,7 +45,7 @@ class SqlSource:
         """Tables of which the last round could not read everything."""
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
-        from connectors.sql.table_poll import PollingRounds
+        from headwater.connectors.sql.table_poll import PollingRounds
 
         with ThreadPoolExecutor(1, thread_name_prefix="sql-source") as thread:
             database = await _on(thread, self._database)
@@ -70,7 +76,7 @@ class SqlSource:
         self._wishes.append(control)
 
     def parts_of(self, table: TableId) -> Sequence[str]:
-        from connectors.sql.table_poll import part_named
+        from headwater.connectors.sql.table_poll import part_named
 
         return (part_named(table),)
 
@@ -140,7 +146,7 @@ class SqlSource:
         read: set[TableId],
     ) -> AsyncGenerator[ChangeBatch, None]:
         """Those of `read` have had their turn; the others are added to them."""
-        from connectors.sql.table_poll import part_of
+        from headwater.connectors.sql.table_poll import part_of
 
         wishes, self._wishes = self._wishes, []
         tables = await _on(thread, database.tables)
@@ -198,7 +204,7 @@ class SqlSource:
         self._context.report(Remark(REFUSED, _about_refused({**refused, **self._failed})))
 
     def _find_unmatched(self, tables: Sequence[TableId]) -> Diagnostic | None:
-        from connectors.sql.database import names_of
+        from headwater.connectors.sql.database import names_of
 
         wanted = Patterns(self._settings.tables)
         missing = wanted.find_unmatched(names_of(table) for table in tables)
@@ -212,7 +218,7 @@ class SqlSource:
         )
 
     def _database(self) -> "Database":
-        from connectors.sql.database import Database
+        from headwater.connectors.sql.database import Database
 
         return Database(self._settings, directory=self._context.directory)
 
@@ -253,7 +259,7 @@ class SqlSource:
 
     def _lags_without_effect(self, table: "SqlTable") -> Iterator[Diagnostic]:
         """Each of the settings is for the cursors of one kind, and a source may have both."""
-        from connectors.sql.lookback import given_lags, lag_of
+        from headwater.connectors.sql.lookback import given_lags, lag_of
 
         given = given_lags(self._settings)
         if table.cursor and given:

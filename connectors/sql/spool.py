@@ -7,7 +7,7 @@ from typing import IO
 
 import pyarrow as pa
 
-from core_log.foundation.errors import SourceUnavailable
+from headwater.core_log.foundation.errors import SourceUnavailable
 
 
 class Spool:

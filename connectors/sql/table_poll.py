@@ -12,14 +12,20 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.source import SnapshotProgress, SourceContext
-from connectors.sql.database import Database, SqlTable
-from connectors.sql.digests import PreviousRows, RowDigests, digests_of, remember
-from connectors.sql.settings import SqlSourceSettings
-from connectors.sql.spool import Spool
-from core_log.foundation.errors import DecodeError
-from core_log.model.changes import ChangeBatch, ColumnOrValue, Operation, TableChanges, source_times
-from core_log.model.table_schema import TableId
+from headwater.connectors.source import SnapshotProgress, SourceContext
+from headwater.connectors.sql.database import Database, SqlTable
+from headwater.connectors.sql.digests import PreviousRows, RowDigests, digests_of, remember
+from headwater.connectors.sql.settings import SqlSourceSettings
+from headwater.connectors.sql.spool import Spool
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.changes import (
+    ChangeBatch,
+    ColumnOrValue,
+    Operation,
+    TableChanges,
+    source_times,
+)
+from headwater.core_log.model.table_schema import TableId
 
 Kinds = npt.NDArray[np.uint8]
 

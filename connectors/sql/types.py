@@ -6,7 +6,7 @@ import pyarrow as pa
 from sqlalchemy import types as st
 from sqlalchemy.dialects import mysql as my
 
-from core_log.model.table_schema import Column
+from headwater.core_log.model.table_schema import Column
 
 DIGITS_MAX = 76
 TEXT_NAMES = {"JSON": "io.debezium.data.Json", "JSONB": "io.debezium.data.Json"}

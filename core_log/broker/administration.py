@@ -4,14 +4,14 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeVar
 
-from core_log.broker.error_code_table import code_of
-from core_log.foundation.errors import HeadwaterError
-from core_log.protocol.error_codes import ErrorCode
-from core_log.replication.decisions import Decision, RequestRefusal
-from core_log.replication.metadata import Topic
+from headwater.core_log.broker.error_code_table import code_of
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication.decisions import Decision, RequestRefusal
+from headwater.core_log.replication.metadata import Topic
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 Answer = TypeVar("Answer")
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterator
 from struct import Struct
 
-from core_log.foundation.errors import BatchRejected, DecodeError
-from core_log.records.batch_header import (
+from headwater.core_log.foundation.errors import BatchRejected, DecodeError
+from headwater.core_log.records.batch_header import (
     CHECKED_FROM,
     COMPRESSION_MASK,
     HEADER_BYTES,
@@ -13,8 +13,8 @@ from core_log.records.batch_header import (
     BatchHeader,
     checksum_of,
 )
-from core_log.records.compression import Buffer, Compression, compress, decompress
-from core_log.storage.log_config import LogConfig
+from headwater.core_log.records.compression import Buffer, Compression, compress, decompress
+from headwater.core_log.storage.log_config import LogConfig
 
 SMALL_BYTES, SMALL_RECORDS = 16 << 10, 400
 """Up to these a batch is looked into at once, which takes less than half a millisecond."""

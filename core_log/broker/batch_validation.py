@@ -2,12 +2,22 @@
 
 from dataclasses import dataclass
 
-from core_log.broker.batch_contents import InvalidRecord, check_contents, check_outline
-from core_log.broker.partition import Partition
-from core_log.foundation.errors import BatchRejected, BatchTooLarge, CorruptBatch, StorageFailed
-from core_log.records.batch_header import HEADER_BYTES, BatchHeader, checksum_of, stamp_append_time
-from core_log.storage.log_config import LogConfig
-from core_log.storage.producers import DuplicateBatch
+from headwater.core_log.broker.batch_contents import InvalidRecord, check_contents, check_outline
+from headwater.core_log.broker.partition import Partition
+from headwater.core_log.foundation.errors import (
+    BatchRejected,
+    BatchTooLarge,
+    CorruptBatch,
+    StorageFailed,
+)
+from headwater.core_log.records.batch_header import (
+    HEADER_BYTES,
+    BatchHeader,
+    checksum_of,
+    stamp_append_time,
+)
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.producers import DuplicateBatch
 
 ZSTD = 4
 LOG_APPEND_TIME = "LogAppendTime"

@@ -6,34 +6,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from uuid import UUID
 
-from core_log.broker.coordination import Coordination
-from core_log.broker.dispatch import ServedApi
-from core_log.broker.group_commit import GroupCommit
-from core_log.broker.partition import Partition
-from core_log.broker.state_log import PartitionStateLog
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import HeadwaterError, LogUnavailable, StorageFailed
-from core_log.foundation.settings import BrokerSettings
-from core_log.groups.group_coordinator import GroupCoordinator
-from core_log.groups.transaction_coordinator import TransactionCoordinator
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.replication.controller import FEATURES, Controller
-from core_log.replication.decisions import ProducerIdBlock
-from core_log.replication.metadata import (
+from headwater.core_log.broker.coordination import Coordination
+from headwater.core_log.broker.dispatch import ServedApi
+from headwater.core_log.broker.group_commit import GroupCommit
+from headwater.core_log.broker.partition import Partition
+from headwater.core_log.broker.state_log import PartitionStateLog
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable, StorageFailed
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.groups.group_coordinator import GroupCoordinator
+from headwater.core_log.groups.transaction_coordinator import TransactionCoordinator
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication.controller import FEATURES, Controller
+from headwater.core_log.replication.decisions import ProducerIdBlock
+from headwater.core_log.replication.metadata import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
     MetadataChanges,
     MetadataImage,
     Topic,
 )
-from core_log.replication.metadata_log import METADATA_LOG_CONFIG, MetadataLog
-from core_log.replication.metadata_records import PartitionRecord
-from core_log.replication.replica import Leader
-from core_log.replication.snapshots import MetadataSnapshots
-from core_log.replication.topic_config import TopicConfigs
-from core_log.storage.partition_log import PartitionLog
-from core_log.storage.store import Store
+from headwater.core_log.replication.metadata_log import METADATA_LOG_CONFIG, MetadataLog
+from headwater.core_log.replication.metadata_records import PartitionRecord
+from headwater.core_log.replication.replica import Leader
+from headwater.core_log.replication.snapshots import MetadataSnapshots
+from headwater.core_log.replication.topic_config import TopicConfigs
+from headwater.core_log.storage.partition_log import PartitionLog
+from headwater.core_log.storage.store import Store
 
 logger = logging.getLogger(__name__)
 NO_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from core_log.foundation.settings import BrokerSettings, explanations_of
-from core_log.replication.config_keys import ConfigSource, ConfigType
-from core_log.replication.topic_config import TOPIC_KEYS, ConfigSynonym, TopicConfigs
+from headwater.core_log.foundation.settings import BrokerSettings, explanations_of
+from headwater.core_log.replication.config_keys import ConfigSource, ConfigType
+from headwater.core_log.replication.topic_config import TOPIC_KEYS, ConfigSynonym, TopicConfigs
 
 STRING, INT, BOOLEAN = ConfigType.STRING, ConfigType.INT, ConfigType.BOOLEAN
 

@@ -4,12 +4,16 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from core_log.broker.administration import ResourceType, broker_name_refused, unknown_resource
-from core_log.protocol.error_codes import ErrorCode
-from core_log.replication.decisions import RequestRefusal
+from headwater.core_log.broker.administration import (
+    ResourceType,
+    broker_name_refused,
+    unknown_resource,
+)
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication.decisions import RequestRefusal
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 DONE = RequestRefusal(ErrorCode.NONE)
 

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Sequence
 from struct import Struct
 from typing import Protocol
 
-from core_log.foundation.errors import HeadwaterError
-from core_log.storage.files import FileRange
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.storage.files import FileRange
 
 logger = logging.getLogger(__name__)
 

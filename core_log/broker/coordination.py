@@ -7,17 +7,17 @@ from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
-from core_log.broker.partition import Partition
-from core_log.broker.state_log import PartitionStateLog
-from core_log.broker.transaction_partitions import LedTransactionPartitions
-from core_log.foundation.errors import HeadwaterError, LogUnavailable
-from core_log.groups.group_coordinator import GroupCoordinator, GroupLimits
-from core_log.groups.transaction_coordinator import TransactionCoordinator
-from core_log.model.log import TopicPartition
-from core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
+from headwater.core_log.broker.partition import Partition
+from headwater.core_log.broker.state_log import PartitionStateLog
+from headwater.core_log.broker.transaction_partitions import LedTransactionPartitions
+from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
+from headwater.core_log.groups.group_coordinator import GroupCoordinator, GroupLimits
+from headwater.core_log.groups.transaction_coordinator import TransactionCoordinator
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topic
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 TICK_S = 0.05

@@ -6,10 +6,10 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from core_log.broker import handlers
+from headwater.core_log.broker import handlers
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 
 class RequestContext(NamedTuple):

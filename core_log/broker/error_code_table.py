@@ -1,12 +1,12 @@
 """Which Kafka error code stands for which of our errors: one table."""
 
-from core_log.broker.batch_contents import InvalidRecord
-from core_log.broker.batch_validation import (
+from headwater.core_log.broker.batch_contents import InvalidRecord
+from headwater.core_log.broker.batch_validation import (
     InternalTopic,
     InvalidTimestamp,
     UnsupportedCompression,
 )
-from core_log.foundation.errors import (
+from headwater.core_log.foundation.errors import (
     BatchRejected,
     BatchTooLarge,
     CorruptBatch,
@@ -18,7 +18,7 @@ from core_log.foundation.errors import (
     OutOfOrderSequence,
     StorageFailed,
 )
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.error_codes import ErrorCode
 
 CODES: dict[type[HeadwaterError], ErrorCode] = {
     CorruptBatch: ErrorCode.CORRUPT_MESSAGE,

@@ -1,11 +1,11 @@
 """What a fetch gets from one partition: its error, its marks, and stretches of segment files."""
 
-from core_log.broker.partition import Partition, Reach
-from core_log.foundation.errors import HeadwaterError, OffsetOutOfRange
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.fetch_frames import FetchLine, FetchPart
-from core_log.replication.replica import find_divergence
-from core_log.storage.files import FileRange
+from headwater.core_log.broker.partition import Partition, Reach
+from headwater.core_log.foundation.errors import HeadwaterError, OffsetOutOfRange
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.fetch_frames import FetchLine, FetchPart
+from headwater.core_log.replication.replica import find_divergence
+from headwater.core_log.storage.files import FileRange
 
 FetchedPartition = FetchLine[FileRange]
 

@@ -9,9 +9,9 @@ from functools import partial
 from math import inf
 from typing import NamedTuple
 
-from core_log.broker.partition import Partition
-from core_log.foundation.errors import StorageFailed
-from core_log.storage.partition_log import SyncJob
+from headwater.core_log.broker.partition import Partition
+from headwater.core_log.foundation.errors import StorageFailed
+from headwater.core_log.storage.partition_log import SyncJob
 
 logger = logging.getLogger(__name__)
 SYNC_THREADS = 8

@@ -6,9 +6,9 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from core_log.broker.connection import Answer, Reply, ResponsePart
-from core_log.broker.server import BrokerServer
-from core_log.foundation.errors import HeadwaterError, LogUnavailable
+from headwater.core_log.broker.connection import Answer, Reply, ResponsePart
+from headwater.core_log.broker.server import BrokerServer
+from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

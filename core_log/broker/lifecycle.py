@@ -5,16 +5,16 @@ import secrets
 from random import Random, SystemRandom
 from typing import Self
 
-from core_log.broker.broker import Broker
-from core_log.broker.dispatch import load_handlers
-from core_log.broker.periodic_tasks import PeriodicTasks
-from core_log.broker.server import BrokerServer
-from core_log.foundation.clock import Clock, SystemClock
-from core_log.foundation.endpoint import Endpoint, encode_endpoint
-from core_log.foundation.listen_address import parse_address, refuse_unsafe
-from core_log.foundation.settings import BrokerSettings
-from core_log.storage.files import Files, OsFiles
-from core_log.storage.store import Store
+from headwater.core_log.broker.broker import Broker
+from headwater.core_log.broker.dispatch import load_handlers
+from headwater.core_log.broker.periodic_tasks import PeriodicTasks
+from headwater.core_log.broker.server import BrokerServer
+from headwater.core_log.foundation.clock import Clock, SystemClock
+from headwater.core_log.foundation.endpoint import Endpoint, encode_endpoint
+from headwater.core_log.foundation.listen_address import parse_address, refuse_unsafe
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.storage.files import Files, OsFiles
+from headwater.core_log.storage.store import Store
 
 DRAIN_S_MAX = 10.0
 

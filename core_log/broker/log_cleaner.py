@@ -4,21 +4,21 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from core_log.broker.partition import Partition
-from core_log.foundation.errors import CorruptLog, HeadwaterError
-from core_log.storage.cleanable_range import Cleanable, SegmentFacts, cleanable
-from core_log.storage.compaction import (
+from headwater.core_log.broker.partition import Partition
+from headwater.core_log.foundation.errors import CorruptLog, HeadwaterError
+from headwater.core_log.storage.cleanable_range import Cleanable, SegmentFacts, cleanable
+from headwater.core_log.storage.compaction import (
     CompactionRequest,
     CompactionResult,
     LastRecord,
     Swap,
     compact,
 )
-from core_log.storage.partition_log import PartitionLog
-from core_log.storage.segment import Segment
+from headwater.core_log.storage.partition_log import PartitionLog
+from headwater.core_log.storage.segment import Segment
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 NO_TIMESTAMP = -1

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
-from core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 
 class PartitionOffset(Protocol):

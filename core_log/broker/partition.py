@@ -8,10 +8,10 @@ from enum import Enum
 from typing import Protocol
 from uuid import UUID
 
-from core_log.foundation.errors import StorageFailed
-from core_log.replication.metadata_records import PartitionRecord
-from core_log.replication.replica import Leader
-from core_log.storage.partition_log import PartitionLog
+from headwater.core_log.foundation.errors import StorageFailed
+from headwater.core_log.replication.metadata_records import PartitionRecord
+from headwater.core_log.replication.replica import Leader
+from headwater.core_log.storage.partition_log import PartitionLog
 
 DISK_WAIT_S_MAX = 1.0
 

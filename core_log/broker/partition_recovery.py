@@ -5,13 +5,13 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core_log.broker.partition import Partition
-from core_log.foundation.errors import HeadwaterError
-from core_log.model.log import TopicPartition
-from core_log.replication.metadata import METADATA_TOPIC
+from headwater.core_log.broker.partition import Partition
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.replication.metadata import METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 RECOVERY_INTERVAL_MS = 250

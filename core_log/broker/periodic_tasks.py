@@ -7,12 +7,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from core_log.broker.log_cleaner import LogCleaner
-from core_log.broker.partition_recovery import RECOVERY_INTERVAL_MS, PartitionRecovery
-from core_log.foundation.errors import HeadwaterError
+from headwater.core_log.broker.log_cleaner import LogCleaner
+from headwater.core_log.broker.partition_recovery import RECOVERY_INTERVAL_MS, PartitionRecovery
+from headwater.core_log.foundation.errors import HeadwaterError
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 LOOK_S = 5.0

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 
-from core_log.broker.lifecycle import RunningBroker
-from core_log.foundation.settings import BrokerSettings
+from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.foundation.settings import BrokerSettings
 
 logger = logging.getLogger(__name__)
 

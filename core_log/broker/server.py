@@ -7,20 +7,20 @@ from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from core_log.broker.connection import Answer, ClientConnection, Peer
-from core_log.broker.dispatch import RequestContext, ServedApi
-from core_log.foundation.errors import ConfigError, DecodeError
-from core_log.foundation.listen_address import parse_address, refuse_unsafe
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.frames import encode_response, read_request_header
-from core_log.protocol.message import decode
-from core_log.protocol.messages.api_versions import (
+from headwater.core_log.broker.connection import Answer, ClientConnection, Peer
+from headwater.core_log.broker.dispatch import RequestContext, ServedApi
+from headwater.core_log.foundation.errors import ConfigError, DecodeError
+from headwater.core_log.foundation.listen_address import parse_address, refuse_unsafe
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.frames import encode_response, read_request_header
+from headwater.core_log.protocol.message import decode
+from headwater.core_log.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsResponse,
 )
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 BACKLOG = 512

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from core_log.broker.partition import Partition
-from core_log.foundation.clock import Clock
-from core_log.model.log import TopicPartition
-from core_log.model.state_log import ProducerStamp, StoredBatch, StoredRecord
-from core_log.records.batch_header import BatchHeader
-from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
-from core_log.records.unreadable_batch import UNREADABLE, unreadable
+from headwater.core_log.broker.partition import Partition
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.state_log import ProducerStamp, StoredBatch, StoredRecord
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
+from headwater.core_log.records.unreadable_batch import UNREADABLE, unreadable
 
 
 class PartitionStateLog:

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Callable, Collection
 
-from core_log.broker.partition import Partition
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import HeadwaterError, LogUnavailable
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.broker.partition import Partition
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
 
 DELETED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 

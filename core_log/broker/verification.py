@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.produce_frames import ProduceFrame
-from core_log.records.batch_header import BatchHeader
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.produce_frames import ProduceFrame
+from headwater.core_log.records.batch_header import BatchHeader
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 ABORTABLE_FROM = 11
 IMPLICIT_ADD_FROM = 12

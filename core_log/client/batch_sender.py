@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from core_log.client.cluster import Cluster
-from core_log.client.connection import ConnectionLost
-from core_log.client.gather import together
-from core_log.client.node import Node
-from core_log.client.producer_sequences import BatchResult, Sealed
-from core_log.client.retry_policy import RetriableFailure
-from core_log.foundation.errors import HeadwaterError
-from core_log.model.log import TopicPartition
-from core_log.protocol.messages.produce import (
+from headwater.core_log.client.cluster import Cluster
+from headwater.core_log.client.connection import ConnectionLost
+from headwater.core_log.client.gather import together
+from headwater.core_log.client.node import Node
+from headwater.core_log.client.producer_sequences import BatchResult, Sealed
+from headwater.core_log.client.retry_policy import RetriableFailure
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,

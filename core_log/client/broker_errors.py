@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from core_log.client.retry_policy import DiskRejectsWrites, RetriableFailure, UnknownTopic
-from core_log.foundation.errors import (
+from headwater.core_log.client.retry_policy import DiskRejectsWrites, RetriableFailure, UnknownTopic
+from headwater.core_log.foundation.errors import (
     BatchRejected,
     BatchTooLarge,
     CorruptBatch,
@@ -15,7 +15,7 @@ from core_log.foundation.errors import (
     OutOfOrderSequence,
     PositionLost,
 )
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.error_codes import ErrorCode
 
 E = ErrorCode
 

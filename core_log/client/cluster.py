@@ -7,18 +7,23 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from core_log.client.broker_errors import STALE_LEADER, check, refusal
-from core_log.client.connection import ConnectionLost
-from core_log.client.first_answer import HEAD_START_S, NobodyAnswered, first_to_answer
-from core_log.client.node import Node
-from core_log.client.retry_policy import NoBroker, RetriableFailure, RetryLoop, UnknownTopic
-from core_log.client.rpc import Dial, NegotiatedVersions
-from core_log.client.settings import KafkaSettings
-from core_log.foundation.errors import ConfigError
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.message import Request
-from core_log.protocol.messages.metadata import (
+from headwater.core_log.client.broker_errors import STALE_LEADER, check, refusal
+from headwater.core_log.client.connection import ConnectionLost
+from headwater.core_log.client.first_answer import HEAD_START_S, NobodyAnswered, first_to_answer
+from headwater.core_log.client.node import Node
+from headwater.core_log.client.retry_policy import (
+    NoBroker,
+    RetriableFailure,
+    RetryLoop,
+    UnknownTopic,
+)
+from headwater.core_log.client.rpc import Dial, NegotiatedVersions
+from headwater.core_log.client.settings import KafkaSettings
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.message import Request
+from headwater.core_log.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

@@ -11,12 +11,12 @@ from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from core_log.client.retry_policy import RetriableFailure
+from headwater.core_log.client.retry_policy import RetriableFailure
 
 if TYPE_CHECKING:
     import ssl
 
-    from core_log.client.tls import TlsSocket
+    from headwater.core_log.client.tls import TlsSocket
 
 INBOX_BYTES = 64 << 10
 FRAMES_AT_ONCE = 64
@@ -217,7 +217,7 @@ async def connect(
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is None:
                 return BrokerConnection(peer, response_bytes_max=response_bytes_max)
-            from core_log.client.tls import shake_hands
+            from headwater.core_log.client.tls import shake_hands
 
             wrapped = tls.wrap_socket(peer, server_hostname=host, do_handshake_on_connect=False)
             secret = await shake_hands(wrapped, host=host)

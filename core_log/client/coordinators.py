@@ -4,13 +4,13 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TypeVar
 
-from core_log.client.broker_errors import STALE_COORDINATOR, check
-from core_log.client.cluster import Cluster
-from core_log.client.connection import ConnectionLost
-from core_log.client.node import Node
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.message import Request
-from core_log.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headwater.core_log.client.broker_errors import STALE_COORDINATOR, check
+from headwater.core_log.client.cluster import Cluster
+from headwater.core_log.client.connection import ConnectionLost
+from headwater.core_log.client.node import Node
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.message import Request
+from headwater.core_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 
 A = TypeVar("A")
 FIND_ONE = 3  # the last version of FindCoordinator that asks for one key at a time

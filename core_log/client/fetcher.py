@@ -2,22 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 
-from core_log.client.broker_errors import check
-from core_log.client.cluster import Cluster
-from core_log.client.connection import ConnectionLost
-from core_log.client.gather import first, together
-from core_log.client.node import Node
-from core_log.client.offsets import EARLIEST, LATEST, LogOffsets
-from core_log.client.read_committed import (
+from headwater.core_log.client.broker_errors import check
+from headwater.core_log.client.cluster import Cluster
+from headwater.core_log.client.connection import ConnectionLost
+from headwater.core_log.client.gather import first, together
+from headwater.core_log.client.node import Node
+from headwater.core_log.client.offsets import EARLIEST, LATEST, LogOffsets
+from headwater.core_log.client.read_committed import (
     AbortedRange,
     committed_batches,
     is_readable,
     whole_batches,
 )
-from core_log.foundation.errors import CorruptLog, PositionLost, UnreadableBatch
-from core_log.model.log import Fetched, FetchLimit, Isolation, Offsets, TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from headwater.core_log.foundation.errors import CorruptLog, PositionLost, UnreadableBatch
+from headwater.core_log.model.log import Fetched, FetchLimit, Isolation, Offsets, TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+)
 
 
 class Fetcher:

@@ -4,9 +4,9 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from core_log.client.connection import ConnectionLost
-from core_log.client.node import Node
-from core_log.client.rpc import Rpc
+from headwater.core_log.client.connection import ConnectionLost
+from headwater.core_log.client.node import Node
+from headwater.core_log.client.rpc import Rpc
 
 HEAD_START_S = 0.25
 """How long an address is waited for alone before the next is tried beside it."""

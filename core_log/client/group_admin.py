@@ -3,23 +3,26 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from core_log.client.broker_errors import check
-from core_log.client.cluster import Cluster
-from core_log.client.coordinators import Coordinates, Coordinators
-from core_log.client.groups import commit_offsets
-from core_log.foundation.errors import DecodeError, LogRejected
-from core_log.model.log import Offsets, TopicPartition
-from core_log.protocol.message import decode_record
-from core_log.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
-from core_log.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from core_log.protocol.messages.describe_groups import (
+from headwater.core_log.client.broker_errors import check
+from headwater.core_log.client.cluster import Cluster
+from headwater.core_log.client.coordinators import Coordinates, Coordinators
+from headwater.core_log.client.groups import commit_offsets
+from headwater.core_log.foundation.errors import DecodeError, LogRejected
+from headwater.core_log.model.log import Offsets, TopicPartition
+from headwater.core_log.protocol.message import decode_record
+from headwater.core_log.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
+from headwater.core_log.protocol.messages.delete_groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from headwater.core_log.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from core_log.protocol.messages.list_groups import ListGroupsRequest
-from core_log.protocol.messages.offset_delete import (
+from headwater.core_log.protocol.messages.list_groups import ListGroupsRequest
+from headwater.core_log.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,

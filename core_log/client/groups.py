@@ -1,14 +1,17 @@
 """Offsets that consumer groups have committed, outside of transactions."""
 
-from core_log.client.coordinators import Coordinates, Coordinators
-from core_log.model.log import Offsets, TopicPartition
-from core_log.protocol.messages.offset_commit import (
+from headwater.core_log.client.coordinators import Coordinates, Coordinators
+from headwater.core_log.model.log import Offsets, TopicPartition
+from headwater.core_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from core_log.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from headwater.core_log.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
 
 BY_NAME = 9  # of OffsetCommit: later versions name topics by id
 ONE_GROUP = 7  # of OffsetFetch: the last version that asks for one group by name

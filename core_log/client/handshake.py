@@ -2,9 +2,9 @@
 
 import asyncio
 
-from core_log.client.connection import ConnectionLost
-from core_log.client.rpc import Dial, Rpc
-from core_log.client.settings import KafkaSettings
+from headwater.core_log.client.connection import ConnectionLost
+from headwater.core_log.client.rpc import Dial, Rpc
+from headwater.core_log.client.settings import KafkaSettings
 
 
 async def open_link(host: str, port: int, dial: Dial, settings: KafkaSettings) -> Rpc:
@@ -15,7 +15,7 @@ async def open_link(host: str, port: int, dial: Dial, settings: KafkaSettings) -
             try:
                 await link.agree()
                 if settings.security.has_user:
-                    from core_log.client.sasl import authenticate
+                    from headwater.core_log.client.sasl import authenticate
 
                     await authenticate(link, settings.security)
             except BaseException:

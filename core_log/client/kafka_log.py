@@ -6,18 +6,18 @@ from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from core_log.client.batch_sender import ALL_IN_SYNC, append_plainly
-from core_log.client.cluster import Cluster
-from core_log.client.connection import connect
-from core_log.client.coordinators import Coordinators
-from core_log.client.fetcher import Fetcher
-from core_log.client.offsets import LogOffsets
-from core_log.client.retry_policy import SAID_S, RetryLoop
-from core_log.client.rpc import Dial
-from core_log.client.settings import KafkaSettings
-from core_log.client.topics import ensure_topics, partition_count
-from core_log.foundation.settings import TopicSettings
-from core_log.model.log import (
+from headwater.core_log.client.batch_sender import ALL_IN_SYNC, append_plainly
+from headwater.core_log.client.cluster import Cluster
+from headwater.core_log.client.connection import connect
+from headwater.core_log.client.coordinators import Coordinators
+from headwater.core_log.client.fetcher import Fetcher
+from headwater.core_log.client.offsets import LogOffsets
+from headwater.core_log.client.retry_policy import SAID_S, RetryLoop
+from headwater.core_log.client.rpc import Dial
+from headwater.core_log.client.settings import KafkaSettings
+from headwater.core_log.client.topics import ensure_topics, partition_count
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.log import (
     Bounds,
     Fetched,
     FetchLimit,
@@ -26,12 +26,12 @@ from core_log.model.log import (
     RetainedRange,
     TopicPartition,
 )
-from core_log.records.batch_header import Batch, seal
+from headwater.core_log.records.batch_header import Batch, seal
 
 if TYPE_CHECKING:
-    from core_log.client.group_admin import GroupAdmin
-    from core_log.client.topic_admin import TopicAdmin
-    from core_log.client.writer import KafkaWriter
+    from headwater.core_log.client.group_admin import GroupAdmin
+    from headwater.core_log.client.topic_admin import TopicAdmin
+    from headwater.core_log.client.writer import KafkaWriter
 
 logger = logging.getLogger(__name__)
 
@@ -65,13 +65,13 @@ class KafkaLog:
 
     @cached_property
     def topics(self) -> "TopicAdmin":
-        from core_log.client.topic_admin import TopicAdmin
+        from headwater.core_log.client.topic_admin import TopicAdmin
 
         return TopicAdmin(self._cluster)
 
     @cached_property
     def groups(self) -> "GroupAdmin":
-        from core_log.client.group_admin import GroupAdmin
+        from headwater.core_log.client.group_admin import GroupAdmin
 
         return GroupAdmin(self._cluster, self._coordinators)
 
@@ -96,8 +96,8 @@ class KafkaLog:
 
     async def writer(self, name: str) -> "KafkaWriter":
         """The name is the cluster's transactional.id; whoever held it before is fenced."""
-        from core_log.client.transactions import CoordinatorClient
-        from core_log.client.writer import KafkaWriter
+        from headwater.core_log.client.transactions import CoordinatorClient
+        from headwater.core_log.client.writer import KafkaWriter
 
         renews_epochs = await self.is_exactly_once()
         if not renews_epochs:
@@ -148,12 +148,12 @@ class KafkaLog:
         return await self._offsets.at(partitions, timestamp_ms=timestamp_ms)
 
     async def commit_offsets(self, group: str, offsets: Offsets) -> None:
-        from core_log.client.groups import commit_offsets
+        from headwater.core_log.client.groups import commit_offsets
 
         await commit_offsets(self._coordinators, group, offsets)
 
     async def committed_offsets(self, group: str) -> Offsets:
-        from core_log.client.groups import committed_offsets
+        from headwater.core_log.client.groups import committed_offsets
 
         return await committed_offsets(self._coordinators, group)
 
@@ -166,6 +166,6 @@ def dialling(settings: KafkaSettings) -> Dial:
     bytes_max = settings.response_bytes_max
     if not settings.security.is_encrypted:
         return partial(connect, response_bytes_max=bytes_max)
-    from core_log.client.tls import context_of
+    from headwater.core_log.client.tls import context_of
 
     return partial(connect, response_bytes_max=bytes_max, tls=context_of(settings.security))

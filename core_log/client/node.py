@@ -3,11 +3,11 @@
 import asyncio
 from typing import Any, TypeVar
 
-from core_log.client.handshake import open_link
-from core_log.client.rpc import Dial, NegotiatedVersions, Rpc
-from core_log.client.settings import KafkaSettings
-from core_log.foundation.errors import LogUnavailable
-from core_log.protocol.message import Request
+from headwater.core_log.client.handshake import open_link
+from headwater.core_log.client.rpc import Dial, NegotiatedVersions, Rpc
+from headwater.core_log.client.settings import KafkaSettings
+from headwater.core_log.foundation.errors import LogUnavailable
+from headwater.core_log.protocol.message import Request
 
 A = TypeVar("A")
 

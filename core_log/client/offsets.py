@@ -3,18 +3,18 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from core_log.client.cluster import Cluster
-from core_log.client.connection import ConnectionLost
-from core_log.client.gather import together
-from core_log.client.node import Node
-from core_log.model.log import Bounds, Isolation, Offsets, RetainedRange, TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.list_offsets import (
+from headwater.core_log.client.cluster import Cluster
+from headwater.core_log.client.connection import ConnectionLost
+from headwater.core_log.client.gather import together
+from headwater.core_log.client.node import Node
+from headwater.core_log.model.log import Bounds, Isolation, Offsets, RetainedRange, TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from core_log.protocol.private_timestamps import CLEANED_TO, DELETES_DROPPED_TO
+from headwater.core_log.protocol.private_timestamps import CLEANED_TO, DELETES_DROPPED_TO
 
 LATEST, EARLIEST = -1, -2
 CANNOT_TELL = -1

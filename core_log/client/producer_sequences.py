@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import NamedTuple
 
-from core_log.client.cluster import Cluster
-from core_log.client.retry_policy import RetriableFailure
-from core_log.foundation.errors import HeadwaterError, OutOfOrderSequence
-from core_log.model.log import TopicPartition
-from core_log.records.batch_header import Batch, seal
+from headwater.core_log.client.cluster import Cluster
+from headwater.core_log.client.retry_policy import RetriableFailure
+from headwater.core_log.foundation.errors import HeadwaterError, OutOfOrderSequence
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.batch_header import Batch, seal
 
 SEQUENCE_MASK = 0x7FFFFFFF  # sequences go from 2^31 - 1 to 0
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from core_log.records.batch_header import HEADER_BYTES, BatchHeader
+from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
 
 NOTHING = memoryview(b"")
 MAGIC_AT = 16

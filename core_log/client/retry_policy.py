@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import TypeVar
 
-from core_log.client.settings import KafkaSettings
-from core_log.foundation.errors import HeadwaterError, LogRejected, LogUnavailable
+from headwater.core_log.client.settings import KafkaSettings
+from headwater.core_log.foundation.errors import HeadwaterError, LogRejected, LogUnavailable
 
 logger = logging.getLogger(__name__)
 

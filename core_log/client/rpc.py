@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar
 
-from core_log.client.connection import Channel, ConnectionLost
-from core_log.client.settings import KafkaSettings
-from core_log.foundation.errors import LogRejected, LogUnavailable
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.frames import read_response_header, request_frame
-from core_log.protocol.message import Request, decode, response_type
-from core_log.protocol.messages.api_versions import ApiVersionsRequest
+from headwater.core_log.client.connection import Channel, ConnectionLost
+from headwater.core_log.client.settings import KafkaSettings
+from headwater.core_log.foundation.errors import LogRejected, LogUnavailable
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.frames import read_response_header, request_frame
+from headwater.core_log.protocol.message import Request, decode, response_type
+from headwater.core_log.protocol.messages.api_versions import ApiVersionsRequest
 
 A = TypeVar("A")
 

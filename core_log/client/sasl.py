@@ -3,13 +3,13 @@
 import secrets
 from collections.abc import Callable, Generator
 
-from core_log.client.rpc import Rpc
-from core_log.client.scram import HASHES, Scram
-from core_log.foundation.errors import LogRejected
-from core_log.foundation.settings import SecuritySettings
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from core_log.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from headwater.core_log.client.rpc import Rpc
+from headwater.core_log.client.scram import HASHES, Scram
+from headwater.core_log.foundation.errors import LogRejected
+from headwater.core_log.foundation.settings import SecuritySettings
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from headwater.core_log.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 NONCE_BYTES = 24
 

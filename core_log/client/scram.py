@@ -4,7 +4,7 @@ import hashlib
 import hmac
 from base64 import b64decode, b64encode
 
-from core_log.foundation.errors import LogRejected
+from headwater.core_log.foundation.errors import LogRejected
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 ROUNDS_MIN, ROUNDS_MAX = 4_096, 1_000_000

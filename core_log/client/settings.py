@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from core_log.foundation.settings import SecuritySettings, Settings
+from headwater.core_log.foundation.settings import SecuritySettings, Settings
 
 FIRST_ANSWER_MS = 2_000
 """What pipelines and commands give a cluster, so that an address that is wrong is said at once."""

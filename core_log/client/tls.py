@@ -5,8 +5,8 @@ import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from core_log.foundation.errors import ConfigError, LogRejected
-from core_log.foundation.settings import SecuritySettings
+from headwater.core_log.foundation.errors import ConfigError, LogRejected
+from headwater.core_log.foundation.settings import SecuritySettings
 
 
 class TlsSocket:

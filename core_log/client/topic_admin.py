@@ -5,28 +5,28 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from core_log.client import topics
-from core_log.client.broker_errors import check
-from core_log.client.cluster import Cluster
-from core_log.foundation.errors import LogRejected
-from core_log.foundation.settings import TopicSettings
-from core_log.model.log import Offsets, TopicPartition
-from core_log.protocol.messages.create_partitions import (
+from headwater.core_log.client import topics
+from headwater.core_log.client.broker_errors import check
+from headwater.core_log.client.cluster import Cluster
+from headwater.core_log.foundation.errors import LogRejected
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.log import Offsets, TopicPartition
+from headwater.core_log.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from core_log.protocol.messages.delete_records import (
+from headwater.core_log.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from core_log.protocol.messages.delete_topics import DeleteTopicsRequest
-from core_log.protocol.messages.incremental_alter_configs import (
+from headwater.core_log.protocol.messages.delete_topics import DeleteTopicsRequest
+from headwater.core_log.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from core_log.protocol.messages.metadata import MetadataResponseTopic
+from headwater.core_log.protocol.messages.metadata import MetadataResponseTopic
 
 NAMES_ONLY = 5  # of DeleteTopics: later versions name topics by id too
 SET, UNSET = 0, 1  # operations of IncrementalAlterConfigs

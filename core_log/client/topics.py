@@ -2,19 +2,19 @@
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 
-from core_log.client.broker_errors import check
-from core_log.client.cluster import Cluster
-from core_log.client.gather import together
-from core_log.client.retry_policy import RetriableFailure, UnknownTopic
-from core_log.foundation.errors import ConfigError
-from core_log.foundation.settings import TopicSettings
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.create_topics import (
+from headwater.core_log.client.broker_errors import check
+from headwater.core_log.client.cluster import Cluster
+from headwater.core_log.client.gather import together
+from headwater.core_log.client.retry_policy import RetriableFailure, UnknownTopic
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from core_log.protocol.messages.describe_configs import (
+from headwater.core_log.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,

@@ -5,18 +5,18 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
-from core_log.client.batch_sender import BEFORE_IMPLICIT_ADD, append_once
-from core_log.client.cluster import Cluster
-from core_log.client.producer_sequences import (
+from headwater.core_log.client.batch_sender import BEFORE_IMPLICIT_ADD, append_once
+from headwater.core_log.client.cluster import Cluster
+from headwater.core_log.client.producer_sequences import (
     BatchResult,
     ProducerIdAndEpoch,
     ProducerSequences,
     Sealed,
 )
-from core_log.client.transactions import CoordinatorClient
-from core_log.foundation.errors import LogRejected
-from core_log.model.log import Offsets, TopicPartition
-from core_log.records.batch_header import Batch
+from headwater.core_log.client.transactions import CoordinatorClient
+from headwater.core_log.foundation.errors import LogRejected
+from headwater.core_log.model.log import Offsets, TopicPartition
+from headwater.core_log.records.batch_header import Batch
 
 A = TypeVar("A", TopicPartition, str)
 

@@ -1,17 +1,17 @@
 """What a transactional writer says to its coordinator."""
 
-from core_log.client.coordinators import Coordinates, Coordinators
-from core_log.client.producer_sequences import ProducerIdAndEpoch
-from core_log.client.settings import KafkaSettings
-from core_log.model.log import Offsets, TopicPartition
-from core_log.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from core_log.protocol.messages.add_partitions_to_txn import (
+from headwater.core_log.client.coordinators import Coordinates, Coordinators
+from headwater.core_log.client.producer_sequences import ProducerIdAndEpoch
+from headwater.core_log.client.settings import KafkaSettings
+from headwater.core_log.model.log import Offsets, TopicPartition
+from headwater.core_log.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from headwater.core_log.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
-from core_log.protocol.messages.end_txn import EndTxnRequest
-from core_log.protocol.messages.init_producer_id import InitProducerIdRequest
-from core_log.protocol.messages.txn_offset_commit import (
+from headwater.core_log.protocol.messages.end_txn import EndTxnRequest
+from headwater.core_log.protocol.messages.init_producer_id import InitProducerIdRequest
+from headwater.core_log.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

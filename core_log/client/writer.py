@@ -5,19 +5,19 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from core_log.client.cluster import Cluster
-from core_log.client.producer_sequences import ProducerIdAndEpoch, ProducerSequences
-from core_log.client.transaction import KafkaTransaction
-from core_log.client.transactions import CoordinatorClient
-from core_log.foundation.errors import (
+from headwater.core_log.client.cluster import Cluster
+from headwater.core_log.client.producer_sequences import ProducerIdAndEpoch, ProducerSequences
+from headwater.core_log.client.transaction import KafkaTransaction
+from headwater.core_log.client.transactions import CoordinatorClient
+from headwater.core_log.foundation.errors import (
     Fenced,
     HeadwaterError,
     InvalidTransactionState,
     LogRejected,
     LogUnavailable,
 )
-from core_log.model.log import TopicPartition
-from core_log.records.batch_header import Batch
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.batch_header import Batch
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from core_log.foundation.array_types import UInt8Array
+from headwater.core_log.foundation.array_types import UInt8Array
 
 LARGE_BYTES = 1 << 20
 """What is smaller the allocator keeps by itself."""

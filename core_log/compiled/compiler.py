@@ -8,7 +8,12 @@ from typing import Any
 import numba
 from numba.core import types
 
-from core_log.compiled.object_cache import UNUSED, CompiledFunction, LazyFunction, ProcessorFeatures
+from headwater.core_log.compiled.object_cache import (
+    UNUSED,
+    CompiledFunction,
+    LazyFunction,
+    ProcessorFeatures,
+)
 
 INTEGERS = {8: "b", 16: "h", 32: "i", 64: "q"}
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from core_log.compiled.object_cache import CompiledFunction
-from core_log.foundation.array_types import Int64Array, UInt8Array
-from core_log.records.varint import Words
+from headwater.core_log.compiled.object_cache import CompiledFunction
+from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
+from headwater.core_log.records.varint import Words
 
 WORD = 8
 STEP = np.uint64(0x9E37_79B9_7F4A_7C15)

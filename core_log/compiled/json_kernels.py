@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from core_log.compiled.object_cache import CompiledFunction
-from core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
-from core_log.records.varint import Words
+from headwater.core_log.compiled.object_cache import CompiledFunction
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
+from headwater.core_log.records.varint import Words
 
 Matrix = npt.NDArray[Any]
 Room: TypeAlias = tuple[Matrix, Matrix, Matrix, BoolArray]

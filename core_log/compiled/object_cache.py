@@ -81,7 +81,9 @@ class CompiledFunction:
             if kinds not in self._ready:
                 machine = _find_cached(self.function, kinds)
                 if machine is None:
-                    from core_log.compiled.compiler import compile_function  # late: the compiler
+                    from headwater.core_log.compiled.compiler import (
+                        compile_function,  # late: the compiler
+                    )
 
                     machine = compile_function(self, arguments)
                     _keep(self.function, kinds, machine)

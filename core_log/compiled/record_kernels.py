@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from core_log.compiled.object_cache import CompiledFunction
-from core_log.foundation.array_types import Int64Array, UInt8Array
+from headwater.core_log.compiled.object_cache import CompiledFunction
+from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
 
 VARINT_BITS_MAX = 35
 """Lengths of records fit into 31 bits; what goes on is none."""

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import Int64Array
-from core_log.records.row_parts import RowColumn, RowPart, ValueEncoding, as_text
-from core_log.rows.text.float import PLAIN_MAX, PLAIN_MIN
-from core_log.rows.text.time import PER_SECOND, UNIT_DIGITS, YEAR_0, YEAR_10000
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding, as_text
+from headwater.core_log.rows.text.float import PLAIN_MAX, PLAIN_MIN
+from headwater.core_log.rows.text.time import PER_SECOND, UNIT_DIGITS, YEAR_0, YEAR_10000
 
 KIND, DATA, OFFSETS, VALID, FIRST, SIZE, INDEXES, SCALE = range(8)
 """Of a piece: what it is; addresses of its bytes or numbers, of its offsets, and of the bitmap of

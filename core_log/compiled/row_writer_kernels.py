@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from core_log.compiled.buffer_pool import BufferPool
-from core_log.compiled.object_cache import CompiledFunction, late
-from core_log.compiled.row_writer_arguments import (
+from headwater.core_log.compiled.buffer_pool import BufferPool
+from headwater.core_log.compiled.object_cache import CompiledFunction, late
+from headwater.core_log.compiled.row_writer_arguments import (
     BOOLEAN,
     CONSTANT,
     DATA,
@@ -27,10 +27,10 @@ from core_log.compiled.row_writer_arguments import (
     VARINT,
     table_of,
 )
-from core_log.foundation.array_types import Int64Array
-from core_log.records.json_escapes import LETTERS, LONG, LONG_WIDTH, QUOTE, WIDTHS
-from core_log.records.row_parts import RowPart, merge_constants
-from core_log.records.row_writer_arrow import join_plainly
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.records.json_escapes import LETTERS, LONG, LONG_WIDTH, QUOTE, WIDTHS
+from headwater.core_log.records.row_parts import RowPart, merge_constants
+from headwater.core_log.records.row_writer_arrow import join_plainly
 
 BYTES_MAX = 2**31 - 1
 SLACK_BYTES = 64

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from core_log.compiled.object_cache import CompiledFunction
-from core_log.foundation.array_types import Int32Array, Int64Array, UInt8Array
-from core_log.records.varint import Words
+from headwater.core_log.compiled.object_cache import CompiledFunction
+from headwater.core_log.foundation.array_types import Int32Array, Int64Array, UInt8Array
+from headwater.core_log.records.varint import Words
 
 WORD_BYTES = 8
 TOPS = np.uint64(0x8080808080808080)

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.errors import HeadwaterError
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from core_log.foundation.addresses import NOT_SET
-from core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.addresses import NOT_SET
+from headwater.core_log.foundation.errors import ConfigError
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass
 
-from core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.errors import DecodeError
 
 FILE_NAME = "endpoint.json"
 MODE = 0o600  # the token in it is a secret of the user who runs the broker

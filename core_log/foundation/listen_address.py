@@ -2,7 +2,7 @@
 
 import ipaddress
 
-from core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.errors import ConfigError
 
 
 def parse_address(address: str) -> tuple[str, int]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.errors import ConfigError
 
 LENGTH_MAX = 500
 """Far more than a name has; compiling longer expressions costs more than they can mean."""

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from core_log.foundation.settings import DurationMs, YamlSettings
+from headwater.core_log.foundation.settings import DurationMs, YamlSettings
 
 WINDOW = r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)"
 MINUTES_PER_DAY = 24 * 60

@@ -21,10 +21,10 @@ from pydantic import (
     model_validator,
 )
 
-from core_log.foundation.addresses import check_host_ports, check_http_address
-from core_log.foundation.errors import ConfigError
-from core_log.foundation.name_patterns import Pattern, Patterns
-from core_log.foundation.units import DURATION, SIZE, parse_duration_ms, parse_size_bytes
+from headwater.core_log.foundation.addresses import check_host_ports, check_http_address
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.name_patterns import Pattern, Patterns
+from headwater.core_log.foundation.units import DURATION, SIZE, parse_duration_ms, parse_size_bytes
 
 
 class Settings(BaseModel):
@@ -128,7 +128,7 @@ HostPorts = Annotated[Texts, AfterValidator(check_host_ports)]
 """Addresses of brokers, such as `kafka-1:9092`."""
 HttpAddress = Annotated[str, AfterValidator(check_http_address)]
 PatternText = Annotated[str, AfterValidator(check_pattern)]
-"""A glob or a `/regex/`, see `core_log.foundation.name_patterns`."""
+"""A glob or a `/regex/`, see `headwater.core_log.foundation.name_patterns`."""
 PatternTexts = Annotated[Texts, AfterValidator(check_patterns)]
 """The same, any number of them, `!` in front of those that exclude."""
 

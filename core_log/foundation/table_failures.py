@@ -4,7 +4,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from core_log.foundation.errors import HeadwaterError, TableFailed
+from headwater.core_log.foundation.errors import HeadwaterError, TableFailed
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from core_log.model.state_log import ProducerStamp, StateLog
+from headwater.core_log.model.state_log import ProducerStamp, StateLog
 
 StateRecord = tuple[bytes | None, bytes | None]
 

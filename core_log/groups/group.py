@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from core_log.groups.group_members import GroupMembers
-from core_log.groups.membership import (
+from headwater.core_log.groups.group_members import GroupMembers
+from headwater.core_log.groups.membership import (
     NO_MEMBER,
     Effects,
     GroupState,
@@ -16,9 +16,9 @@ from core_log.groups.membership import (
     Syncing,
     Ticket,
 )
-from core_log.groups.rebalance import Rebalance
-from core_log.groups.subscription import subscribed_topics
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.groups.rebalance import Rebalance
+from headwater.core_log.groups.subscription import subscribed_topics
+from headwater.core_log.protocol.error_codes import ErrorCode
 
 CONSUMER_PROTOCOL = "consumer"
 NEW_MEMBER_JOIN_MS_MAX = 300_000

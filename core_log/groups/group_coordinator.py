@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from random import Random
 from uuid import UUID
 
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import HeadwaterError, InvalidProducerEpoch, StorageFailed
-from core_log.groups.group import CONSUMER_PROTOCOL, Group
-from core_log.groups.group_shard import GroupShard, deliver
-from core_log.groups.membership import (
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import HeadwaterError, InvalidProducerEpoch, StorageFailed
+from headwater.core_log.groups.group import CONSUMER_PROTOCOL, Group
+from headwater.core_log.groups.group_shard import GroupShard, deliver
+from headwater.core_log.groups.membership import (
     NO_MEMBER,
     GroupState,
     JoinAnswer,
@@ -19,11 +19,11 @@ from core_log.groups.membership import (
     SyncAnswer,
     Syncing,
 )
-from core_log.groups.offsets import CommittedOffset
-from core_log.groups.placement import partition_of
-from core_log.model.log import TopicPartition
-from core_log.model.state_log import ProducerStamp, StateLog
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.groups.offsets import CommittedOffset
+from headwater.core_log.groups.placement import partition_of
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.state_log import ProducerStamp, StateLog
+from headwater.core_log.protocol.error_codes import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """How groups and their offsets look in `__consumer_offsets`: Kafka's own records."""
 
-from core_log.groups.membership import StoredGroup, StoredMember
-from core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
-from core_log.model.log import TopicPartition
-from core_log.protocol.message import decode_record, encode_record
-from core_log.protocol.messages.control_records import ControlRecordKey, ControlRecordType
-from core_log.protocol.messages.group_records import (
+from headwater.core_log.groups.membership import StoredGroup, StoredMember
+from headwater.core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.message import decode_record, encode_record
+from headwater.core_log.protocol.messages.control_records import ControlRecordKey, ControlRecordType
+from headwater.core_log.protocol.messages.group_records import (
     GROUP_METADATA_KEY,
     OFFSET_COMMIT_KEY,
     GroupMetadataKey,

@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from core_log.groups.membership import (
+from headwater.core_log.groups.membership import (
     NO_MEMBER,
     JoinedMember,
     Joining,
     Member,
     StoredMember,
 )
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.error_codes import ErrorCode
 
 
 @dataclass(slots=True)

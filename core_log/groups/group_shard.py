@@ -4,10 +4,10 @@ from asyncio import Future
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
-from core_log.foundation.errors import HeadwaterError, StorageFailed
-from core_log.groups.durable_append import DurableAppend
-from core_log.groups.group import Group
-from core_log.groups.group_log import (
+from headwater.core_log.foundation.errors import HeadwaterError, StorageFailed
+from headwater.core_log.groups.durable_append import DurableAppend
+from headwater.core_log.groups.group import Group
+from headwater.core_log.groups.group_log import (
     decode_group,
     decode_offset,
     encode_group,
@@ -16,13 +16,13 @@ from core_log.groups.group_log import (
     encode_offset_key,
     is_commit_marker,
 )
-from core_log.groups.membership import Effects, GroupState, JoinAnswer, StoredGroup
-from core_log.groups.offsets import CommittedOffset, GroupOffsets
-from core_log.model.log import TopicPartition
-from core_log.model.state_log import ProducerStamp, StateLog, StoredRecord
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.group_records import OffsetCommitKey, decode_group_key
-from core_log.records.batch_header import BatchHeader
+from headwater.core_log.groups.membership import Effects, GroupState, JoinAnswer, StoredGroup
+from headwater.core_log.groups.offsets import CommittedOffset, GroupOffsets
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.state_log import ProducerStamp, StateLog, StoredRecord
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.group_records import OffsetCommitKey, decode_group_key
+from headwater.core_log.records.batch_header import BatchHeader
 
 StoredGroups = dict[str, StoredGroup]
 

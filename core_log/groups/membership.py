@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.error_codes import ErrorCode
 
 NO_MEMBER = ""
 """The member id of those who have none yet, and the leader of a group without members."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from core_log.model.log import TopicPartition
+from headwater.core_log.model.log import TopicPartition
 
 NO_TOPIC_ID = UUID(int=0)
 

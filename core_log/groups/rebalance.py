@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from core_log.groups.group_members import GroupMembers
-from core_log.groups.membership import (
+from headwater.core_log.groups.group_members import GroupMembers
+from headwater.core_log.groups.membership import (
     NO_MEMBER,
     Effects,
     GroupState,
@@ -15,7 +15,7 @@ from core_log.groups.membership import (
     SyncAnswer,
     Ticket,
 )
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.error_codes import ErrorCode
 
 
 @dataclass(slots=True)

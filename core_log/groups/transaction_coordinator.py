@@ -5,12 +5,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import HeadwaterError, StorageFailed
-from core_log.groups.producer_ids import ProducerIds
-from core_log.groups.transaction_shards import OpenByPartition, TransactionShards
-from core_log.groups.transactional_id import StateStore, TransactionalId, TransactionPartitions
-from core_log.groups.transactions import (
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import HeadwaterError, StorageFailed
+from headwater.core_log.groups.producer_ids import ProducerIds
+from headwater.core_log.groups.transaction_shards import OpenByPartition, TransactionShards
+from headwater.core_log.groups.transactional_id import (
+    StateStore,
+    TransactionalId,
+    TransactionPartitions,
+)
+from headwater.core_log.groups.transactions import (
     NO_EPOCH,
     NO_PRODUCER_ID,
     VERSION_1,
@@ -19,9 +23,9 @@ from core_log.groups.transactions import (
     StoredTransaction,
     TransactionState,
 )
-from core_log.model.log import TopicPartition
-from core_log.model.state_log import StateLog
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.state_log import StateLog
+from headwater.core_log.protocol.error_codes import ErrorCode
 
 NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 

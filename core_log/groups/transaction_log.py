@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable
 
-from core_log.foundation.errors import DecodeError
-from core_log.groups.transactions import (
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.groups.transactions import (
     EPOCH_LAST,
     NO_EPOCH,
     StoredTransaction,
     TransactionState,
 )
-from core_log.model.log import TopicPartition
-from core_log.protocol.message import decode_record, encode_record
-from core_log.protocol.messages.transaction_records import (
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.message import decode_record, encode_record
+from headwater.core_log.protocol.messages.transaction_records import (
     PartitionsSchema,
     TransactionLogKey,
     TransactionLogValue,

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from core_log.groups.transactions import (
+from headwater.core_log.groups.transactions import (
     EPOCH_LAST,
     ProducerIdentity,
     StoredTransaction,
     TransactionState,
 )
-from core_log.model.log import TopicPartition
+from headwater.core_log.model.log import TopicPartition
 
 
 class UnmarkedTransaction(NamedTuple):

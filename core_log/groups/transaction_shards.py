@@ -5,25 +5,29 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from core_log.foundation.errors import HeadwaterError, LogUnavailable
-from core_log.groups.placement import partition_of
-from core_log.groups.transaction_log import decode_key, decode_value, encode_key
-from core_log.groups.transaction_recovery import (
+from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
+from headwater.core_log.groups.placement import partition_of
+from headwater.core_log.groups.transaction_log import decode_key, decode_value, encode_key
+from headwater.core_log.groups.transaction_recovery import (
     MarkerBatch,
     TransactionRecovery,
     UnmarkedTransaction,
     recover_transaction,
 )
-from core_log.groups.transactional_id import StateStore, TransactionalId, TransactionPartitions
-from core_log.groups.transactions import (
+from headwater.core_log.groups.transactional_id import (
+    StateStore,
+    TransactionalId,
+    TransactionPartitions,
+)
+from headwater.core_log.groups.transactions import (
     NO_EPOCH,
     NO_PRODUCER_ID,
     ProducerIdentity,
     StoredTransaction,
 )
-from core_log.model.log import TopicPartition
-from core_log.model.state_log import StateLog
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.state_log import StateLog
+from headwater.core_log.protocol.error_codes import ErrorCode
 
 OpenByPartition = Mapping[TopicPartition, Iterable[tuple[int, int]]]
 """For every partition that is led here: producer id and epoch of what has no marker yet."""

@@ -4,19 +4,19 @@ from asyncio import Lock
 from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
-from core_log.foundation.errors import LogUnavailable, StorageFailed
-from core_log.groups.transaction_log import encode_key, encode_value
-from core_log.groups.transaction_recovery import TransactionRecovery
-from core_log.groups.transactions import (
+from headwater.core_log.foundation.errors import LogUnavailable, StorageFailed
+from headwater.core_log.groups.transaction_log import encode_key, encode_value
+from headwater.core_log.groups.transaction_recovery import TransactionRecovery
+from headwater.core_log.groups.transactions import (
     NO_EPOCH,
     ProducerIdentity,
     StoredTransaction,
     TransactionMetadata,
     TransactionState,
 )
-from core_log.model.log import TopicPartition
-from core_log.model.state_log import StateLog
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.state_log import StateLog
+from headwater.core_log.protocol.error_codes import ErrorCode
 
 NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 

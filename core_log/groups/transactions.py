@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableId, TableSchema
 
 Positions = Mapping[str, str]
 """Named parts of where a source stands (`stream`, `file/a.csv`), opaque to all but the source."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from core_log.foundation.settings import TopicSettings
-from core_log.records.batch_header import Batch
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.records.batch_header import Batch
 
 
 class TopicPartition(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from core_log.records.batch_header import BatchHeader
+from headwater.core_log.records.batch_header import BatchHeader
 
 
 class ProducerStamp(NamedTuple):

@@ -7,9 +7,9 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from core_log.foundation.errors import HeadwaterError
-from core_log.protocol.fields import Field, Number, fields_of
-from core_log.protocol.primitives import (
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.protocol.fields import Field, Number, fields_of
+from headwater.core_log.protocol.primitives import (
     COMPACT,
     LONG,
     SHORT,
@@ -26,7 +26,7 @@ from core_log.protocol.primitives import (
     run_codec,
     string_codec,
 )
-from core_log.protocol.tags import TaggedField, Tags, read_tags, write_tags
+from headwater.core_log.protocol.tags import TaggedField, Tags, read_tags, write_tags
 
 
 class UnsupportedByVersion(HeadwaterError):

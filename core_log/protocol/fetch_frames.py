@@ -7,8 +7,14 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Generic, NamedTuple, TypeVar
 
-from core_log.foundation.errors import DecodeError
-from core_log.protocol.in_place import checked_count, skip_tags, text, uvarint, uvarint_bytes
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.protocol.in_place import (
+    checked_count,
+    skip_tags,
+    text,
+    uvarint,
+    uvarint_bytes,
+)
 
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13

@@ -4,10 +4,10 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Any, NamedTuple
 
-from core_log.foundation.errors import DecodeError
-from core_log.protocol.message import Request, encode_into
-from core_log.protocol.primitives import SHORT, string_codec
-from core_log.protocol.tags import read_tags
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.protocol.message import Request, encode_into
+from headwater.core_log.protocol.primitives import SHORT, string_codec
+from headwater.core_log.protocol.tags import read_tags
 
 LENGTH = Struct(">i")
 """Every frame begins with the number of bytes that follow."""

@@ -1,6 +1,6 @@
 """Reading a request in place: the few shapes that Produce and Fetch are made of."""
 
-from core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.errors import DecodeError
 
 
 def text(frame: memoryview, position: int, size: int) -> tuple[str, int]:

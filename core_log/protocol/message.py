@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from struct import error as struct_error
 from typing import Any, ClassVar, Generic, TypeVar, cast, dataclass_transform, get_args
 
-from core_log.foundation.errors import DecodeError
-from core_log.protocol.codec import UnsupportedByVersion, struct_codec
-from core_log.protocol.primitives import Codec, number_codec
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.protocol.codec import UnsupportedByVersion, struct_codec
+from headwater.core_log.protocol.primitives import Codec, number_codec
 
 MessageT = TypeVar("MessageT")
 ResponseT = TypeVar("ResponseT")

@@ -5,7 +5,7 @@ from struct import Struct, pack, unpack_from
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.errors import DecodeError
 
 Write = Callable[[bytearray, Any], None]
 Read = Callable[[memoryview, int], tuple[Any, int]]

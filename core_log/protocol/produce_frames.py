@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from core_log.foundation.errors import DecodeError
-from core_log.protocol.in_place import (
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.protocol.in_place import (
     checked_count,
     skip_tags,
     stretch,

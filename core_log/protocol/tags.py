@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from core_log.foundation.errors import DecodeError
-from core_log.protocol.fields import Field
-from core_log.protocol.primitives import Codec, end_of, read_varint, write_varint
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.protocol.fields import Field
+from headwater.core_log.protocol.primitives import Codec, end_of, read_varint, write_varint
 
 
 class TaggedField(NamedTuple):

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from core_log.foundation.array_types import Int64Array
-from core_log.foundation.errors import DecodeError
-from core_log.model.log import TopicPartition
-from core_log.records.batch_header import (
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.batch_header import (
     HEADER_BYTES,
     LENGTH_END,
     LOG_APPEND_TIME,
@@ -17,14 +17,19 @@ from core_log.records.batch_header import (
     BatchHeader,
     check_batch,
 )
-from core_log.records.compression import Buffer, compress, decompress
-from core_log.records.record_codec import encode_varint, iterate_batches
-from core_log.records.record_fields import RecordFields, RecordSections, read_fields
-from core_log.records.record_headers import FEW, NO_HEADERS, lengths_or_minus_one, pack_stretches
-from core_log.records.row_parts import RowColumn, ValueEncoding
-from core_log.records.row_writer import join
-from core_log.records.unreadable_batch import UNREADABLE, found_unreadable
-from core_log.records.varint import varint_lengths
+from headwater.core_log.records.compression import Buffer, compress, decompress
+from headwater.core_log.records.record_codec import encode_varint, iterate_batches
+from headwater.core_log.records.record_fields import RecordFields, RecordSections, read_fields
+from headwater.core_log.records.record_headers import (
+    FEW,
+    NO_HEADERS,
+    lengths_or_minus_one,
+    pack_stretches,
+)
+from headwater.core_log.records.row_parts import RowColumn, ValueEncoding
+from headwater.core_log.records.row_writer import join
+from headwater.core_log.records.unreadable_batch import UNREADABLE, found_unreadable
+from headwater.core_log.records.varint import varint_lengths
 
 BATCH_BYTES_MAX = 1 << 20
 """Fits Kafka's default of max.message.bytes."""

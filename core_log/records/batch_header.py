@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 
 from crc32c import crc32c
 
-from core_log.foundation.errors import CorruptBatch
+from headwater.core_log.foundation.errors import CorruptBatch
 
 HEADER_BYTES = 61
 LENGTH_END = 12  # base offset and batch length come before what the length counts

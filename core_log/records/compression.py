@@ -7,7 +7,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.errors import DecodeError
 
 if TYPE_CHECKING:
     from zstandard import ZstdCompressor, ZstdDecompressor

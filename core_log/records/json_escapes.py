@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from core_log.foundation.array_types import Int64Array, UInt8Array
-from core_log.rows.arrow_buffers import column_of, stretches
+from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
+from headwater.core_log.rows.arrow_buffers import column_of, stretches
 
 BACKSLASH, QUOTE, FIRST_PRINTABLE = ord("\\"), ord('"'), 0x20
 SHORT_ESCAPES = {QUOTE: '"', BACKSLASH: "\\", 8: "b", 9: "t", 10: "n", 12: "f", 13: "r"}

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core_log.records.murmur2 import MIX, POSITIVE, SEED, SHIFT
+from headwater.core_log.records.murmur2 import MIX, POSITIVE, SEED, SHIFT
 
 Partitions = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint32]

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from core_log.foundation.errors import CorruptBatch, DecodeError
-from core_log.records.batch_header import (
+from headwater.core_log.foundation.errors import CorruptBatch, DecodeError
+from headwater.core_log.records.batch_header import (
     CHECKED_FROM,
     COMPRESSION_MASK,
     CONTROL,
@@ -19,7 +19,7 @@ from core_log.records.batch_header import (
     check_batch,
     checksum_of,
 )
-from core_log.records.compression import Buffer, compress, decompress
+from headwater.core_log.records.compression import Buffer, compress, decompress
 
 Header = tuple[str, bytes | None]
 

@@ -6,10 +6,10 @@ from functools import cache
 
 import numpy as np
 
-from core_log.foundation.array_types import Int64Array, UInt8Array
-from core_log.foundation.errors import DecodeError
-from core_log.foundation.speed import chosen_speed
-from core_log.records.varint import read_pairs, read_varints
+from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.speed import chosen_speed
+from headwater.core_log.records.varint import read_pairs, read_varints
 
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two lengths, header count
 _COMPILED_RECORDS_MIN = 2_000
@@ -155,7 +155,7 @@ def _walk_in_lockstep(
 def _compiled_walk() -> Callable[[UInt8Array, int, int, Int64Array], bool] | None:
     if chosen_speed() != "fast":
         return None
-    from core_log.compiled.record_kernels import (
+    from headwater.core_log.compiled.record_kernels import (
         walk,  # late: loading it is worth it for many records only
     )
 

@@ -11,17 +11,27 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
-from core_log.foundation.errors import DecodeError
-from core_log.foundation.speed import CompiledSpeed, chosen_speed
-from core_log.model.log import TopicPartition
-from core_log.records.arrow_codec import COLUMN_BYTES_MAX, RecordColumns
-from core_log.records.batch_header import HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, check_batch
-from core_log.records.compression import Buffer, declared_bytes, decompress, decompress_into
-from core_log.records.record_codec import iterate_batches
-from core_log.records.record_fields import RecordSections, read_fields
-from core_log.records.record_headers import header_column
-from core_log.records.unreadable_batch import UNREADABLE, found_unreadable
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.speed import CompiledSpeed, chosen_speed
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.arrow_codec import COLUMN_BYTES_MAX, RecordColumns
+from headwater.core_log.records.batch_header import (
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    BatchHeader,
+    check_batch,
+)
+from headwater.core_log.records.compression import (
+    Buffer,
+    declared_bytes,
+    decompress,
+    decompress_into,
+)
+from headwater.core_log.records.record_codec import iterate_batches
+from headwater.core_log.records.record_fields import RecordSections, read_fields
+from headwater.core_log.records.record_headers import header_column
+from headwater.core_log.records.unreadable_batch import UNREADABLE, found_unreadable
 
 COMPILED_RECORDS_MIN = 500
 """Fewer at a time are as well read the plain way."""
@@ -323,7 +333,7 @@ def _walk() -> CompiledSpeed[Any]:
 
 
 def _load() -> Any:
-    from core_log.compiled import record_kernels
+    from headwater.core_log.compiled import record_kernels
 
     # Compiled when first called, for arrays of the kind that comes.
     memory, nowhere = RecordScratch().room(0), np.zeros(0, np.int64)

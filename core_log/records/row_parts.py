@@ -6,9 +6,9 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from core_log.rows.text.decimal import decimal_to_text
-from core_log.rows.text.float import float_text
-from core_log.rows.text.time import UNIT_DIGITS, moments_to_text
+from headwater.core_log.rows.text.decimal import decimal_to_text
+from headwater.core_log.rows.text.float import float_text
+from headwater.core_log.rows.text.time import UNIT_DIGITS, moments_to_text
 
 Other = TypeVar("Other")
 

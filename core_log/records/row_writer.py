@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from core_log.foundation.speed import CompiledSpeed, chosen_speed
-from core_log.records.json_escapes import quote
-from core_log.records.record_codec import encode_varint
-from core_log.records.row_parts import RowColumn, RowPart, ValueEncoding, as_text
-from core_log.records.row_writer_arrow import join_plainly
+from headwater.core_log.foundation.speed import CompiledSpeed, chosen_speed
+from headwater.core_log.records.json_escapes import quote
+from headwater.core_log.records.record_codec import encode_varint
+from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding, as_text
+from headwater.core_log.records.row_writer_arrow import join_plainly
 
 FEW_ROWS = 32
 """For so few the compiled way needs longer to be told what to do than the other to do it."""
@@ -104,7 +104,7 @@ def _choose() -> CompiledSpeed[RowWriter]:
 
 
 def _load_compiled() -> RowWriter:
-    from core_log.compiled.row_writer_kernels import join_compiled
+    from headwater.core_log.compiled.row_writer_kernels import join_compiled
 
     # It is compiled when it is first called.
     some: list[RowPart] = [RowColumn(pa.array(["a"]), ValueEncoding.STRING), b"b"]

@@ -6,9 +6,15 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.records.json_escapes import escape
-from core_log.records.row_parts import RowColumn, RowPart, ValueEncoding, as_text, merge_constants
-from core_log.records.varint import write_varints
+from headwater.core_log.records.json_escapes import escape
+from headwater.core_log.records.row_parts import (
+    RowColumn,
+    RowPart,
+    ValueEncoding,
+    as_text,
+    merge_constants,
+)
+from headwater.core_log.records.varint import write_varints
 
 
 def join_plainly(pieces: Sequence[RowPart], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:

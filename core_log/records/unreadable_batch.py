@@ -2,11 +2,16 @@
 
 from collections.abc import Callable
 
-from core_log.foundation.errors import CorruptBatch, DecodeError, HeadwaterError, UnreadableBatch
-from core_log.model.log import TopicPartition
-from core_log.records.batch_header import BatchHeader
-from core_log.records.compression import Buffer
-from core_log.records.record_codec import iterate_batches
+from headwater.core_log.foundation.errors import (
+    CorruptBatch,
+    DecodeError,
+    HeadwaterError,
+    UnreadableBatch,
+)
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.records.compression import Buffer
+from headwater.core_log.records.record_codec import iterate_batches
 
 UNREADABLE = (DecodeError, CorruptBatch)
 """What reading a batch raises that is not what its head says, or not what was stored."""

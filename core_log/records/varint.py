@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core_log.foundation.array_types import Int64Array, UInt8Array
-from core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
+from headwater.core_log.foundation.errors import DecodeError
 
 Words = npt.NDArray[Any]  # unsigned; numpy's stubs forget that whenever a plain int takes part
 

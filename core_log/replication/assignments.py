@@ -3,10 +3,15 @@
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from core_log.protocol.error_codes import ErrorCode
-from core_log.replication.decisions import DEFAULT, MorePartitions, NewTopic, RequestRefusal
-from core_log.replication.metadata import MetadataImage, Topic
-from core_log.replication.placement import place
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication.decisions import (
+    DEFAULT,
+    MorePartitions,
+    NewTopic,
+    RequestRefusal,
+)
+from headwater.core_log.replication.metadata import MetadataImage, Topic
+from headwater.core_log.replication.placement import place
 
 Replicas = tuple[int, ...]
 

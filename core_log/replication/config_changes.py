@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 
-from core_log.foundation.errors import ConfigError
-from core_log.protocol.error_codes import ErrorCode
-from core_log.replication.config_keys import ConfigType
-from core_log.replication.decisions import ConfigChange, ConfigOperation, RequestRefusal
-from core_log.replication.topic_config import TopicConfigs, key_of
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication.config_keys import ConfigType
+from headwater.core_log.replication.decisions import ConfigChange, ConfigOperation, RequestRefusal
+from headwater.core_log.replication.topic_config import TopicConfigs, key_of
 
 
 def new_config(

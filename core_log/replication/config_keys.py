@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.errors import ConfigError
 
 Value = bool | int | float | str | tuple[str, ...]
 ValueCheck = Callable[[Value], str | None]

@@ -4,10 +4,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
-from core_log.protocol.error_codes import ErrorCode
-from core_log.replication.assignments import Counts, assign_more, assign_new, partition_count
-from core_log.replication.config_changes import changed_config, new_config
-from core_log.replication.decisions import (
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication.assignments import (
+    Counts,
+    assign_more,
+    assign_new,
+    partition_count,
+)
+from headwater.core_log.replication.config_changes import changed_config, new_config
+from headwater.core_log.replication.decisions import (
     NO_ID,
     ConfigChange,
     Decision,
@@ -18,8 +23,13 @@ from core_log.replication.decisions import (
     RequestRefusal,
     TopicReference,
 )
-from core_log.replication.metadata import INTERNAL_TOPICS, METADATA_TOPIC, MetadataImage, Topic
-from core_log.replication.metadata_records import (
+from headwater.core_log.replication.metadata import (
+    INTERNAL_TOPICS,
+    METADATA_TOPIC,
+    MetadataImage,
+    Topic,
+)
+from headwater.core_log.replication.metadata_records import (
     BrokerFenceRecord,
     BrokerRecord,
     FeatureLevelRecord,
@@ -31,10 +41,10 @@ from core_log.replication.metadata_records import (
     TopicConfigRecord,
     TopicRecord,
 )
-from core_log.replication.placement import after_loss, after_registration
-from core_log.replication.replica import UNKNOWN, InSyncProposal
-from core_log.replication.topic_config import TopicConfigs
-from core_log.replication.topic_names import collision_key, name_problem
+from headwater.core_log.replication.placement import after_loss, after_registration
+from headwater.core_log.replication.replica import UNKNOWN, InSyncProposal
+from headwater.core_log.replication.topic_config import TopicConfigs
+from headwater.core_log.replication.topic_names import collision_key, name_problem
 
 PARTITIONS_PER_REQUEST_MAX = 10_000  # Kafka's own limit since 4.0
 PRODUCER_IDS_PER_BLOCK = 1000

@@ -6,8 +6,8 @@ from enum import IntEnum
 from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
-from core_log.protocol.error_codes import ErrorCode
-from core_log.replication.metadata_records import MetadataRecord
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication.metadata_records import MetadataRecord
 
 NO_ID = UUID(int=0)
 DEFAULT = -1

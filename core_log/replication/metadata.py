@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 from uuid import UUID
 
-from core_log.foundation.errors import CorruptLog
-from core_log.replication.metadata_records import (
+from headwater.core_log.foundation.errors import CorruptLog
+from headwater.core_log.replication.metadata_records import (
     BrokerFenceRecord,
     BrokerRecord,
     FeatureLevelRecord,

@@ -5,13 +5,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from core_log.foundation.errors import CorruptLog, StorageFailed
-from core_log.model.state_log import StateLog
-from core_log.replication.decisions import Decision
-from core_log.replication.metadata import MetadataChanges, MetadataImage
-from core_log.replication.metadata_records import MetadataRecord, decode_record, encode_record
-from core_log.replication.snapshots import MetadataSnapshot, MetadataSnapshots
-from core_log.storage.log_config import UNLIMITED, LogConfig
+from headwater.core_log.foundation.errors import CorruptLog, StorageFailed
+from headwater.core_log.model.state_log import StateLog
+from headwater.core_log.replication.decisions import Decision
+from headwater.core_log.replication.metadata import MetadataChanges, MetadataImage
+from headwater.core_log.replication.metadata_records import (
+    MetadataRecord,
+    decode_record,
+    encode_record,
+)
+from headwater.core_log.replication.snapshots import MetadataSnapshot, MetadataSnapshots
+from headwater.core_log.storage.log_config import UNLIMITED, LogConfig
 
 METADATA_LOG_CONFIG = LogConfig(
     segment_bytes=4 << 20, retention_ms=UNLIMITED, retention_bytes=UNLIMITED

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import orjson
 
-from core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.errors import DecodeError
 
 FORMAT_VERSION = 1
 """Raised when a record's meaning changes; an older broker then refuses to read on."""

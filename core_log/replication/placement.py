@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from core_log.replication.metadata import NO_LEADER, MetadataImage, Topic
-from core_log.replication.metadata_records import PartitionChangeRecord, PartitionRecord
+from headwater.core_log.replication.metadata import NO_LEADER, MetadataImage, Topic
+from headwater.core_log.replication.metadata_records import PartitionChangeRecord, PartitionRecord
 
 
 def place(

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from core_log.foundation.errors import CorruptLog, OffsetOutOfRange
+from headwater.core_log.foundation.errors import CorruptLog, OffsetOutOfRange
 
 UNKNOWN = -1
 

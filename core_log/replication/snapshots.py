@@ -8,15 +8,20 @@ from typing import Any
 
 import orjson
 
-from core_log.foundation.errors import CorruptBatch, CorruptLog, DecodeError
-from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch, iterate_batches
-from core_log.replication.metadata_records import (
+from headwater.core_log.foundation.errors import CorruptBatch, CorruptLog, DecodeError
+from headwater.core_log.records.record_codec import (
+    PlainRecord,
+    decode_batch,
+    encode_batch,
+    iterate_batches,
+)
+from headwater.core_log.replication.metadata_records import (
     FORMAT_VERSION,
     MetadataRecord,
     decode_record,
     encode_record,
 )
-from core_log.storage.files import Files
+from headwater.core_log.storage.files import Files
 
 RECORDS_PER_BATCH = 1000
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import NamedTuple, cast
 
-from core_log.foundation.errors import ConfigError
-from core_log.replication.config_keys import (
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.replication.config_keys import (
     LONG_MAX,
     ConfigKey,
     ConfigSource,
@@ -18,7 +18,7 @@ from core_log.replication.config_keys import (
     only,
     some_of,
 )
-from core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.log_config import LogConfig
 
 BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 LONG, DOUBLE, LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 
 COLUMN_BYTES_MAX = 2**31 - 1
 """Offsets of such columns count in 31 bits."""

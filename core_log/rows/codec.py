@@ -4,9 +4,9 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from core_log.model.changes import TableChanges
-from core_log.model.table_schema import TableSchema
-from core_log.records.record_views import RecordField
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.records.record_views import RecordField
 
 SCHEMA_HEADER = "headwater.schema"
 """Which schema of its topic a record was written under: a number, as text."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from core_log.model.changes import ColumnOrValue
-from core_log.model.table_schema import TableSchema
-from core_log.rows.converters.converter import Converter
+from headwater.core_log.model.changes import ColumnOrValue
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.rows.converters.converter import Converter
 
 SNAPSHOT_STEPS = (
     "true", "first", "first_in_data_collection", "last_in_data_collection", "last", "false",

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from core_log.model.table_schema import Column, TableSchema
-from core_log.rows.column_types import parse_type, type_text
-from core_log.rows.converters.converter import DECIMAL
+from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.core_log.rows.column_types import parse_type, type_text
+from headwater.core_log.rows.converters.converter import DECIMAL
 
 DECLARED = "headwater.declared"
 """Parameter of a column that is text for a while: the type that the log knows it by."""

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import Int64Array, UInt8Array
-from core_log.foundation.speed import CompiledSpeed, chosen_speed
-from core_log.rows.arrow_buffers import stretches
+from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
+from headwater.core_log.foundation.speed import CompiledSpeed, chosen_speed
+from headwater.core_log.rows.arrow_buffers import stretches
 
 Digests = npt.NDArray[np.uint64]
 
@@ -169,7 +169,7 @@ def _walk() -> CompiledSpeed[Any]:
 
 
 def _load() -> Any:
-    from core_log.compiled import digest_kernels
+    from headwater.core_log.compiled import digest_kernels
 
     # Compiled when first called, for arrays of the kind that comes.
     data, found = np.zeros(4 * WORD, np.uint8), np.empty(2, np.uint64)

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from core_log.foundation.errors import RowsRejected
+from headwater.core_log.foundation.errors import RowsRejected
 
 Found = TypeVar("Found")
 NAMED_MAX = 1_000

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from core_log.foundation.errors import DecodeError
-from core_log.model.table_schema import Column, DroppedColumn, TableId, TableSchema
-from core_log.rows.column_types import parse_type, type_text
-from core_log.rows.settings import WireSettings
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.table_schema import Column, DroppedColumn, TableId, TableSchema
+from headwater.core_log.rows.column_types import parse_type, type_text
+from headwater.core_log.rows.settings import WireSettings
 
 FORMAT_VERSION = 1
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from core_log.foundation.settings import Settings
+from headwater.core_log.foundation.settings import Settings
 
 ValueFormat = Literal["debezium-json", "flat-json", "debezium-avro", "flat-avro"]
 

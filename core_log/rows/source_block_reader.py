@@ -9,12 +9,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import DecodeError, RowsRejected
-from core_log.model.changes import ColumnOrValue, source_times
-from core_log.rows.connect_schema import NUMBERS_IN_SOURCE
-from core_log.rows.json.envelope_splitter import as_text, cut_blocks
-from core_log.rows.json.object_reader import read_objects
-from core_log.rows.settings import WireSettings
+from headwater.core_log.foundation.errors import DecodeError, RowsRejected
+from headwater.core_log.model.changes import ColumnOrValue, source_times
+from headwater.core_log.rows.connect_schema import NUMBERS_IN_SOURCE
+from headwater.core_log.rows.json.envelope_splitter import as_text, cut_blocks
+from headwater.core_log.rows.json.object_reader import read_objects
+from headwater.core_log.rows.settings import WireSettings
 
 KINDS = {bool: pa.bool_(), int: pa.int64(), str: pa.string()}
 SourceBlocks = tuple[Mapping[str, ColumnOrValue], Mapping[str, ColumnOrValue] | None]
@@ -102,7 +102,7 @@ def _kind(name: str, value: object) -> pa.DataType:
 
 
 def _of_avro(values: pa.BinaryArray, wire: WireSettings, topic: str) -> Iterator[EventRange]:
-    from core_log.rows.avro.codecs import AvroTopic
+    from headwater.core_log.rows.avro.codecs import AvroTopic
 
     reader = AvroTopic(wire, topic=topic)
     parts = list(reader.read(values))

@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from core_log.model.changes import Operation
-from core_log.rows.codec import Encoded
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.rows.codec import Encoded
 
 
 def with_tombstones(keys: pa.Array, values: pa.Array, operations: pa.UInt8Array) -> Encoded:

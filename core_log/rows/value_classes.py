@@ -6,8 +6,8 @@ from decimal import Decimal, InvalidOperation
 
 import pyarrow as pa
 
-from core_log.foundation.errors import DecodeError
-from core_log.rows.column_types import type_text
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.rows.column_types import type_text
 
 DAY = re.compile(r"[+-]?\d{4,}-\d\d-\d\d( BC)?")
 MOMENT = re.compile(r"[+-]?\d{4,}-\d\d-\d\d[T ]\d\d:\d\d.*", re.DOTALL)

@@ -11,9 +11,9 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
-from core_log.foundation.database_errors import refusal_of
-from core_log.foundation.errors import HeadwaterError
-from core_log.s3.settings import S3Settings
+from headwater.core_log.foundation.database_errors import refusal_of
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.s3.settings import S3Settings
 
 ABSENT = {"NoSuchKey", "404", "NotFound"}
 CHANGED = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}

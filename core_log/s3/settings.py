@@ -2,7 +2,7 @@
 
 from pydantic import Field, SecretStr
 
-from core_log.foundation.settings import DurationMs, HttpAddress, SizeBytes, YamlSettings
+from headwater.core_log.foundation.settings import DurationMs, HttpAddress, SizeBytes, YamlSettings
 
 
 class S3Settings(YamlSettings):

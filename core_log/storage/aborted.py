@@ -6,8 +6,8 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from core_log.foundation.errors import CorruptLog
-from core_log.storage.files import File, Files, write_all
+from headwater.core_log.foundation.errors import CorruptLog
+from headwater.core_log.storage.files import File, Files, write_all
 
 ENTRY = Struct(">hqqqq")
 VERSION = 0

@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from core_log.foundation.array_types import BoolArray, Int64Array
-from core_log.records.batch_header import CONTROL, DELETE_HORIZON
-from core_log.storage.compaction import LastRecord
-from core_log.storage.key_digests import KeyDigests
-from core_log.storage.newest_offsets import NewestOffsets
-from core_log.storage.record_starts import RecordStarts
-from core_log.storage.segment_chunks import (
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array
+from headwater.core_log.records.batch_header import CONTROL, DELETE_HORIZON
+from headwater.core_log.storage.compaction import LastRecord
+from headwater.core_log.storage.key_digests import KeyDigests
+from headwater.core_log.storage.newest_offsets import NewestOffsets
+from headwater.core_log.storage.record_starts import RecordStarts
+from headwater.core_log.storage.segment_chunks import (
     ChunkRecords,
     ChunkRows,
     SegmentChunk,
     pick_records,
     read_readable,
 )
-from core_log.storage.transaction_trail import TransactionTrail
+from headwater.core_log.storage.transaction_trail import TransactionTrail
 
 
 @dataclass(slots=True)

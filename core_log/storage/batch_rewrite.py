@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
-from core_log.foundation.array_types import BoolArray, Int64Array
-from core_log.records.batch_header import (
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array
+from headwater.core_log.records.batch_header import (
     CHECKED_FROM,
     COMPRESSION_MASK,
     DELETE_HORIZON,
@@ -18,11 +18,11 @@ from core_log.records.batch_header import (
     LOG_APPEND_TIME,
     BatchHeader,
 )
-from core_log.records.compression import Buffer, compress
-from core_log.records.record_headers import NOTHING, pack_stretches
-from core_log.records.varint import varint_lengths, write_varints
-from core_log.storage.batch_filter import CleaningDecision
-from core_log.storage.segment_chunks import ChunkRecords, ChunkRows, SegmentChunk
+from headwater.core_log.records.compression import Buffer, compress
+from headwater.core_log.records.record_headers import NOTHING, pack_stretches
+from headwater.core_log.records.varint import varint_lengths, write_varints
+from headwater.core_log.storage.batch_filter import CleaningDecision
+from headwater.core_log.storage.segment_chunks import ChunkRecords, ChunkRows, SegmentChunk
 
 _CHECKSUM = Struct(">I")
 _NO_TIMESTAMP = -1

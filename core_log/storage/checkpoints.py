@@ -4,8 +4,8 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from core_log.foundation.errors import DecodeError
-from core_log.storage.files import File, Files, write_all
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.storage.files import File, Files, write_all
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"

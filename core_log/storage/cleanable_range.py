@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.log_config import LogConfig
 
 OFFSETS_PER_SEGMENT_MAX = (1 << 31) - 1
 

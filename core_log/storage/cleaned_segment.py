@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from core_log.storage.aborted import AbortedIndex, AbortedTransaction
-from core_log.storage.files import Bytes, Files, write_all
-from core_log.storage.index import (
+from headwater.core_log.storage.aborted import AbortedIndex, AbortedTransaction
+from headwater.core_log.storage.files import Bytes, Files, write_all
+from headwater.core_log.storage.index import (
     NO_TIMESTAMP,
     OFFSET_ENTRY,
     TIME_ENTRY,
@@ -14,8 +14,8 @@ from core_log.storage.index import (
     OffsetIndex,
     TimeIndex,
 )
-from core_log.storage.segment import ABORTED, INDEX, LOG, SUFFIXES, TIMES
-from core_log.storage.swap import cleaned_path
+from headwater.core_log.storage.segment import ABORTED, INDEX, LOG, SUFFIXES, TIMES
+from headwater.core_log.storage.swap import cleaned_path
 
 _FLUSH_BYTES = 8 << 20
 

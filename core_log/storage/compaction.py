@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
-from core_log.foundation.errors import CorruptLog, HeadwaterError, StorageFailed
-from core_log.storage.aborted import AbortedTransaction
-from core_log.storage.cleanable_range import SegmentFacts
+from headwater.core_log.foundation.errors import CorruptLog, HeadwaterError, StorageFailed
+from headwater.core_log.storage.aborted import AbortedTransaction
+from headwater.core_log.storage.cleanable_range import SegmentFacts
 
 MEMORY_BYTES_MAX = 128 << 20
 """For the keys of one pass; a larger dirty part takes several passes."""
 
-WORKER = "core_log.storage.compaction_worker"
+WORKER = "headwater.core_log.storage.compaction_worker"
 
 
 class LastRecord(NamedTuple):

@@ -8,27 +8,37 @@ from pathlib import Path
 
 import numpy as np
 
-from core_log.foundation.errors import HeadwaterError
-from core_log.records.batch_header import CONTROL
-from core_log.storage.batch_filter import BatchFilter, CleaningDecision, CleaningStats, runs
-from core_log.storage.batch_rewrite import emptied_batch, rewritten_batches
-from core_log.storage.cleanable_range import SegmentFacts, group_segments
-from core_log.storage.cleaned_segment import CleanedSegment
-from core_log.storage.compaction import (
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.records.batch_header import CONTROL
+from headwater.core_log.storage.batch_filter import (
+    BatchFilter,
+    CleaningDecision,
+    CleaningStats,
+    runs,
+)
+from headwater.core_log.storage.batch_rewrite import emptied_batch, rewritten_batches
+from headwater.core_log.storage.cleanable_range import SegmentFacts, group_segments
+from headwater.core_log.storage.cleaned_segment import CleanedSegment
+from headwater.core_log.storage.compaction import (
     CompactionRequest,
     CompactionResult,
     Swap,
     encode_failure,
     encode_result,
 )
-from core_log.storage.files import Bytes, Files, OsFiles
-from core_log.storage.key_digests import KeyDigests
-from core_log.storage.newest_offsets import ENTRY_BYTES_MAX, NewestOffsets
-from core_log.storage.prefetch import read_ahead
-from core_log.storage.record_starts import RecordStarts
-from core_log.storage.segment import LOG, file_name
-from core_log.storage.segment_chunks import ChunkRows, SegmentChunk, read_chunks, read_readable
-from core_log.storage.transaction_trail import TransactionTrail
+from headwater.core_log.storage.files import Bytes, Files, OsFiles
+from headwater.core_log.storage.key_digests import KeyDigests
+from headwater.core_log.storage.newest_offsets import ENTRY_BYTES_MAX, NewestOffsets
+from headwater.core_log.storage.prefetch import read_ahead
+from headwater.core_log.storage.record_starts import RecordStarts
+from headwater.core_log.storage.segment import LOG, file_name
+from headwater.core_log.storage.segment_chunks import (
+    ChunkRows,
+    SegmentChunk,
+    read_chunks,
+    read_readable,
+)
+from headwater.core_log.storage.transaction_trail import TransactionTrail
 
 NICE = 10
 BLOCK_RECORDS = 1 << 15

@@ -5,14 +5,14 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from core_log.foundation.errors import CorruptBatch, DecodeError
-from core_log.records.batch_header import HEADER_BYTES, BatchHeader
-from core_log.records.record_codec import decode_batch, encode_batch
-from core_log.storage.files import File, Files, write_all
-from core_log.storage.scan import CheckedBatches, find_batch
-from core_log.storage.segment import INDEX, LOG, TIMES, Segment, file_name
-from core_log.storage.swap import base_offsets, cleaned_path
-from core_log.storage.verification import DAMAGED, Promise
+from headwater.core_log.foundation.errors import CorruptBatch, DecodeError
+from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
+from headwater.core_log.records.record_codec import decode_batch, encode_batch
+from headwater.core_log.storage.files import File, Files, write_all
+from headwater.core_log.storage.scan import CheckedBatches, find_batch
+from headwater.core_log.storage.segment import INDEX, LOG, TIMES, Segment, file_name
+from headwater.core_log.storage.swap import base_offsets, cleaned_path
+from headwater.core_log.storage.verification import DAMAGED, Promise
 
 COPY_BYTES = 1 << 20
 INDEX_INTERVAL_BYTES = 4096

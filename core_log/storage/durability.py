@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from core_log.storage.files import File, Files
+from headwater.core_log.storage.files import File, Files
 
 
 class SyncJob:

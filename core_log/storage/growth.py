@@ -1,9 +1,9 @@
 """How far the active segment may grow before it has to be looked at, or ended."""
 
-from core_log.storage.log_config import LogConfig
-from core_log.storage.scan import OFFSETS_MAX
-from core_log.storage.segment import FOREVER, Segment
-from core_log.storage.snapshots import SPACING_BYTES
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.scan import OFFSETS_MAX
+from headwater.core_log.storage.segment import FOREVER, Segment
+from headwater.core_log.storage.snapshots import SPACING_BYTES
 
 BELOW_ALL_TIMES = -2
 """So that the first batch of a segment, which starts its clock, gets a look."""

@@ -5,8 +5,8 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from core_log.foundation.errors import CorruptLog
-from core_log.storage.files import File, Files, write_all
+from headwater.core_log.foundation.errors import CorruptLog
+from headwater.core_log.storage.files import File, Files, write_all
 
 OFFSET_ENTRY = struct.Struct(">ii")  # offset relative to the segment's base, position in its file
 TIME_ENTRY = struct.Struct(

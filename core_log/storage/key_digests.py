@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from core_log.foundation.array_types import Int64Array, UInt8Array
+from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
 
 KeyDigestRows = npt.NDArray[Any]
 """Two unsigned 64-bit words per key."""

@@ -5,9 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from core_log.foundation.errors import DecodeError
-from core_log.storage.checkpoints import encode_checkpoint, read_checkpoint, write_checkpoint
-from core_log.storage.files import File, Files, write_all
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.storage.checkpoints import (
+    encode_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from headwater.core_log.storage.files import File, Files, write_all
 
 FILE_NAME = "leader-epoch-checkpoint"
 UNDEFINED = -1

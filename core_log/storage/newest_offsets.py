@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from core_log.foundation.array_types import Int64Array
-from core_log.storage.key_digests import KeyDigestRows
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.storage.key_digests import KeyDigestRows
 
 ENTRY_BYTES_MAX = 40
 """Per key: 24 for digest and offset, and between 6 and 12 for the slots that lead to them."""

@@ -6,25 +6,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from weakref import proxy
 
-from core_log.foundation.errors import CorruptBatch, CorruptLog, OffsetOutOfRange, StorageFailed
-from core_log.records.batch_header import BatchHeader, check_batch, stamp
-from core_log.records.record_codec import encode_marker, iterate_batches
-from core_log.storage.aborted import AbortedTransaction
-from core_log.storage.checkpoints import PartitionMarks
-from core_log.storage.durability import Durability, RemovalJob
-from core_log.storage.durability import SyncJob as SyncJob
-from core_log.storage.files import Bytes, File, FileRange, Files, refusal_of
-from core_log.storage.growth import Growth
-from core_log.storage.leader_epochs import UNDEFINED, EpochCache
-from core_log.storage.log_config import LogConfig
-from core_log.storage.producers import ProducerStates, is_data
-from core_log.storage.replay import mend_aborted, replay_marker, restore_producers
-from core_log.storage.retention import find_expired, is_worth_rolling
-from core_log.storage.segment import FOREVER, LOG, SUFFIXES, Segment
-from core_log.storage.segments import Segments
-from core_log.storage.snapshots import SPACING_BYTES, ProducerSnapshots
-from core_log.storage.swap import cleaned_path, cleaned_paths, commit_swap, finish_swap
-from core_log.storage.time_lookup import TimedOffset, first_at_or_after, newest
+from headwater.core_log.foundation.errors import (
+    CorruptBatch,
+    CorruptLog,
+    OffsetOutOfRange,
+    StorageFailed,
+)
+from headwater.core_log.records.batch_header import BatchHeader, check_batch, stamp
+from headwater.core_log.records.record_codec import encode_marker, iterate_batches
+from headwater.core_log.storage.aborted import AbortedTransaction
+from headwater.core_log.storage.checkpoints import PartitionMarks
+from headwater.core_log.storage.durability import Durability, RemovalJob
+from headwater.core_log.storage.durability import SyncJob as SyncJob
+from headwater.core_log.storage.files import Bytes, File, FileRange, Files, refusal_of
+from headwater.core_log.storage.growth import Growth
+from headwater.core_log.storage.leader_epochs import UNDEFINED, EpochCache
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.producers import ProducerStates, is_data
+from headwater.core_log.storage.replay import mend_aborted, replay_marker, restore_producers
+from headwater.core_log.storage.retention import find_expired, is_worth_rolling
+from headwater.core_log.storage.segment import FOREVER, LOG, SUFFIXES, Segment
+from headwater.core_log.storage.segments import Segments
+from headwater.core_log.storage.snapshots import SPACING_BYTES, ProducerSnapshots
+from headwater.core_log.storage.swap import cleaned_path, cleaned_paths, commit_swap, finish_swap
+from headwater.core_log.storage.time_lookup import TimedOffset, first_at_or_after, newest
 
 logger = logging.getLogger(__name__)
 

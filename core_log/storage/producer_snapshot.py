@@ -5,8 +5,8 @@ from struct import Struct
 
 from crc32c import crc32c
 
-from core_log.foundation.errors import DecodeError
-from core_log.storage.producers import (
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.storage.producers import (
     NO_OFFSET,
     NO_SEQUENCE,
     SEQUENCE_MASK,

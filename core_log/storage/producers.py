@@ -4,15 +4,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from core_log.foundation.errors import (
+from headwater.core_log.foundation.errors import (
     BatchRejected,
     Fenced,
     InvalidProducerEpoch,
     InvalidTransactionState,
     OutOfOrderSequence,
 )
-from core_log.records.batch_header import CONTROL, TRANSACTIONAL, BatchHeader
-from core_log.storage.aborted import AbortedTransaction
+from headwater.core_log.records.batch_header import CONTROL, TRANSACTIONAL, BatchHeader
+from headwater.core_log.storage.aborted import AbortedTransaction
 
 REMEMBERED_BATCHES = 5
 """As many as a client may have in flight, so that any retry of those is recognised."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID
 
-from core_log.foundation.errors import DecodeError
-from core_log.storage.files import File, Files, write_all
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.storage.files import File, Files, write_all
 
 META = "meta.properties"
 PARTITION_METADATA = "partition.metadata"

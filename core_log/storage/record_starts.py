@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from core_log.foundation.array_types import Int64Array
-from core_log.storage.segment_chunks import ChunkRecords, ChunkRows, SegmentChunk
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.storage.segment_chunks import ChunkRecords, ChunkRows, SegmentChunk
 
 
 class RecordStarts:

@@ -2,21 +2,21 @@
 
 from pathlib import Path
 
-from core_log.foundation.errors import CorruptLog
-from core_log.records.batch_header import HEADER_BYTES, BatchHeader
-from core_log.storage.checkpoints import Checkpoints
-from core_log.storage.files import Files
-from core_log.storage.leader_epochs import EpochCache
-from core_log.storage.log_config import LogConfig
-from core_log.storage.partition_log import PartitionLog
-from core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT
-from core_log.storage.producers import ProducerStates
-from core_log.storage.replay import restore_producers
-from core_log.storage.segment import LOG, Segment, file_name
-from core_log.storage.segments import DAMAGE_HINT, Segments
-from core_log.storage.snapshots import ProducerSnapshots
-from core_log.storage.swap import UNFINISHED, base_offsets, finish_swaps
-from core_log.storage.tail import Tail, Truncation
+from headwater.core_log.foundation.errors import CorruptLog
+from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
+from headwater.core_log.storage.checkpoints import Checkpoints
+from headwater.core_log.storage.files import Files
+from headwater.core_log.storage.leader_epochs import EpochCache
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.partition_log import PartitionLog
+from headwater.core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT
+from headwater.core_log.storage.producers import ProducerStates
+from headwater.core_log.storage.replay import restore_producers
+from headwater.core_log.storage.segment import LOG, Segment, file_name
+from headwater.core_log.storage.segments import DAMAGE_HINT, Segments
+from headwater.core_log.storage.snapshots import ProducerSnapshots
+from headwater.core_log.storage.swap import UNFINISHED, base_offsets, finish_swaps
+from headwater.core_log.storage.tail import Tail, Truncation
 
 
 class LogRecovery:

@@ -3,10 +3,10 @@
 from itertools import pairwise
 from pathlib import Path
 
-from core_log.storage.files import Files, write_all
-from core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT
-from core_log.storage.segment import SUFFIXES
-from core_log.storage.swap import SWAP, UNFINISHED, base_offsets
+from headwater.core_log.storage.files import Files, write_all
+from headwater.core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT
+from headwater.core_log.storage.segment import SUFFIXES
+from headwater.core_log.storage.swap import SWAP, UNFINISHED, base_offsets
 
 COPY_BYTES = 1 << 20
 

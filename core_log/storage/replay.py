@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from core_log.records.batch_header import CONTROL, BatchHeader
-from core_log.records.record_codec import decode_batch, decode_marker
-from core_log.storage.aborted import AbortedTransaction
-from core_log.storage.producers import ProducerStates
-from core_log.storage.segment import FOREVER, Segment
-from core_log.storage.segments import Segments
-from core_log.storage.snapshots import ProducerSnapshots
+from headwater.core_log.records.batch_header import CONTROL, BatchHeader
+from headwater.core_log.records.record_codec import decode_batch, decode_marker
+from headwater.core_log.storage.aborted import AbortedTransaction
+from headwater.core_log.storage.producers import ProducerStates
+from headwater.core_log.storage.segment import FOREVER, Segment
+from headwater.core_log.storage.segments import Segments
+from headwater.core_log.storage.snapshots import ProducerSnapshots
 
 
 def restore_producers(

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from core_log.storage.log_config import UNLIMITED, LogConfig
-from core_log.storage.segment import Segment
-from core_log.storage.segments import Segments
+from headwater.core_log.storage.log_config import UNLIMITED, LogConfig
+from headwater.core_log.storage.segment import Segment
+from headwater.core_log.storage.segments import Segments
 
 
 def find_expired(

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from core_log.foundation.errors import CorruptLog
-from core_log.records.batch_header import HEADER_BYTES, BatchHeader, checksum_of
-from core_log.storage.files import File
+from headwater.core_log.foundation.errors import CorruptLog
+from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader, checksum_of
+from headwater.core_log.storage.files import File
 
 UNKNOWN = -1
 MAGIC_AT = 16

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from core_log.foundation.errors import CorruptLog
-from core_log.records.batch_header import HEADER_BYTES, BatchHeader
-from core_log.storage.aborted import AbortedIndex
-from core_log.storage.files import Bytes, File, FileRange, Files, write_all
-from core_log.storage.index import (
+from headwater.core_log.foundation.errors import CorruptLog
+from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
+from headwater.core_log.storage.aborted import AbortedIndex
+from headwater.core_log.storage.files import Bytes, File, FileRange, Files, write_all
+from headwater.core_log.storage.index import (
     NO_TIMESTAMP,
     OFFSET_ENTRY,
     TIME_ENTRY,
@@ -15,7 +15,7 @@ from core_log.storage.index import (
     OffsetIndex,
     TimeIndex,
 )
-from core_log.storage.scan import heads
+from headwater.core_log.storage.scan import heads
 
 LOG, INDEX, TIMES, ABORTED = ".log", ".index", ".timeindex", ".txnindex"
 SUFFIXES = (LOG, INDEX, TIMES, ABORTED)

@@ -9,18 +9,23 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from core_log.foundation.array_types import Int64Array
-from core_log.foundation.errors import CorruptLog, DecodeError
-from core_log.records.batch_header import (
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.foundation.errors import CorruptLog, DecodeError
+from headwater.core_log.records.batch_header import (
     CHECKED_FROM,
     COMPRESSION_MASK,
     HEADER_BYTES,
     LENGTH_END,
     BatchHeader,
 )
-from core_log.records.compression import Buffer, decompress
-from core_log.records.record_fields import RecordFields, RecordSections, read_fields, read_fields_at
-from core_log.storage.files import File
+from headwater.core_log.records.compression import Buffer, decompress
+from headwater.core_log.records.record_fields import (
+    RecordFields,
+    RecordSections,
+    read_fields,
+    read_fields_at,
+)
+from headwater.core_log.storage.files import File
 
 CHUNK_BYTES = 4 << 20  # what is at work at once should stay near the processor
 COMPRESSED_CHUNK_BYTES = 1 << 20

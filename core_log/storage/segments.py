@@ -4,14 +4,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from core_log.foundation.errors import CorruptLog
-from core_log.records.batch_header import BatchHeader
-from core_log.storage.aborted import AbortedTransaction
-from core_log.storage.files import FileRange, Files
-from core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT
-from core_log.storage.scan import CheckedBatches
-from core_log.storage.segment import SUFFIXES, Segment, file_name
-from core_log.storage.swap import set_aside
+from headwater.core_log.foundation.errors import CorruptLog
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.storage.aborted import AbortedTransaction
+from headwater.core_log.storage.files import FileRange, Files
+from headwater.core_log.storage.producer_snapshot import SUFFIX as SNAPSHOT
+from headwater.core_log.storage.scan import CheckedBatches
+from headwater.core_log.storage.segment import SUFFIXES, Segment, file_name
+from headwater.core_log.storage.swap import set_aside
 
 DAMAGE_HINT = (
     "restore this file from a copy; headwater log verify DIRECTORY shows what is left,"

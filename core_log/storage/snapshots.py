@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from core_log.foundation.errors import DecodeError
-from core_log.storage.files import Files, write_all
-from core_log.storage.producer_snapshot import SUFFIX, decode_snapshot, encode_snapshot
-from core_log.storage.producers import Producer, ProducerStates
-from core_log.storage.segment import file_name
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.storage.files import Files, write_all
+from headwater.core_log.storage.producer_snapshot import SUFFIX, decode_snapshot, encode_snapshot
+from headwater.core_log.storage.producers import Producer, ProducerStates
+from headwater.core_log.storage.segment import file_name
 
 SPACING_BYTES = 8 << 20
 """A recovery walks about twice this much by heads."""

@@ -8,21 +8,21 @@ from random import Random
 from typing import Self
 from uuid import UUID
 
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import (
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import (
     ConfigError,
     CorruptLog,
     DirectoryInUse,
     HeadwaterError,
     StorageFailed,
 )
-from core_log.model.log import TopicPartition
-from core_log.storage.checkpoints import Checkpoints
-from core_log.storage.durability import RemovalJob
-from core_log.storage.files import File, Files
-from core_log.storage.log_config import LogConfig
-from core_log.storage.partition_log import PartitionLog
-from core_log.storage.properties import (
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.storage.checkpoints import Checkpoints
+from headwater.core_log.storage.durability import RemovalJob
+from headwater.core_log.storage.files import File, Files
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.partition_log import PartitionLog
+from headwater.core_log.storage.properties import (
     META,
     encode_uuid,
     read_properties,
@@ -32,8 +32,8 @@ from core_log.storage.properties import (
     write_properties,
     write_topic_id,
 )
-from core_log.storage.recovery import LogRecovery
-from core_log.storage.renewal import RenewalJob
+from headwater.core_log.storage.recovery import LogRecovery
+from headwater.core_log.storage.renewal import RenewalJob
 
 logger = logging.getLogger(__name__)
 

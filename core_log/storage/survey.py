@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from core_log.foundation.errors import ConfigError
-from core_log.model.log import TopicPartition
-from core_log.records.batch_header import DELETE_HORIZON, BatchHeader
-from core_log.storage.files import Files
-from core_log.storage.scan import CheckedBatches
-from core_log.storage.segment import ABORTED, INDEX, LOG, TIMES, file_name
-from core_log.storage.swap import base_offsets
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.batch_header import DELETE_HORIZON, BatchHeader
+from headwater.core_log.storage.files import Files
+from headwater.core_log.storage.scan import CheckedBatches
+from headwater.core_log.storage.segment import ABORTED, INDEX, LOG, TIMES, file_name
+from headwater.core_log.storage.swap import base_offsets
 
 LOG_DIRECTORY = "log"
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from core_log.storage.files import Files
-from core_log.storage.segment import ABORTED, INDEX, LOG, SUFFIXES, TIMES, file_name
+from headwater.core_log.storage.files import Files
+from headwater.core_log.storage.segment import ABORTED, INDEX, LOG, SUFFIXES, TIMES, file_name
 
 CLEANED = ".cleaned"
 SWAP = ".swap"

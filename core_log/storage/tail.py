@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from core_log.foundation.errors import CorruptLog
-from core_log.storage.files import Files, write_all
-from core_log.storage.scan import CHECK_BYTES, CheckedBatches, Damage, find_batch, is_zero
-from core_log.storage.segment import Segment
-from core_log.storage.segments import DAMAGE_HINT, Segments
+from headwater.core_log.foundation.errors import CorruptLog
+from headwater.core_log.storage.files import Files, write_all
+from headwater.core_log.storage.scan import CHECK_BYTES, CheckedBatches, Damage, find_batch, is_zero
+from headwater.core_log.storage.segment import Segment
+from headwater.core_log.storage.segments import DAMAGE_HINT, Segments
 
 
 @dataclass(frozen=True, slots=True)

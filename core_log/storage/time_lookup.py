@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-from core_log.records.batch_header import DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader
-from core_log.records.record_codec import PlainRecord, decode_batch
-from core_log.storage.index import NO_TIMESTAMP
-from core_log.storage.segment import Segment
-from core_log.storage.segments import Segments
+from headwater.core_log.records.batch_header import DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader
+from headwater.core_log.records.record_codec import PlainRecord, decode_batch
+from headwater.core_log.storage.index import NO_TIMESTAMP
+from headwater.core_log.storage.segment import Segment
+from headwater.core_log.storage.segments import Segments
 
 
 class TimedOffset(NamedTuple):

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from core_log.foundation.errors import DecodeError
-from core_log.records.batch_header import CONTROL, TRANSACTIONAL
-from core_log.records.record_codec import decode_varint
-from core_log.storage.aborted import AbortedTransaction
-from core_log.storage.segment_chunks import SegmentChunk
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.records.batch_header import CONTROL, TRANSACTIONAL
+from headwater.core_log.records.record_codec import decode_varint
+from headwater.core_log.storage.aborted import AbortedTransaction
+from headwater.core_log.storage.segment_chunks import SegmentChunk
 
 _ABORT, _COMMIT = 0, 1
 

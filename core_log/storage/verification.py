@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from core_log.foundation.errors import CorruptLog
-from core_log.model.log import TopicPartition
-from core_log.records.batch_header import HEADER_BYTES, BatchHeader
-from core_log.storage.aborted import AbortedIndex, AbortedTransaction
-from core_log.storage.checkpoints import CLEANED_TO, RECOVERY_POINTS, OffsetCheckpoint
-from core_log.storage.files import File, Files
-from core_log.storage.index import OFFSET_ENTRY, TIME_ENTRY, IndexFile
-from core_log.storage.scan import CheckedBatches, find_batch, is_zero
-from core_log.storage.segment import ABORTED, INDEX, LOG, TIMES, file_name
-from core_log.storage.swap import SWAP, base_offsets
+from headwater.core_log.foundation.errors import CorruptLog
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
+from headwater.core_log.storage.aborted import AbortedIndex, AbortedTransaction
+from headwater.core_log.storage.checkpoints import CLEANED_TO, RECOVERY_POINTS, OffsetCheckpoint
+from headwater.core_log.storage.files import File, Files
+from headwater.core_log.storage.index import OFFSET_ENTRY, TIME_ENTRY, IndexFile
+from headwater.core_log.storage.scan import CheckedBatches, find_batch, is_zero
+from headwater.core_log.storage.segment import ABORTED, INDEX, LOG, TIMES, file_name
+from headwater.core_log.storage.swap import SWAP, base_offsets
 
 
 @dataclass(frozen=True, slots=True)

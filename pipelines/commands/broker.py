@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.foundation.errors import ConfigError, DirectoryInUse
-from pipelines.terminal.output import Output, shared_options
-from pipelines.terminal.resting_log import LOOK_AGAIN_S, LogLender
+from headwater.core_log.foundation.errors import ConfigError, DirectoryInUse
+from headwater.pipelines.terminal.output import Output, shared_options
+from headwater.pipelines.terminal.resting_log import LOOK_AGAIN_S, LogLender
 
 if TYPE_CHECKING:
-    from core_log.foundation.settings import BrokerSettings
+    from headwater.core_log.foundation.settings import BrokerSettings
 
 
 @click.command()
@@ -46,9 +46,9 @@ def broker(output: Output, data: Path, listen: str, settings: tuple[str, ...]) -
     The first Ctrl-C (or SIGTERM) drains: answers what it has accepted, brings it to disk, and
     ends. The second ends at once; what was acknowledged is on disk all the same.
     """
-    from config.log_format import set_up_logging
-    from pipelines.running.switch_interval import take_short_turns
-    from pipelines.terminal.signals import run_until_signal
+    from headwater.config.log_format import set_up_logging
+    from headwater.pipelines.running.switch_interval import take_short_turns
+    from headwater.pipelines.terminal.signals import run_until_signal
 
     chosen = broker_settings(data, listen, settings)
     quiet = logging.ERROR if output.is_quiet else logging.INFO
@@ -59,7 +59,7 @@ def broker(output: Output, data: Path, listen: str, settings: tuple[str, ...]) -
 
 async def _serve(settings: "BrokerSettings") -> None:
     """A command that has the log comes to its end first."""
-    from core_log.broker.serve import serve
+    from headwater.core_log.broker.serve import serve
 
     lender = LogLender(settings.data)
     while True:
@@ -75,7 +75,7 @@ def broker_settings(data: Path, listen: str, further: tuple[str, ...]) -> "Broke
     """The settings of one broker; `config.<name>` sets a default of Kafka's topic configuration."""
     from pydantic import ValidationError
 
-    from core_log.foundation.settings import BrokerSettings
+    from headwater.core_log.foundation.settings import BrokerSettings
 
     chosen: dict[str, object] = {"data": data, "listen": listen}
     topic_defaults: dict[str, str] = {}

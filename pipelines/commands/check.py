@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from pipelines.terminal.output import Output, format_count, shared_options
+from headwater.pipelines.terminal.output import Output, format_count, shared_options
 
 
 @click.command()
@@ -23,7 +23,7 @@ def check(output: Output, path: Path, allow_unset: bool) -> None:
     All mistakes are told at once, each with its place, its key, its line and a code of
     docs/error-codes.md; exit code 2 says that there are some. Without PATH it is ./pipeline.yaml.
     """
-    from pipelines.file.loader import check as check_files
+    from headwater.pipelines.file.loader import check as check_files
 
     found = check_files(
         path, environment=os.environ, may_be_unset=allow_unset, reads_expressions=True

@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
-from pipelines.terminal.output import Output, shared_options
+from headwater.pipelines.terminal.output import Output, shared_options
 
 PLACES = {
     "bash": "headwater completion bash > ~/.local/share/bash-completion/completions/headwater",

@@ -7,18 +7,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.foundation.errors import ConfigError, LogRejected
-from pipelines.terminal.confirmation import confirm, yes_option
-from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, format_count, printable, shared_options, table
-from pipelines.terminal.signals import run_until_signal
-from pipelines.terminal.times import time_text
+from headwater.core_log.foundation.errors import ConfigError, LogRejected
+from headwater.pipelines.terminal.confirmation import confirm, yes_option
+from headwater.pipelines.terminal.log_address import LogAddress, log_options
+from headwater.pipelines.terminal.output import (
+    Output,
+    format_count,
+    printable,
+    shared_options,
+    table,
+)
+from headwater.pipelines.terminal.signals import run_until_signal
+from headwater.pipelines.terminal.times import time_text
 
 if TYPE_CHECKING:
-    from core_log.client import KafkaLog
-    from pipelines.dead_letters.dead_letter import DeadLetter, StoredDeadLetter
-    from pipelines.dead_letters.redrive import Redriven
-    from pipelines.journal.schemas import SchemaReader
+    from headwater.core_log.client import KafkaLog
+    from headwater.pipelines.dead_letters.dead_letter import DeadLetter, StoredDeadLetter
+    from headwater.pipelines.dead_letters.redrive import Redriven
+    from headwater.pipelines.journal.schemas import SchemaReader
 
 PIPELINE = click.argument("pipeline")
 TABLE = click.option("--table", "of_table", metavar="TABLE", help="Only letters of this table.")
@@ -94,7 +100,7 @@ def show(
     """Show the dead letters of PIPELINE: what is wrong, where they come from, what they hold."""
 
     async def work() -> list[tuple[dict[str, object], list[str]]]:
-        from pipelines.journal.schemas import SchemaReader
+        from headwater.pipelines.journal.schemas import SchemaReader
 
         async with LogAddress(data, bootstrap).open_or_own() as log:
             schemas = SchemaReader(log)
@@ -131,7 +137,7 @@ def redrive(
     """
 
     async def work() -> "list[Redriven]":
-        from pipelines.dead_letters.redrive import redrive as put_back
+        from headwater.pipelines.dead_letters.redrive import redrive as put_back
 
         async with LogAddress(data, bootstrap).open_or_own() as log:
             letters = await choose_letters(log, pipeline, of_table, numbers, limit)
@@ -181,7 +187,7 @@ def drop(
     confirm(f"drop {which} of {pipeline}?", yes=yes)
 
     async def work() -> "list[StoredDeadLetter]":
-        from pipelines.dead_letters.dead_letter import dead_letter_home, encode_removals
+        from headwater.pipelines.dead_letters.dead_letter import dead_letter_home, encode_removals
 
         async with LogAddress(data, bootstrap).open_or_own() as log:
             letters = await choose_letters(log, pipeline, of_table, numbers, limit)
@@ -214,8 +220,8 @@ async def choose_letters(
     limit: int | None,
 ) -> "list[StoredDeadLetter]":
     """The letters that the options mean, oldest first."""
-    from pipelines.dead_letters.dead_letter import read_letters
-    from pipelines.terminal.table_names import find_table
+    from headwater.pipelines.dead_letters.dead_letter import read_letters
+    from headwater.pipelines.terminal.table_names import find_table
 
     try:
         letters = await read_letters(log, pipeline)
@@ -248,7 +254,7 @@ async def describe_letter(
     stored: "StoredDeadLetter", schemas: "SchemaReader"
 ) -> tuple[dict[str, object], list[str]]:
     """A letter for programs, and the same in lines for people."""
-    from pipelines.dead_letters.display import content_of
+    from headwater.pipelines.dead_letters.display import content_of
 
     letter, content = stored.letter, await content_of(stored.letter, schemas)
     place = (

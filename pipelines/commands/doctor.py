@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.foundation.errors import HeadwaterError, LogUnavailable
-from pipelines.terminal.log_address import DEFAULT_DATA, DEFAULT_FILE, LogAddress
-from pipelines.terminal.output import (
+from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
+from headwater.pipelines.terminal.log_address import DEFAULT_DATA, DEFAULT_FILE, LogAddress
+from headwater.pipelines.terminal.output import (
     DependencyMissing,
     DifferencesFound,
     Output,
     format_count,
     shared_options,
 )
-from pipelines.terminal.signals import run_until_signal
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
-    from pipelines.file.loader import LoadedPipeline
-    from pipelines.preview.doctor_checks import DoctorResult
+    from headwater.pipelines.file.loader import LoadedPipeline
+    from headwater.pipelines.preview.doctor_checks import DoctorResult
 
 
 @click.command()
@@ -56,13 +56,13 @@ def doctor(output: Output, path: Path | None) -> None:
 def _load(output: Output, path: Path | None) -> "list[LoadedPipeline]":
     if path is None:
         return []
-    from pipelines.file.given_files import load_given
+    from headwater.pipelines.file.given_files import load_given
 
     return load_given(output, path)
 
 
 async def _examine(pipelines: "Sequence[LoadedPipeline]") -> "list[DoctorResult]":
-    from pipelines.preview.doctor_checks import SPARK, examine_machine, examine_pipeline
+    from headwater.pipelines.preview.doctor_checks import SPARK, examine_machine, examine_pipeline
 
     embedded = {each.log_path for each in pipelines if each.spec.log.type == "embedded"}
     directories = sorted(embedded) if pipelines else [DEFAULT_DATA]
@@ -77,8 +77,8 @@ async def _examine(pipelines: "Sequence[LoadedPipeline]") -> "list[DoctorResult]
 async def _examine_logs(pipelines: "Sequence[LoadedPipeline]") -> "list[DoctorResult]":
     """Of a cluster always; of our own only where somebody runs: taking over a log at rest would be
     more than to look."""
-    from pipelines.preview.doctor_checks import DoctorResult, examine_log
-    from pipelines.terminal.log_as_found import log_as_found
+    from headwater.pipelines.preview.doctor_checks import DoctorResult, examine_log
+    from headwater.pipelines.terminal.log_as_found import log_as_found
 
     found: list[DoctorResult] = []
     names = [pipeline.name for pipeline in pipelines]

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.foundation.errors import ConfigError, HeadwaterError
-from pipelines.terminal.confirmation import confirm, yes_option
-from pipelines.terminal.control_writer import check_pipeline, now_ms, running_pipelines
-from pipelines.terminal.log_address import LogAddress, file_option
-from pipelines.terminal.output import Output, shared_options
-from pipelines.terminal.signals import run_until_signal
-from pipelines.terminal.table_names import split_target
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
+from headwater.pipelines.terminal.confirmation import confirm, yes_option
+from headwater.pipelines.terminal.control_writer import check_pipeline, now_ms, running_pipelines
+from headwater.pipelines.terminal.log_address import LogAddress, file_option
+from headwater.pipelines.terminal.output import Output, shared_options
+from headwater.pipelines.terminal.signals import run_until_signal
+from headwater.pipelines.terminal.table_names import split_target
 
 if TYPE_CHECKING:
-    from core_log.client import KafkaLog
-    from pipelines.file.loader import LoadedPipeline
+    from headwater.core_log.client import KafkaLog
+    from headwater.pipelines.file.loader import LoadedPipeline
 
 
 @click.command()
@@ -135,12 +135,12 @@ async def _drop_table(
     *,
     with_data: bool,
 ) -> tuple[str, list[str]]:
-    from connectors.source import Resettable
-    from core_log.foundation.clock import SystemClock
-    from pipelines.journal.cleanup import drop_table_from_log
-    from pipelines.journal.inventory import every_schema_of, tables_of
-    from pipelines.loops.assembly import make_source
-    from pipelines.terminal.table_names import find_table
+    from headwater.connectors.source import Resettable
+    from headwater.core_log.foundation.clock import SystemClock
+    from headwater.pipelines.journal.cleanup import drop_table_from_log
+    from headwater.pipelines.journal.inventory import every_schema_of, tables_of
+    from headwater.pipelines.loops.assembly import make_source
+    from headwater.pipelines.terminal.table_names import find_table
 
     pipeline = loaded.name
     await _check_at_rest(address, pipeline)
@@ -175,10 +175,10 @@ async def _drop_from_targets(
     loaded: "LoadedPipeline", log: "KafkaLog", table: str, topics: set[str]
 ) -> list[str]:
     """Nothing is removed before it is known that every sink can do it."""
-    from core_log.foundation.clock import SystemClock
-    from pipelines.loops.assembly import make_sink
-    from pipelines.time_travel.verify.table_selection import subject_of, subjects_of
-    from sinks.sink import TableDroppable
+    from headwater.core_log.foundation.clock import SystemClock
+    from headwater.pipelines.loops.assembly import make_sink
+    from headwater.pipelines.time_travel.verify.table_selection import subject_of, subjects_of
+    from headwater.sinks.sink import TableDroppable
 
     subject = subject_of(await subjects_of(loaded, log), table, pipeline=loaded.name)
     if len(subject.sources) > 1:
@@ -220,7 +220,7 @@ async def _check_at_rest(address: LogAddress, pipeline: str) -> None:
 def _load(output: Output, address: LogAddress, pipeline: str) -> "LoadedPipeline | None":
     if address.file is None:
         return None
-    from pipelines.file.given_files import load_named
+    from headwater.pipelines.file.given_files import load_named
 
     return load_named(output, address.file, pipeline)
 
@@ -233,8 +233,8 @@ async def _drop(
     *,
     with_data: bool,
 ) -> list[str]:
-    from pipelines.journal.cleanup import drop_from_log
-    from pipelines.journal.inventory import leavings_of
+    from headwater.pipelines.journal.cleanup import drop_from_log
+    from headwater.pipelines.journal.inventory import leavings_of
 
     await _check_at_rest(address, pipeline)
     gone: list[str] = []
@@ -255,7 +255,7 @@ async def _drop(
 
 
 async def _drop_former(address: LogAddress, pipeline: str, *, with_unread: bool) -> list[str]:
-    from pipelines.journal.cleanup import drop_former
+    from headwater.pipelines.journal.cleanup import drop_former
 
     async with address.open_or_own() as log:
         await check_pipeline(log, pipeline, {})
@@ -266,8 +266,8 @@ async def _drop_former(address: LogAddress, pipeline: str, *, with_unread: bool)
 async def _drop_outside(loaded: "LoadedPipeline", *, with_data: bool) -> list[str]:
     """First, while the log still knows the pipeline: what cannot be reached now is tried again by
     the next run of this command."""
-    from core_log.foundation.clock import SystemClock
-    from pipelines.loops.assembly import make_sink, make_source
+    from headwater.core_log.foundation.clock import SystemClock
+    from headwater.pipelines.loops.assembly import make_sink, make_source
 
     gone: list[str] = []
     for part in loaded.sinks if with_data else ():

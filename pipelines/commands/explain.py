@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from connectors import SOURCES
-from core_log.foundation.errors import ConfigError
-from pipelines.file.name_completion import completing
-from pipelines.terminal.output import Output, shared_options
-from sinks import SINKS
+from headwater.connectors import SOURCES
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.file.name_completion import completing
+from headwater.pipelines.terminal.output import Output, shared_options
+from headwater.sinks import SINKS
 
 if TYPE_CHECKING:
-    from config.reference import SettingKey
+    from headwater.config.reference import SettingKey
 
 WIDTH = 92
 
@@ -35,7 +35,7 @@ def explain(output: Output, what: str | None, json_schema: bool) -> None:
     if json_schema:
         import json
 
-        from pipelines.file.reference import json_schema as schema_of_files
+        from headwater.pipelines.file.reference import json_schema as schema_of_files
 
         schema = schema_of_files()
         output.result(schema, [json.dumps(schema, indent=2)])
@@ -46,12 +46,12 @@ def explain(output: Output, what: str | None, json_schema: bool) -> None:
 
 
 def _list_all(output: Output) -> None:
-    from config.model_keys import fields_of
-    from config.reference import one_line
-    from core_log.foundation.settings import explanations_of
-    from pipelines.file.reference import kinds
-    from pipelines.file.spec import PipelineSpec
-    from pipelines.terminal.output import table
+    from headwater.config.model_keys import fields_of
+    from headwater.config.reference import one_line
+    from headwater.core_log.foundation.settings import explanations_of
+    from headwater.pipelines.file.reference import kinds
+    from headwater.pipelines.file.spec import PipelineSpec
+    from headwater.pipelines.terminal.output import table
 
     rows = [
         (word, kind, _summary(kind, is_source=is_source))
@@ -70,8 +70,8 @@ def _list_all(output: Output) -> None:
 
 def _summary(kind: str, *, is_source: bool) -> str:
     """What cannot be loaded is listed all the same: it may be another package's."""
-    from config.reference import summary_of
-    from pipelines.file.loaded_parts import component_of
+    from headwater.config.reference import summary_of
+    from headwater.pipelines.file.loaded_parts import component_of
 
     try:
         return summary_of(component_of(kind, is_source=is_source))
@@ -80,10 +80,10 @@ def _summary(kind: str, *, is_source: bool) -> str:
 
 
 def _tell(output: Output, what: str) -> None:
-    from config.model_keys import fields_of
-    from config.reference import keys_below, keys_called, keys_of, summary_of
-    from pipelines.file.reference import find_components
-    from pipelines.file.spec import PipelineSpec
+    from headwater.config.model_keys import fields_of
+    from headwater.config.reference import keys_below, keys_called, keys_of, summary_of
+    from headwater.pipelines.file.reference import find_components
+    from headwater.pipelines.file.spec import PipelineSpec
 
     name, _, path = what.partition(".")
     wanted = ""

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.foundation.errors import ConfigError
-from pipelines.terminal.confirmation import confirm, yes_option
-from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, format_count, shared_options, table
-from pipelines.terminal.signals import run_until_signal
-from pipelines.terminal.starting_points import resolve
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.confirmation import confirm, yes_option
+from headwater.pipelines.terminal.log_address import LogAddress, log_options
+from headwater.pipelines.terminal.output import Output, format_count, shared_options, table
+from headwater.pipelines.terminal.signals import run_until_signal
+from headwater.pipelines.terminal.starting_points import resolve
 
 if TYPE_CHECKING:
-    from core_log.client import KafkaLog
-    from core_log.client.group_admin import GroupDescription
-    from core_log.model.log import TopicPartition
+    from headwater.core_log.client import KafkaLog
+    from headwater.core_log.client.group_admin import GroupDescription
+    from headwater.core_log.model.log import TopicPartition
 
 GROUP = click.argument("group")
 
@@ -138,7 +138,7 @@ def reset(
 async def move(
     address: LogAddress, group: str, topic: str, partition: int | None, place: str, dry_run: bool
 ) -> list[dict[str, object]]:
-    from pipelines.commands.tail import partitions_of
+    from headwater.pipelines.commands.tail import partitions_of
 
     async with address.open() as log:
         await refuse_members(log, group)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import click
 
-from connectors import SOURCES
-from core_log.foundation.errors import ConfigError
-from pipelines.file.name_completion import completing
-from pipelines.terminal.output import Output, shared_options
-from sinks import SINKS
+from headwater.connectors import SOURCES
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.file.name_completion import completing
+from headwater.pipelines.terminal.output import Output, shared_options
+from headwater.sinks import SINKS
 
 BEGINNING = ("generator", "console")
 """Runs as it is, without any system."""
@@ -33,7 +33,7 @@ def init(output: Output, types: tuple[str, ...], file: Path, force: bool) -> Non
     The first TYPE is the source, the others are sinks; a made-up shop on the console without any.
     What is required stands there to be filled in, the rest is commented out with its default.
     """
-    from pipelines.file.reference import commented_file, component
+    from headwater.pipelines.file.reference import commented_file, component
 
     kinds = types or BEGINNING
     if len(kinds) == 1:

@@ -5,15 +5,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.terminal.confirmation import confirm, yes_option
-from pipelines.terminal.output import DifferencesFound, Output, format_count, shared_options, table
-from pipelines.terminal.times import time_text
+from headwater.pipelines.terminal.confirmation import confirm, yes_option
+from headwater.pipelines.terminal.output import (
+    DifferencesFound,
+    Output,
+    format_count,
+    shared_options,
+    table,
+)
+from headwater.pipelines.terminal.times import time_text
 
 if TYPE_CHECKING:
-    from core_log.model.log import TopicPartition
-    from core_log.records.batch_header import BatchHeader
-    from core_log.storage.files import Files
-    from core_log.storage.verification import LogFinding
+    from headwater.core_log.model.log import TopicPartition
+    from headwater.core_log.records.batch_header import BatchHeader
+    from headwater.core_log.storage.files import Files
+    from headwater.core_log.storage.verification import LogFinding
 
 DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -41,8 +47,8 @@ def inspect(output: Output, directory: Path, batches: bool, records: bool) -> No
     --batches or --records ask for more. Reading ends at the first batch that is not sound;
     `headwater log verify` says what is wrong with it.
     """
-    from core_log.storage.files import OsFiles
-    from core_log.storage.survey import partition_directories
+    from headwater.core_log.storage.files import OsFiles
+    from headwater.core_log.storage.survey import partition_directories
 
     files = OsFiles(may_write=False)
     found = partition_directories(files, directory)
@@ -56,8 +62,8 @@ def inspect(output: Output, directory: Path, batches: bool, records: bool) -> No
 
 
 def show_partitions(output: Output, files: "Files", found: "dict[TopicPartition, Path]") -> None:
-    from core_log.storage.survey import survey_segment
-    from core_log.storage.swap import base_offsets
+    from headwater.core_log.storage.survey import survey_segment
+    from headwater.core_log.storage.swap import base_offsets
 
     rows = []
     for (topic, number), path in found.items():
@@ -78,8 +84,8 @@ def show_partitions(output: Output, files: "Files", found: "dict[TopicPartition,
 
 
 def show_segments(output: Output, files: "Files", directory: Path) -> None:
-    from core_log.storage.survey import survey_segment
-    from core_log.storage.swap import base_offsets
+    from headwater.core_log.storage.survey import survey_segment
+    from headwater.core_log.storage.swap import base_offsets
 
     segments = [
         survey_segment(files, directory, base) for base in base_offsets(files.names(directory))
@@ -118,8 +124,8 @@ def show_batches(
     with_records: bool,
 ) -> None:
     """One line per batch, so that a log of any size can be listed."""
-    from core_log.storage.survey import batches
-    from core_log.storage.swap import base_offsets
+    from headwater.core_log.storage.survey import batches
+    from headwater.core_log.storage.swap import base_offsets
 
     for base in base_offsets(files.names(directory)):
         for position, header, data in batches(files, directory, base):
@@ -154,8 +160,8 @@ def batch_facts(header: "BatchHeader") -> dict[str, object]:
 
 
 def show_records(output: Output, place: dict[str, object], data: memoryview) -> None:
-    from core_log.records.record_codec import decode_batch, decode_marker
-    from pipelines.terminal.record_lines import record_data, record_line
+    from headwater.core_log.records.record_codec import decode_batch, decode_marker
+    from headwater.pipelines.terminal.record_lines import record_data, record_line
 
     number = int(str(place["partition"]))
     header, records = decode_batch(data)
@@ -184,9 +190,9 @@ def verify(output: Output, directory: Path) -> None:
     The unfinished end that a crash leaves above the recovery point is reported and is no damage:
     the next start cuts it. Run it while no broker writes to the directory.
     """
-    from core_log.storage.files import OsFiles
-    from core_log.storage.survey import partition_directories
-    from core_log.storage.verification import (
+    from headwater.core_log.storage.files import OsFiles
+    from headwater.core_log.storage.survey import partition_directories
+    from headwater.core_log.storage.verification import (
         LogFinding,
         VerificationStats,
         promise_of,
@@ -258,14 +264,14 @@ def mend(output: Output, directory: Path, yes: bool) -> None:
     changed segment is kept beside it. The next start checks the log as after a crash. What the
     loss means, and what else is to be done, is in docs/log-format.md.
     """
-    from core_log.foundation.clock import SystemClock
-    from core_log.replication.metadata import METADATA_TOPIC
-    from core_log.storage.damaged_batches import empty_damaged
-    from core_log.storage.files import OsFiles
-    from core_log.storage.properties import take_clean_stop
-    from core_log.storage.store import lock_if_owned
-    from core_log.storage.survey import partition_directories
-    from core_log.storage.verification import promise_of
+    from headwater.core_log.foundation.clock import SystemClock
+    from headwater.core_log.replication.metadata import METADATA_TOPIC
+    from headwater.core_log.storage.damaged_batches import empty_damaged
+    from headwater.core_log.storage.files import OsFiles
+    from headwater.core_log.storage.properties import take_clean_stop
+    from headwater.core_log.storage.store import lock_if_owned
+    from headwater.core_log.storage.survey import partition_directories
+    from headwater.core_log.storage.verification import promise_of
 
     confirm(f"Empty every batch of {directory} that cannot be read?", yes=yes)
     files, facts, now_ms = OsFiles(), list[dict[str, object]](), SystemClock().now_ms()

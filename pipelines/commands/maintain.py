@@ -5,15 +5,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.foundation.errors import ConfigError
-from pipelines.terminal.control_writer import TARGET
-from pipelines.terminal.log_address import file_option
-from pipelines.terminal.output import DifferencesFound, Output, format_count, shared_options
-from pipelines.terminal.signals import run_until_signal
-from pipelines.terminal.table_names import split_target
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.control_writer import TARGET
+from headwater.pipelines.terminal.log_address import file_option
+from headwater.pipelines.terminal.output import (
+    DifferencesFound,
+    Output,
+    format_count,
+    shared_options,
+)
+from headwater.pipelines.terminal.signals import run_until_signal
+from headwater.pipelines.terminal.table_names import split_target
 
 if TYPE_CHECKING:
-    from pipelines.file.loader import LoadedPipeline
+    from headwater.pipelines.file.loader import LoadedPipeline
 
 
 @click.command()
@@ -28,8 +33,8 @@ def maintain(output: Output, target: str, sink: str | None) -> None:
     It may run beside the pipeline, which tries again where a commit of this came first. Files of
     the past stay as long as the sink's `maintenance: {retain: ...}` says.
     """
-    from pipelines.file.given_files import load_named
-    from pipelines.terminal.log_address import LogAddress
+    from headwater.pipelines.file.given_files import load_named
+    from headwater.pipelines.terminal.log_address import LogAddress
 
     pipeline, table = split_target(target)
     address = LogAddress(None, None)
@@ -50,9 +55,9 @@ def maintain(output: Output, target: str, sink: str | None) -> None:
 async def _maintain(
     loaded: "LoadedPipeline", table: str, name: str | None
 ) -> tuple[list[str], dict[str, str]]:
-    from core_log.foundation.clock import SystemClock
-    from pipelines.loops.assembly import make_sink
-    from sinks.sink import MaintenanceFailed
+    from headwater.core_log.foundation.clock import SystemClock
+    from headwater.pipelines.loops.assembly import make_sink
+    from headwater.sinks.sink import MaintenanceFailed
 
     parts = [part for part in loaded.sinks if name in (None, part.name)]
     said: list[str] = []

@@ -6,15 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_log.foundation.errors import ConfigError
-from pipelines.terminal.confirmation import confirm, yes_option
-from pipelines.terminal.control_writer import check_pipeline, now_ms, running_pipelines
-from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, format_count, printable, shared_options, table
-from pipelines.terminal.signals import run_until_signal
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.confirmation import confirm, yes_option
+from headwater.pipelines.terminal.control_writer import check_pipeline, now_ms, running_pipelines
+from headwater.pipelines.terminal.log_address import LogAddress, log_options
+from headwater.pipelines.terminal.output import (
+    Output,
+    format_count,
+    printable,
+    shared_options,
+    table,
+)
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
-    from core_log.client import KafkaLog
+    from headwater.core_log.client import KafkaLog
 
 PIPELINE = click.argument("pipeline")
 AT_REST = ("paused", "quarantined", "stopped", "done")
@@ -111,9 +117,9 @@ def _parse(text: str) -> tuple[str, str | None]:
 
 
 async def _look(address: LogAddress, pipeline: str) -> Mapping[str, Any]:
-    from pipelines.journal.generations import source_parts
-    from pipelines.journal.inventory import GROUP_PREFIX, leavings_of
-    from pipelines.journal.positions import load_positions
+    from headwater.pipelines.journal.generations import source_parts
+    from headwater.pipelines.journal.inventory import GROUP_PREFIX, leavings_of
+    from headwater.pipelines.journal.positions import load_positions
 
     running = await running_pipelines(address)
     async with address.open_or_own() as log:
@@ -128,7 +134,7 @@ async def _look(address: LogAddress, pipeline: str) -> Mapping[str, Any]:
 
 
 async def _stands(log: "KafkaLog", group: str) -> list[dict[str, Any]]:
-    from pipelines.watching.task_status import records_behind
+    from headwater.pipelines.watching.task_status import records_behind
 
     committed = await log.committed_offsets(group)
     shown = {each: at for each, at in committed.items() if not each.topic.startswith("__")}
@@ -150,8 +156,12 @@ async def _move(
 ) -> Mapping[str, str]:
     """Writes under the source's own name, which fences one that runs all the same; returns what
     was there before."""
-    from pipelines.journal.generations import is_of_source, source_parts
-    from pipelines.journal.positions import encode_positions, load_positions, positions_home
+    from headwater.pipelines.journal.generations import is_of_source, source_parts
+    from headwater.pipelines.journal.positions import (
+        encode_positions,
+        load_positions,
+        positions_home,
+    )
 
     running = await running_pipelines(address)
     _refuse_at_work(pipeline, running)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.terminal.output import (
+from headwater.pipelines.terminal.output import (
     DifferencesFound,
     Output,
     format_count,
@@ -17,8 +17,8 @@ from pipelines.terminal.output import (
 )
 
 if TYPE_CHECKING:
-    from pipelines.preview.plan import Difference, Plan
-    from pipelines.preview.sample import SampledRows
+    from headwater.pipelines.preview.plan import Difference, Plan
+    from headwater.pipelines.preview.sample import SampledRows
 
 
 HIDING = ("mask of ", "drop of ")
@@ -58,10 +58,10 @@ def plan(output: Output, path: Path, sample: int | None, ddl: tuple[str, ...]) -
 
 
 async def _plan_ddl(output: Output, path: Path, statements: tuple[str, ...]) -> None:
-    from core_log.foundation.clock import SystemClock
-    from pipelines.file.given_files import load_given
-    from pipelines.preview.ddl_plan import ddl_lines, ddl_plans
-    from pipelines.terminal.log_as_found import log_as_found
+    from headwater.core_log.foundation.clock import SystemClock
+    from headwater.pipelines.file.given_files import load_given
+    from headwater.pipelines.preview.ddl_plan import ddl_lines, ddl_plans
+    from headwater.pipelines.terminal.log_as_found import log_as_found
 
     data: list[dict[str, Any]] = []
     lines: list[str] = []
@@ -74,11 +74,11 @@ async def _plan_ddl(output: Output, path: Path, statements: tuple[str, ...]) -> 
 
 
 async def _plan(output: Output, path: Path, sample: int | None) -> None:
-    from core_log.foundation.clock import SystemClock
-    from pipelines.file.given_files import load_given
-    from pipelines.preview.plan import plan_of
-    from pipelines.preview.sample import sample_of
-    from pipelines.terminal.log_as_found import log_as_found
+    from headwater.core_log.foundation.clock import SystemClock
+    from headwater.pipelines.file.given_files import load_given
+    from headwater.pipelines.preview.plan import plan_of
+    from headwater.pipelines.preview.sample import sample_of
+    from headwater.pipelines.terminal.log_as_found import log_as_found
 
     data: list[dict[str, Any]] = []
     lines: list[str] = []

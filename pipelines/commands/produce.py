@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_log.foundation.errors import ConfigError
-from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, format_count, shared_options
-from pipelines.terminal.signals import run_until_signal
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.log_address import LogAddress, log_options
+from headwater.pipelines.terminal.output import Output, format_count, shared_options
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
-    from core_log.client import KafkaLog
+    from headwater.core_log.client import KafkaLog
 
 ACKS = {"0": 0, "1": 1, "all": -1}
 ZSTD = 4
@@ -68,7 +68,7 @@ def produce(
 
 
 async def append_stdin(address: LogAddress, appended: "LineProducer") -> None:
-    from pipelines.terminal.stdin_lines import handfuls
+    from headwater.pipelines.terminal.stdin_lines import handfuls
 
     async with address.open(retry_for_ms=RETRY_FOR_MS) as log:
         await appended.begin(log)
@@ -100,7 +100,7 @@ class LineProducer:
 
     async def append(self, log: "KafkaLog", lines: list[bytes]) -> None:
         """Returns when all are acknowledged, so that no partition sees them out of order."""
-        from core_log.client.gather import together
+        from headwater.core_log.client.gather import together
 
         parts = self._parts(lines)
         await together(
@@ -120,8 +120,8 @@ class LineProducer:
     ) -> None:
         import pyarrow as pa
 
-        from core_log.model.log import TopicPartition
-        from core_log.records.arrow_codec import encode
+        from headwater.core_log.model.log import TopicPartition
+        from headwater.core_log.records.arrow_codec import encode
 
         batches = encode(
             pa.array(keys, pa.binary()),
@@ -161,7 +161,7 @@ class LineProducer:
     ) -> dict[int, tuple[list[bytes | None], list[bytes]]]:
         import pyarrow as pa
 
-        from core_log.records.partitioner import partitions_of
+        from headwater.core_log.records.partitioner import partitions_of
 
         parts: dict[int, tuple[list[bytes | None], list[bytes]]] = {}
         homes = partitions_of(pa.array(keys, pa.binary()), self._partitions)

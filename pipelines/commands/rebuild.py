@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from core_log.foundation.errors import ConfigError
-from pipelines.terminal.control_writer import now_ms, running_pipelines
-from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import DifferencesFound, Output, printable, shared_options
-from pipelines.terminal.replay_progress import RebuildProgress, ReplayProgress
-from pipelines.terminal.signals import run_until_signal
-from pipelines.terminal.table_names import split_target
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.control_writer import now_ms, running_pipelines
+from headwater.pipelines.terminal.log_address import LogAddress, log_options
+from headwater.pipelines.terminal.output import DifferencesFound, Output, printable, shared_options
+from headwater.pipelines.terminal.replay_progress import RebuildProgress, ReplayProgress
+from headwater.pipelines.terminal.signals import run_until_signal
+from headwater.pipelines.terminal.table_names import split_target
 
 if TYPE_CHECKING:
-    from pipelines.time_travel.history.cut_points import CutPoint
-    from pipelines.time_travel.rebuild.rebuild import RebuildResult, TableRebuild
+    from headwater.pipelines.time_travel.history.cut_points import CutPoint
+    from headwater.pipelines.time_travel.rebuild.rebuild import RebuildResult, TableRebuild
 
 
 class _Options(NamedTuple):
@@ -85,11 +85,11 @@ def rebuild(
 async def _rebuild(
     output: Output, address: LogAddress, options: _Options
 ) -> tuple[dict[str, Any], list[str]]:
-    from core_log.foundation.clock import SystemClock
-    from pipelines.file.given_files import load_named
-    from pipelines.file.inline_sink import sink_elsewhere
-    from pipelines.time_travel.history.cut_points import moment_called
-    from pipelines.time_travel.rebuild.rebuild import (
+    from headwater.core_log.foundation.clock import SystemClock
+    from headwater.pipelines.file.given_files import load_named
+    from headwater.pipelines.file.inline_sink import sink_elsewhere
+    from headwater.pipelines.time_travel.history.cut_points import moment_called
+    from headwater.pipelines.time_travel.rebuild.rebuild import (
         RebuildOptions,
         TableRebuild,
         find_rebuilding,
@@ -97,7 +97,7 @@ async def _rebuild(
         rebuild_elsewhere,
         rebuildable,
     )
-    from pipelines.time_travel.rebuild.reread_check import check_not_reread
+    from headwater.pipelines.time_travel.rebuild.reread_check import check_not_reread
 
     pipeline, table = split_target(options.target)
     if not table:
@@ -185,7 +185,7 @@ def _lines(
     rebuilt: "RebuildResult",
     facts: Mapping[str, Any],
 ) -> Iterator[str]:
-    from pipelines.dead_letters.row_display import row_line
+    from headwater.pipelines.dead_letters.row_display import row_line
 
     where = "into another place" if options.into else f"into a copy of {facts['table']}"
     when = f" as of {facts['as_of']}" if options.as_of else ""

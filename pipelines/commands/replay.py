@@ -6,13 +6,18 @@ from typing import Any
 
 import click
 
-from core_log.foundation.errors import ConfigError
-from pipelines.terminal.control_writer import TARGET, check_pipeline, now_ms, running_pipelines
-from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, shared_options
-from pipelines.terminal.replay_progress import ReplayProgress
-from pipelines.terminal.signals import run_until_signal
-from pipelines.terminal.table_names import split_target
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.control_writer import (
+    TARGET,
+    check_pipeline,
+    now_ms,
+    running_pipelines,
+)
+from headwater.pipelines.terminal.log_address import LogAddress, log_options
+from headwater.pipelines.terminal.output import Output, shared_options
+from headwater.pipelines.terminal.replay_progress import ReplayProgress
+from headwater.pipelines.terminal.signals import run_until_signal
+from headwater.pipelines.terminal.table_names import split_target
 
 
 @click.command()
@@ -62,13 +67,17 @@ def replay(
 async def _replay(
     output: Output, address: LogAddress, target: str, start: str, end: str, into: str
 ) -> dict[str, Any]:
-    from core_log.foundation.clock import SystemClock
-    from pipelines.file.given_files import load_named
-    from pipelines.file.inline_sink import sink_of_words
-    from pipelines.loops.assembly import make_sink
-    from pipelines.time_travel.history.cut_points import begun_at, check_order, moment_called
-    from pipelines.time_travel.rebuild.replay import replay
-    from pipelines.time_travel.verify.table_selection import subject_of, subjects_of
+    from headwater.core_log.foundation.clock import SystemClock
+    from headwater.pipelines.file.given_files import load_named
+    from headwater.pipelines.file.inline_sink import sink_of_words
+    from headwater.pipelines.loops.assembly import make_sink
+    from headwater.pipelines.time_travel.history.cut_points import (
+        begun_at,
+        check_order,
+        moment_called,
+    )
+    from headwater.pipelines.time_travel.rebuild.replay import replay
+    from headwater.pipelines.time_travel.verify.table_selection import subject_of, subjects_of
 
     pipeline, given = split_target(target)
     if address.file is None:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from pipelines.terminal.control_writer import TARGET, wish_state
-from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, shared_options
-from pipelines.terminal.signals import run_until_signal
+from headwater.pipelines.terminal.control_writer import TARGET, wish_state
+from headwater.pipelines.terminal.log_address import LogAddress, log_options
+from headwater.pipelines.terminal.output import Output, shared_options
+from headwater.pipelines.terminal.signals import run_until_signal
 
 
 @click.command()

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_log.foundation.errors import ConfigError
-from core_log.model.topic_generations import number_of
-from pipelines.terminal.control_writer import check_pipeline, running_pipelines
-from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, printable, shared_options, table
-from pipelines.terminal.signals import run_until_signal
-from pipelines.terminal.table_names import split_target
-from pipelines.terminal.times import time_text
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.topic_generations import number_of
+from headwater.pipelines.terminal.control_writer import check_pipeline, running_pipelines
+from headwater.pipelines.terminal.log_address import LogAddress, log_options
+from headwater.pipelines.terminal.output import Output, printable, shared_options, table
+from headwater.pipelines.terminal.signals import run_until_signal
+from headwater.pipelines.terminal.table_names import split_target
+from headwater.pipelines.terminal.times import time_text
 
 if TYPE_CHECKING:
-    from core_log.model.log import Log, TopicPartition
-    from pipelines.time_travel.history.key_history import KeyChange
+    from headwater.core_log.model.log import Log, TopicPartition
+    from headwater.pipelines.time_travel.history.key_history import KeyChange
 
 MEANINGS = {"r": "read", "c": "created", "u": "updated", "d": "deleted", "t": "truncated"}
 
@@ -61,11 +61,15 @@ def rows(
 async def _rows(
     output: Output, address: LogAddress, target: str, key: str, history: bool, as_of: str | None
 ) -> tuple[dict[str, Any], list[str]]:
-    from core_log.foundation.gc_freeze import all_of_it_stays
+    from headwater.core_log.foundation.gc_freeze import all_of_it_stays
 
     with all_of_it_stays():
-        from pipelines.time_travel.history.key_history import key_bytes, key_history, newest_change
-        from pipelines.time_travel.history.key_lookup import change_facts, stored_schema
+        from headwater.pipelines.time_travel.history.key_history import (
+            key_bytes,
+            key_history,
+            newest_change,
+        )
+        from headwater.pipelines.time_travel.history.key_lookup import change_facts, stored_schema
 
     pipeline, given = split_target(target)
     running = await running_pipelines(address)
@@ -98,9 +102,9 @@ async def _rows(
 async def _ends(
     log: "Log", pipeline: str, topic: str, as_of: str
 ) -> "Mapping[TopicPartition, int]":
-    from core_log.model.log import TopicPartition
-    from pipelines.time_travel.history.as_of import parse_as_of
-    from pipelines.time_travel.history.cut_points import moment_of
+    from headwater.core_log.model.log import TopicPartition
+    from headwater.pipelines.time_travel.history.as_of import parse_as_of
+    from headwater.pipelines.time_travel.history.cut_points import moment_of
 
     moment = parse_as_of(as_of, now_ms=time.time_ns() // 1_000_000)
     count = await log.partition_count(topic)
@@ -109,7 +113,7 @@ async def _ends(
 
 
 async def _warn_of_compaction(output: Output, log: "Log", changes: "Sequence[KeyChange]") -> None:
-    from core_log.model.log import TopicPartition
+    from headwater.core_log.model.log import TopicPartition
 
     for place in {TopicPartition(each.topic, each.partition) for each in changes}:
         cleaned_to = (await log.bounds([place]))[place].cleaned_to
@@ -120,7 +124,7 @@ async def _warn_of_compaction(output: Output, log: "Log", changes: "Sequence[Key
 
 
 def _lines(changes: "Sequence[KeyChange]") -> list[str]:
-    from pipelines.dead_letters.row_display import row_line
+    from headwater.pipelines.dead_letters.row_display import row_line
 
     head = ("OFFSET", "COMMITTED", "TRANSACTION", "", "ROW")
     cells = [
@@ -137,7 +141,7 @@ def _lines(changes: "Sequence[KeyChange]") -> list[str]:
 
 
 def _row_lines(changes: "Sequence[KeyChange]") -> list[str]:
-    from pipelines.dead_letters.row_display import row_line
+    from headwater.pipelines.dead_letters.row_display import row_line
 
     return [
         row_line(each.row)

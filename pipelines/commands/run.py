@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.terminal.output import Output, format_count, shared_options
+from headwater.pipelines.terminal.output import Output, format_count, shared_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipelines.file.loader import LoadedPipeline
-    from pipelines.running.run import Look, Show, Snapshot
+    from headwater.pipelines.file.loader import LoadedPipeline
+    from headwater.pipelines.running.run import Look, Show, Snapshot
 
 
 def interval_ms(text: str) -> int:
-    from core_log.foundation.units import parse_duration_ms
+    from headwater.core_log.foundation.units import parse_duration_ms
 
     try:
         found: int = parse_duration_ms(text)
@@ -72,9 +72,9 @@ def run(
     `headwater plan` shows what --migrate would do. It is done once and goes on after a crash, also
     without the flag; the former topics stay until `headwater drop PIPELINE --generations`.
     """
-    from core_log.foundation.gc_freeze import all_of_it_stays
-    from pipelines.running.worker_spawn import spawn
-    from pipelines.terminal.log_owner import find_owner
+    from headwater.core_log.foundation.gc_freeze import all_of_it_stays
+    from headwater.pipelines.running.worker_spawn import spawn
+    from headwater.pipelines.terminal.log_owner import find_owner
 
     quiet = logging.ERROR if output.is_quiet else logging.INFO
     level = logging.DEBUG if output.verbosity else quiet
@@ -82,12 +82,12 @@ def run(
     first_worker = None if find_owner(likely) is not None else spawn(level=level)
 
     with all_of_it_stays():
-        from config.log_format import set_up_logging
-        from config.redaction import Redaction
-        from pipelines.running.run import RunOptions
-        from pipelines.running.run import run as run_pipelines
-        from pipelines.running.switch_interval import take_short_turns
-        from pipelines.terminal.signals import run_until_signal
+        from headwater.config.log_format import set_up_logging
+        from headwater.config.redaction import Redaction
+        from headwater.pipelines.running.run import RunOptions
+        from headwater.pipelines.running.run import run as run_pipelines
+        from headwater.pipelines.running.switch_interval import take_short_turns
+        from headwater.pipelines.terminal.signals import run_until_signal
 
     set_up_logging(level, scrub=lambda text: output.scrub(text))
     take_short_turns()
@@ -95,7 +95,7 @@ def run(
     prints_rows, secrets, names = False, Redaction(), frozenset[str]()
 
     def load_files() -> "Sequence[LoadedPipeline]":
-        from pipelines.file.loader import load
+        from headwater.pipelines.file.loader import load
 
         nonlocal prints_rows, names
         loaded = load(path, environment=os.environ)
@@ -105,7 +105,7 @@ def run(
         return loaded
 
     def keep_unsaid(loaded: "Sequence[LoadedPipeline]") -> None:
-        from pipelines.file.loader import redaction_of
+        from headwater.pipelines.file.loader import redaction_of
 
         nonlocal secrets
         secrets = secrets.merge([redaction_of(loaded)])
@@ -116,7 +116,7 @@ def run(
 
         if output.is_quiet or prints_rows:  # a picture would be drawn over the rows
             await asyncio.Event().wait()
-        from pipelines.watching.progress import ProgressView
+        from headwater.pipelines.watching.progress import ProgressView
 
         view = ProgressView(look, interval_ms=log_every, has_color=output.has_color)
         await view.watch()
@@ -144,8 +144,8 @@ def run(
 
 def _refuse_undelivered(snapshot: "Snapshot", names: frozenset[str]) -> None:
     """Decision D5: exit 0 says that every table of the files was delivered whole."""
-    from pipelines.terminal.output import DifferencesFound
-    from pipelines.watching.undelivered import find_undelivered, undelivered_lines
+    from headwater.pipelines.terminal.output import DifferencesFound
+    from headwater.pipelines.watching.undelivered import find_undelivered, undelivered_lines
 
     found = [each for each in find_undelivered(snapshot) if each.pipeline in names]
     if not found:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_log.foundation.errors import ConfigError
-from pipelines.terminal.control_writer import check_pipeline, running_pipelines
-from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, printable, shared_options, table
-from pipelines.terminal.signals import run_until_signal
-from pipelines.terminal.table_names import find_table, split_target
-from pipelines.terminal.times import time_text
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.control_writer import check_pipeline, running_pipelines
+from headwater.pipelines.terminal.log_address import LogAddress, log_options
+from headwater.pipelines.terminal.output import Output, printable, shared_options, table
+from headwater.pipelines.terminal.signals import run_until_signal
+from headwater.pipelines.terminal.table_names import find_table, split_target
+from headwater.pipelines.terminal.times import time_text
 
 if TYPE_CHECKING:
-    from core_log.model.table_schema import Column
-    from pipelines.journal.schemas import StoredSchema
+    from headwater.core_log.model.table_schema import Column
+    from headwater.pipelines.journal.schemas import StoredSchema
 
 TARGET = click.argument("target", metavar="PIPELINE/TABLE")
 HEAD = ("ID", "SINCE", "POSITION", "COLUMNS", "KEY", "CHANGE")
@@ -123,7 +123,7 @@ def _words(change: Mapping[str, str]) -> str:
 
 
 def _text(column: "Column") -> str:
-    from core_log.rows.column_types import type_text
+    from headwater.core_log.rows.column_types import type_text
 
     semantic = f" ({column.semantic})" if column.semantic else ""
     labels = "".join(f" {name}={value}" for name, value in sorted(column.parameters.items()))
@@ -154,8 +154,8 @@ def _by_id(found: "Sequence[StoredSchema]", id: int) -> "StoredSchema":
 
 
 async def _history(address: LogAddress, target: str) -> "list[StoredSchema]":
-    from pipelines.journal.inventory import schemas_of
-    from pipelines.journal.schemas import read_schemas, schemas_home
+    from headwater.pipelines.journal.inventory import schemas_of
+    from headwater.pipelines.journal.schemas import read_schemas, schemas_home
 
     pipeline, given = split_target(target)
     if not given:

@@ -9,11 +9,16 @@ from typing import Any
 
 import click
 
-from core_log.foundation.errors import SourceRejected
-from pipelines.terminal.control_writer import TARGET, check_pipeline, now_ms, running_pipelines
-from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, shared_options
-from pipelines.terminal.signals import run_until_signal
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.pipelines.terminal.control_writer import (
+    TARGET,
+    check_pipeline,
+    now_ms,
+    running_pipelines,
+)
+from headwater.pipelines.terminal.log_address import LogAddress, log_options
+from headwater.pipelines.terminal.output import Output, shared_options
+from headwater.pipelines.terminal.signals import run_until_signal
 
 KIND = "snapshot"
 ACTION, WHERE = "action", "where"
@@ -83,9 +88,9 @@ for _action, (_about, _answer) in ACTIONS.items():
 async def _wish(address: LogAddress, target: str, action: str, where: str) -> Mapping[str, Any]:
     """Returns once the wish is on disk, and taken up by a source that runs and answers soon.
     Raises `SourceRejected` where that refuses it."""
-    from pipelines.journal.control import Signal, write_control
-    from pipelines.journal.inventory import tables_of
-    from pipelines.terminal.table_names import find_table, split_target
+    from headwater.pipelines.journal.control import Signal, write_control
+    from headwater.pipelines.journal.inventory import tables_of
+    from headwater.pipelines.terminal.table_names import find_table, split_target
 
     pipeline, given = split_target(target)
     running = await running_pipelines(address)
@@ -112,7 +117,7 @@ async def _wish(address: LogAddress, target: str, action: str, where: str) -> Ma
 async def _is_taken_up(address: LogAddress, pipeline: str, id: str) -> bool:
     """False where the source has not answered within a moment, as while it reads for the first
     time."""
-    from connectors.source import CONTROL, REFUSED
+    from headwater.connectors.source import CONTROL, REFUSED
 
     deadline = time.monotonic() + ANSWER_S
     while True:

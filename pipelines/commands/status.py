@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_log.foundation.errors import ConfigError
-from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, envelope, shared_options
-from pipelines.terminal.signals import run_until_signal
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.log_address import LogAddress, log_options
+from headwater.pipelines.terminal.output import Output, envelope, shared_options
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
-    from pipelines.running.owner_client import LockHolder
+    from headwater.pipelines.running.owner_client import LockHolder
 
 WATCH_MS = 2_000
 PIPED_WIDTH = 120
@@ -76,8 +76,8 @@ def choose_pipeline(snapshot: Mapping[str, Any], pipeline: str | None) -> Mappin
 def _lines(
     output: Output, snapshot: Mapping[str, Any], *, with_positions: bool, shows_all: bool
 ) -> Iterator[str]:
-    from pipelines.watching.progress import speaks_unicode
-    from pipelines.watching.status_screen import SUMMED_FROM, screen
+    from headwater.pipelines.watching.progress import speaks_unicode
+    from headwater.pipelines.watching.status_screen import SUMMED_FROM, screen
 
     width = shutil.get_terminal_size((PIPED_WIDTH, 24)).columns
     most = max((len(each["tables"]) for each in snapshot["pipelines"].values()), default=0)
@@ -92,7 +92,7 @@ def _lines(
             for span in line
         ).rstrip()
     if with_positions:
-        from pipelines.watching.positions_view import position_lines
+        from headwater.pipelines.watching.positions_view import position_lines
 
         yield from position_lines(snapshot)
 
@@ -105,10 +105,10 @@ async def _positions(
     output: Output, address: LogAddress, snapshot: Mapping[str, Any]
 ) -> dict[str, Any]:
     """By pipeline; versions of tables only where a pipeline file says where they are."""
-    from core_log.foundation.clock import SystemClock
-    from pipelines.file.given_files import load_given
-    from pipelines.loops.assembly import make_sink
-    from pipelines.watching.positions_view import offsets_meant, versions_meant
+    from headwater.core_log.foundation.clock import SystemClock
+    from headwater.pipelines.file.given_files import load_given
+    from headwater.pipelines.loops.assembly import make_sink
+    from headwater.pipelines.watching.positions_view import offsets_meant, versions_meant
 
     files = [] if address.file is None else load_given(output, address.file)
     loaded = {each.name: each for each in files}
@@ -139,7 +139,7 @@ async def _watch(
     output: Output, owner: "LockHolder", pipeline: str | None, *, shows_all: bool
 ) -> None:
     """On a terminal drawn in place; elsewhere one answer after the other."""
-    from pipelines.watching.progress import ProgressView, is_drawable
+    from headwater.pipelines.watching.progress import ProgressView, is_drawable
 
     async def look() -> Mapping[str, Any]:
         return choose_pipeline(await asyncio.to_thread(owner.status), pipeline)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, envelope, shared_options
-from pipelines.terminal.signals import run_until_signal
-from pipelines.terminal.starting_points import LATEST, no_partition, resolve
+from headwater.pipelines.terminal.log_address import LogAddress, log_options
+from headwater.pipelines.terminal.output import Output, envelope, shared_options
+from headwater.pipelines.terminal.signals import run_until_signal
+from headwater.pipelines.terminal.starting_points import LATEST, no_partition, resolve
 
 if TYPE_CHECKING:
-    from core_log.client import KafkaLog
-    from core_log.model.log import Fetched, TopicPartition
-    from pipelines.terminal.event_lines import EventLines
+    from headwater.core_log.client import KafkaLog
+    from headwater.core_log.model.log import Fetched, TopicPartition
+    from headwater.pipelines.terminal.event_lines import EventLines
 
 FETCH_WAIT_MS = 500
 QUIET_FETCHES = 8
@@ -110,9 +110,9 @@ class TailPrinter:
 
     async def show(self, fetched: "Fetched", offset: int, events: "EventLines | None") -> None:
         """The records of a stretch at or above `offset`; its first batch may begin before."""
-        from core_log.records.record_codec import decode_batch, iterate_batches
-        from core_log.records.unreadable_batch import UNREADABLE, unreadable
-        from pipelines.terminal.record_lines import record_data, record_line
+        from headwater.core_log.records.record_codec import decode_batch, iterate_batches
+        from headwater.core_log.records.unreadable_batch import UNREADABLE, unreadable
+        from headwater.pipelines.terminal.record_lines import record_data, record_line
 
         number = fetched.partition.partition
         for batch in iterate_batches(fetched.data):
@@ -140,9 +140,9 @@ class TailPrinter:
 async def read(
     address: LogAddress, wanted: TailOptions, printer: TailPrinter, output: Output
 ) -> None:
-    from core_log.model.log import FetchLimit, Isolation
-    from pipelines.terminal.event_lines import EventLines
-    from pipelines.terminal.generation_choice import chosen_topic, gone_on
+    from headwater.core_log.model.log import FetchLimit, Isolation
+    from headwater.pipelines.terminal.event_lines import EventLines
+    from headwater.pipelines.terminal.generation_choice import chosen_topic, gone_on
 
     isolation = Isolation.UNCOMMITTED if wanted.uncommitted else Isolation.COMMITTED
     async with address.open(retry_for_ms=60_000) as log:
@@ -177,7 +177,7 @@ async def read(
 async def partitions_of(
     log: "KafkaLog", topic: str, partition: int | None
 ) -> "list[TopicPartition]":
-    from core_log.model.log import TopicPartition
+    from headwater.core_log.model.log import TopicPartition
 
     count = await log.partition_count(topic)
     if partition is None:

@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.terminal.output import DifferencesFound, Output, format_count, shared_options
+from headwater.pipelines.terminal.output import (
+    DifferencesFound,
+    Output,
+    format_count,
+    shared_options,
+)
 
 if TYPE_CHECKING:
-    from pipelines.file.loader import LoadedPipeline
-    from pipelines.preview.worked_examples import ExampleResult, TableDifference
+    from headwater.pipelines.file.loader import LoadedPipeline
+    from headwater.pipelines.preview.worked_examples import ExampleResult, TableDifference
 
 
 @click.command()
@@ -24,7 +29,7 @@ def test(output: Output, path: Path) -> None:
     and routes, and become tables: no source, log or sink is touched, and variables that are not
     set do no harm. Exit code 4 when a table is not as expected.
     """
-    from pipelines.file.given_files import load_given
+    from headwater.pipelines.file.given_files import load_given
 
     outcomes = {
         each.name: run_examples(each) for each in load_given(output, path, reaches_systems=False)
@@ -46,10 +51,10 @@ def test(output: Output, path: Path) -> None:
 
 
 def run_examples(loaded: "LoadedPipeline") -> "list[ExampleResult]":
-    from pipelines.loops.assembly import wire_of
-    from pipelines.preview.worked_examples import WorkedExamples
-    from pipelines.transforms.after_log import RowTransforms
-    from pipelines.transforms.before_log import MasksAndDrops, salt_of
+    from headwater.pipelines.loops.assembly import wire_of
+    from headwater.pipelines.preview.worked_examples import WorkedExamples
+    from headwater.pipelines.transforms.after_log import RowTransforms
+    from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
 
     spec = loaded.spec
     # Each test has transforms of its own: which tables have been seen is remembered by routes.
@@ -91,7 +96,7 @@ def row_diff(difference: "TableDifference") -> Iterator[str]:
     """Rows that agree are shown as well: without them nobody sees which row is meant."""
     from difflib import SequenceMatcher
 
-    from pipelines.dead_letters.row_display import row_line
+    from headwater.pipelines.dead_letters.row_display import row_line
 
     expected = [row_line(row) for row in difference.expected]
     found = [row_line(row) for row in difference.found]

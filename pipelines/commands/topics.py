@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.foundation.errors import ConfigError
-from pipelines.terminal.confirmation import confirm, yes_option
-from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import Output, format_count, shared_options, table
-from pipelines.terminal.signals import run_until_signal
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.confirmation import confirm, yes_option
+from headwater.pipelines.terminal.log_address import LogAddress, log_options
+from headwater.pipelines.terminal.output import Output, format_count, shared_options, table
+from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
-    from core_log.client import KafkaLog
-    from core_log.client.topic_admin import TopicDescription
-    from core_log.foundation.settings import TopicSettings
-    from core_log.model.log import Bounds, TopicPartition
+    from headwater.core_log.client import KafkaLog
+    from headwater.core_log.client.topic_admin import TopicDescription
+    from headwater.core_log.foundation.settings import TopicSettings
+    from headwater.core_log.model.log import Bounds, TopicPartition
 
 TOPIC = click.argument("topic")
 
@@ -59,13 +59,13 @@ async def list_topics(address: LogAddress, with_internal: bool) -> list[dict[str
 
 def is_internal(topic: "TopicDescription") -> bool:
     """The log's own, or what pipelines keep in it for themselves."""
-    from pipelines.journal.internal_topics import INTERNAL
+    from headwater.pipelines.journal.internal_topics import INTERNAL
 
     return topic.is_internal or topic.name in INTERNAL
 
 
 def parts_of(topic: "TopicDescription") -> "list[TopicPartition]":
-    from core_log.model.log import TopicPartition
+    from headwater.core_log.model.log import TopicPartition
 
     return [TopicPartition(topic.name, each.partition) for each in topic.partitions]
 
@@ -116,7 +116,7 @@ def create(
 def topic_settings(topic: str, partitions: int, config: dict[str, str]) -> "TopicSettings":
     from pydantic import ValidationError
 
-    from core_log.foundation.settings import TopicSettings
+    from headwater.core_log.foundation.settings import TopicSettings
 
     try:
         return TopicSettings(name=topic, partitions=partitions, config=config)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_log.foundation.errors import ConfigError
-from pipelines.terminal.control_writer import TARGET, check_pipeline, running_pipelines
-from pipelines.terminal.log_address import LogAddress, log_options
-from pipelines.terminal.output import (
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.control_writer import TARGET, check_pipeline, running_pipelines
+from headwater.pipelines.terminal.log_address import LogAddress, log_options
+from headwater.pipelines.terminal.output import (
     DependencyMissing,
     DifferencesFound,
     Output,
@@ -18,11 +18,11 @@ from pipelines.terminal.output import (
     shared_options,
     table,
 )
-from pipelines.terminal.signals import run_until_signal
-from pipelines.terminal.table_names import split_target
+from headwater.pipelines.terminal.signals import run_until_signal
+from headwater.pipelines.terminal.table_names import split_target
 
 if TYPE_CHECKING:
-    from pipelines.time_travel.verify.result import TableVerdict
+    from headwater.pipelines.time_travel.verify.result import TableVerdict
 
 
 @click.command()
@@ -92,12 +92,12 @@ async def _verify(
     sink: str | None,
     repair: bool,
 ) -> "Sequence[TableVerdict]":
-    from core_log.foundation.clock import SystemClock
-    from pipelines.file.given_files import load_named
-    from pipelines.time_travel.verify.result import ComparedSides
-    from pipelines.time_travel.verify.result_store import remember
-    from pipelines.time_travel.verify.table_selection import subject_of, subjects_of
-    from pipelines.time_travel.verify.verify import Verifier
+    from headwater.core_log.foundation.clock import SystemClock
+    from headwater.pipelines.file.given_files import load_named
+    from headwater.pipelines.time_travel.verify.result import ComparedSides
+    from headwater.pipelines.time_travel.verify.result_store import remember
+    from headwater.pipelines.time_travel.verify.table_selection import subject_of, subjects_of
+    from headwater.pipelines.time_travel.verify.verify import Verifier
 
     pipeline, given = split_target(target)
     if address.file is None:
@@ -132,7 +132,7 @@ async def _verify(
 
 def facts_of(verdict: "TableVerdict") -> dict[str, Any]:
     """For programs."""
-    from pipelines.dead_letters.row_display import to_json_value
+    from headwater.pipelines.dead_letters.row_display import to_json_value
 
     compared = verdict.compared
     return {
@@ -205,7 +205,7 @@ def _find(verdict: "TableVerdict") -> int | str:
 
 
 def _details(verdict: "TableVerdict") -> Iterator[str]:
-    from pipelines.dead_letters.row_display import row_line
+    from headwater.pipelines.dead_letters.row_display import row_line
 
     name = f"{printable(str(verdict.subject.target))} in {printable(verdict.side)}"
     if verdict.problem:

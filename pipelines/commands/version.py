@@ -4,7 +4,7 @@ import platform
 
 import click
 
-from pipelines.terminal.output import Output, shared_options
+from headwater.pipelines.terminal.output import Output, shared_options
 
 
 @click.command()
@@ -17,7 +17,7 @@ def version(output: Output) -> None:
     """
     from importlib.metadata import version as version_of
 
-    from core_log.foundation.speed import INSTALL, chosen_speed
+    from headwater.core_log.foundation.speed import INSTALL, chosen_speed
 
     speed = chosen_speed()
     found = {

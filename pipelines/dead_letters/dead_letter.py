@@ -7,18 +7,18 @@ from enum import Enum
 import orjson
 import pyarrow as pa
 
-from core_log.foundation.errors import DecodeError, RecordsRejected, TransformRejected
-from core_log.foundation.settings import TopicSettings
-from core_log.model.changes import Reject
-from core_log.model.log import Log, TopicPartition
-from core_log.records import arrow_codec
-from core_log.records.arrow_codec import RecordColumns
-from core_log.records.batch_header import Batch
-from core_log.records.compression import Compression
-from core_log.records.record_codec import Header
-from core_log.records.record_headers import encode_headers, header_lists
-from core_log.rows.codec import AT_HEADER
-from pipelines.journal.read_to_end import read_decided
+from headwater.core_log.foundation.errors import DecodeError, RecordsRejected, TransformRejected
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.changes import Reject
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.records.compression import Compression
+from headwater.core_log.records.record_codec import Header
+from headwater.core_log.records.record_headers import encode_headers, header_lists
+from headwater.core_log.rows.codec import AT_HEADER
+from headwater.pipelines.journal.read_to_end import read_decided
 
 ERRORS = "__connect.errors."
 """Prefix of Kafka Connect's headers, by which its tools know where a dead letter comes from."""

@@ -2,13 +2,13 @@
 
 import pyarrow as pa
 
-from core_log.foundation.errors import HeadwaterError
-from core_log.model.changes import Operation
-from core_log.rows.codec import SCHEMA_HEADER
-from core_log.rows.codec_table import codec_for
-from pipelines.dead_letters.dead_letter import DeadLetter
-from pipelines.dead_letters.row_display import shown_bytes, to_json_value
-from pipelines.journal.schemas import SchemaReader
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.rows.codec import SCHEMA_HEADER
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.pipelines.dead_letters.dead_letter import DeadLetter
+from headwater.pipelines.dead_letters.row_display import shown_bytes, to_json_value
+from headwater.pipelines.journal.schemas import SchemaReader
 
 
 async def content_of(letter: DeadLetter, schemas: SchemaReader) -> object:

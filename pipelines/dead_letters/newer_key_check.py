@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
-from core_log.records import arrow_codec
-from core_log.records.arrow_codec import RecordColumns
-from core_log.rows.codec import TRUNCATE_KEY
+from headwater.core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.rows.codec import TRUNCATE_KEY
 
 FETCHES_MAX = 20
 

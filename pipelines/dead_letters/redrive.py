@@ -6,23 +6,29 @@ from enum import Enum
 
 import pyarrow as pa
 
-from core_log.foundation.errors import LogUnavailable
-from core_log.model.log import Log, TopicPartition, Transaction, Writer
-from core_log.records.batch_header import Batch
-from core_log.records.compression import Compression
-from core_log.records.record_codec import Header, PlainRecord, encode_batch
-from core_log.rows.codec import TRUNCATE_KEY
-from pipelines.dead_letters.dead_letter import (
+from headwater.core_log.foundation.errors import LogUnavailable
+from headwater.core_log.model.log import Log, TopicPartition, Transaction, Writer
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.records.compression import Compression
+from headwater.core_log.records.record_codec import Header, PlainRecord, encode_batch
+from headwater.core_log.rows.codec import TRUNCATE_KEY
+from headwater.pipelines.dead_letters.dead_letter import (
     DeadLetter,
     StoredDeadLetter,
     dead_letter_home,
     encode_removals,
 )
-from pipelines.dead_letters.newer_key_check import is_overtaken, records_of
-from pipelines.journal.commits import NO_TIME, Commit, OffsetRange, commits_home, encode_commit
-from pipelines.journal.generations import Generations
-from pipelines.journal.positions import load_positions
-from pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.dead_letters.newer_key_check import is_overtaken, records_of
+from headwater.pipelines.journal.commits import (
+    NO_TIME,
+    Commit,
+    OffsetRange,
+    commits_home,
+    encode_commit,
+)
+from headwater.pipelines.journal.generations import Generations
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.read_to_end import read_decided
 
 REDRIVEN_HEADER = "headwater.redriven"
 """The offset at which the record stood first."""

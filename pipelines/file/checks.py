@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from core_log.foundation.errors import ConfigError
-from core_log.foundation.listen_address import parse_address, refuse_unsafe
-from core_log.foundation.name_patterns import Pattern
-from core_log.foundation.settings import SecuritySettings
-from pipelines.file.log_settings import LogSettings
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.listen_address import parse_address, refuse_unsafe
+from headwater.core_log.foundation.name_patterns import Pattern
+from headwater.core_log.foundation.settings import SecuritySettings
+from headwater.pipelines.file.log_settings import LogSettings
 
 if TYPE_CHECKING:
-    from pipelines.file.loader import LoadedPipeline
+    from headwater.pipelines.file.loader import LoadedPipeline
 
 SALT_CHARACTERS_MIN = 16
 """Shorter ones can be found by trying, and with them every hashed value."""

@@ -3,10 +3,10 @@
 import os
 from pathlib import Path
 
-from core_log.foundation.addresses import NOT_SET
-from core_log.foundation.errors import ConfigError
-from pipelines.file.loader import LoadedPipeline, check, load, redaction_of
-from pipelines.terminal.output import Output
+from headwater.core_log.foundation.addresses import NOT_SET
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.file.loader import LoadedPipeline, check, load, redaction_of
+from headwater.pipelines.terminal.output import Output
 
 
 def load_given(output: Output, path: Path, *, reaches_systems: bool = True) -> list[LoadedPipeline]:

@@ -3,14 +3,14 @@
 from collections.abc import Collection, Mapping
 from pathlib import Path, PurePath
 
-from config.document import ListNode, MappingNode, parse_document
-from config.mistake_codes import Code
-from config.mistakes import MistakesFound
-from config.redaction import Redaction
-from config.substitution import substitute
-from config.validation import Validator
-from core_log.foundation.errors import ConfigError
-from pipelines.file.loaded_parts import LoadedPart, load_part, part_again
+from headwater.config.document import ListNode, MappingNode, parse_document
+from headwater.config.mistake_codes import Code
+from headwater.config.mistakes import MistakesFound
+from headwater.config.redaction import Redaction
+from headwater.config.substitution import substitute
+from headwater.config.validation import Validator
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.file.loaded_parts import LoadedPart, load_part, part_again
 
 PLACES = ("path", "url")
 """Keys that say where a sink's target is."""

@@ -5,21 +5,21 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from config.debezium import translate
-from config.document import MappingNode, ScalarNode, YamlNode, plain
-from config.mistake_codes import Code
-from config.mistakes import MISTAKES_SHOWN_MAX, KeyPath, did_you_mean
-from config.model_keys import fields_of
-from config.registry import load_settings, load_type
-from config.validation import Validator
-from connectors import SETTINGS as SOURCE_SETTINGS
-from connectors import SOURCES
-from core_log.foundation.errors import ConfigError
-from core_log.foundation.settings import Settings
-from pipelines.file.spec import SinkTask, SourceTask
-from pipelines.reports import VERIFY
-from sinks import SETTINGS as SINK_SETTINGS
-from sinks import SINKS
+from headwater.config.debezium import translate
+from headwater.config.document import MappingNode, ScalarNode, YamlNode, plain
+from headwater.config.mistake_codes import Code
+from headwater.config.mistakes import MISTAKES_SHOWN_MAX, KeyPath, did_you_mean
+from headwater.config.model_keys import fields_of
+from headwater.config.registry import load_settings, load_type
+from headwater.config.validation import Validator
+from headwater.connectors import SETTINGS as SOURCE_SETTINGS
+from headwater.connectors import SOURCES
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.settings import Settings
+from headwater.pipelines.file.spec import SinkTask, SourceTask
+from headwater.pipelines.reports import VERIFY
+from headwater.sinks import SETTINGS as SINK_SETTINGS
+from headwater.sinks import SINKS
 
 SOURCE = "source"
 """The name of the unit that reads the source."""

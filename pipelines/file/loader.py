@@ -7,20 +7,37 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from config.document import ListNode, MappingNode, YamlNode, plain, read_document
-from config.excerpts import add_excerpt
-from config.mistake_codes import Code
-from config.mistakes import MISTAKES_SHOWN_MAX, KeyPath, Mistake, MistakesFound, did_you_mean
-from config.model_keys import fields_of
-from config.redaction import Redaction
-from config.substitution import Substituted, substitute
-from config.validation import Validator
-from core_log.foundation.settings import SecuritySettings
-from pipelines.file.checks import problems_between, problems_within, remarks_between, remarks_within
-from pipelines.file.loaded_parts import SOURCE, load_part, named_parts, part_again, without
-from pipelines.file.loaded_parts import LoadedPart as LoadedPart
-from pipelines.file.pipeline_paths import files_at
-from pipelines.file.spec import PipelineSpec
+from headwater.config.document import ListNode, MappingNode, YamlNode, plain, read_document
+from headwater.config.excerpts import add_excerpt
+from headwater.config.mistake_codes import Code
+from headwater.config.mistakes import (
+    MISTAKES_SHOWN_MAX,
+    KeyPath,
+    Mistake,
+    MistakesFound,
+    did_you_mean,
+)
+from headwater.config.model_keys import fields_of
+from headwater.config.redaction import Redaction
+from headwater.config.substitution import Substituted, substitute
+from headwater.config.validation import Validator
+from headwater.core_log.foundation.settings import SecuritySettings
+from headwater.pipelines.file.checks import (
+    problems_between,
+    problems_within,
+    remarks_between,
+    remarks_within,
+)
+from headwater.pipelines.file.loaded_parts import (
+    SOURCE,
+    load_part,
+    named_parts,
+    part_again,
+    without,
+)
+from headwater.pipelines.file.loaded_parts import LoadedPart as LoadedPart
+from headwater.pipelines.file.pipeline_paths import files_at
+from headwater.pipelines.file.spec import PipelineSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +228,7 @@ class _Reading:
         for keys, problem, hint in problems_within(self.pipeline):
             validator.tell_at(Code.CONTRADICTION, keys, problem, hint)
         if self.reads_expressions:
-            from pipelines.transforms.mistakes import mistakes_in
+            from headwater.pipelines.transforms.mistakes import mistakes_in
 
             for keys, problem, hint in mistakes_in(
                 spec.transform, directory=self.pipeline.directory

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from core_log.foundation.settings import (
+from headwater.core_log.foundation.settings import (
     DurationMs,
     HostPorts,
     HttpAddress,
@@ -14,8 +14,8 @@ from core_log.foundation.settings import (
     YamlSettings,
     unless,
 )
-from core_log.foundation.units import DURATION, SIZE, parse_duration_ms, parse_size_bytes
-from core_log.rows.settings import ValueFormat
+from headwater.core_log.foundation.units import DURATION, SIZE, parse_duration_ms, parse_size_bytes
+from headwater.core_log.rows.settings import ValueFormat
 
 # In YAML's spelling, which is how the manual shows defaults.
 FOREVER: Any = "forever"

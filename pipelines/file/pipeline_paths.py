@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.errors import ConfigError
 
 SUFFIXES = (".yaml", ".yml")
 FILES_MAX = 1_000

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
-from core_log.foundation.settings import DurationMs, YamlSettings
+from headwater.core_log.foundation.settings import DurationMs, YamlSettings
 
 SchemaPolicy = Literal["evolve", "lenient", "ignore", "fail"]
 POLICIES: tuple[str, ...] = get_args(SchemaPolicy)

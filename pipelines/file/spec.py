@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, SecretStr, WithJsonSchema
 
-from core_log.foundation.schedule import Schedule
-from core_log.foundation.settings import (
+from headwater.core_log.foundation.schedule import Schedule
+from headwater.core_log.foundation.settings import (
     DurationMs,
     PatternText,
     PatternTexts,
@@ -14,9 +14,9 @@ from core_log.foundation.settings import (
     Texts,
     YamlSettings,
 )
-from core_log.foundation.units import parse_duration_ms
-from pipelines.file.log_settings import LogSettings
-from pipelines.file.schema_changes import EVOLVE, SchemaChanges, SchemaChangeSettings
+from headwater.core_log.foundation.units import parse_duration_ms
+from headwater.pipelines.file.log_settings import LogSettings
+from headwater.pipelines.file.schema_changes import EVOLVE, SchemaChanges, SchemaChangeSettings
 
 NAME = r"^[a-zA-Z0-9][a-zA-Z0-9_-]{0,62}$"
 MASK = r"redact|hash|null|truncate\([1-9][0-9]{0,3}\)"

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from core_log.records.batch_header import Batch
-from core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch
 
 
 def small_batch(records: Sequence[tuple[bytes, bytes | None]], *, now_ms: int) -> Batch:

@@ -6,29 +6,39 @@ from typing import TYPE_CHECKING
 import orjson
 import pyarrow as pa
 
-from core_log.foundation.errors import ConfigError, LogRejected
-from core_log.model.log import TopicPartition
-from core_log.records import arrow_codec
-from pipelines.dead_letters.dead_letter import dead_letter_home, encode_removals, read_letters
-from pipelines.journal.commits import commits_home
-from pipelines.journal.control import COMMITS_FROM, DROPPED, Signal, forget_control, write_control
-from pipelines.journal.generations import (
+from headwater.core_log.foundation.errors import ConfigError, LogRejected
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.pipelines.dead_letters.dead_letter import (
+    dead_letter_home,
+    encode_removals,
+    read_letters,
+)
+from headwater.pipelines.journal.commits import commits_home
+from headwater.pipelines.journal.control import (
+    COMMITS_FROM,
+    DROPPED,
+    Signal,
+    forget_control,
+    write_control,
+)
+from headwater.pipelines.journal.generations import (
     FILLING,
     GENERATION,
     Generations,
     load_generations,
 )
-from pipelines.journal.inventory import (
+from headwater.pipelines.journal.inventory import (
     GROUP_PREFIX,
     PipelineInventory,
     every_schema_of,
     leavings_of,
 )
-from pipelines.journal.positions import encode_positions, load_positions, positions_home
-from pipelines.journal.schemas import read_schemas, schemas_home
+from headwater.pipelines.journal.positions import encode_positions, load_positions, positions_home
+from headwater.pipelines.journal.schemas import read_schemas, schemas_home
 
 if TYPE_CHECKING:
-    from core_log.client import KafkaLog
+    from headwater.core_log.client import KafkaLog
 
 
 async def drop_from_log(

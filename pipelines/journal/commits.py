@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from core_log.foundation.errors import DecodeError
-from core_log.model.changes import Positions
-from core_log.model.log import TopicPartition
-from core_log.records.arrow_codec import RecordColumns
-from core_log.records.batch_header import Batch
-from pipelines.journal.batch import small_batch
-from pipelines.journal.internal_topics import COMMITS, home_of
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.changes import Positions
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.records.batch_header import Batch
+from headwater.pipelines.journal.batch import small_batch
+from headwater.pipelines.journal.internal_topics import COMMITS, home_of
 
 FORMAT_VERSION = 1
 NO_TIME = 0

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from core_log.foundation.errors import DecodeError, LogRejected, LogUnavailable
-from core_log.foundation.settings import TopicSettings
-from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
-from pipelines.journal.internal_topics import CONTROL, home_of, internal_topics
+from headwater.core_log.foundation.errors import DecodeError, LogRejected, LogUnavailable
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
+from headwater.pipelines.journal.internal_topics import CONTROL, home_of, internal_topics
 
 if TYPE_CHECKING:
-    from connectors.source import Control
-    from core_log.records.arrow_codec import RecordColumns
-    from core_log.records.batch_header import Batch
+    from headwater.connectors.source import Control
+    from headwater.core_log.records.arrow_codec import RecordColumns
+    from headwater.core_log.records.batch_header import Batch
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +92,8 @@ class DesiredTaskState:
     def controls(self) -> "list[Control]":
         """What is left to the source; it remembers as `control/<id>` in its position what is
         done."""
-        from connectors.source import Control
-        from core_log.model.table_schema import TableId
+        from headwater.connectors.source import Control
+        from headwater.core_log.model.table_schema import TableId
 
         return [
             Control(
@@ -150,7 +150,7 @@ class DesiredState:
         return self.now
 
     async def _read(self, *, wait_ms: int) -> None:
-        from core_log.records import arrow_codec
+        from headwater.core_log.records import arrow_codec
 
         assert self._offset is not None, "reading begins where `load` found the start"
         limit = FetchLimit(wait_ms_max=wait_ms)
@@ -229,7 +229,7 @@ def encode_wishes(pipeline: str, wishes: Iterable[Signal], *, now_ms: int) -> "l
 def _encode(keys: list[bytes], values: list[bytes | None], *, now_ms: int) -> "list[Batch]":
     import pyarrow as pa
 
-    from core_log.records import arrow_codec
+    from headwater.core_log.records import arrow_codec
 
     return arrow_codec.encode(
         pa.array(keys, pa.binary()), pa.array(values, pa.binary()), timestamps_ms=now_ms

@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncIterator
 
-from core_log.foundation.settings import TopicSettings
-from core_log.model.changes import EventMessages
-from core_log.model.log import Log, TopicPartition
-from core_log.records import arrow_codec
-from core_log.records.batch_header import Batch
-from core_log.records.compression import Compression
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.changes import EventMessages
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.records.compression import Compression
 
 KINDS = ("transaction", "message", "heartbeat")
 RETENTION_MS = 7 * 24 * 3_600_000

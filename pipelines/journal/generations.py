@@ -6,12 +6,12 @@ from typing import Any
 
 import orjson
 
-from core_log.foundation.errors import DecodeError
-from core_log.model.changes import Positions
-from core_log.model.log import Log, TopicPartition
-from core_log.model.topic_generations import generation_name, number_of
-from pipelines.journal.positions import load_positions
-from pipelines.journal.replacements import REPLACEMENT
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.changes import Positions
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.model.topic_generations import generation_name, number_of
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.replacements import REPLACEMENT
 
 GENERATION, FILLING = "generation/", "migration/"
 """Before the name of a table's first topic, the parts of a position that say which topics have

@@ -1,8 +1,8 @@
 """The topics that Headwater keeps for itself in the log, and which of their partitions is whose."""
 
-from core_log.foundation.settings import TopicSettings
-from core_log.model.log import TopicPartition
-from core_log.records.murmur2 import partition_of
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.murmur2 import partition_of
 
 POSITIONS = "__headwater_positions"
 COMMITS = "__headwater_commits"

@@ -6,17 +6,22 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from core_log.foundation.errors import LogRejected
-from core_log.model.log import Log
-from pipelines.dead_letters.dead_letter import dead_letter_topic
-from pipelines.journal.control import DROPPED
-from pipelines.journal.event_topics import KINDS, notice_topic
-from pipelines.journal.internal_topics import CONTROL, POSITIONS, SCHEMAS
-from pipelines.journal.read_to_end import filled_partitions, read_decided
-from pipelines.journal.schemas import StoredSchema, every_topic_of, read_schemas, topics_of
+from headwater.core_log.foundation.errors import LogRejected
+from headwater.core_log.model.log import Log
+from headwater.pipelines.dead_letters.dead_letter import dead_letter_topic
+from headwater.pipelines.journal.control import DROPPED
+from headwater.pipelines.journal.event_topics import KINDS, notice_topic
+from headwater.pipelines.journal.internal_topics import CONTROL, POSITIONS, SCHEMAS
+from headwater.pipelines.journal.read_to_end import filled_partitions, read_decided
+from headwater.pipelines.journal.schemas import (
+    StoredSchema,
+    every_topic_of,
+    read_schemas,
+    topics_of,
+)
 
 if TYPE_CHECKING:
-    from core_log.client import KafkaLog
+    from headwater.core_log.client import KafkaLog
 
 GROUP_PREFIX = "headwater."
 

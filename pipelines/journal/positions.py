@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 import orjson
 
-from core_log.foundation.errors import DecodeError
-from core_log.model.changes import Positions
-from core_log.model.log import Log, TopicPartition
-from core_log.records.batch_header import Batch
-from pipelines.journal.batch import small_batch
-from pipelines.journal.internal_topics import POSITIONS, home_of
-from pipelines.journal.read_to_end import read_decided
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.changes import Positions
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.records.batch_header import Batch
+from headwater.pipelines.journal.batch import small_batch
+from headwater.pipelines.journal.internal_topics import POSITIONS, home_of
+from headwater.pipelines.journal.read_to_end import read_decided
 
 FORMAT_VERSION = 1
 

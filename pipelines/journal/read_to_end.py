@@ -2,11 +2,11 @@
 
 from collections.abc import AsyncIterator
 
-from core_log.foundation.errors import PositionLost
-from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
-from core_log.records import arrow_codec
-from core_log.records.arrow_codec import RecordColumns
-from pipelines.journal.internal_topics import PARTITIONS
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.pipelines.journal.internal_topics import PARTITIONS
 
 LIMIT = FetchLimit()
 

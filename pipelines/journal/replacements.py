@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import orjson
 
-from core_log.foundation.errors import DecodeError
-from core_log.model.changes import ColumnOrValue, Phase, Positions, Replacement
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import TableId
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.changes import ColumnOrValue, Phase, Positions, Replacement
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableId
 
 REPLACEMENT = "replacement/"
 """Before a table's name, the part of a position that says so."""

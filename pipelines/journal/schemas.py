@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 import orjson
 
-from core_log.column_history import ColumnHistory, View
-from core_log.foundation.errors import ConfigError, DecodeError
-from core_log.model.changes import Positions
-from core_log.model.log import Log, TopicPartition
-from core_log.model.table_schema import TableSchema
-from core_log.records.batch_header import Batch
-from core_log.rows.schema_text import schema_from_json, schema_to_json
-from core_log.rows.settings import WireSettings
-from pipelines.journal.batch import small_batch
-from pipelines.journal.generations import load_generations
-from pipelines.journal.internal_topics import SCHEMAS, home_of
-from pipelines.journal.read_to_end import filled_partitions, read_decided
+from headwater.core_log.foundation.errors import ConfigError, DecodeError
+from headwater.core_log.model.changes import Positions
+from headwater.core_log.model.column_history import ColumnHistory, View
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.rows.schema_text import schema_from_json, schema_to_json
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.journal.batch import small_batch
+from headwater.pipelines.journal.generations import load_generations
+from headwater.pipelines.journal.internal_topics import SCHEMAS, home_of
+from headwater.pipelines.journal.read_to_end import filled_partitions, read_decided
 
 FORMAT_VERSION = 1
 

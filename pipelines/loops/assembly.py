@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
-from connectors.source import (
+from headwater.connectors.source import (
     FormCheck,
     Gauge,
     Remark,
@@ -13,36 +13,36 @@ from connectors.source import (
     SourceReport,
     anything_goes,
 )
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import HeadwaterError
-from core_log.foundation.preload import Preloading
-from core_log.model.log import Log, TopicPartition
-from core_log.model.table_schema import TableId, TableSchema
-from core_log.records.compression import Compression
-from core_log.rows.settings import WireSettings
-from pipelines.dead_letters.dead_letter import dead_letter_topic
-from pipelines.file.loader import LoadedPart, LoadedPipeline
-from pipelines.file.log_settings import LogSettings
-from pipelines.journal.control import DesiredTaskState
-from pipelines.journal.generations import NONE, Generations
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.loops.deliver.dead_letters import RejectedRecords
-from pipelines.loops.deliver.deliver import Delivery, deliver
-from pipelines.loops.deliver.pending_rebuilds import RebuildsNeeded
-from pipelines.loops.deliver.slice_reader import Skipped, SliceReader
-from pipelines.loops.deliver.slicer import SliceLimits, Slicer
-from pipelines.loops.deliver.split_reader import LogSplitReader
-from pipelines.loops.free_space import free_space
-from pipelines.loops.ingest.encoder import Encoder
-from pipelines.loops.ingest.ingest import UNIT, IngestLimits, ingest
-from pipelines.loops.ingest.pause import unless_paused
-from pipelines.loops.ingest.table_topics import TopicRules
-from pipelines.loops.ingest.unserializable_rows import RECORD_BYTES_MAX
-from pipelines.reports import GaugesRead, ReadProgress, RemarksMade, Reporter
-from pipelines.transforms.after_log import RowTransforms
-from pipelines.transforms.before_log import MasksAndDrops, salt_of
-from sinks.sink import Sink, SinkContext, SplitReader, TableHealth
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.preload import Preloading
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.records.compression import Compression
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.dead_letters.dead_letter import dead_letter_topic
+from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline
+from headwater.pipelines.file.log_settings import LogSettings
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.journal.generations import NONE, Generations
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.loops.deliver.dead_letters import RejectedRecords
+from headwater.pipelines.loops.deliver.deliver import Delivery, deliver
+from headwater.pipelines.loops.deliver.pending_rebuilds import RebuildsNeeded
+from headwater.pipelines.loops.deliver.slice_reader import Skipped, SliceReader
+from headwater.pipelines.loops.deliver.slicer import SliceLimits, Slicer
+from headwater.pipelines.loops.deliver.split_reader import LogSplitReader
+from headwater.pipelines.loops.free_space import free_space
+from headwater.pipelines.loops.ingest.encoder import Encoder
+from headwater.pipelines.loops.ingest.ingest import UNIT, IngestLimits, ingest
+from headwater.pipelines.loops.ingest.pause import unless_paused
+from headwater.pipelines.loops.ingest.table_topics import TopicRules
+from headwater.pipelines.loops.ingest.unserializable_rows import RECORD_BYTES_MAX
+from headwater.pipelines.reports import GaugesRead, ReadProgress, RemarksMade, Reporter
+from headwater.pipelines.transforms.after_log import RowTransforms
+from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
+from headwater.sinks.sink import Sink, SinkContext, SplitReader, TableHealth
 
 
 async def run_unit(

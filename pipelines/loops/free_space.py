@@ -4,8 +4,8 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from connectors.source import FreeSpace
-from pipelines.file.loader import LoadedPipeline
+from headwater.connectors.source import FreeSpace
+from headwater.pipelines.file.loader import LoadedPipeline
 
 
 def free_space(loaded: LoadedPipeline) -> Sequence[FreeSpace]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from pipelines.dead_letters.failure_budget import DeadLetterBudget
-from pipelines.file.spec import StopAfter
-from pipelines.reports import RemarksMade
+from headwater.pipelines.dead_letters.failure_budget import DeadLetterBudget
+from headwater.pipelines.file.spec import StopAfter
+from headwater.pipelines.reports import RemarksMade
 
 EXHAUSTED = "dead letters"
 """What the remark is about."""

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from connectors.source import DdlOutcome, Rehearsing
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import ConfigError, Cure, HeadwaterError, RebuildNeeded
-from core_log.model.log import Log
-from core_log.model.table_schema import TableSchema
-from pipelines.file.loader import LoadedPipeline
-from pipelines.journal.schemas import every_topic_of
-from pipelines.loops.assembly import make_sink, make_source
-from pipelines.preview.plan import before_log_of
-from pipelines.transforms.after_log import RowTransforms
+from headwater.connectors.source import DdlOutcome, Rehearsing
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import ConfigError, Cure, HeadwaterError, RebuildNeeded
+from headwater.core_log.model.log import Log
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.journal.schemas import every_topic_of
+from headwater.pipelines.loops.assembly import make_sink, make_source
+from headwater.pipelines.preview.plan import before_log_of
+from headwater.pipelines.transforms.after_log import RowTransforms
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import HeadwaterError, LogRejected, LogUnavailable
-from pipelines.watching.quantities import size_text
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import HeadwaterError, LogRejected, LogUnavailable
+from headwater.pipelines.watching.quantities import size_text
 
 if TYPE_CHECKING:
-    from connectors.source import Source
-    from core_log.client import KafkaLog
-    from core_log.model.changes import Positions
-    from pipelines.file.loader import LoadedPipeline
+    from headwater.connectors.source import Source
+    from headwater.core_log.client import KafkaLog
+    from headwater.core_log.model.changes import Positions
+    from headwater.pipelines.file.loader import LoadedPipeline
 
 PYTHON_MIN, JAVA_MIN = (3, 11), 17
 DISK_BYTES_MIN = 1 << 30
@@ -66,8 +66,8 @@ def examine_machine(directories: Sequence[Path], *, needs_java: bool) -> Iterato
 
 async def examine_pipeline(loaded: "LoadedPipeline") -> list[DoctorResult]:
     """Asks the source and every sink what stands in their way; none of them changes anything."""
-    from core_log.foundation.clock import SystemClock
-    from pipelines.loops.assembly import make_sink, make_source
+    from headwater.core_log.foundation.clock import SystemClock
+    from headwater.pipelines.loops.assembly import make_sink, make_source
 
     clock = SystemClock()
     found: list[DoctorResult] = []
@@ -91,7 +91,7 @@ async def examine_pipeline(loaded: "LoadedPipeline") -> list[DoctorResult]:
 
 async def _of_source(loaded: "LoadedPipeline", source: "Source") -> list[Diagnostic]:
     """A log that cannot be read is found here, as a run would find it."""
-    from connectors.source import Resuming
+    from headwater.connectors.source import Resuming
 
     found = list(await source.examine())
     if isinstance(source, Resuming):
@@ -103,9 +103,9 @@ async def _of_source(loaded: "LoadedPipeline", source: "Source") -> list[Diagnos
 
 
 async def _read_stored(loaded: "LoadedPipeline") -> "Positions":
-    from pipelines.journal.generations import source_parts
-    from pipelines.journal.positions import load_positions
-    from pipelines.terminal.log_as_found import log_as_found
+    from headwater.pipelines.journal.generations import source_parts
+    from headwater.pipelines.journal.positions import load_positions
+    from headwater.pipelines.terminal.log_as_found import log_as_found
 
     try:
         async with asyncio.timeout(LOG_S_MAX), log_as_found(loaded) as log:
@@ -120,7 +120,7 @@ async def _read_stored(loaded: "LoadedPipeline") -> "Positions":
 
 async def examine_log(log: "KafkaLog", known: Sequence[str]) -> list[DoctorResult]:
     """Pipelines that have left something in the log, and that no file speaks of."""
-    from pipelines.journal.inventory import pipelines_in
+    from headwater.pipelines.journal.inventory import pipelines_in
 
     orphans = sorted(await pipelines_in(log) - set(known))
     found = [

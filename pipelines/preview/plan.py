@@ -5,25 +5,31 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from connectors.source import Replacing, Source, SourcePlanning
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import ConfigError, Cure, SchemaRefused
-from core_log.foundation.name_patterns import Pattern
-from core_log.foundation.table_failures import failure_of
-from core_log.model.log import Log
-from core_log.model.table_schema import TableId, TableSchema
-from core_log.rows.settings import WireSettings
-from pipelines.file.loader import LoadedPipeline
-from pipelines.journal.generations import NONE, Generations, load_generations
-from pipelines.journal.positions import load_positions
-from pipelines.journal.replacements import replacements_of
-from pipelines.journal.schemas import StoredSchema, every_topic_of
-from pipelines.loops.assembly import make_sink, make_source, row_estimates, topic_rules, wire_of
-from pipelines.loops.ingest.table_topics import partitions_for
-from pipelines.transforms.after_log import RowTransforms
-from pipelines.transforms.before_log import MasksAndDrops, salt_of
-from pipelines.transforms.masks import is_stricter
-from pipelines.transforms.tables import RuleTables
+from headwater.connectors.source import Replacing, Source, SourcePlanning
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import ConfigError, Cure, SchemaRefused
+from headwater.core_log.foundation.name_patterns import Pattern
+from headwater.core_log.foundation.table_failures import failure_of
+from headwater.core_log.model.log import Log
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.journal.generations import NONE, Generations, load_generations
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.replacements import replacements_of
+from headwater.pipelines.journal.schemas import StoredSchema, every_topic_of
+from headwater.pipelines.loops.assembly import (
+    make_sink,
+    make_source,
+    row_estimates,
+    topic_rules,
+    wire_of,
+)
+from headwater.pipelines.loops.ingest.table_topics import partitions_for
+from headwater.pipelines.transforms.after_log import RowTransforms
+from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
+from headwater.pipelines.transforms.masks import is_stricter
+from headwater.pipelines.transforms.tables import RuleTables
 
 logger = logging.getLogger(__name__)
 

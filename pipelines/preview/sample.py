@@ -7,13 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from core_log.foundation.clock import Clock
-from core_log.model.changes import TableChanges
-from pipelines.file.loader import LoadedPipeline
-from pipelines.loops.assembly import make_source
-from pipelines.preview.plan import before_log_of
-from pipelines.transforms.after_log import RowTransforms
-from pipelines.transforms.before_log import MasksAndDrops
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.model.changes import TableChanges
+from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.loops.assembly import make_source
+from headwater.pipelines.preview.plan import before_log_of
+from headwater.pipelines.transforms.after_log import RowTransforms
+from headwater.pipelines.transforms.before_log import MasksAndDrops
 
 BATCHES_MAX = 20
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from core_log.foundation.errors import ConfigError, HeadwaterError, RecordsRejected
-from core_log.model.changes import Operation, TableChanges, source_times
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import Column, TableId, TableSchema
-from core_log.rows.codec_table import codec_for
-from core_log.rows.settings import WireSettings
-from pipelines.dead_letters.row_display import to_json_value
-from pipelines.file.spec import GivenChange, PipelineTest
-from pipelines.transforms.after_log import RowTransforms
-from pipelines.transforms.before_log import MasksAndDrops
-from pipelines.transforms.columns import parsed_type
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, RecordsRejected
+from headwater.core_log.model.changes import Operation, TableChanges, source_times
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.dead_letters.row_display import to_json_value
+from headwater.pipelines.file.spec import GivenChange, PipelineTest
+from headwater.pipelines.transforms.after_log import RowTransforms
+from headwater.pipelines.transforms.before_log import MasksAndDrops
+from headwater.pipelines.transforms.columns import parsed_type
 
 OPERATIONS = {
     "r": Operation.READ,

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core_log.foundation.endpoint import FILE_NAME, MODE, Endpoint, encode_endpoint
-from core_log.foundation.errors import DirectoryInUse
-from core_log.foundation.gc_freeze import all_of_it_stays
-from core_log.model.log import TopicPartition
-from core_log.storage.files import OsFiles
-from pipelines.running.log_clients import kafka_settings
+from headwater.core_log.foundation.endpoint import FILE_NAME, MODE, Endpoint, encode_endpoint
+from headwater.core_log.foundation.errors import DirectoryInUse
+from headwater.core_log.foundation.gc_freeze import all_of_it_stays
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.storage.files import OsFiles
+from headwater.pipelines.running.log_clients import kafka_settings
 
 if TYPE_CHECKING:
-    from core_log.client import KafkaLog
-    from pipelines.file.loader import LoadedPipeline
+    from headwater.core_log.client import KafkaLog
+    from headwater.pipelines.file.loader import LoadedPipeline
 
 LOCK = "lock"
 COMING = ""
@@ -48,8 +48,8 @@ async def claim(loaded: "LoadedPipeline", data: Path) -> DirectoryLock:
     if loaded.spec.log.type == "kafka":
         return _claim_beside_cluster(data, tuple(loaded.spec.log.bootstrap), loaded)
     with all_of_it_stays():
-        from core_log.embedded import EmbeddedLog
-        from core_log.foundation.settings import BrokerSettings
+        from headwater.core_log.embedded import EmbeddedLog
+        from headwater.core_log.foundation.settings import BrokerSettings
 
     settings = loaded.spec.log
     log = await EmbeddedLog.open(
@@ -78,7 +78,7 @@ def _claim_beside_cluster(
     data: Path, bootstrap: tuple[str, ...], loaded: "LoadedPipeline"
 ) -> DirectoryLock:
     """The log is a cluster's, but who runs pipelines over it is found the same way."""
-    from core_log.client import KafkaLog
+    from headwater.core_log.client import KafkaLog
 
     files, token = OsFiles(), secrets.token_urlsafe(24)
     files.make_directory(data)
@@ -111,7 +111,7 @@ def _claim_beside_cluster(
 
 def join_broker(loaded: "LoadedPipeline", endpoint: Endpoint) -> DirectoryLock:
     """As a client of a `headwater broker`, which runs no pipelines itself."""
-    from core_log.client import KafkaLog
+    from headwater.core_log.client import KafkaLog
 
     bootstrap = (endpoint.kafka,)
     log = KafkaLog(kafka_settings(loaded, bootstrap), first_said_s=0.0)

@@ -4,18 +4,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core_log.foundation.clock import Clock, SystemClock
-from core_log.foundation.errors import ConfigError
-from core_log.foundation.preload import Preloading
-from core_log.model.log import Log
-from core_log.model.table_schema import TableSchema
-from core_log.records.compression import Compression
-from pipelines.journal.control import DesiredTaskState
-from pipelines.journal.generations import NONE, Generations, load_generations
-from pipelines.journal.schemas import topics_of
-from pipelines.loops.assembly import ensure_topics, make_source, run_unit, topic_rules, wire_of
-from pipelines.loops.ingest.ingest import writer_name
-from pipelines.preview.plan import (
+from headwater.core_log.foundation.clock import Clock, SystemClock
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.preload import Preloading
+from headwater.core_log.model.log import Log
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.records.compression import Compression
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.journal.generations import NONE, Generations, load_generations
+from headwater.pipelines.journal.schemas import topics_of
+from headwater.pipelines.loops.assembly import (
+    ensure_topics,
+    make_source,
+    run_unit,
+    topic_rules,
+    wire_of,
+)
+from headwater.pipelines.loops.ingest.ingest import writer_name
+from headwater.pipelines.preview.plan import (
     KEY,
     Difference,
     before_log_of,
@@ -23,14 +29,14 @@ from pipelines.preview.plan import (
     check_needs_no_migration,
     differences,
 )
-from pipelines.reports import VERIFY, Reporter
-from pipelines.running.migration_approval import is_agreed
-from pipelines.running.sink_task import run_sink
-from pipelines.running.tasks import SOURCE, RunTask
-from pipelines.transforms.before_log import MasksAndDrops, salt_of
+from headwater.pipelines.reports import VERIFY, Reporter
+from headwater.pipelines.running.migration_approval import is_agreed
+from headwater.pipelines.running.sink_task import run_sink
+from headwater.pipelines.running.tasks import SOURCE, RunTask
+from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
 
 if TYPE_CHECKING:
-    from pipelines.file.loader import LoadedPipeline
+    from headwater.pipelines.file.loader import LoadedPipeline
 
 
 def prepare_source(loaded: "LoadedPipeline", unit: str) -> None:
@@ -70,7 +76,7 @@ def checked_first() -> RunTask:
             has_topics = True
         if unit == VERIFY:
             # Late, since most pipelines have no such unit.
-            from pipelines.time_travel.verify.schedule import run_verifying
+            from headwater.pipelines.time_travel.verify.schedule import run_verifying
 
             await run_verifying(loaded, log, desired=desired, clock=clock, report=report)
             return
@@ -143,7 +149,7 @@ async def refuse_impossible(loaded: "LoadedPipeline", log: Log, *, clock: Clock)
 async def _migrate(
     loaded: "LoadedPipeline", log: Log, asked: FirstCheckQuestion, *, clock: Clock, report: Reporter
 ) -> None:
-    from pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate
+    from headwater.pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate
 
     check_can_be_made(asked.differences)
     if any(each.what == KEY for each in asked.differences):

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import orjson
 
-from core_log.foundation.errors import ConfigError
-from pipelines.file.loader import LoadedPipeline
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.file.loader import LoadedPipeline
 
 
 def body_of(loaded: Sequence[LoadedPipeline], *, until_end: bool) -> bytes:

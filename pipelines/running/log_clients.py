@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
+from headwater.core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
 
 if TYPE_CHECKING:
-    from pipelines.file.loader import LoadedPipeline
-    from pipelines.running.tasks import OpenLog
+    from headwater.pipelines.file.loader import LoadedPipeline
+    from headwater.pipelines.running.tasks import OpenLog
 
 
 def kafka_settings(loaded: "LoadedPipeline", bootstrap: Sequence[str]) -> KafkaSettings:

@@ -5,11 +5,11 @@ import json
 import secrets
 from typing import TYPE_CHECKING
 
-from core_log.model.log import Log
-from pipelines.journal.control import MIGRATE, DesiredTaskState, Signal, write_control
+from headwater.core_log.model.log import Log
+from headwater.pipelines.journal.control import MIGRATE, DesiredTaskState, Signal, write_control
 
 if TYPE_CHECKING:
-    from pipelines.file.loader import LoadedPipeline
+    from headwater.pipelines.file.loader import LoadedPipeline
 
 ASKED = "asked"
 DIGEST_DIGITS = 32

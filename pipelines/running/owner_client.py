@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from core_log.foundation.errors import ConfigError, DecodeError, HeadwaterError, LogUnavailable
+from headwater.core_log.foundation.errors import (
+    ConfigError,
+    DecodeError,
+    HeadwaterError,
+    LogUnavailable,
+)
 
 WAIT_S_MAX = 10.0
 ANSWER_BYTES_MAX = 64 << 20

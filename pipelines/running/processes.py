@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from subprocess import Popen
 
-from pipelines.reports import StateChanged, TaskState
-from pipelines.running.backoff import CRASHES_MAX, Backoff, Crashes, RetryPolicy
-from pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId
-from pipelines.running.tasks import SOURCE, Listeners, TaskAssignment
-from pipelines.running.worker_process import WorkerProcess
-from pipelines.running.worker_protocol import StartTask, StopTask, TaskGone, Word
-from pipelines.running.worker_spawn import COMMAND
+from headwater.pipelines.reports import StateChanged, TaskState
+from headwater.pipelines.running.backoff import CRASHES_MAX, Backoff, Crashes, RetryPolicy
+from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId
+from headwater.pipelines.running.tasks import SOURCE, Listeners, TaskAssignment
+from headwater.pipelines.running.worker_process import WorkerProcess
+from headwater.pipelines.running.worker_protocol import StartTask, StopTask, TaskGone, Word
+from headwater.pipelines.running.worker_spawn import COMMAND
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from pipelines.reports import OffsetsApplied, RowsMoved
-from pipelines.running.worker_protocol import Word
+from headwater.pipelines.reports import OffsetsApplied, RowsMoved
+from headwater.pipelines.running.worker_protocol import Word
 
 GATHER_S = 0.05
 

@@ -10,27 +10,37 @@ from random import SystemRandom
 from subprocess import Popen
 from typing import Any
 
-from core_log.foundation import errors
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.endpoint import Endpoint
-from core_log.foundation.errors import ConfigError, DirectoryInUse, HeadwaterError, LogUnavailable
-from core_log.model.log import Log
-from pipelines.file.loader import LoadedPipeline
-from pipelines.journal.control import read_desired
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.reports import Report, RowsMoved, TaskState
-from pipelines.running.data_directory_lock import COMING, DirectoryLock, claim, join_broker
-from pipelines.running.handover import body_of, handed_over
-from pipelines.running.log_clients import kafka_settings, opening
-from pipelines.running.migration_approval import agree
-from pipelines.running.processes import WorkerProcesses
-from pipelines.running.running_pipelines import RunningPipelines
-from pipelines.running.supervisor import TaskEnded, TaskEnvironment, expected_error
-from pipelines.running.tasks import SOURCE, TaskRunner
-from pipelines.terminal.log_owner import find_owner, is_running
-from pipelines.terminal.resting_log import LOOK_AGAIN_S, SILENT_S_MAX, LogLender
-from pipelines.watching.report_stream import ReportStream
-from pipelines.watching.status import StatusBoard
+from headwater.core_log.foundation import errors
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.endpoint import Endpoint
+from headwater.core_log.foundation.errors import (
+    ConfigError,
+    DirectoryInUse,
+    HeadwaterError,
+    LogUnavailable,
+)
+from headwater.core_log.model.log import Log
+from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.journal.control import read_desired
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.reports import Report, RowsMoved, TaskState
+from headwater.pipelines.running.data_directory_lock import (
+    COMING,
+    DirectoryLock,
+    claim,
+    join_broker,
+)
+from headwater.pipelines.running.handover import body_of, handed_over
+from headwater.pipelines.running.log_clients import kafka_settings, opening
+from headwater.pipelines.running.migration_approval import agree
+from headwater.pipelines.running.processes import WorkerProcesses
+from headwater.pipelines.running.running_pipelines import RunningPipelines
+from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, expected_error
+from headwater.pipelines.running.tasks import SOURCE, TaskRunner
+from headwater.pipelines.terminal.log_owner import find_owner, is_running
+from headwater.pipelines.terminal.resting_log import LOOK_AGAIN_S, SILENT_S_MAX, LogLender
+from headwater.pipelines.watching.report_stream import ReportStream
+from headwater.pipelines.watching.status import StatusBoard
 
 logger = logging.getLogger(__name__)
 
@@ -185,7 +195,7 @@ class _Run:
 
     async def _watch(self, claimed: DirectoryLock) -> None:
         """Status, metrics and the picture come after the first rows."""
-        from pipelines.watching.http_api import HttpApi, RequestAnswer
+        from headwater.pipelines.watching.http_api import HttpApi, RequestAnswer
 
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_ROWS_S):
@@ -204,7 +214,7 @@ class _Run:
             await api.stop()
 
     async def _look(self, claimed: DirectoryLock) -> Snapshot:
-        from pipelines.watching.log_ends import read_ends
+        from headwater.pipelines.watching.log_ends import read_ends
 
         with suppress(HeadwaterError, TimeoutError):  # a picture with a hole is better than none
             async with asyncio.timeout(LOOK_S_MAX):
@@ -246,13 +256,13 @@ async def _prepare_log(claimed: DirectoryLock, loaded: Sequence[LoadedPipeline])
 
 async def _run_unit_here(*arguments: Any, **named: Any) -> None:
     """Imported only where a file says `workers: 0`: the broker's process is to stay small."""
-    from pipelines.running.first_checks import checked_first
+    from headwater.pipelines.running.first_checks import checked_first
 
     await checked_first()(*arguments, **named)
 
 
 def _prepare_here(loaded: LoadedPipeline, unit: str) -> None:
-    from pipelines.running.first_checks import prepare_source
+    from headwater.pipelines.running.first_checks import prepare_source
 
     prepare_source(loaded, unit)
 
@@ -262,7 +272,7 @@ async def attend(
 ) -> Snapshot | None:
     """Hands the files to the process that runs pipelines, and shows what it does. None when it is
     gone, or about to go; being cancelled leaves it alone."""
-    from pipelines.running.owner_client import LockHolder
+    from headwater.pipelines.running.owner_client import LockHolder
 
     assert endpoint.http and endpoint.token, "an owner with a console has both"
     owner = LockHolder(endpoint.http, endpoint.token)
@@ -298,8 +308,8 @@ async def _check_topics(
     endpoint: Endpoint, loaded: Sequence[LoadedPipeline], wanted: RunOptions
 ) -> None:
     """Before a running pipeline is stopped for the sake of an edit that cannot be obeyed."""
-    from core_log.client import KafkaLog
-    from pipelines.running.first_checks import refuse_impossible, refuse_migration
+    from headwater.core_log.client import KafkaLog
+    from headwater.pipelines.running.first_checks import refuse_impossible, refuse_migration
 
     for each in loaded:
         settings = kafka_settings(each, [endpoint.kafka])

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from core_log.foundation.errors import DirectoryInUse
-from pipelines.reports import Report, Reporter, StateChanged, TaskState
-from pipelines.running.processes import TaskPlacement, WorkerProcesses
-from pipelines.running.supervisor import TaskEnded, TaskId
-from pipelines.running.tasks import SOURCE, Listeners, TaskAssignment, TaskRunner, jobs_of
+from headwater.core_log.foundation.errors import DirectoryInUse
+from headwater.pipelines.reports import Report, Reporter, StateChanged, TaskState
+from headwater.pipelines.running.processes import TaskPlacement, WorkerProcesses
+from headwater.pipelines.running.supervisor import TaskEnded, TaskId
+from headwater.pipelines.running.tasks import SOURCE, Listeners, TaskAssignment, TaskRunner, jobs_of
 
 if TYPE_CHECKING:
-    from pipelines.file.loader import LoadedPart, LoadedPipeline
+    from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline
 
 logger = logging.getLogger(__name__)
 

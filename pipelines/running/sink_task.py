@@ -5,16 +5,16 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from core_log.client.gather import let_go
-from core_log.foundation.clock import Clock
-from core_log.model.log import Log, TopicPartition
-from pipelines.journal.control import DesiredTaskState
-from pipelines.loops.assembly import run_unit
-from pipelines.loops.deliver.pending_rebuilds import RebuildsNeeded
-from pipelines.reports import Reporter, StateChanged, TaskState
+from headwater.core_log.client.gather import let_go
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.loops.deliver.pending_rebuilds import RebuildsNeeded
+from headwater.pipelines.reports import Reporter, StateChanged, TaskState
 
 if TYPE_CHECKING:
-    from pipelines.file.loader import LoadedPipeline
+    from headwater.pipelines.file.loader import LoadedPipeline
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ async def _make_anew(
     while True:
         table, refusal = await rebuilds.next()
         # Late, since most sinks never need it.
-        from pipelines.time_travel.rebuild.schema_change import cross_over
+        from headwater.pipelines.time_travel.rebuild.schema_change import cross_over
 
         failure = await cross_over(
             loaded, part, table, log, clock=clock, report=report, beginnings=beginnings

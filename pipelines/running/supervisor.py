@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import (
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import (
     Cure,
     Fenced,
     HeadwaterError,
@@ -17,10 +17,15 @@ from core_log.foundation.errors import (
     SinkUnavailable,
     SourceUnavailable,
 )
-from core_log.foundation.table_failures import leaves_of, place_of
-from pipelines.loops.deliver.quarantine import is_cured_outside, pause_ms, reason_of, said_of
-from pipelines.reports import Report, Reporter, RowsMoved, StateChanged, TaskState
-from pipelines.running.backoff import CRASHES_MAX, Backoff, Crashes, Incident, RetryPolicy
+from headwater.core_log.foundation.table_failures import leaves_of, place_of
+from headwater.pipelines.loops.deliver.quarantine import (
+    is_cured_outside,
+    pause_ms,
+    reason_of,
+    said_of,
+)
+from headwater.pipelines.reports import Report, Reporter, RowsMoved, StateChanged, TaskState
+from headwater.pipelines.running.backoff import CRASHES_MAX, Backoff, Crashes, Incident, RetryPolicy
 
 logger = logging.getLogger(__name__)
 

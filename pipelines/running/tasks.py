@@ -7,9 +7,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from core_log.foundation.clock import Clock
-from core_log.model.log import Log
-from pipelines.journal.control import (
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.model.log import Log
+from headwater.pipelines.journal.control import (
     RESTART,
     VERIFIED,
     DesiredState,
@@ -17,12 +17,12 @@ from pipelines.journal.control import (
     Signal,
     control_topic,
 )
-from pipelines.reports import VERIFY, Reporter, TableVerified, TaskState
-from pipelines.running.backoff import RetryPolicy
-from pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId, supervise
+from headwater.pipelines.reports import VERIFY, Reporter, TableVerified, TaskState
+from headwater.pipelines.running.backoff import RetryPolicy
+from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId, supervise
 
 if TYPE_CHECKING:
-    from pipelines.file.loader import LoadedPipeline
+    from headwater.pipelines.file.loader import LoadedPipeline
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def jobs_of(loaded: "LoadedPipeline", *, until_end: bool = False) -> list[TaskAs
 
 
 class RunTask(Protocol):
-    """One life of a unit: `pipelines.loops.assembly.run_unit`."""
+    """One life of a unit: `headwater.pipelines.loops.assembly.run_unit`."""
 
     async def __call__(
         self,

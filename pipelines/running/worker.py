@@ -9,16 +9,22 @@ import threading
 from collections.abc import Callable
 from random import SystemRandom
 
-from config.log_format import set_up_logging
-from config.redaction import Redaction
-from core_log.client import KafkaLog
-from core_log.foundation.clock import SystemClock
-from pipelines.file.loader import LoadedPipeline
-from pipelines.running.log_clients import kafka_settings, opening
-from pipelines.running.report_buffer import ReportBuffer
-from pipelines.running.supervisor import TaskEnvironment
-from pipelines.running.tasks import Listeners, Prepare, RunTask, TaskAssignment, TaskRunner
-from pipelines.running.worker_protocol import (
+from headwater.config.log_format import set_up_logging
+from headwater.config.redaction import Redaction
+from headwater.core_log.client import KafkaLog
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.running.log_clients import kafka_settings, opening
+from headwater.pipelines.running.report_buffer import ReportBuffer
+from headwater.pipelines.running.supervisor import TaskEnvironment
+from headwater.pipelines.running.tasks import (
+    Listeners,
+    Prepare,
+    RunTask,
+    TaskAssignment,
+    TaskRunner,
+)
+from headwater.pipelines.running.worker_protocol import (
     LeaveTask,
     Order,
     StartTask,
@@ -38,7 +44,7 @@ FromWire = Callable[[bytes], LoadedPipeline]
 
 
 def main(run_unit: RunTask, prepare: Prepare) -> None:
-    parser = argparse.ArgumentParser(prog="pipelines.running.worker_start")
+    parser = argparse.ArgumentParser(prog="headwater.pipelines.running.worker_start")
     parser.add_argument("--stdout", type=int, help="descriptor that a sink's own output goes to")
     parser.add_argument("--level", type=int, default=logging.INFO, help="lowest level to be logged")
     chosen = parser.parse_args()

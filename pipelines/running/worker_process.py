@@ -10,9 +10,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import IO, Self
 
-from core_log.foundation.errors import DecodeError
-from pipelines.running.worker_protocol import LeaveTask, Order, Word, decode_word, encode_order
-from pipelines.running.worker_spawn import COMMAND, spawn
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.pipelines.running.worker_protocol import (
+    LeaveTask,
+    Order,
+    Word,
+    decode_word,
+    encode_order,
+)
+from headwater.pipelines.running.worker_spawn import COMMAND, spawn
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-COMMAND = (sys.executable, "-m", "pipelines.running.worker_start")
+COMMAND = (sys.executable, "-m", "headwater.pipelines.running.worker_start")
 STDOUT = 1
 
 MEMORY = {

@@ -1,14 +1,14 @@
-"""What a worker process is started with (`python -m pipelines.running.worker_start`)."""
+"""What a worker process is started with (`python -m headwater.pipelines.running.worker_start`)."""
 
-from core_log.foundation.gc_freeze import all_of_it_stays
+from headwater.core_log.foundation.gc_freeze import all_of_it_stays
 
 
 def start() -> None:
     """Everything heavy is imported before the first order, while the owner makes its start."""
     with all_of_it_stays():
-        from pipelines.running.first_checks import checked_first, prepare_source
-        from pipelines.running.switch_interval import take_short_turns
-        from pipelines.running.worker import main
+        from headwater.pipelines.running.first_checks import checked_first, prepare_source
+        from headwater.pipelines.running.switch_interval import take_short_turns
+        from headwater.pipelines.running.worker import main
     take_short_turns()
     main(checked_first(), prepare_source)
 

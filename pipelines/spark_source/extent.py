@@ -4,22 +4,22 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import ConfigError, LogRejected
-from core_log.model.log import Bounds, Isolation, Log, TopicPartition
-from pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
-from pipelines.spark_source.options import ReadOptions
-from pipelines.time_travel.history.as_of import (
+from headwater.core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import ConfigError, LogRejected
+from headwater.core_log.model.log import Bounds, Isolation, Log, TopicPartition
+from headwater.pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
+from headwater.pipelines.spark_source.options import ReadOptions
+from headwater.pipelines.time_travel.history.as_of import (
     AsOf,
     OffsetsAsOf,
     PositionAsOf,
     TimeAsOf,
     parse_as_of,
 )
-from pipelines.time_travel.history.commit_index import CommitIndex
-from pipelines.time_travel.history.cut_points import moment_of
-from sinks.sink import AppliedOffset, AppliedOffsets
+from headwater.pipelines.time_travel.history.commit_index import CommitIndex
+from headwater.pipelines.time_travel.history.cut_points import moment_of
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
 RETRY_FOR_MS = 15_000
 UNKNOWN_TOPIC_MS = 1_000

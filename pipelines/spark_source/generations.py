@@ -3,13 +3,13 @@
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from core_log.foundation.errors import LogRejected, PositionLost
-from core_log.model.log import Log, TopicPartition
-from pipelines.journal.generations import Generations, TopicSwitch, load_generations
-from pipelines.journal.schemas import every_topic_of
-from pipelines.spark_source.extent import stored_schemas
-from pipelines.spark_source.options import ReadOptions
-from sinks.sink import AppliedOffset, AppliedOffsets
+from headwater.core_log.foundation.errors import LogRejected, PositionLost
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.pipelines.journal.generations import Generations, TopicSwitch, load_generations
+from headwater.pipelines.journal.schemas import every_topic_of
+from headwater.pipelines.spark_source.extent import stored_schemas
+from headwater.pipelines.spark_source.options import ReadOptions
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
 
 async def generations_of(log: Log, topic: str) -> Generations:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
-from core_log.foundation.endpoint import FILE_NAME, decode_endpoint
-from core_log.foundation.errors import ConfigError
-from core_log.model.log import Isolation
+from headwater.core_log.foundation.endpoint import FILE_NAME, decode_endpoint
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.log import Isolation
 
 if TYPE_CHECKING:
-    from core_log.foundation.settings import SecuritySettings
+    from headwater.core_log.foundation.settings import SecuritySettings
 
 ColumnForm = Literal["typed", "raw"]
 FETCH_BYTES = 1 << 20
@@ -139,7 +139,7 @@ def _bootstrap(chosen: Mapping[str, str]) -> tuple[str, ...]:
 def _security(chosen: Mapping[str, str]) -> "SecuritySettings":
     from pydantic import ValidationError
 
-    from core_log.foundation.settings import SecuritySettings
+    from headwater.core_log.foundation.settings import SecuritySettings
 
     given = {
         re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", name): chosen[name]

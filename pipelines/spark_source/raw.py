@@ -5,14 +5,14 @@ from collections.abc import AsyncGenerator, Iterator
 
 import pyarrow as pa
 
-from core_log.client import KafkaLog
-from core_log.foundation.errors import PositionLost
-from core_log.model.log import Fetched, FetchLimit, Isolation, Log
-from core_log.records import arrow_codec
-from core_log.records.record_headers import header_lists
-from pipelines.spark_source.extent import open_log
-from pipelines.spark_source.options import ReadOptions
-from sinks.spark.reader.splits import Split
+from headwater.core_log.client import KafkaLog
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.core_log.model.log import Fetched, FetchLimit, Isolation, Log
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.record_headers import header_lists
+from headwater.pipelines.spark_source.extent import open_log
+from headwater.pipelines.spark_source.options import ReadOptions
+from headwater.sinks.spark.reader.splits import Split
 
 BATCH_BYTES_MAX = 16 << 20
 """Records of one partition that become one batch for Spark, about."""

@@ -7,17 +7,17 @@ from typing import Any
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.errors import PositionLost
-from core_log.model.log import Bounds, Log, TopicPartition
-from pipelines.spark_source.extent import Extent, open_log, stored_schemas
-from pipelines.spark_source.generations import cross_generations, in_present
-from pipelines.spark_source.options import ReadOptions
-from pipelines.spark_source.raw import ARROW
-from pipelines.spark_source.typed import TypedColumns
-from pipelines.time_travel.history.cut_points import check_order
-from sinks.sink import AppliedOffset, AppliedOffsets
-from sinks.spark.reader.splits import Split, splits_of
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.core_log.model.log import Bounds, Log, TopicPartition
+from headwater.pipelines.spark_source.extent import Extent, open_log, stored_schemas
+from headwater.pipelines.spark_source.generations import cross_generations, in_present
+from headwater.pipelines.spark_source.options import ReadOptions
+from headwater.pipelines.spark_source.raw import ARROW
+from headwater.pipelines.spark_source.typed import TypedColumns
+from headwater.pipelines.time_travel.history.cut_points import check_order
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets
+from headwater.sinks.spark.reader.splits import Split, splits_of
 
 Said = Mapping[str, Mapping[str, Any]]
 """Offsets as Spark keeps them: by topic its id, and by partition where to go on."""

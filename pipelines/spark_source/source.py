@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pipelines.spark_source.options import ReadOptions, endless, read_options
+from headwater.pipelines.spark_source.options import ReadOptions, endless, read_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,7 @@ class HeadwaterSource(DataSource):
         return "headwater"
 
     def schema(self) -> StructType:
-        from pipelines.spark_source import read_plan
+        from headwater.pipelines.spark_source import read_plan
 
         return asyncio.run(read_plan.columns(read_options(self.options)))
 
@@ -46,7 +46,7 @@ class HeadwaterReader(DataSourceReader):
         self._options, self._schema = options, schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        from pipelines.spark_source import read_plan
+        from headwater.pipelines.spark_source import read_plan
 
         parts = asyncio.run(read_plan.batch(self._options))
         return [InputPartition(part) for part in parts]
@@ -62,17 +62,17 @@ class HeadwaterStreamReader(DataSourceStreamReader):
         self._options, self._schema = options, schema
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        from pipelines.spark_source import read_plan
+        from headwater.pipelines.spark_source import read_plan
 
         return asyncio.run(read_plan.first_offsets(self._options))
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-        from pipelines.spark_source import read_plan
+        from headwater.pipelines.spark_source import read_plan
 
         return asyncio.run(read_plan.newest_offsets(self._options))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        from pipelines.spark_source import read_plan
+        from headwater.pipelines.spark_source import read_plan
 
         parts = asyncio.run(read_plan.between(self._options, start, end))
         return [InputPartition(part) for part in parts]
@@ -91,16 +91,16 @@ def _read(
     options: ReadOptions, schema: StructType, partition: InputPartition | None
 ) -> "Iterator[pa.RecordBatch]":
     """On an executor. Spark asks for no partition at all where there is nothing to read."""
-    from pipelines.spark_source.read_plan import check_was_whole
+    from headwater.pipelines.spark_source.read_plan import check_was_whole
 
     if partition is None:
         return
     if options.columns == "raw":
-        from pipelines.spark_source.raw import raw_batches
+        from headwater.pipelines.spark_source.raw import raw_batches
 
         yield from raw_batches(options, partition.value.split)
     else:
-        from pipelines.spark_source.typed import typed_batches
+        from headwater.pipelines.spark_source.typed import typed_batches
 
         yield from typed_batches(options, schema, partition.value.split)
     asyncio.run(check_was_whole(options, partition.value))

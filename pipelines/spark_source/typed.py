@@ -9,17 +9,17 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from core_log.column_history import ColumnHistory
-from core_log.foundation.array_types import BoolArray
-from core_log.foundation.errors import SchemaRefused
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.table_schema import Column, TableSchema
-from pipelines.loops.deliver.split_reader import LogSplitReader
-from pipelines.spark_source.extent import client_settings
-from pipelines.spark_source.options import ReadOptions
-from sinks.evolution import holds
-from sinks.spark.column_types import lake_type, put
-from sinks.spark.reader.splits import Split
+from headwater.core_log.foundation.array_types import BoolArray
+from headwater.core_log.foundation.errors import SchemaRefused
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.column_history import ColumnHistory
+from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.pipelines.loops.deliver.split_reader import LogSplitReader
+from headwater.pipelines.spark_source.extent import client_settings
+from headwater.pipelines.spark_source.options import ReadOptions
+from headwater.sinks.evolution import holds
+from headwater.sinks.spark.column_types import lake_type, put
+from headwater.sinks.spark.reader.splits import Split
 
 LETTERS = pa.array(["r", "c", "u", "d", "t"])
 BATCH_ROWS_MAX = 20_000

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.errors import ConfigError
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 

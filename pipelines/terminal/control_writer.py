@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_log.foundation.errors import ConfigError
-from pipelines.terminal.log_address import LogAddress
-from pipelines.terminal.table_names import find_table, split_target
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.log_address import LogAddress
+from headwater.pipelines.terminal.table_names import find_table, split_target
 
 if TYPE_CHECKING:
-    from core_log.client import KafkaLog
+    from headwater.core_log.client import KafkaLog
 
 TARGET = click.argument("target", metavar="PIPELINE[/TABLE]")
 
 
 async def wish_state(address: LogAddress, target: str, *, is_paused: bool) -> Mapping[str, Any]:
     """Returns once the wish is on disk; who runs the pipeline follows it within moments."""
-    from pipelines.journal.control import pause_wish, read_desired, write_control
-    from pipelines.journal.inventory import tables_of
+    from headwater.pipelines.journal.control import pause_wish, read_desired, write_control
+    from headwater.pipelines.journal.inventory import tables_of
 
     pipeline, given = split_target(target)
     running = await running_pipelines(address)
@@ -55,7 +55,7 @@ async def running_pipelines(address: LogAddress) -> Mapping[str, Any]:
 async def check_pipeline(log: "KafkaLog", pipeline: str, running: Mapping[str, Any]) -> None:
     """A log knows the pipelines that have left something there, and who runs them those that have
     not yet."""
-    from pipelines.journal.inventory import every_schema_of, pipelines_in
+    from headwater.pipelines.journal.inventory import every_schema_of, pipelines_in
 
     if pipeline in running or await every_schema_of(log, pipeline):
         return

@@ -6,16 +6,16 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from core_log.foundation.errors import DecodeError, HeadwaterError
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.log import Log, TopicPartition
-from core_log.records.record_codec import PlainRecord
-from core_log.rows.codec import SCHEMA_HEADER, TRUNCATE_KEY
-from core_log.rows.codec_table import codec_for
-from pipelines.dead_letters.row_display import to_json_value
-from pipelines.journal.schemas import SchemaReader
-from pipelines.terminal.output import printable
-from pipelines.terminal.record_lines import line_of, record_line
+from headwater.core_log.foundation.errors import DecodeError, HeadwaterError
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.records.record_codec import PlainRecord
+from headwater.core_log.rows.codec import SCHEMA_HEADER, TRUNCATE_KEY
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.pipelines.dead_letters.row_display import to_json_value
+from headwater.pipelines.journal.schemas import SchemaReader
+from headwater.pipelines.terminal.output import printable
+from headwater.pipelines.terminal.record_lines import line_of, record_line
 
 EventGroup = Sequence[PlainRecord]
 

@@ -1,6 +1,6 @@
 """The exit codes of every command, and which error ends in which."""
 
-from core_log.foundation.errors import (
+from headwater.core_log.foundation.errors import (
     BatchRejected,
     BeingReadAgain,
     ConfigError,
@@ -24,7 +24,7 @@ from core_log.foundation.errors import (
     TransformFailed,
     UnreadableBatch,
 )
-from pipelines.terminal.output import DependencyMissing, DifferencesFound
+from headwater.pipelines.terminal.output import DependencyMissing, DifferencesFound
 
 OK = 0
 INTERNAL = 1

@@ -4,14 +4,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core_log.foundation.errors import ConfigError, LogRejected
-from core_log.model.topic_generations import first_of, generation_name, number_of
-from pipelines.terminal.table_names import find_table, split_target
+from headwater.core_log.foundation.errors import ConfigError, LogRejected
+from headwater.core_log.model.topic_generations import first_of, generation_name, number_of
+from headwater.pipelines.terminal.table_names import find_table, split_target
 
 if TYPE_CHECKING:
-    from core_log.client import KafkaLog
-    from core_log.model.log import TopicPartition
-    from pipelines.journal.generations import Generations
+    from headwater.core_log.client import KafkaLog
+    from headwater.core_log.model.log import TopicPartition
+    from headwater.pipelines.journal.generations import Generations
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ async def gone_on(
 ) -> Mapping["TopicPartition", int]:
     """Where a reader who has come to the end of a topic goes on in the next one, behind what was
     filled into that; nothing while there is none."""
-    from core_log.model.log import TopicPartition
+    from headwater.core_log.model.log import TopicPartition
 
     [topic] = {each.topic for each in positions}
     existing = {each.name for each in await log.topics.all()}
@@ -87,7 +87,7 @@ def _remark(present: str, *, asked: str, siblings: Collection[str]) -> str:
 
 
 async def _topic_of_table(log: "KafkaLog", target: str) -> tuple[str, str]:
-    from pipelines.journal.inventory import schemas_of
+    from headwater.pipelines.journal.inventory import schemas_of
 
     pipeline, given = split_target(target)
     stored = await schemas_of(log, pipeline)
@@ -102,8 +102,8 @@ async def _topic_of_table(log: "KafkaLog", target: str) -> tuple[str, str]:
 
 
 async def _writer_of(log: "KafkaLog", topic: str, existing: Collection[str]) -> str:
-    from pipelines.journal.internal_topics import SCHEMAS
-    from pipelines.journal.schemas import read_schemas, schemas_home
+    from headwater.pipelines.journal.internal_topics import SCHEMAS
+    from headwater.pipelines.journal.schemas import read_schemas, schemas_home
 
     if SCHEMAS not in existing or topic.startswith("__"):
         return ""
@@ -112,8 +112,8 @@ async def _writer_of(log: "KafkaLog", topic: str, existing: Collection[str]) -> 
 
 
 async def _generations(log: "KafkaLog", pipeline: str) -> "Generations":
-    from pipelines.journal.generations import NONE, Generations
-    from pipelines.journal.positions import load_positions
+    from headwater.pipelines.journal.generations import NONE, Generations
+    from headwater.pipelines.journal.positions import load_positions
 
     if not pipeline:
         return NONE

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_log.foundation.endpoint import FILE_NAME, Endpoint
-from core_log.foundation.errors import ConfigError, DirectoryInUse, LogUnavailable
-from pipelines.terminal.log_owner import find_owner, is_opened, read_owner
-from pipelines.terminal.output import Output
+from headwater.core_log.foundation.endpoint import FILE_NAME, Endpoint
+from headwater.core_log.foundation.errors import ConfigError, DirectoryInUse, LogUnavailable
+from headwater.pipelines.terminal.log_owner import find_owner, is_opened, read_owner
+from headwater.pipelines.terminal.output import Output
 
 if TYPE_CHECKING:
-    from core_log.client import KafkaLog
-    from core_log.embedded import EmbeddedLog
-    from core_log.foundation.settings import SecuritySettings
-    from pipelines.running.owner_client import LockHolder
+    from headwater.core_log.client import KafkaLog
+    from headwater.core_log.embedded import EmbeddedLog
+    from headwater.core_log.foundation.settings import SecuritySettings
+    from headwater.pipelines.running.owner_client import LockHolder
 
 DEFAULT_DATA, DEFAULT_FILE = Path("data"), Path("pipeline.yaml")
 FILE_KEY = "headwater.file"
@@ -47,7 +47,7 @@ class LogAddress:
         self._data, self._bootstrap = data or DEFAULT_DATA, bootstrap
         self._security: SecuritySettings | None = None
         if file is not None:
-            from pipelines.terminal.log_place import place_in
+            from headwater.pipelines.terminal.log_place import place_in
 
             place = place_in(file)
             self._data, self._bootstrap = place.data, ",".join(place.bootstrap) or None
@@ -56,7 +56,7 @@ class LogAddress:
     @asynccontextmanager
     async def open(self, *, retry_for_ms: int = PATIENCE_MS) -> AsyncIterator["KafkaLog"]:
         """A client of the log; whether the log answers at all is seen within a few seconds."""
-        from pipelines.terminal.remarks import remarks_from_logs
+        from headwater.pipelines.terminal.remarks import remarks_from_logs
 
         output = click.get_current_context().find_object(Output)
         assert output is not None, "the root command makes the Output of a run"
@@ -68,8 +68,8 @@ class LogAddress:
     async def open_or_own(self) -> AsyncIterator["KafkaLog"]:
         """The same; where nobody runs, but the directory holds a log, this process owns it for as
         long as the block lasts."""
-        from pipelines.terminal.remarks import remarks_from_logs
-        from pipelines.terminal.resting_log import PROPERTIES, take_or_find
+        from headwater.pipelines.terminal.remarks import remarks_from_logs
+        from headwater.pipelines.terminal.resting_log import PROPERTIES, take_or_find
 
         if self._bootstrap is not None or not (self._data / PROPERTIES).is_file():
             async with self.open() as log:
@@ -98,7 +98,7 @@ class LogAddress:
     async def _after(self, gone: Endpoint) -> "EmbeddedLog | Endpoint":
         """Whoever has the log now that this owner no longer answers. A number of a process may be
         another's by now; the lock says who lives."""
-        from pipelines.terminal.resting_log import take, take_or_find
+        from headwater.pipelines.terminal.resting_log import take, take_or_find
 
         try:
             return await take(self._data)
@@ -109,11 +109,11 @@ class LogAddress:
 
     @asynccontextmanager
     async def _client(self, retry_for_ms: int) -> AsyncIterator["KafkaLog"]:
-        from core_log.foundation.gc_freeze import all_of_it_stays
+        from headwater.core_log.foundation.gc_freeze import all_of_it_stays
 
         with all_of_it_stays():
-            from core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
-            from core_log.foundation.settings import SecuritySettings
+            from headwater.core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
+            from headwater.core_log.foundation.settings import SecuritySettings
 
         address = self.find()
         security = self._security or SecuritySettings()
@@ -152,7 +152,7 @@ class LogAddress:
 
     def owner(self) -> "LockHolder":
         """The process that runs pipelines over this log, on this machine."""
-        from pipelines.running.owner_client import LockHolder
+        from headwater.pipelines.running.owner_client import LockHolder
 
         endpoint = self._endpoint()
         deadline = time.monotonic() + PATIENCE_MS / 1_000

@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.foundation.endpoint import Endpoint
-from core_log.foundation.errors import LogUnavailable
-from pipelines.file.loader import LoadedPipeline
-from pipelines.running.log_clients import kafka_settings
-from pipelines.terminal.resting_log import PROPERTIES, take_or_find
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.foundation.endpoint import Endpoint
+from headwater.core_log.foundation.errors import LogUnavailable
+from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.running.log_clients import kafka_settings
+from headwater.pipelines.terminal.resting_log import PROPERTIES, take_or_find
 
 
 @asynccontextmanager

@@ -4,8 +4,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from core_log.foundation.endpoint import FILE_NAME, Endpoint, decode_endpoint
-from core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.endpoint import FILE_NAME, Endpoint, decode_endpoint
+from headwater.core_log.foundation.errors import DecodeError
 
 LOCK = "lock"
 

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.errors import ConfigError
 
 if TYPE_CHECKING:
-    from core_log.foundation.settings import SecuritySettings
+    from headwater.core_log.foundation.settings import SecuritySettings
 
 
 class DataDirectory(NamedTuple):
@@ -22,7 +22,7 @@ class DataDirectory(NamedTuple):
 
 def place_in(path: Path) -> DataDirectory:
     """Of one file, or of a directory of files that share a log."""
-    from pipelines.file.pipeline_paths import files_at
+    from headwater.pipelines.file.pipeline_paths import files_at
 
     files = files_at(path)
     places = {_place_of(each): each for each in files}
@@ -36,15 +36,15 @@ def place_in(path: Path) -> DataDirectory:
 
 
 def _place_of(path: Path) -> DataDirectory:
-    from core_log.foundation.gc_freeze import all_of_it_stays
+    from headwater.core_log.foundation.gc_freeze import all_of_it_stays
 
     with all_of_it_stays():
-        from config.document import MappingNode, read_document
-        from config.excerpts import add_excerpt
-        from config.mistakes import MistakesFound
-        from config.substitution import substitute
-        from config.validation import Validator
-        from pipelines.file.log_settings import LogSettings
+        from headwater.config.document import MappingNode, read_document
+        from headwater.config.excerpts import add_excerpt
+        from headwater.config.mistakes import MistakesFound
+        from headwater.config.substitution import substitute
+        from headwater.config.validation import Validator
+        from headwater.pipelines.file.log_settings import LogSettings
 
     written = read_document(path)
     substituted = substitute(written, os.environ)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.errors import HeadwaterError
 
 
 @dataclass(slots=True)

@@ -2,9 +2,9 @@
 
 import base64
 
-from core_log.records.record_codec import PlainRecord
-from pipelines.terminal.output import printable
-from pipelines.terminal.times import time_text
+from headwater.core_log.records.record_codec import PlainRecord
+from headwater.pipelines.terminal.output import printable
+from headwater.pipelines.terminal.times import time_text
 
 
 def record_data(record: PlainRecord) -> dict[str, object]:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pipelines.terminal.output import Output
+from headwater.pipelines.terminal.output import Output
 
 PROGRESS = "headwater.progress"
 """Where sinks log how far their long work is."""

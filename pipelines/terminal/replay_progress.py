@@ -3,13 +3,13 @@
 import time
 from typing import TYPE_CHECKING
 
-from pipelines.terminal.output import Output
-from pipelines.watching.quantities import duration_text
+from headwater.pipelines.terminal.output import Output
+from headwater.pipelines.watching.quantities import duration_text
 
 if TYPE_CHECKING:
-    from pipelines.reports import Report
-    from pipelines.time_travel.history.cut_points import Ends
-    from pipelines.time_travel.rebuild.replay import Replay
+    from headwater.pipelines.reports import Report
+    from headwater.pipelines.time_travel.history.cut_points import Ends
+    from headwater.pipelines.time_travel.rebuild.replay import Replay
 
 EVERY_S = 2.0
 
@@ -44,8 +44,8 @@ class RebuildProgress:
         self._changes = 0
 
     def __call__(self, report: "Report") -> None:
-        from pipelines.reports import OffsetsApplied, RowsMoved
-        from pipelines.time_travel.rebuild.replay import Replay
+        from headwater.pipelines.reports import OffsetsApplied, RowsMoved
+        from headwater.pipelines.time_travel.rebuild.replay import Replay
 
         if isinstance(report, RowsMoved):
             self._changes += report.rows

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core_log.foundation.endpoint import Endpoint
-from core_log.foundation.errors import DirectoryInUse
-from pipelines.terminal.log_owner import find_owner
+from headwater.core_log.foundation.endpoint import Endpoint
+from headwater.core_log.foundation.errors import DirectoryInUse
+from headwater.pipelines.terminal.log_owner import find_owner
 
 if TYPE_CHECKING:
-    from core_log.embedded import EmbeddedLog
+    from headwater.core_log.embedded import EmbeddedLog
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +42,8 @@ async def take_or_find(data: Path) -> "EmbeddedLog | Endpoint":
 
 async def take(data: Path) -> "EmbeddedLog":
     """Raises `DirectoryInUse`."""
-    from core_log.embedded import EmbeddedLog
-    from core_log.foundation.settings import BrokerSettings
+    from headwater.core_log.embedded import EmbeddedLog
+    from headwater.core_log.foundation.settings import BrokerSettings
 
     settings = BrokerSettings(data=data, listen="127.0.0.1:0", auto_create_topics=False)
     return await EmbeddedLog.open(settings, command=_command())

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from pipelines.terminal.exit_codes import Interrupted
+from headwater.pipelines.terminal.exit_codes import Interrupted
 
 T = TypeVar("T")
 

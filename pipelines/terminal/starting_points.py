@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from core_log.foundation.errors import ConfigError, OffsetOutOfRange
-from core_log.model.log import Bounds, Offsets, TopicPartition
-from pipelines.terminal.times import parse_time
+from headwater.core_log.foundation.errors import ConfigError, OffsetOutOfRange
+from headwater.core_log.model.log import Bounds, Offsets, TopicPartition
+from headwater.pipelines.terminal.times import parse_time
 
 if TYPE_CHECKING:
-    from core_log.client import KafkaLog
+    from headwater.core_log.client import KafkaLog
 
 EARLIEST, LATEST = "earliest", "latest"
 PER_PARTITION = re.compile(r"\d+:\d+(,\d+:\d+)*")

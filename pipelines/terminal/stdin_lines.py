@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 
-from core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.errors import ConfigError
 
 CHUNK_BYTES = 1 << 20
 LINE_BYTES_MAX = 16 << 20

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Collection
 
-from core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.errors import ConfigError
 
 
 def split_target(target: str) -> tuple[str, str]:

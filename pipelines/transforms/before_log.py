@@ -6,15 +6,15 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.column_history import missing_text, missing_value
-from core_log.foundation.errors import ConfigError
-from core_log.model.changes import TableChanges
-from core_log.model.table_schema import Column, DroppedColumn, TableId, TableSchema
-from pipelines.file.spec import PipelineHead, TransformRule
-from pipelines.transforms.by_schema import BySchema
-from pipelines.transforms.hidden_columns import check_hidden, hidden_columns
-from pipelines.transforms.masks import mask_text, masked_column, masked_values
-from pipelines.transforms.tables import RuleTables
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.column_history import missing_text, missing_value
+from headwater.core_log.model.table_schema import Column, DroppedColumn, TableId, TableSchema
+from headwater.pipelines.file.spec import PipelineHead, TransformRule
+from headwater.pipelines.transforms.by_schema import BySchema
+from headwater.pipelines.transforms.hidden_columns import check_hidden, hidden_columns
+from headwater.pipelines.transforms.masks import mask_text, masked_column, masked_values
+from headwater.pipelines.transforms.tables import RuleTables
 
 
 def salt_of(head: PipelineHead) -> bytes:

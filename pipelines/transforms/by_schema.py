@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.model.table_schema import TableId, TableSchema
 
 T = TypeVar("T")
 

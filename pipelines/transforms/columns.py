@@ -6,15 +6,20 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.column_history import missing_text, missing_value
-from core_log.foundation.errors import ConfigError, DecodeError
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.table_schema import Column, TableSchema
-from core_log.rows.column_types import parse_type, type_text
-from pipelines.transforms.errors import at_table, rejection
-from pipelines.transforms.expressions import MS_MAX, Expressions
-from pipelines.transforms.row_filter import answers_of
-from pipelines.transforms.rows import failing_rows, is_operation, put_columns, with_columns
+from headwater.core_log.foundation.errors import ConfigError, DecodeError
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.column_history import missing_text, missing_value
+from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.core_log.rows.column_types import parse_type, type_text
+from headwater.pipelines.transforms.errors import at_table, rejection
+from headwater.pipelines.transforms.expressions import MS_MAX, Expressions
+from headwater.pipelines.transforms.row_filter import answers_of
+from headwater.pipelines.transforms.rows import (
+    failing_rows,
+    is_operation,
+    put_columns,
+    with_columns,
+)
 
 
 class Add:

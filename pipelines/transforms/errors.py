@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from core_log.foundation.errors import (
+from headwater.core_log.foundation.errors import (
     ConfigError,
     HeadwaterError,
     TransformFailed,
     TransformRejected,
 )
-from core_log.model.changes import TableChanges
-from core_log.model.table_schema import TableSchema
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.table_schema import TableSchema
 
 
 def rejection(problem: str, changes: TableChanges, reasons: Mapping[int, str]) -> HeadwaterError:

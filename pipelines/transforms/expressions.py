@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import ConfigError, DecodeError, TransformFailed
-from core_log.foundation.gc_freeze import unfreeze_at_exit
-from core_log.model.table_schema import TableSchema
-from core_log.rows.column_types import type_text
-from pipelines.transforms.errors import at_table
-from pipelines.transforms.syntax import Syntax, read_syntax, usable_functions
-from pipelines.transforms.time_limit import TimeLimit
+from headwater.core_log.foundation.errors import ConfigError, DecodeError, TransformFailed
+from headwater.core_log.foundation.gc_freeze import unfreeze_at_exit
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.rows.column_types import type_text
+from headwater.pipelines.transforms.errors import at_table
+from headwater.pipelines.transforms.syntax import Syntax, read_syntax, usable_functions
+from headwater.pipelines.transforms.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     import duckdb

@@ -11,12 +11,12 @@ from typing import Any, get_origin, get_type_hints
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import ConfigError, DecodeError, TransformFailed
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.table_schema import Column, TableSchema
-from core_log.rows.column_types import type_text
-from pipelines.transforms.errors import rejection
-from pipelines.transforms.rows import failing_rows, is_operation, with_columns
+from headwater.core_log.foundation.errors import ConfigError, DecodeError, TransformFailed
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.core_log.rows.column_types import type_text
+from headwater.pipelines.transforms.errors import rejection
+from headwater.pipelines.transforms.rows import failing_rows, is_operation, with_columns
 
 
 class UserFunction:

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Sequence
 
-from core_log.foundation.errors import ConfigError
-from core_log.model.table_schema import Column, DroppedColumn, TableSchema
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.table_schema import Column, DroppedColumn, TableSchema
 
 
 def hidden_columns(stored: TableSchema) -> list[Column | DroppedColumn]:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import ConfigError
-from core_log.model.table_schema import Column
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.table_schema import Column
 
 REDACTED = "***"
 BLOCK_BYTES = 64  # of SHA-256

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from core_log.foundation.errors import ConfigError
-from pipelines.file.spec import TransformRule
-from pipelines.transforms.columns import parsed_type
-from pipelines.transforms.expressions import Expressions
-from pipelines.transforms.functions import UserFunction
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.file.spec import TransformRule
+from headwater.pipelines.transforms.columns import parsed_type
+from headwater.pipelines.transforms.expressions import Expressions
+from headwater.pipelines.transforms.functions import UserFunction
 
 Problem = tuple[tuple[str | int, ...], str, str]
 """The keys that lead to it in the file, what is so, and what to do."""

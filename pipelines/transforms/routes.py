@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from core_log.foundation.errors import ConfigError
-from core_log.foundation.name_patterns import Pattern
-from core_log.model.changes import TableChanges
-from core_log.model.table_schema import Column, TableId, TableSchema
-from pipelines.file.spec import RouteRule
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.name_patterns import Pattern
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.pipelines.file.spec import RouteRule
 
 REFERENCE = re.compile(r"\$(\$|\d+)")
 

@@ -5,12 +5,17 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import ConfigError
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.table_schema import TableSchema
-from pipelines.transforms.errors import rejection
-from pipelines.transforms.expressions import MS_MAX, ExpressionFailed, Expressions, PreparedQuery
-from pipelines.transforms.rows import is_operation
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.pipelines.transforms.errors import rejection
+from headwater.pipelines.transforms.expressions import (
+    MS_MAX,
+    ExpressionFailed,
+    Expressions,
+    PreparedQuery,
+)
+from headwater.pipelines.transforms.rows import is_operation
 
 DELETE = pa.scalar(int(Operation.DELETE), pa.uint8())
 

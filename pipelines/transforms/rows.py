@@ -7,8 +7,8 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.table_schema import Column, TableSchema
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.table_schema import Column, TableSchema
 
 
 class TransformStep(Protocol):

@@ -10,7 +10,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from core_log.foundation.errors import ConfigError
-from core_log.model.table_schema import TableSchema
-from pipelines.transforms.tables import near, no_column
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.pipelines.transforms.tables import near, no_column
 
 if TYPE_CHECKING:
     import duckdb

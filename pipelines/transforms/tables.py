@@ -3,10 +3,10 @@
 import re
 from collections.abc import Collection, Iterable
 
-from core_log.foundation.errors import ConfigError
-from core_log.foundation.name_patterns import Patterns
-from core_log.model.table_schema import TableId, TableSchema
-from pipelines.file.spec import TransformRule
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.name_patterns import Patterns
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.pipelines.file.spec import TransformRule
 
 WILD = re.compile(r"[*?/!\\]")
 

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core_log.foundation.clock import Clock
-from core_log.foundation.gc_freeze import all_of_it_stays
-from core_log.model.log import Log
-from pipelines.watching.report_stream import ReportStream
-from pipelines.watching.status import StatusBoard
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.gc_freeze import all_of_it_stays
+from headwater.core_log.model.log import Log
+from headwater.pipelines.watching.report_stream import ReportStream
+from headwater.pipelines.watching.status import StatusBoard
 
 if TYPE_CHECKING:
     import uvicorn
@@ -73,8 +73,8 @@ class HttpApi:
         with all_of_it_stays():
             import uvicorn
 
-            from pipelines.watching.http_guard import Guard
-            from pipelines.watching.http_routes import routes_of
+            from headwater.pipelines.watching.http_guard import Guard
+            from headwater.pipelines.watching.http_routes import routes_of
 
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         config = uvicorn.Config(

@@ -11,16 +11,22 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 
-from core_log.foundation.errors import ConfigError, Cure, DirectoryInUse, Fenced, HeadwaterError
-from pipelines.journal.control import RESTART, Signal, pause_wish, write_control
-from pipelines.journal.generations import source_parts
-from pipelines.journal.positions import load_positions
-from pipelines.terminal.table_names import find_table
-from pipelines.watching.http_api import RequestAnswer
-from pipelines.watching.http_guard import App, AsgiSend, Receive, Scope
-from pipelines.watching.log_ends import read_ends
-from pipelines.watching.metrics import exposition
-from pipelines.watching.task_status import SOURCE
+from headwater.core_log.foundation.errors import (
+    ConfigError,
+    Cure,
+    DirectoryInUse,
+    Fenced,
+    HeadwaterError,
+)
+from headwater.pipelines.journal.control import RESTART, Signal, pause_wish, write_control
+from headwater.pipelines.journal.generations import source_parts
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.terminal.table_names import find_table
+from headwater.pipelines.watching.http_api import RequestAnswer
+from headwater.pipelines.watching.http_guard import App, AsgiSend, Receive, Scope
+from headwater.pipelines.watching.log_ends import read_ends
+from headwater.pipelines.watching.metrics import exposition
+from headwater.pipelines.watching.task_status import SOURCE
 
 logger = logging.getLogger(__name__)
 
@@ -176,8 +182,8 @@ class _Routes:
 
     async def row(self, request: Request) -> Response:
         """One key of a table, searched for from the end of its partition."""
-        from pipelines.time_travel.history.key_history import key_bytes, newest_change
-        from pipelines.time_travel.history.key_lookup import change_facts, stored_schema
+        from headwater.pipelines.time_travel.history.key_history import key_bytes, newest_change
+        from headwater.pipelines.time_travel.history.key_lookup import change_facts, stored_schema
 
         pipeline = self._pipeline(request)
         stored = await stored_schema(self._to.log, pipeline, request.path_params["table"])

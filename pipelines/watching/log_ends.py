@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from core_log.foundation.errors import LogRejected
-from core_log.model.log import Log, TopicPartition
+from headwater.core_log.foundation.errors import LogRejected
+from headwater.core_log.model.log import Log, TopicPartition
 
 
 async def read_ends(log: Log, partitions: Iterable[str]) -> Mapping[str, int]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from pipelines.reports import TaskState
+from headwater.pipelines.reports import TaskState
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

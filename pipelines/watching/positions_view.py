@@ -4,20 +4,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from core_log.foundation.errors import HeadwaterError
-from core_log.foundation.table_failures import failures_named
-from core_log.model.changes import Positions
-from core_log.model.log import Log, TopicPartition
-from core_log.model.table_schema import TableId
-from pipelines.terminal.output import printable, table
-from pipelines.terminal.times import time_text
-from pipelines.time_travel.history.as_of import STREAM, format_position, order_of
-from pipelines.time_travel.history.target_positions import ReportedOffsets, told_below
-from pipelines.time_travel.verify.table_selection import subjects_of
-from sinks.sink import AppliedOffsets, TableVersion, Versioned
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.table_failures import failures_named
+from headwater.core_log.model.changes import Positions
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.model.table_schema import TableId
+from headwater.pipelines.terminal.output import printable, table
+from headwater.pipelines.terminal.times import time_text
+from headwater.pipelines.time_travel.history.as_of import STREAM, format_position, order_of
+from headwater.pipelines.time_travel.history.target_positions import ReportedOffsets, told_below
+from headwater.pipelines.time_travel.verify.table_selection import subjects_of
+from headwater.sinks.sink import AppliedOffsets, TableVersion, Versioned
 
 if TYPE_CHECKING:
-    from pipelines.file.loader import LoadedPipeline
+    from headwater.pipelines.file.loader import LoadedPipeline
 
 Facts = Mapping[str, Any]
 

@@ -8,7 +8,13 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from pipelines.watching.status_screen import Facts, ScreenLine, log_line, log_problems, screen
+from headwater.pipelines.watching.status_screen import (
+    Facts,
+    ScreenLine,
+    log_line,
+    log_problems,
+    screen,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console

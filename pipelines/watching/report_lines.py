@@ -5,8 +5,8 @@ from typing import Any
 
 import orjson
 
-from core_log.foundation.errors import DecodeError
-from pipelines.reports import (
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.pipelines.reports import (
     DeadLettersAdded,
     GaugesRead,
     OffsetsApplied,

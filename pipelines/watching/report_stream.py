@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import orjson
 
-from pipelines.reports import Report
-from pipelines.watching.report_lines import encode_report
+from headwater.pipelines.reports import Report
+from headwater.pipelines.watching.report_lines import encode_report
 
 WAITING_MAX = 2_000
 """Lines kept for a listener that is slower than the reports; older ones are then left out."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from core_log.foundation.clock import Clock
-from core_log.model.log import TopicPartition
-from pipelines.reports import (
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.reports import (
     VERIFY,
     DeadLettersAdded,
     GaugesRead,
@@ -18,7 +18,7 @@ from pipelines.reports import (
     TableVerified,
     TaskState,
 )
-from pipelines.watching.task_status import SOURCE, Json, TableStatus, TaskStatus
+from headwater.pipelines.watching.task_status import SOURCE, Json, TableStatus, TaskStatus
 
 SHAPE_VERSION = 1
 
@@ -111,7 +111,7 @@ class StatusBoard:
         )
 
     def snapshot(self) -> Json:
-        """Everything, as JSON; `pipelines.watching.status_fields` says what each field means."""
+        """Everything, as JSON; `status_fields` says what each field means."""
         return {
             "version": SHAPE_VERSION,
             "at_ms": self._clock.now_ms(),

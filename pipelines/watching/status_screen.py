@@ -7,8 +7,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from pipelines.terminal.output import format_count, printable
-from pipelines.watching.quantities import UNKNOWN, count_text, duration_text, rate_text, size_text
+from headwater.pipelines.terminal.output import format_count, printable
+from headwater.pipelines.watching.quantities import (
+    UNKNOWN,
+    count_text,
+    duration_text,
+    rate_text,
+    size_text,
+)
 
 Facts = Mapping[str, Any]
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.reports import (
+from headwater.pipelines.reports import (
     DeadLettersAdded,
     GaugesRead,
     OffsetsApplied,
@@ -14,7 +14,7 @@ from pipelines.reports import (
     StateChanged,
     TaskState,
 )
-from pipelines.watching.rates import Rate
+from headwater.pipelines.watching.rates import Rate
 
 SOURCE = "source"
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pipelines.reports import VERIFY, TaskState
-from pipelines.terminal.output import format_count, printable
+from headwater.pipelines.reports import VERIFY, TaskState
+from headwater.pipelines.terminal.output import format_count, printable
 
 SHOWN_MAX = 20
 """Tables that are named in one line; --json names all of them."""

@@ -5,8 +5,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.changes import Operation, TableChanges
-from sinks import extreme_datetimes, extreme_times
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.sinks import extreme_datetimes, extreme_times
 
 WORDS = pa.array([operation.name.lower() for operation in Operation])
 WORD_WIDTH = 8

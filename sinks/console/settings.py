@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from core_log.foundation.settings import Texts, YamlSettings
+from headwater.core_log.foundation.settings import Texts, YamlSettings
 
 
 class ConsoleSettings(YamlSettings):

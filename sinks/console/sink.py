@@ -6,12 +6,12 @@ from typing import TextIO
 
 import pyarrow as pa
 
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import SinkRejected
-from core_log.foundation.name_patterns import Patterns
-from core_log.model.table_schema import TableSchema
-from sinks.console.settings import ConsoleSettings
-from sinks.sink import AppliedOffsets, SinkContext, Slice
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.foundation.name_patterns import Patterns
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.sinks.console.settings import ConsoleSettings
+from headwater.sinks.sink import AppliedOffsets, SinkContext, Slice
 
 
 class ConsoleSink:
@@ -30,7 +30,7 @@ class ConsoleSink:
         return None
 
     async def apply(self, part: Slice) -> None:
-        from sinks.console.lines import json_lines, people_lines
+        from headwater.sinks.console.lines import json_lines, people_lines
 
         write = json_lines if self._settings.format == "json" else people_lines
         async for changes in part.changes():

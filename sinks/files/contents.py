@@ -6,17 +6,17 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import RowsRejected, SinkRejected
-from core_log.model.table_schema import Column, TableSchema
-from core_log.rows.converters.row import RowConverters
-from core_log.rows.json.debezium_reader import read_rows
-from sinks.current_rows import CurrentRows
-from sinks.files.formats import READABLE
-from sinks.files.manifest import Manifest, ManifestCommit
-from sinks.files.partition_split import ADDED, OPERATION
-from sinks.files.reader import rows_of
-from sinks.files.settings import FilesSinkSettings
-from sinks.files.stores import FileStore
+from headwater.core_log.foundation.errors import RowsRejected, SinkRejected
+from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.core_log.rows.converters.row import RowConverters
+from headwater.core_log.rows.json.debezium_reader import read_rows
+from headwater.sinks.current_rows import CurrentRows
+from headwater.sinks.files.formats import READABLE
+from headwater.sinks.files.manifest import Manifest, ManifestCommit
+from headwater.sinks.files.partition_split import ADDED, OPERATION
+from headwater.sinks.files.reader import rows_of
+from headwater.sinks.files.settings import FilesSinkSettings
+from headwater.sinks.files.stores import FileStore
 
 COMPRESSIONS = {"gz": "gzip", "st": "zstd"}
 """By the end of a file's name."""

@@ -5,11 +5,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from core_log.model.table_schema import TableSchema
-from core_log.rows.converters.row import RowConverters
-from core_log.rows.json.writer import join, object_pieces
-from core_log.rows.settings import WireSettings
-from sinks.files.settings import FilesSinkSettings
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.rows.converters.row import RowConverters
+from headwater.core_log.rows.json.writer import join, object_pieces
+from headwater.core_log.rows.settings import WireSettings
+from headwater.sinks.files.settings import FilesSinkSettings
 
 READABLE = WireSettings(value="flat-json", decimal="string", time="isostring")
 SAMPLE_ROWS = 2_000

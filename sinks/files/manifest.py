@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from core_log.foundation.errors import SinkRejected
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import TableId
-from sinks.files.stores import OURS, FileStore
-from sinks.sink import AppliedOffset, AppliedOffsets
+from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableId
+from headwater.sinks.files.stores import OURS, FileStore
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
 SINKS = f"{OURS}/sinks"
 FORMAT_VERSION = 1

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import SinkRejected
-from core_log.model.changes import TableChanges
-from core_log.model.table_schema import Column, TableSchema
-from sinks.files.path_names import partition_directory
+from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.sinks.files.path_names import partition_directory
 
 OPERATION, OFFSET, COMMITTED_AT = "_headwater_op", "_headwater_offset", "_headwater_committed_at"
 LETTERS = pa.array(["r", "c", "u", "d", "t"])

@@ -3,7 +3,7 @@
 import hashlib
 from urllib.parse import quote
 
-from core_log.model.table_schema import TableId
+from headwater.core_log.model.table_schema import TableId
 
 NAME_BYTES_MAX = 120
 DIGEST_DIGITS = 16

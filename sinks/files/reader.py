@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from core_log.foundation.errors import SinkRejected
-from core_log.s3.settings import S3Settings
-from sinks.files.manifest import SINKS, CommittedFile, Manifest
-from sinks.files.stores import FileStore, store_of
+from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.s3.settings import S3Settings
+from headwater.sinks.files.manifest import SINKS, CommittedFile, Manifest
+from headwater.sinks.files.stores import FileStore, store_of
 
 
 def files(path: str, name: str, *, s3: S3Settings | None = None) -> list[str]:

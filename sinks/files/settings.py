@@ -4,8 +4,14 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from core_log.foundation.settings import DurationMs, PatternText, SizeBytes, Texts, YamlSettings
-from core_log.s3.settings import S3Settings
+from headwater.core_log.foundation.settings import (
+    DurationMs,
+    PatternText,
+    SizeBytes,
+    Texts,
+    YamlSettings,
+)
+from headwater.core_log.s3.settings import S3Settings
 
 OutputCompression = Literal["none", "gzip", "zstd", "snappy"]
 
@@ -38,9 +44,10 @@ class FilesSinkSettings(YamlSettings):
     says that they count, and up to which offset of which topic the target now stands. Where a
     second sink has created it first, this one ends. Intents and commits are small JSON objects
     under `_headwater/sinks/<pipeline>.<sink>/`; there is one commit per slice, so `commit_every`
-    decides how many there are and how large files get. `sinks.files.reader.table(path, "orders")`
-    gives a table as it is committed, and `files(path, "orders")` the names of its files for other
-    tools.
+    decides how many there are and how large files get.
+
+    `headwater.sinks.files.reader.table(path, "orders")` gives a table as it is committed, and
+    `files(path, "orders")` the names of its files for other tools.
 
     `schema_changes` has no say here, since no file is ever altered. A path may hold several sinks,
     but a table belongs to one: another that would write it is refused. In S3 the store has to know

@@ -12,16 +12,16 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import Fenced, HeadwaterError, SinkRejected
-from core_log.foundation.table_failures import failures_named
-from core_log.model.table_schema import TableId, TableSchema
-from sinks.files.manifest import CommittedFile, Intent, Manifest, ManifestCommit
-from sinks.files.path_names import table_directory
-from sinks.files.settings import FilesSinkSettings
-from sinks.files.staged_files import StagedFile, Staging
-from sinks.files.stores import OURS, FileStore, store_of
-from sinks.sink import AppliedOffsets, SinkContext, Slice, TableContents
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import Fenced, HeadwaterError, SinkRejected
+from headwater.core_log.foundation.table_failures import failures_named
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.sinks.files.manifest import CommittedFile, Intent, Manifest, ManifestCommit
+from headwater.sinks.files.path_names import table_directory
+from headwater.sinks.files.settings import FilesSinkSettings
+from headwater.sinks.files.staged_files import StagedFile, Staging
+from headwater.sinks.files.stores import OURS, FileStore, store_of
+from headwater.sinks.sink import AppliedOffsets, SinkContext, Slice, TableContents
 
 ID_DIGITS = 16
 
@@ -94,7 +94,7 @@ class FilesSink:
         self, schema: TableSchema, topics: Collection[str]
     ) -> AsyncIterator[TableContents]:
         """Files are never changed, so a commit stays what it is."""
-        from sinks.files.contents import check_readable, current_rows
+        from headwater.sinks.files.contents import check_readable, current_rows
 
         check_readable(self._settings, schema)
         store, manifest = self._target()

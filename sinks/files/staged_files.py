@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from core_log.foundation.name_patterns import Pattern
-from core_log.model.changes import TableChanges
-from core_log.model.table_schema import TableId, TableSchema
-from sinks.files.formats import RowFile, ending_of, open_file
-from sinks.files.manifest import CommittedFile
-from sinks.files.partition_split import divide, to_append_rows
-from sinks.files.path_names import table_directory
-from sinks.files.settings import FilesSinkSettings
+from headwater.core_log.foundation.name_patterns import Pattern
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.sinks.files.formats import RowFile, ending_of, open_file
+from headwater.sinks.files.manifest import CommittedFile
+from headwater.sinks.files.partition_split import divide, to_append_rows
+from headwater.sinks.files.path_names import table_directory
+from headwater.sinks.files.settings import FilesSinkSettings
 
 ROW_GROUP_BYTES = 8 << 20
 DIGEST_BYTES = 8

@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from core_log.foundation.errors import SinkRejected, SinkUnavailable
-from core_log.s3.settings import S3Settings
-from core_log.storage.files import OsFiles
+from headwater.core_log.foundation.errors import SinkRejected, SinkUnavailable
+from headwater.core_log.s3.settings import S3Settings
+from headwater.core_log.storage.files import OsFiles
 
 S3_SCHEME = "s3://"
 OURS = "_headwater"
@@ -162,7 +162,7 @@ class S3FileStore:
     """Objects below a prefix. Nothing is renamed: an object appears when it is whole."""
 
     def __init__(self, bucket: str, prefix: str, settings: S3Settings) -> None:
-        from core_log.s3.bucket import Bucket
+        from headwater.core_log.s3.bucket import Bucket
 
         self._bucket = Bucket(bucket, settings, unavailable=SinkUnavailable, rejected=SinkRejected)
         self._prefix = prefix.strip("/") + "/" if prefix.strip("/") else ""

@@ -7,12 +7,12 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from core_log.foundation.errors import DecodeError
-from core_log.foundation.settings import TopicSettings
-from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
-from core_log.records import arrow_codec
-from core_log.records.batch_header import Batch
-from sinks.sink import AppliedOffset, AppliedOffsets
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.batch_header import Batch
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
 # Offsets of a consumer group would not do: a cluster takes them only for topics of its own, and
 # forgets them a week after the group was last seen.

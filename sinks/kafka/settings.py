@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from core_log.foundation.settings import (
+from headwater.core_log.foundation.settings import (
     DurationMs,
     HostPorts,
     HttpAddress,
@@ -12,7 +12,7 @@ from core_log.foundation.settings import (
     SizeBytes,
     YamlSettings,
 )
-from core_log.rows.settings import ValueFormat, WireSettings
+from headwater.core_log.rows.settings import ValueFormat, WireSettings
 
 
 class KafkaSinkSettings(YamlSettings):

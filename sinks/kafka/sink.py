@@ -4,25 +4,25 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import (
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import (
     Fenced,
     HeadwaterError,
     LogUnavailable,
     SinkRejected,
     SinkUnavailable,
 )
-from core_log.foundation.settings import TopicSettings
-from core_log.foundation.table_failures import failures_named
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import TableId, TableSchema
-from sinks.kafka.settings import KafkaSinkSettings
-from sinks.sink import AppliedOffset, AppliedOffsets, SinkContext, Slice
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.foundation.table_failures import failures_named
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.sinks.kafka.settings import KafkaSinkSettings
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets, SinkContext, Slice
 
 if TYPE_CHECKING:
-    from core_log.client import KafkaLog
-    from core_log.client.writer import KafkaWriter
-    from sinks.kafka.topic_writer import TopicWriter
+    from headwater.core_log.client import KafkaLog
+    from headwater.core_log.client.writer import KafkaWriter
+    from headwater.sinks.kafka.topic_writer import TopicWriter
 
 EXAMINE_FOR_MS = 5_000
 GONE_WAIT_MS, GONE_LOOKS_MAX = 50, 400
@@ -56,7 +56,7 @@ class KafkaSink:
 
     async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
         """Only looks: who writes is decided when something is applied."""
-        from sinks.kafka.offset_topic import load_remembered
+        from headwater.sinks.kafka.offset_topic import load_remembered
 
         try:
             if self.stands_topic not in await self._topics():
@@ -103,7 +103,7 @@ class KafkaSink:
 
     async def drop(self) -> Sequence[str]:
         """Topics that were there before, or were made by somebody else, stay."""
-        from sinks.kafka.offset_topic import load_remembered
+        from headwater.sinks.kafka.offset_topic import load_remembered
 
         there = await self._topics()
         if self.stands_topic not in there:
@@ -132,7 +132,7 @@ class KafkaSink:
         self._log, self._writer = None, None
 
     async def _apply(self, part: Slice) -> None:
-        from sinks.kafka.offset_topic import encode_stands
+        from headwater.sinks.kafka.offset_topic import encode_stands
 
         writer = await self._open()
         self._check_unmoved(part)
@@ -166,7 +166,7 @@ class KafkaSink:
 
     async def _open(self) -> "KafkaWriter":
         """Opening fences whoever wrote before, so that what is read then stands."""
-        from sinks.kafka.offset_topic import load_remembered, stands_topic
+        from headwater.sinks.kafka.offset_topic import load_remembered, stands_topic
 
         if self._writer is None:
             log = self._connect()
@@ -176,9 +176,9 @@ class KafkaSink:
         return self._writer
 
     async def _outgoing_of(self, table: TableId) -> "TopicWriter":
-        from core_log.records.compression import Compression
-        from core_log.rows.codec_table import codec_for
-        from sinks.kafka.topic_writer import TopicWriter
+        from headwater.core_log.records.compression import Compression
+        from headwater.core_log.rows.codec_table import codec_for
+        from headwater.sinks.kafka.topic_writer import TopicWriter
 
         if table not in self._outgoing:
             topic = self._topic_of(table)
@@ -213,13 +213,13 @@ class KafkaSink:
 
     async def _note_created(self, topic: str) -> None:
         """Before it is, so that a drop finds it whatever happens in between."""
-        from sinks.kafka.offset_topic import encode_created
+        from headwater.sinks.kafka.offset_topic import encode_created
 
         for batch in encode_created(topic, now_ms=self._context.clock.now_ms()):
             await self._connect().append(TopicPartition(self.stands_topic, 0), batch)
 
     def _topic_of(self, table: TableId) -> str:
-        from sinks.kafka.topic_writer import topic_name
+        from headwater.sinks.kafka.topic_writer import topic_name
 
         return topic_name(self._settings.topic, pipeline=self._context.pipeline, table=table)
 
@@ -232,7 +232,7 @@ class KafkaSink:
         return self._log
 
     def _new_log(self, retry_for_ms: int) -> "KafkaLog":
-        from core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
+        from headwater.core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
 
         return KafkaLog(
             KafkaSettings(

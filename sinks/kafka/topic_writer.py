@@ -9,14 +9,14 @@ from importlib.metadata import version
 import numpy as np
 import pyarrow as pa
 
-from core_log.foundation.errors import SinkRejected
-from core_log.model.changes import ColumnOrValue, TableChanges, source_times
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import TableId
-from core_log.records import arrow_codec
-from core_log.records.batch_header import Batch
-from core_log.records.partitioner import partitions_of
-from core_log.rows.codec import RowCodec
+from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.model.changes import ColumnOrValue, TableChanges, source_times
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.records.partitioner import partitions_of
+from headwater.core_log.rows.codec import RowCodec
 
 ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
 

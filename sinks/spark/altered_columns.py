@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from core_log.foundation.errors import RebuildNeeded
-from core_log.model.table_schema import Column, TableSchema
-from sinks.evolution import may_rename
-from sinks.held_columns import HeldColumns
-from sinks.spark.layout import REBUILD
+from headwater.core_log.foundation.errors import RebuildNeeded
+from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.sinks.evolution import may_rename
+from headwater.sinks.held_columns import HeldColumns
+from headwater.sinks.spark.layout import REBUILD
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class AlteredColumns:
         partition_by: Collection[str],
     ) -> pa.Schema:
         """The columns that the table has, under their names in this form."""
-        renames = self.held.renamed(schema, _same(schema)) if may_rename(policy) else {}
+        renames = self.held.find_renames(schema, _same(schema)) if may_rename(policy) else {}
         renames = {old: new for old, new in renames.items() if old in present.names}
         for old, new in renames.items():
             is_taken = new in present.names and new not in renames
@@ -55,7 +55,7 @@ class AlteredColumns:
         """The table has the columns of this form; `is_new`: it had no files before."""
         names = {name: name for name in schema.names if name not in skipped}
         if not is_new:
-            self.filled |= self.held.filled(schema, names)
+            self.filled |= self.held.find_fills(schema, names)
         self.held = self.held.learnt(schema, names)
 
 

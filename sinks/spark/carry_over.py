@@ -7,17 +7,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.carry_over import warn_of_other_key, warn_of_other_types
-from sinks.evolution import holds
-from sinks.sink import DELETED_AT, CarryOver
-from sinks.spark import parquet_files
-from sinks.spark.column_types import MOMENT
-from sinks.spark.file_rewrite import FileRewrite
-from sinks.spark.key_ranges import DataFile, assign, cells_of
-from sinks.spark.lake_table_writer import LakeTableWriter
-from sinks.spark.layout import LakeTableLayout
-from sinks.spark.table import LakeTableState, TableCommit
-from sinks.spark.table_reader import layout_of
+from headwater.sinks.carry_over import warn_of_other_key, warn_of_other_types
+from headwater.sinks.evolution import holds
+from headwater.sinks.sink import DELETED_AT, CarryOver
+from headwater.sinks.spark import parquet_files
+from headwater.sinks.spark.column_types import MOMENT
+from headwater.sinks.spark.file_rewrite import FileRewrite
+from headwater.sinks.spark.key_ranges import DataFile, assign, cells_of
+from headwater.sinks.spark.lake_table_writer import LakeTableWriter
+from headwater.sinks.spark.layout import LakeTableLayout
+from headwater.sinks.spark.table import LakeTableState, TableCommit
+from headwater.sinks.spark.table_reader import layout_of
 
 ROWS_AT_ONCE = 500_000
 """Rows that are carried over in one commit of the copy."""

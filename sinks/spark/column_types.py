@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks import extreme_datetimes, extreme_times
-from sinks.type_conversion import cast
+from headwater.sinks import extreme_datetimes, extreme_times
+from headwater.sinks.type_conversion import cast
 
 DIGITS_MAX = 38
 UNSIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from core_log.foundation.errors import SinkRejected
-from core_log.model.table_schema import TableId
-from core_log.s3.settings import S3Settings
-from sinks.files.stores import FileStore
-from sinks.sink import ConsistentCut
-from sinks.spark.sink_state import DIRECTORY, SinkStateLog
-from sinks.spark.storage_location import place_of
-from sinks.spark.table_directories import safe
+from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.s3.settings import S3Settings
+from headwater.sinks.files.stores import FileStore
+from headwater.sinks.sink import ConsistentCut
+from headwater.sinks.spark.sink_state import DIRECTORY, SinkStateLog
+from headwater.sinks.spark.storage_location import place_of
+from headwater.sinks.spark.table_directories import safe
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from core_log.foundation.errors import SinkRejected, SinkUnavailable
-from core_log.model.log import Bounds, TopicPartition
-from core_log.model.table_schema import TableSchema
-from sinks.sink import AppliedOffsets, ChangeCount, SplitReader
-from sinks.spark.columns import map_arrow
-from sinks.spark.executor_tasks import (
+from headwater.core_log.foundation.errors import SinkRejected, SinkUnavailable
+from headwater.core_log.model.log import Bounds, TopicPartition
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.sinks.sink import AppliedOffsets, ChangeCount, SplitReader
+from headwater.sinks.spark.columns import map_arrow
+from headwater.sinks.spark.executor_tasks import (
     DIVIDED_DDL,
     NO_CELL,
     NO_TRUNCATES,
@@ -28,12 +28,12 @@ from sinks.spark.executor_tasks import (
     UnknownSchema,
     read_file,
 )
-from sinks.spark.file_rewrite import FileRewrite
-from sinks.spark.key_ranges import DataFile, KeyRange, cells_of, has_ranges, split_large
-from sinks.spark.lake_table_writer import CellTask, PreparedFiles, SchemasChanged
-from sinks.spark.layout import LakeTableLayout
-from sinks.spark.reader.splits import Split, splits_of
-from sinks.spark.truncate_epochs import Truncates
+from headwater.sinks.spark.file_rewrite import FileRewrite
+from headwater.sinks.spark.key_ranges import DataFile, KeyRange, cells_of, has_ranges, split_large
+from headwater.sinks.spark.lake_table_writer import CellTask, PreparedFiles, SchemasChanged
+from headwater.sinks.spark.layout import LakeTableLayout
+from headwater.sinks.spark.reader.splits import Split, splits_of
+from headwater.sinks.spark.truncate_epochs import Truncates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

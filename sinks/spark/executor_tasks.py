@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from core_log.foundation.array_types import Int64Array
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.table_schema import TableSchema
-from sinks.fold import counting
-from sinks.sink import ChangeCount, Heard, SplitReader
-from sinks.spark.file_rewrite import FileRewrite
-from sinks.spark.key_ranges import DataFile, KeyRange, assign
-from sinks.spark.layout import OP, LakeTableLayout
-from sinks.spark.merge import MergeStep
-from sinks.spark.reader.splits import Split
-from sinks.spark.truncate_epochs import EPOCH, Truncates
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.sinks.fold import counting
+from headwater.sinks.sink import ChangeCount, Heard, SplitReader
+from headwater.sinks.spark.file_rewrite import FileRewrite
+from headwater.sinks.spark.key_ranges import DataFile, KeyRange, assign
+from headwater.sinks.spark.layout import OP, LakeTableLayout
+from headwater.sinks.spark.merge import MergeStep
+from headwater.sinks.spark.reader.splits import Split
+from headwater.sinks.spark.truncate_epochs import EPOCH, Truncates
 
 WRITTEN = pa.schema([("cell", pa.int32()), ("files", pa.string()), ("counts", pa.binary())])
 WRITTEN_DDL = "cell int, files string, counts binary"

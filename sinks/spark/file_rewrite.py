@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sinks.spark import parquet_files
-from sinks.spark.key_ranges import DataFile, KeyRange
-from sinks.spark.layout import LakeTableLayout
-from sinks.spark.merge import MergeStep, add_missing, fold, to_append_rows
-from sinks.spark.storage_location import StorageLocation
+from headwater.sinks.spark import parquet_files
+from headwater.sinks.spark.key_ranges import DataFile, KeyRange
+from headwater.sinks.spark.layout import LakeTableLayout
+from headwater.sinks.spark.merge import MergeStep, add_missing, fold, to_append_rows
+from headwater.sinks.spark.storage_location import StorageLocation
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from core_log.model.log import TopicPartition
-from sinks.held_columns import HeldColumns
-from sinks.sink import AppliedOffset, AppliedOffsets
-from sinks.spark.settings import Mode
-from sinks.spark.table import (
+from headwater.core_log.model.log import TopicPartition
+from headwater.sinks.held_columns import HeldColumns
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets
+from headwater.sinks.spark.settings import Mode
+from headwater.sinks.spark.table import (
     LakeTableState,
     TableCommit,
     TableCreation,

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import Int64Array
+from headwater.core_log.foundation.array_types import Int64Array
 
 Bound = int | str
 """A value of the key's first column, exactly as it was written: text, or a number. Days, moments

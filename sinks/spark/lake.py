@@ -3,15 +3,15 @@
 import re
 from dataclasses import dataclass, field
 
-from core_log.foundation.errors import ConfigError
-from core_log.model.table_schema import TableId, TableSchema
-from sinks.sink import SinkContext
-from sinks.spark.lake_table_writer import LakeTableWriter
-from sinks.spark.settings import SparkSettings
-from sinks.spark.sink_state import SinkState, SinkStateLog
-from sinks.spark.storage_location import StorageLocation, place_of
-from sinks.spark.table import LakeTable
-from sinks.spark.table_directories import directory_of, safe
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.sinks.sink import SinkContext
+from headwater.sinks.spark.lake_table_writer import LakeTableWriter
+from headwater.sinks.spark.settings import SparkSettings
+from headwater.sinks.spark.sink_state import SinkState, SinkStateLog
+from headwater.sinks.spark.storage_location import StorageLocation, place_of
+from headwater.sinks.spark.table import LakeTable
+from headwater.sinks.spark.table_directories import directory_of, safe
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Lake:
     def _format(self, place: StorageLocation, table: TableId) -> LakeTable:
         """The table there, as its format sees it."""
         if self.settings.format == "iceberg":
-            from sinks.spark.iceberg.table import CatalogAddress, IcebergLakeTable
+            from headwater.sinks.spark.iceberg.table import CatalogAddress, IcebergLakeTable
 
             catalog = self.settings.catalog
             uri = catalog.uri or f"sqlite:///{self.place.root}/catalog.db"
@@ -95,6 +95,6 @@ class Lake:
             if self.place.is_local and not catalog.uri:
                 self.place.store.put(".keep", b"")
             return IcebergLakeTable(place, address)
-        from sinks.spark.delta.table import DeltaLakeTable
+        from headwater.sinks.spark.delta.table import DeltaLakeTable
 
         return DeltaLakeTable(place)

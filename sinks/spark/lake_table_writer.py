@@ -8,22 +8,28 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from core_log.foundation.errors import Fenced, RebuildNeeded, SinkRejected
-from core_log.model.changes import TableChanges
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import TableId, TableSchema
-from sinks.evolution import toward
-from sinks.held_columns import HeldColumns
-from sinks.sink import AppliedOffset, AppliedOffsets, ChangeCount, ConsistentCut, SinkContext
-from sinks.spark.altered_columns import AlteredColumns
-from sinks.spark.file_rewrite import FileRewrite
-from sinks.spark.key_ranges import DataFile, KeyRange, assign, cells_of
-from sinks.spark.layout import REBUILD, LakeTableLayout, outgrown, shape
-from sinks.spark.merge import MergeStep, TruncateStep, count_changes
-from sinks.spark.settings import SparkSettings
-from sinks.spark.sink_state import PassedRange
-from sinks.spark.storage_location import StorageLocation
-from sinks.spark.table import (
+from headwater.core_log.foundation.errors import Fenced, RebuildNeeded, SinkRejected
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.sinks.evolution import toward
+from headwater.sinks.held_columns import HeldColumns
+from headwater.sinks.sink import (
+    AppliedOffset,
+    AppliedOffsets,
+    ChangeCount,
+    ConsistentCut,
+    SinkContext,
+)
+from headwater.sinks.spark.altered_columns import AlteredColumns
+from headwater.sinks.spark.file_rewrite import FileRewrite
+from headwater.sinks.spark.key_ranges import DataFile, KeyRange, assign, cells_of
+from headwater.sinks.spark.layout import REBUILD, LakeTableLayout, outgrown, shape
+from headwater.sinks.spark.merge import MergeStep, TruncateStep, count_changes
+from headwater.sinks.spark.settings import SparkSettings
+from headwater.sinks.spark.sink_state import PassedRange
+from headwater.sinks.spark.storage_location import StorageLocation
+from headwater.sinks.spark.table import (
     LakeTable,
     LakeTableState,
     Overtaken,

@@ -7,17 +7,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import RecordsRejected, SchemaRefused
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import Column, TableId, TableSchema
-from core_log.rows.value_classes import scalar_class
-from sinks.evolution import EvolutionAction, EvolutionStep, holds, steps
-from sinks.held_columns import HeldColumns
-from sinks.sink import DELETED_AT
-from sinks.spark.column_types import MOMENT, lake_type, put
-from sinks.spark.settings import LakeTableSettings, Mode
-from sinks.type_conversion import find_changed
+from headwater.core_log.foundation.errors import RecordsRejected, SchemaRefused
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.rows.value_classes import scalar_class
+from headwater.sinks.evolution import EvolutionAction, EvolutionStep, holds, steps
+from headwater.sinks.held_columns import HeldColumns
+from headwater.sinks.sink import DELETED_AT
+from headwater.sinks.spark.column_types import MOMENT, lake_type, put
+from headwater.sinks.spark.settings import LakeTableSettings, Mode
+from headwater.sinks.type_conversion import find_changed
 
 OWN = "_headwater_"
 OP, TOPIC, PARTITION, OFFSET, COMMITTED_AT = (

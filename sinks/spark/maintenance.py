@@ -5,15 +5,15 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from core_log.model.table_schema import TableId
-from sinks.sink import TableHealth
-from sinks.spark.file_rewrite import FileRewrite
-from sinks.spark.key_ranges import DataFile, KeyRange
-from sinks.spark.lake import LakeShadow
-from sinks.spark.lake_table_writer import LakeTableWriter
-from sinks.spark.layout import OWN_COLUMNS, LakeTableLayout
-from sinks.spark.settings import SparkSettings
-from sinks.spark.table import LakeTableState, Overtaken, TableCommit
+from headwater.core_log.model.table_schema import TableId
+from headwater.sinks.sink import TableHealth
+from headwater.sinks.spark.file_rewrite import FileRewrite
+from headwater.sinks.spark.key_ranges import DataFile, KeyRange
+from headwater.sinks.spark.lake import LakeShadow
+from headwater.sinks.spark.lake_table_writer import LakeTableWriter
+from headwater.sinks.spark.layout import OWN_COLUMNS, LakeTableLayout
+from headwater.sinks.spark.settings import SparkSettings
+from headwater.sinks.spark.table import LakeTableState, Overtaken, TableCommit
 
 SMALL = 4
 """A file of less than one of so many parts of the wanted rows is small."""

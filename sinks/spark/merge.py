@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import BoolArray, Int64Array
-from core_log.model.changes import Operation
-from sinks.fold import NONE, counting, soft_fold, versions
-from sinks.newest_per_key import key_codes
-from sinks.sink import DELETED_AT
-from sinks.spark.column_types import MOMENT
-from sinks.spark.layout import (
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array
+from headwater.core_log.model.changes import Operation
+from headwater.sinks.fold import NONE, counting, soft_fold, versions
+from headwater.sinks.newest_per_key import key_codes
+from headwater.sinks.sink import DELETED_AT
+from headwater.sinks.spark.column_types import MOMENT
+from headwater.sinks.spark.layout import (
     COMMITTED_AT,
     IS_CURRENT,
     OFFSET,
@@ -23,7 +23,7 @@ from sinks.spark.layout import (
     VALID_TO,
     LakeTableLayout,
 )
-from sinks.spark.settings import Mode
+from headwater.sinks.spark.settings import Mode
 
 LETTERS = pa.array(["r", "c", "u", "d", "t"])
 """Debezium's letter of every `Operation`."""

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.column_history import missing_value
-from core_log.foundation.errors import SinkRejected
-from sinks.spark.column_types import put
-from sinks.spark.key_ranges import (
+from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.model.column_history import missing_value
+from headwater.sinks.spark.column_types import put
+from headwater.sinks.spark.key_ranges import (
     DAY_US,
     FIRST_DAY,
     LAST_DAY,
@@ -20,8 +20,8 @@ from sinks.spark.key_ranges import (
     range_of,
     within,
 )
-from sinks.spark.layout import OP, LakeTableLayout
-from sinks.spark.storage_location import StorageLocation
+from headwater.sinks.spark.layout import OP, LakeTableLayout
+from headwater.sinks.spark.storage_location import StorageLocation
 
 ENDING = ".parquet"
 ROW_GROUP_ROWS = 100_000

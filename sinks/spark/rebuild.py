@@ -3,17 +3,17 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core_log.foundation.errors import SinkRejected, SinkUnavailable
-from core_log.model.table_schema import TableId
-from sinks.sink import CarryOver, RebuildRecipe
-from sinks.spark.carry_over import carried_over
-from sinks.spark.lake import Lake, LakeShadow
-from sinks.spark.lake_table_writer import ATTEMPTS_MAX, farthest
-from sinks.spark.sink_state import SinkState, next_entry
-from sinks.spark.table import LakeTableState, Overtaken, TableCommit, TableCreation
+from headwater.core_log.foundation.errors import SinkRejected, SinkUnavailable
+from headwater.core_log.model.table_schema import TableId
+from headwater.sinks.sink import CarryOver, RebuildRecipe
+from headwater.sinks.spark.carry_over import carried_over
+from headwater.sinks.spark.lake import Lake, LakeShadow
+from headwater.sinks.spark.lake_table_writer import ATTEMPTS_MAX, farthest
+from headwater.sinks.spark.sink_state import SinkState, next_entry
+from headwater.sinks.spark.table import LakeTableState, Overtaken, TableCommit, TableCreation
 
 if TYPE_CHECKING:
-    from sinks.sink import AppliedOffsets
+    from headwater.sinks.sink import AppliedOffsets
 
 
 def shadow_of(lake: Lake, recipe: RebuildRecipe) -> LakeShadow:

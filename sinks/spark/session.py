@@ -18,8 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import ConfigError, SinkUnavailable
+import headwater
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import ConfigError, SinkUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -253,11 +254,12 @@ def _settings(choices: SessionChoices, place: Path) -> dict[str, str]:
 
 
 def _pack(place: Path) -> Path:
-    """Our packages as one file that executors can import from."""
-    root = Path(__file__).resolve().parents[2]
+    """Our package as one file that executors can import from."""
+    root = Path(headwater.__file__).parent
     packed = place / "headwater.zip"
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(root / "__init__.py", "headwater/__init__.py")
         for package in PACKAGES:
             for path in sorted((root / package).rglob("*.py")):
-                archive.write(path, path.relative_to(root))
+                archive.write(path, path.relative_to(root.parent))
     return packed

@@ -5,9 +5,15 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from core_log.foundation.name_patterns import Pattern
-from core_log.foundation.settings import DurationMs, PatternText, SizeBytes, Texts, YamlSettings
-from core_log.s3.settings import S3Settings
+from headwater.core_log.foundation.name_patterns import Pattern
+from headwater.core_log.foundation.settings import (
+    DurationMs,
+    PatternText,
+    SizeBytes,
+    Texts,
+    YamlSettings,
+)
+from headwater.core_log.s3.settings import S3Settings
 
 Mode = Literal["mirror", "soft_delete", "append", "scd2"]
 Deletes = Literal["hard", "soft", "ignore"]
@@ -63,7 +69,7 @@ class SparkSettings(YamlSettings):
     executors read the log themselves."""
 
     follows_columns: ClassVar[bool] = True
-    """Its tables know the ids of their columns: `pipelines.loops.assembly.follows_columns`."""
+    """Its tables know the ids of their columns, which `assembly.follows_columns` asks."""
 
     path: str = Field(min_length=1, examples=["./lake", "s3://lake/shop"])
     """Directory, or `s3://BUCKET/PREFIX`, under which the tables are."""
@@ -94,7 +100,7 @@ class SparkSettings(YamlSettings):
     """Bytes in the log after which it does."""
     consistent_cut: bool = False
     """Whether every slice leaves a record of which versions of all tables belong together, so that
-    `sinks.spark.consistent_read.tables_at` can open them as of one moment of the source."""
+    `headwater.tables_at` can open them as of one moment of the source."""
     small_rows: int = Field(200_000, ge=0)
     """Up to how many records of one table in a slice are applied in this process, without Spark."""
     rewritten_rows: int = Field(2_000_000, ge=0)

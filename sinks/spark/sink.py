@@ -19,8 +19,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import (
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import (
     ConfigError,
     Cure,
     Fenced,
@@ -28,11 +28,11 @@ from core_log.foundation.errors import (
     SinkRejected,
     SinkUnavailable,
 )
-from core_log.foundation.table_failures import failure_of, failures_named
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import TableId, TableSchema
-from sinks.expired_tombstones import check_no_delete_was_missed
-from sinks.sink import (
+from headwater.core_log.foundation.table_failures import failure_of, failures_named
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.sinks.expired_tombstones import check_no_delete_was_missed
+from headwater.sinks.sink import (
     AppliedOffset,
     AppliedOffsets,
     CarryOver,
@@ -43,23 +43,23 @@ from sinks.sink import (
     TableContents,
     TableVersion,
 )
-from sinks.spark.column_types import spark_type
-from sinks.spark.driver_plan import BadRecords
-from sinks.spark.job_group import PROGRESS, JobGroup
-from sinks.spark.lake import Lake, LakeShadow
-from sinks.spark.lake_table_writer import (
+from headwater.sinks.spark.column_types import spark_type
+from headwater.sinks.spark.driver_plan import BadRecords
+from headwater.sinks.spark.job_group import PROGRESS, JobGroup
+from headwater.sinks.spark.lake import Lake, LakeShadow
+from headwater.sinks.spark.lake_table_writer import (
     ATTEMPTS_MAX,
     LakeTableWriter,
     TableSlice,
     check_stand,
     farthest,
 )
-from sinks.spark.layout import OWN
-from sinks.spark.maintenance import health_of
-from sinks.spark.settings import SparkSettings
-from sinks.spark.sink_state import PassedRange, SinkState, next_entry
-from sinks.spark.table import LakeTableState
-from sinks.spark.work_split import TableWork, WorkSplit, of_topics
+from headwater.sinks.spark.layout import OWN
+from headwater.sinks.spark.maintenance import health_of
+from headwater.sinks.spark.settings import SparkSettings
+from headwater.sinks.spark.sink_state import PassedRange, SinkState, next_entry
+from headwater.sinks.spark.table import LakeTableState
+from headwater.sinks.spark.work_split import TableWork, WorkSplit, of_topics
 
 logger = logging.getLogger(__name__)
 progress = logging.getLogger(PROGRESS)
@@ -93,7 +93,7 @@ class SparkSink:
         self._maintained_ms: int | None = None
 
     async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
-        from sinks.spark.session import warn_without_java
+        from headwater.sinks.spark.session import warn_without_java
 
         warn_without_java()
         found = await in_thread(partial(self._stands, frozenset(topics)))
@@ -137,13 +137,13 @@ class SparkSink:
         return await in_thread(partial(self._drop_table, table, frozenset(topics)))
 
     async def shadow(self, recipe: RebuildRecipe) -> "SparkSink":
-        from sinks.spark.rebuild import shadow_of
+        from headwater.sinks.spark.rebuild import shadow_of
 
         shadow = await in_thread(partial(shadow_of, self._lake, recipe))
         return SparkSink(self._settings, self._context, shadow=shadow)
 
     async def swap(self, table: TableId, carry_over: CarryOver | None = None) -> str:
-        from sinks.spark.rebuild import swap
+        from headwater.sinks.spark.rebuild import swap
 
         return await in_thread(partial(swap, self._lake, table, carry_over))
 
@@ -151,7 +151,7 @@ class SparkSink:
     async def contents(
         self, schema: TableSchema, topics: Collection[str]
     ) -> AsyncIterator[TableContents]:
-        from sinks.spark.table_reader import open_table
+        from headwater.sinks.spark.table_reader import open_table
 
         head = await in_thread(self._ledger.head)
         ignores = self._settings.of(str(schema.table)).deletes == "ignore"
@@ -168,7 +168,7 @@ class SparkSink:
         return await in_thread(partial(self._maintain, frozenset(tables)))
 
     async def versions(self, table: TableId, *, newest: int) -> Sequence[TableVersion]:
-        from sinks.spark.table_reader import versions_of
+        from headwater.sinks.spark.table_reader import versions_of
 
         return await in_thread(lambda: versions_of(self._lake.table(table), newest=newest))
 
@@ -350,7 +350,7 @@ class SparkSink:
         return {table: state.version for table, state in states.items() if state is not None}
 
     def _examine(self) -> list[Diagnostic]:
-        from sinks.spark.session import examine_java
+        from headwater.sinks.spark.session import examine_java
 
         found = []
         java = examine_java()
@@ -399,7 +399,7 @@ class SparkSink:
                 logger.info("%s", line)
 
     def _maintain(self, tables: frozenset[str]) -> list[str]:
-        from sinks.spark.maintenance import maintain
+        from headwater.sinks.spark.maintenance import maintain
 
         now_ms, known = self._context.clock.now_ms(), self._find_known()
         chosen = [

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import TableId
-from sinks.files.stores import FileStore
-from sinks.sink import AppliedOffset, ConsistentCut
-from sinks.spark.table_directories import safe
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableId
+from headwater.sinks.files.stores import FileStore
+from headwater.sinks.sink import AppliedOffset, ConsistentCut
+from headwater.sinks.spark.table_directories import safe
 
 ENTRIES_KEPT = 1_000
 """So many cuts can be opened, as long as the tables still have those versions."""

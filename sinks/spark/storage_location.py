@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from core_log.foundation.errors import SinkRejected, SinkUnavailable
-from core_log.s3.settings import S3Settings
-from sinks.files.stores import S3_SCHEME, FileStore, store_of
+from headwater.core_log.foundation.errors import SinkRejected, SinkUnavailable
+from headwater.core_log.s3.settings import S3Settings
+from headwater.sinks.files.stores import S3_SCHEME, FileStore, store_of
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import TableId
-from sinks.held_columns import HeldColumns
-from sinks.sink import AppliedOffset, AppliedOffsets, ConsistentCut
-from sinks.spark.key_ranges import DataFile
-from sinks.spark.settings import Mode
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableId
+from headwater.sinks.held_columns import HeldColumns
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets, ConsistentCut
+from headwater.sinks.spark.key_ranges import DataFile
+from headwater.sinks.spark.settings import Mode
 
 
 class Overtaken(Exception):

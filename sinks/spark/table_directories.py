@@ -3,7 +3,7 @@
 import re
 from hashlib import sha256
 
-from core_log.model.table_schema import TableId
+from headwater.core_log.model.table_schema import TableId
 
 LETTERS_MAX = 120
 DIGEST_LETTERS = 8

@@ -7,15 +7,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import TableId, TableSchema
-from core_log.model.topic_generations import first_of, number_of
-from sinks.current_rows import CurrentRows
-from sinks.sink import DELETED_AT, AppliedOffset, AppliedOffsets, DeletedRows, TableVersion
-from sinks.spark import parquet_files
-from sinks.spark.column_types import take_back
-from sinks.spark.lake_table_writer import LakeTableWriter, farthest
-from sinks.spark.layout import (
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.model.topic_generations import first_of, number_of
+from headwater.sinks.current_rows import CurrentRows
+from headwater.sinks.sink import (
+    DELETED_AT,
+    AppliedOffset,
+    AppliedOffsets,
+    DeletedRows,
+    TableVersion,
+)
+from headwater.sinks.spark import parquet_files
+from headwater.sinks.spark.column_types import take_back
+from headwater.sinks.spark.lake_table_writer import LakeTableWriter, farthest
+from headwater.sinks.spark.layout import (
     IS_CURRENT,
     OFFSET,
     OP,
@@ -24,8 +30,8 @@ from sinks.spark.layout import (
     TOPIC,
     LakeTableLayout,
 )
-from sinks.spark.sink_state import PassedRange
-from sinks.spark.table import LakeTableState
+from headwater.sinks.spark.sink_state import PassedRange
+from headwater.sinks.spark.table import LakeTableState
 
 LOOKED_BACK = 4
 """So many times the wanted versions are looked through for what partitions did before."""

@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core_log.model.changes import TableChanges
-from core_log.model.log import TopicPartition
-from sinks.sink import Truncate
-from sinks.spark.layout import LakeTableLayout
-from sinks.spark.merge import MergeStep, TruncateStep
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.log import TopicPartition
+from headwater.sinks.sink import Truncate
+from headwater.sinks.spark.layout import LakeTableLayout
+from headwater.sinks.spark.merge import MergeStep, TruncateStep
 
 EPOCH = "_headwater_epoch"
 """Of an event the number of truncates that come before it."""

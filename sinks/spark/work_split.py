@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from core_log.model.changes import TableChanges
-from core_log.model.log import Bounds, TopicPartition
-from core_log.model.table_schema import TableId
-from sinks.sink import Slice
-from sinks.spark.driver_plan import SparkWork, rewrite_elsewhere
-from sinks.spark.job_group import join_current
-from sinks.spark.lake_table_writer import InProcessWork, SliceWork, TableSlice
-from sinks.spark.settings import SparkSettings
-from sinks.spark.sink_state import SinkState
-from sinks.spark.table import TopicFeed
-from sinks.spark.truncate_epochs import truncates_of
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.log import Bounds, TopicPartition
+from headwater.core_log.model.table_schema import TableId
+from headwater.sinks.sink import Slice
+from headwater.sinks.spark.driver_plan import SparkWork, rewrite_elsewhere
+from headwater.sinks.spark.job_group import join_current
+from headwater.sinks.spark.lake_table_writer import InProcessWork, SliceWork, TableSlice
+from headwater.sinks.spark.settings import SparkSettings
+from headwater.sinks.spark.sink_state import SinkState
+from headwater.sinks.spark.table import TopicFeed
+from headwater.sinks.spark.truncate_epochs import truncates_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,7 +135,7 @@ class WorkSplit:
         return TableWork(work, topics, bounds=bounds)
 
     def _session(self) -> "SparkSession":
-        from sinks.spark.session import SessionChoices, open_session
+        from headwater.sinks.spark.session import SessionChoices, open_session
 
         chosen = self.settings
         session = open_session(

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks import extreme_datetimes, extreme_times
-from sinks.sql import nested_json
+from headwater.sinks import extreme_datetimes, extreme_times
+from headwater.sinks.sql import nested_json
 
 ParameterRows = list[tuple[Any, ...]]
 

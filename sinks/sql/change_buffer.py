@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import TableSchema
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableSchema
 
 NumberArray = npt.NDArray[Any]
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from core_log.model.table_schema import TableId, TableSchema
-from core_log.model.topic_generations import is_later
-from sinks.sink import DELETED_AT, AppliedOffsets, DeletedRows
-from sinks.sql.dialects.dialect import Dialect, qualify, run
-from sinks.sql.failures import translate_errors
-from sinks.sql.result_values import column_of
-from sinks.sql.tables import IS_CURRENT, OFFSET, OP, PARTITION, TOPIC, US, SqlTableLayout
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.model.topic_generations import is_later
+from headwater.sinks.sink import DELETED_AT, AppliedOffsets, DeletedRows
+from headwater.sinks.sql.dialects.dialect import Dialect, qualify, run
+from headwater.sinks.sql.failures import translate_errors
+from headwater.sinks.sql.result_values import column_of
+from headwater.sinks.sql.tables import IS_CURRENT, OFFSET, OP, PARTITION, TOPIC, US, SqlTableLayout
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-    from sinks.sql.target import SqlTarget
+    from headwater.sinks.sql.target import SqlTarget
 
 PAGE_ROWS = 50_000
 BEGINNINGS = {

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core_log.foundation.database_errors import connection_error, refusal_of
-from core_log.foundation.database_url import engine_at
-from core_log.foundation.errors import SinkRejected, SinkUnavailable
-from sinks.sql.dialects.dialect import Dialect
-from sinks.sql.failures import is_of_driver
-from sinks.sql.settings import SqlSettings
+from headwater.core_log.foundation.database_errors import connection_error, refusal_of
+from headwater.core_log.foundation.database_url import engine_at
+from headwater.core_log.foundation.errors import SinkRejected, SinkUnavailable
+from headwater.sinks.sql.dialects.dialect import Dialect
+from headwater.sinks.sql.failures import is_of_driver
+from headwater.sinks.sql.settings import SqlSettings
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -24,18 +24,18 @@ def engine_of(settings: SqlSettings, *, directory: Path) -> "sa.Engine":
 
 def dialect_of(engine: "sa.Engine") -> Dialect:
     if engine.dialect.name == "postgresql" and engine.dialect.driver == "psycopg":
-        from sinks.sql.dialects.postgresql import PostgresqlDialect
+        from headwater.sinks.sql.dialects.postgresql import PostgresqlDialect
 
         return PostgresqlDialect()
     if engine.dialect.name in ("mysql", "mariadb") and engine.dialect.driver == "pymysql":
-        from sinks.sql.dialects.mysql import MysqlDialect
+        from headwater.sinks.sql.dialects.mysql import MysqlDialect
 
         return MysqlDialect()
     if engine.dialect.name == "sqlite" and engine.dialect.driver == "pysqlite":
-        from sinks.sql.dialects.sqlite import SqliteDialect
+        from headwater.sinks.sql.dialects.sqlite import SqliteDialect
 
         return SqliteDialect()
-    from sinks.sql.dialects.generic import GenericDialect
+    from headwater.sinks.sql.dialects.generic import GenericDialect
 
     return GenericDialect(engine)
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from core_log.foundation.errors import HeadwaterError, SinkRejected, SinkUnavailable
-from core_log.foundation.table_failures import failure_of
-from sinks.sql.dialects.dialect import Dialect, DriverProblem
+from headwater.core_log.foundation.errors import HeadwaterError, SinkRejected, SinkUnavailable
+from headwater.core_log.foundation.table_failures import failure_of
+from headwater.sinks.sql.dialects.dialect import Dialect, DriverProblem
 
 COLUMN = re.compile(
     r"^COPY .*?, line \d+, column (.+?): |column [`'](?:.*[`']\.[`'])?(.+?)[`'] at row"

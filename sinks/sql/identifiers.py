@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from hashlib import sha256
 
-from core_log.foundation.errors import SchemaRefused
-from core_log.model.table_schema import TableId
+from headwater.core_log.foundation.errors import SchemaRefused
+from headwater.core_log.model.table_schema import TableId
 
 SHADOW, OLD = "__headwater_new", "__headwater_old"
 OWN = "_headwater_"

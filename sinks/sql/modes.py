@@ -8,13 +8,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.changes import Operation
-from sinks.fold import NONE, counting, soft_fold, versions
-from sinks.sink import DELETED_AT
-from sinks.sql.change_buffer import BufferedChanges, moment_literal, times_of, with_columns
-from sinks.sql.dialects.dialect import Dialect, RowMatch, qualify, run
-from sinks.sql.settings import Mode
-from sinks.sql.tables import (
+from headwater.core_log.model.changes import Operation
+from headwater.sinks.fold import NONE, counting, soft_fold, versions
+from headwater.sinks.sink import DELETED_AT
+from headwater.sinks.sql.change_buffer import (
+    BufferedChanges,
+    moment_literal,
+    times_of,
+    with_columns,
+)
+from headwater.sinks.sql.dialects.dialect import Dialect, RowMatch, qualify, run
+from headwater.sinks.sql.settings import Mode
+from headwater.sinks.sql.tables import (
     COMMITTED_AT,
     IS_CURRENT,
     OFFSET,

@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from sinks import extreme_datetimes, extreme_times
+from headwater.sinks import extreme_datetimes, extreme_times
 
 WORDS = {math.inf: "Infinity", -math.inf: "-Infinity"}
 NAN = "NaN"

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 import sqlalchemy as sa
 
-from core_log.foundation.errors import Fenced
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import TableId
-from sinks.sink import AppliedOffset, AppliedOffsets
+from headwater.core_log.foundation.errors import Fenced
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableId
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -4,7 +4,7 @@ import re
 from hashlib import sha256
 from typing import NamedTuple
 
-from core_log.model.table_schema import TableId
+from headwater.core_log.model.table_schema import TableId
 
 MARK = re.compile(
     r"headwater:(?P<pipeline>[\w.-]+):(?P<sink>[\w.-]+):(?P<generation>\d+):(?P<origin>[0-9a-f]+)"

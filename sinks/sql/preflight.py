@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import HeadwaterError
-from core_log.model.table_schema import TableSchema
-from core_log.model.topic_generations import first_of, generation_name, number_of
-from sinks.sql.failures import is_of_driver, ours, translate_errors
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.model.topic_generations import first_of, generation_name, number_of
+from headwater.sinks.sql.failures import is_of_driver, ours, translate_errors
 
 if TYPE_CHECKING:
-    from sinks.sql.target import SqlTarget
+    from headwater.sinks.sql.target import SqlTarget
 
 MAY_CREATE = {
     "postgresql": "SELECT has_schema_privilege(current_schema(), 'CREATE')",

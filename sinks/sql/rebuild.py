@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from core_log.foundation.errors import SinkRejected
-from core_log.model.table_schema import TableId
-from sinks.carry_over import warn_of_other_key, warn_of_other_types
-from sinks.evolution import holds
-from sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
-from sinks.sql.change_buffer import moment_literal
-from sinks.sql.dialects.dialect import qualify, run
-from sinks.sql.failures import translate_errors
-from sinks.sql.identifiers import OLD, OWN, SHADOW, fit_columns
-from sinks.sql.offsets import TABLE
-from sinks.sql.ownership import OwnershipMark
-from sinks.sql.tables import SqlShadow
+from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.model.table_schema import TableId
+from headwater.sinks.carry_over import warn_of_other_key, warn_of_other_types
+from headwater.sinks.evolution import holds
+from headwater.sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
+from headwater.sinks.sql.change_buffer import moment_literal
+from headwater.sinks.sql.dialects.dialect import qualify, run
+from headwater.sinks.sql.failures import translate_errors
+from headwater.sinks.sql.identifiers import OLD, OWN, SHADOW, fit_columns
+from headwater.sinks.sql.offsets import TABLE
+from headwater.sinks.sql.ownership import OwnershipMark
+from headwater.sinks.sql.tables import SqlShadow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import sqlalchemy as sa
 
-    from sinks.sql.target import SqlTarget
+    from headwater.sinks.sql.target import SqlTarget
 
 
 def shadow_of(target: "SqlTarget", recipe: RebuildRecipe) -> SqlShadow:

@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import SinkRejected
-from sinks import extreme_datetimes, extreme_times
-from sinks.sql import nested_json
+from headwater.core_log.foundation.errors import SinkRejected
+from headwater.sinks import extreme_datetimes, extreme_times
+from headwater.sinks.sql import nested_json
 
 TRUE = pa.array(["t", "1", "true"])
 ZONE = r"(Z|[+]00(:?00)?)$"

@@ -4,9 +4,9 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from core_log.foundation.database_url import check_address
-from core_log.foundation.name_patterns import Pattern
-from core_log.foundation.settings import DurationMs, SizeBytes, YamlSettings
+from headwater.core_log.foundation.database_url import check_address
+from headwater.core_log.foundation.name_patterns import Pattern
+from headwater.core_log.foundation.settings import DurationMs, SizeBytes, YamlSettings
 
 Mode = Literal["mirror", "soft_delete", "append", "scd2"]
 Deletes = Literal["hard", "soft", "ignore"]
@@ -35,7 +35,7 @@ class SqlSettings(YamlSettings):
     """Keeps tables of a database equal to the source's, through any driver of SQLAlchemy."""
 
     follows_columns: ClassVar[bool] = True
-    """Its tables know the ids of their columns: `pipelines.loops.assembly.follows_columns`."""
+    """Its tables know the ids of their columns, which `assembly.follows_columns` asks."""
 
     url: Annotated[SecretStr, AfterValidator(check_address)] = Field(
         examples=["${env:REPORTING_URL}"]

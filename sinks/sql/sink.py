@@ -9,18 +9,25 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import Fenced, SinkUnavailable
-from core_log.model.changes import TableChanges
-from core_log.model.table_schema import TableId, TableSchema
-from sinks.sink import AppliedOffsets, CarryOver, RebuildRecipe, SinkContext, Slice, TableContents
-from sinks.sql.change_buffer import BufferedChanges, ChangeBuffer
-from sinks.sql.failures import RetryTransaction, SchemaChangeFirst
-from sinks.sql.settings import SqlSettings
-from sinks.sql.tables import SqlShadow
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import Fenced, SinkUnavailable
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.sinks.sink import (
+    AppliedOffsets,
+    CarryOver,
+    RebuildRecipe,
+    SinkContext,
+    Slice,
+    TableContents,
+)
+from headwater.sinks.sql.change_buffer import BufferedChanges, ChangeBuffer
+from headwater.sinks.sql.failures import RetryTransaction, SchemaChangeFirst
+from headwater.sinks.sql.settings import SqlSettings
+from headwater.sinks.sql.tables import SqlShadow
 
 if TYPE_CHECKING:
-    from sinks.sql.target import SqlTarget
+    from headwater.sinks.sql.target import SqlTarget
 
 Result = TypeVar("Result")
 
@@ -66,33 +73,33 @@ class SqlSink:
                 return
 
     async def plan(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
-        from sinks.sql.preflight import plan
+        from headwater.sinks.sql.preflight import plan
 
         return await self._ask(lambda target: plan(target, schemas))
 
     async def examine(self) -> Sequence[Diagnostic]:
-        from sinks.sql.preflight import examine
+        from headwater.sinks.sql.preflight import examine
 
         return await self._ask(examine)
 
     async def drop(self) -> Sequence[str]:
-        from sinks.sql.rebuild import drop
+        from headwater.sinks.sql.rebuild import drop
 
         return await self._ask(drop)
 
     async def drop_table(self, table: TableId, topics: Collection[str]) -> Sequence[str]:
-        from sinks.sql.rebuild import drop_table
+        from headwater.sinks.sql.rebuild import drop_table
 
         return await self._ask(lambda target: drop_table(target, table, topics))
 
     async def shadow(self, recipe: RebuildRecipe) -> "SqlSink":
-        from sinks.sql.rebuild import shadow_of
+        from headwater.sinks.sql.rebuild import shadow_of
 
         shadow = await self._ask(lambda target: shadow_of(target, recipe))
         return SqlSink(self._settings, self._context, shadow=shadow)
 
     async def swap(self, table: TableId, carry_over: CarryOver | None = None) -> str:
-        from sinks.sql.rebuild import swap
+        from headwater.sinks.sql.rebuild import swap
 
         return await self._ask(lambda target: swap(target, table, carry_over))
 
@@ -101,7 +108,7 @@ class SqlSink:
         self, schema: TableSchema, topics: Collection[str]
     ) -> AsyncIterator[TableContents]:
         """In a transaction of this sink's only connection, so it applies nothing meanwhile."""
-        from sinks.sql.contents import close_contents, open_contents
+        from headwater.sinks.sql.contents import close_contents, open_contents
 
         opened = await self._ask(lambda target: open_contents(target, schema, topics))
 
@@ -184,7 +191,7 @@ class SqlSink:
 
     def _work(self, work: "Callable[[SqlTarget], Result]") -> Result:
         if self._target is None:
-            from sinks.sql.target import SqlTarget
+            from headwater.sinks.sql.target import SqlTarget
 
             self._target = SqlTarget(self._settings, self._context, shadow=self._shadow)
         return work(self._target)

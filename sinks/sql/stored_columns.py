@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import orjson
 import sqlalchemy as sa
 
-from core_log.model.table_schema import TableId
-from sinks.held_columns import HeldColumns
+from headwater.core_log.model.table_schema import TableId
+from headwater.sinks.held_columns import HeldColumns
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -7,15 +7,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from core_log.foundation.errors import RebuildNeeded, SchemaRefused, SinkRejected
-from core_log.model.table_schema import Column, TableId, TableSchema
-from sinks.evolution import EvolutionAction, EvolutionStep, holds, may_rename, steps, toward
-from sinks.held_columns import HeldColumns
-from sinks.sink import DELETED_AT, SinkContext
-from sinks.sql.dialects.dialect import Dialect, qualify
-from sinks.sql.identifiers import OWN, SHADOW, fit, fit_columns, fit_table
-from sinks.sql.ownership import OwnershipMark, origin_of
-from sinks.sql.settings import Mode, SqlSettings, SqlTableSettings
+from headwater.core_log.foundation.errors import RebuildNeeded, SchemaRefused, SinkRejected
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.sinks.evolution import (
+    EvolutionAction,
+    EvolutionStep,
+    holds,
+    may_rename,
+    steps,
+    toward,
+)
+from headwater.sinks.held_columns import HeldColumns
+from headwater.sinks.sink import DELETED_AT, SinkContext
+from headwater.sinks.sql.dialects.dialect import Dialect, qualify
+from headwater.sinks.sql.identifiers import OWN, SHADOW, fit, fit_columns, fit_table
+from headwater.sinks.sql.ownership import OwnershipMark, origin_of
+from headwater.sinks.sql.settings import Mode, SqlSettings, SqlTableSettings
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -294,7 +301,7 @@ class SqlTables:
         held: HeldColumns,
     ) -> SchemaAlteration:
         policy = dict(self.context.schema_changes)
-        renames = held.renamed(schema, layout.names) if may_rename(policy) else {}
+        renames = held.find_renames(schema, layout.names) if may_rename(policy) else {}
         there, renames = self._reflect(connection, layout, schema, settings, renames)
         statements = [*statements, *self._renaming(schema, layout, renames)]
         is_history = layout.mode != "mirror"
@@ -334,7 +341,7 @@ class SqlTables:
             dropped = {step.column for step in taken if step.action is EvolutionAction.DROP}
             absent = {name: kind for name, kind in absent.items() if name not in dropped}
         layout = replace(layout, names=names, absent=absent, stays=stays)
-        fills = held.filled(schema, names)
+        fills = held.find_fills(schema, names)
         return SchemaAlteration(
             layout, statements, drops, fills=fills, held=held.learnt(schema, names)
         )

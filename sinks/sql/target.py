@@ -6,20 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from core_log.column_history import missing_value
-from core_log.foundation.errors import Fenced, RecordsRejected, SinkRejected, SinkUnavailable
-from core_log.model.changes import TableChanges
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import TableId, TableSchema
-from core_log.model.topic_generations import follow
-from core_log.rows.column_types import type_text
-from core_log.rows.value_classes import scalar_class
-from sinks.sink import AppliedOffset, AppliedOffsets, SinkContext
-from sinks.sql import modes, offsets
-from sinks.sql.change_buffer import BufferedChanges, chunk_of
-from sinks.sql.dialects.dialect import Dialect, DriverProblem, qualify, run
-from sinks.sql.engine import connect_to, dialect_of, engine_of
-from sinks.sql.failures import (
+from headwater.core_log.foundation.errors import (
+    Fenced,
+    RecordsRejected,
+    SinkRejected,
+    SinkUnavailable,
+)
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.column_history import missing_value
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.model.topic_generations import follow
+from headwater.core_log.rows.column_types import type_text
+from headwater.core_log.rows.value_classes import scalar_class
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets, SinkContext
+from headwater.sinks.sql import modes, offsets
+from headwater.sinks.sql.change_buffer import BufferedChanges, chunk_of
+from headwater.sinks.sql.dialects.dialect import Dialect, DriverProblem, qualify, run
+from headwater.sinks.sql.engine import connect_to, dialect_of, engine_of
+from headwater.sinks.sql.failures import (
     RefusedRow,
     SchemaChangeFirst,
     is_of_driver,
@@ -27,11 +32,11 @@ from sinks.sql.failures import (
     refused_by,
     translate_errors,
 )
-from sinks.sql.identifiers import SHADOW
-from sinks.sql.offsets import OffsetRow, StoredOffsets
-from sinks.sql.settings import SqlSettings
-from sinks.sql.stored_columns import StoredColumns
-from sinks.sql.tables import (
+from headwater.sinks.sql.identifiers import SHADOW
+from headwater.sinks.sql.offsets import OffsetRow, StoredOffsets
+from headwater.sinks.sql.settings import SqlSettings
+from headwater.sinks.sql.stored_columns import StoredColumns
+from headwater.sinks.sql.tables import (
     OP,
     SchemaAlteration,
     SqlShadow,
@@ -39,7 +44,7 @@ from sinks.sql.tables import (
     SqlTables,
     cannot_rekey,
 )
-from sinks.type_conversion import find_changed
+from headwater.sinks.type_conversion import find_changed
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

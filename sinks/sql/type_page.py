@@ -2,11 +2,11 @@
 
 import pyarrow as pa
 
-from core_log.model.table_schema import Column
-from sinks.sql.dialects.dialect import Dialect
-from sinks.sql.dialects.mysql import MysqlDialect
-from sinks.sql.dialects.postgresql import PostgresqlDialect
-from sinks.sql.dialects.sqlite import SqliteDialect
+from headwater.core_log.model.table_schema import Column
+from headwater.sinks.sql.dialects.dialect import Dialect
+from headwater.sinks.sql.dialects.mysql import MysqlDialect
+from headwater.sinks.sql.dialects.postgresql import PostgresqlDialect
+from headwater.sinks.sql.dialects.sqlite import SqliteDialect
 
 KINDS: tuple[tuple[str, pa.DataType], ...] = (
     ("bool", pa.bool_()),

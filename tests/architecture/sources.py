@@ -58,4 +58,6 @@ def imports_of(path: str) -> frozenset[str]:
 
 
 def module_of(path: str) -> str:
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    """Its name: what is shipped lies below `headwater`, by a link."""
+    name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return f"headwater.{name}" if path.split("/")[0] in PRODUCT else name

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from pipelines.cli import cli
+from headwater.pipelines.cli import cli
 from tests.architecture.sources import PRODUCT, ROOT, python_files
 
 COMMAND = re.compile(r"\bheadwater ((?:[a-z]+ ?)[^`;:,()\n]*)")

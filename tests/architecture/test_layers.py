@@ -92,14 +92,15 @@ def test_imports_only_point_down() -> None:
 
 
 def packages_imported_by(path: str) -> set[str]:
-    return {name.split(".")[0] for name in imports_of(path)} & set(PRODUCT) - {path.split("/")[0]}
+    names = [name.split(".") for name in imports_of(path) if name.startswith("headwater.")]
+    return {parts[1] for parts in names} & set(PRODUCT) - {path.split("/")[0]}
 
 
 def test_the_loops_know_nothing_of_what_is_proved_about_them() -> None:
     upward = [
         path
         for path in python_files("pipelines/loops")
-        if any(name.startswith("pipelines.time_travel") for name in imports_of(path))
+        if any(name.startswith("headwater.pipelines.time_travel") for name in imports_of(path))
     ]
 
     assert not upward
@@ -116,13 +117,13 @@ def test_inside_the_log_imports_point_down_as_well() -> None:
 
 
 def rooms_imported_by(path: str) -> set[str]:
-    names = {name for name in imports_of(path) if name.startswith("core_log.")}
+    names = {name for name in imports_of(path) if name.startswith("headwater.core_log.")}
     return {room_of(name) for name in names} - {room_of(module_of(path))}
 
 
 def room_of(module: str) -> str:
     parts = module.split(".")
-    return parts[1] if parts[1:] and parts[1] in ROOMS_MAY_IMPORT else "vocabulary"
+    return parts[2] if parts[2:] and parts[2] in ROOMS_MAY_IMPORT else "vocabulary"
 
 
 def test_the_world_and_other_peoples_packages_stay_in_their_room() -> None:
@@ -174,8 +175,8 @@ def test_the_log_draws_no_time_and_no_chance_of_its_own() -> None:
 
 def test_the_broker_loads_nothing_heavy() -> None:
     program = (
-        "import sys, core_log.broker.lifecycle, core_log.broker.dispatch\n"
-        "core_log.broker.dispatch.load_handlers()\n"
+        "import sys, headwater.core_log.broker.lifecycle, headwater.core_log.broker.dispatch\n"
+        "headwater.core_log.broker.dispatch.load_handlers()\n"
         f"print(*sorted(set({HEAVY!r}) & sys.modules.keys()))"
     )
 
@@ -193,14 +194,15 @@ def test_a_command_that_looks_at_the_log_loads_nothing_that_only_others_need(
     file = tmp_path / "pipeline.yaml"
     file.write_text("pipeline: shop\nlog: {type: kafka, bootstrap: 'kafka:9092'}\n")
     unneeded = {
-        "core_log.client.group_admin",
-        "core_log.client.topic_admin",
-        "core_log.client.writer",
-        "pipelines.file.loader",
-        "pipelines.file.spec",
+        "headwater.core_log.client.group_admin",
+        "headwater.core_log.client.topic_admin",
+        "headwater.core_log.client.writer",
+        "headwater.pipelines.file.loader",
+        "headwater.pipelines.file.spec",
     }
     program = (
-        "import pathlib, sys, core_log.client, pipelines.terminal.log_place as log_place\n"
+        "import pathlib, sys, headwater.core_log.client\n"
+        "import headwater.pipelines.terminal.log_place as log_place\n"
         f"place = log_place.place_in(pathlib.Path({str(file)!r}))\n"
         f"print(*place.bootstrap, *sorted({unneeded!r} & sys.modules.keys()))"
     )
@@ -219,9 +221,9 @@ def test_who_owns_a_run_loads_nothing_heavy_either(tmp_path: Path) -> None:
         "pipeline: shop\nsource: {type: files, path: rows.csv}\nsink: {type: sql, url: 'sqlite://'}"
     )
     program = (
-        "import os, pathlib, sys, pipelines.running.run, pipelines.file.loader\n"
-        "import core_log.embedded\n"
-        f"pipelines.file.loader.load(pathlib.Path({str(file)!r}), environment=os.environ)\n"
+        "import os, pathlib, headwater.pipelines.running.run, sys, headwater.core_log.embedded\n"
+        "from headwater.pipelines.file.loader import load\n"
+        f"load(pathlib.Path({str(file)!r}), environment=os.environ)\n"
         f"print(*sorted(set({HEAVY!r}) - {{'yaml'}} & sys.modules.keys()))"
     )
 

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from pydantic import BaseModel
 
-from core_log.foundation.settings import explanations_of
+from headwater.core_log.foundation.settings import explanations_of
 from tests.architecture.sources import (
     CODE,
     PRODUCT,
@@ -99,7 +99,7 @@ def is_sentence(text: str) -> bool:
 
 def test_a_handler_opens_with_its_api_and_versions() -> None:
     """For example: Heartbeat (key 12), versions 0 to 4: a member says that it is alive."""
-    from core_log.broker.dispatch import load_handlers
+    from headwater.core_log.broker.dispatch import load_handlers
 
     served = {(each.api_key, each.name, *each.versions) for each in load_handlers().values()}
     paths = [path for path in python_files(HANDLERS) if not path.endswith("__init__.py")]

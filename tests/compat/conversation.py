@@ -5,17 +5,22 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages import join_group, leave_group, offset_commit, offset_fetch
-from core_log.protocol.messages import sync_group as sync_messages
-from core_log.protocol.messages import txn_offset_commit as txn_messages
-from core_log.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from core_log.protocol.messages.delete_groups import DeleteGroupsRequest
-from core_log.protocol.messages.describe_groups import DescribeGroupsRequest
-from core_log.protocol.messages.end_txn import EndTxnRequest
-from core_log.protocol.messages.heartbeat import HeartbeatRequest
-from core_log.protocol.messages.init_producer_id import InitProducerIdRequest
-from core_log.protocol.messages.list_groups import ListGroupsRequest
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages import (
+    join_group,
+    leave_group,
+    offset_commit,
+    offset_fetch,
+)
+from headwater.core_log.protocol.messages import sync_group as sync_messages
+from headwater.core_log.protocol.messages import txn_offset_commit as txn_messages
+from headwater.core_log.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from headwater.core_log.protocol.messages.delete_groups import DeleteGroupsRequest
+from headwater.core_log.protocol.messages.describe_groups import DescribeGroupsRequest
+from headwater.core_log.protocol.messages.end_txn import EndTxnRequest
+from headwater.core_log.protocol.messages.heartbeat import HeartbeatRequest
+from headwater.core_log.protocol.messages.init_producer_id import InitProducerIdRequest
+from headwater.core_log.protocol.messages.list_groups import ListGroupsRequest
 
 SUBSCRIBED = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
 PASSING = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from core_log.protocol.messages import join_group
+from headwater.core_log.protocol.messages import join_group
 from tests.compat.conversation import SUBSCRIBED, Conversation
 
 LATE_MS = 1_500

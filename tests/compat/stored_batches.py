@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from core_log.records.batch_header import HEADER_BYTES, BatchHeader
+from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
 
 
 def stored_batches(data: Path, topic: str, partition: int = 0) -> Iterator[BatchHeader]:

@@ -11,12 +11,12 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from core_log.foundation.errors import RegistryRejected
-from core_log.model.changes import TableChanges
-from core_log.model.table_schema import Column
-from core_log.rows.codec import RowCodec
-from core_log.rows.codec_table import codec_for
-from core_log.rows.settings import WireSettings
+from headwater.core_log.foundation.errors import RegistryRejected
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.table_schema import Column
+from headwater.core_log.rows.codec import RowCodec
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.settings import WireSettings
 from tests.compat.apicurio_registry import demand_compatibility, running_apicurio
 from tests.core_log.rows.json.test_debezium_writer import POSTGRES, customers
 from tests.core_log.rows.json.test_round_trip import MODES, differing, table_of_extremes

@@ -11,38 +11,38 @@ from uuid import UUID
 
 import pytest
 
-from core_log.protocol import frames, message
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages import alter_configs as replacing
-from core_log.protocol.messages import incremental_alter_configs as changing
-from core_log.protocol.messages.create_partitions import (
+from headwater.core_log.protocol import frames, message
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages import alter_configs as replacing
+from headwater.core_log.protocol.messages import incremental_alter_configs as changing
+from headwater.core_log.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from core_log.protocol.messages.create_topics import (
+from headwater.core_log.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from core_log.protocol.messages.delete_records import (
+from headwater.core_log.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from core_log.protocol.messages.describe_cluster import DescribeClusterRequest
-from core_log.protocol.messages.describe_configs import (
+from headwater.core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headwater.core_log.protocol.messages.describe_cluster import DescribeClusterRequest
+from headwater.core_log.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )
-from core_log.protocol.messages.describe_topic_partitions import (
+from headwater.core_log.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from core_log.replication.topic_config import KEYS
+from headwater.core_log.replication.topic_config import KEYS
 from tests.contract.apache_kafka import run_apache_kafka
 from tests.core_log.broker.in_memory import ask, started
 from tests.fakes import MemoryFiles

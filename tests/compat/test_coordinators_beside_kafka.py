@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from core_log.broker.broker import Broker
-from core_log.broker.coordination import TICK_S
-from core_log.protocol import frames, message
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from core_log.protocol.messages.end_txn import EndTxnRequest
-from core_log.protocol.messages.find_coordinator import FindCoordinatorRequest
-from core_log.protocol.messages.heartbeat import HeartbeatRequest
+from headwater.core_log.broker.broker import Broker
+from headwater.core_log.broker.coordination import TICK_S
+from headwater.core_log.protocol import frames, message
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headwater.core_log.protocol.messages.end_txn import EndTxnRequest
+from headwater.core_log.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headwater.core_log.protocol.messages.heartbeat import HeartbeatRequest
 from tests.compat.conversation import TRIES, Conversation
 from tests.compat.coordinator_stories import STORIES, Story
 from tests.contract.apache_kafka import run_apache_kafka

@@ -92,7 +92,7 @@ def of(data: Path, topic: str, *suffixes: str) -> list[Path]:
 
 
 def verify(directory: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pipelines.cli", "log", "verify", str(directory)]
+    command = [sys.executable, "-m", "headwater.pipelines.cli", "log", "verify", str(directory)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -18,8 +18,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaAdminClient
 
-from core_log.foundation.settings import BrokerSettings
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.builders import batch
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.wire import Wire

@@ -6,12 +6,17 @@ from typing import NamedTuple
 
 import pytest
 
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.foundation.errors import LogRejected, LogUnavailable
-from core_log.foundation.settings import SecuritySettings, TopicSettings
-from core_log.model.log import TopicPartition
-from core_log.records.batch_header import Batch
-from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch, iterate_batches
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.foundation.errors import LogRejected, LogUnavailable
+from headwater.core_log.foundation.settings import SecuritySettings, TopicSettings
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.records.record_codec import (
+    PlainRecord,
+    decode_batch,
+    encode_batch,
+    iterate_batches,
+)
 from scripts.free_port import free_ports
 from tests.certificates import Authority
 from tests.contract.apache_kafka import PROPERTIES, running_node

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sinks.sink import RebuildRecipe
+from headwater.sinks.sink import RebuildRecipe
 from tests.compat.java_programs import directory_from
 from tests.sinks.spark.orders import TABLE, applied, bench_of, state_of
 from tests.slices import ScriptedTopic, schema_of

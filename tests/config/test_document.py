@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.document import Document, parse_document, plain
-from config.mistakes import MistakesFound
+from headwater.config.document import Document, parse_document, plain
+from headwater.config.mistakes import MistakesFound
 
 FILE = Path("pipeline.yaml")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from config.document import FILE_BYTES_MAX, parse_document, read_document
-from config.mistakes import MistakesFound
+from headwater.config.document import FILE_BYTES_MAX, parse_document, read_document
+from headwater.config.mistakes import MistakesFound
 
 FILE = Path("pipeline.yaml")
 MEMORY_BYTES_MAX = 50 << 20

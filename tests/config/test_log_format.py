@@ -3,7 +3,7 @@
 import logging
 from pathlib import Path
 
-from config.log_format import set_up_logging
+from headwater.config.log_format import set_up_logging
 
 
 def test_whose_lines_were_shown_before_is_left_open(tmp_path: Path) -> None:

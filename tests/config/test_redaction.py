@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from config.log_format import OneLine
-from config.redaction import MASK, SECRET_MIN, Redaction, passwords_in, secrets_in
+from headwater.config.log_format import OneLine
+from headwater.config.redaction import MASK, SECRET_MIN, Redaction, passwords_in, secrets_in
 
 CANARY = 'canary-p@ss w%rd/"quoted"\'é'
 

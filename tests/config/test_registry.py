@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from config.registry import known_types, load_type
-from core_log.foundation.errors import ConfigError
+from headwater.config.registry import known_types, load_type
+from headwater.core_log.foundation.errors import ConfigError
 
 GROUP = "headwater.sources"
 OURS = {
     "made-up": "tests.pipelines.made_up_parts:MadeUpSource",
-    "missing": "connectors.of_nobody.source:Source",
+    "missing": "headwater.connectors.of_nobody.source:Source",
     "foreign": "a_package_of_nobody.source:Source",
     "bare": "tests.config.test_registry:Bare",
 }
@@ -26,7 +26,7 @@ class Bare:
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Another package that offers a source, as pip would leave it."""
     (tmp_path / "their_source.py").write_text(
-        "from core_log.foundation.settings import YamlSettings\n"
+        "from headwater.core_log.foundation.settings import YamlSettings\n"
         "class Theirs:\n    class Settings(YamlSettings): ...\n"
     )
     described = tmp_path / "theirs-1.0.dist-info"
@@ -56,7 +56,7 @@ def test_nobody_else_can_take_one_of_our_names(installed: None) -> None:
     [
         ("made-op", "there is no type 'made-op'\n  hint: did you mean 'made-up'?"),
         ("theirs", "there is no type 'theirs'\n  hint: known: bare, foreign, made-up, missing"),
-        ("missing", "cannot be loaded, connectors.of_nobody is missing\n  hint: install headwater"),
+        ("missing", "headwater.connectors.of_nobody is missing\n  hint: install headwater again"),
         ("foreign", "a_package_of_nobody is missing\n  hint: pip install a_package_of_nobody"),
         ("bare", "the type 'bare' has no Settings"),
     ],

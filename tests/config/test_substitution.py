@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.document import parse_document, plain
-from config.substitution import Substituted, substitute
+from headwater.config.document import parse_document, plain
+from headwater.config.substitution import Substituted, substitute
 
 ENVIRONMENT = {
     "USER": "app",

@@ -5,11 +5,11 @@ from asyncio import Future
 from collections.abc import Callable
 from dataclasses import replace
 
-from core_log.client.connection import Channel, ConnectionLost, connect
-from core_log.client.rpc import Dial
-from core_log.protocol.frames import read_response_header
-from core_log.protocol.message import decode, encode
-from core_log.protocol.messages.api_versions import ApiVersionsResponse
+from headwater.core_log.client.connection import Channel, ConnectionLost, connect
+from headwater.core_log.client.rpc import Dial
+from headwater.core_log.protocol.frames import read_response_header
+from headwater.core_log.protocol.message import decode, encode
+from headwater.core_log.protocol.messages.api_versions import ApiVersionsResponse
 
 API_VERSIONS, FIRST_VERSION = 18, 3
 

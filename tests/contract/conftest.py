@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.client.rpc import Dial
-from core_log.foundation.settings import BrokerSettings, TopicSettings
-from core_log.model.log import Log, TopicPartition
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.client.rpc import Dial
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.model.log import Log, TopicPartition
 from tests.contract.apache_kafka import run_apache_kafka
 from tests.contract.foreign_topics import Cluster
 
@@ -72,7 +72,7 @@ async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield ground
         await ground.close()
         return
-    from core_log.embedded import EmbeddedLog
+    from headwater.core_log.embedded import EmbeddedLog
 
     embedded = await EmbeddedLog.open(
         BrokerSettings(
@@ -91,7 +91,7 @@ async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 @pytest.fixture(params=["headwater", pytest.param("apache kafka", marks=pytest.mark.kafka)])
 async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
-    from core_log.embedded import EmbeddedLog
+    from headwater.core_log.embedded import EmbeddedLog
 
     if request.param == "apache kafka":
         endpoint: str = request.getfixturevalue("apache_kafka")

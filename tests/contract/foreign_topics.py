@@ -7,18 +7,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.kafka.settings import KafkaSourceSettings
-from connectors.kafka.source import KafkaSource
-from connectors.source import Source
-from core_log.client import KafkaLog
-from core_log.foundation.settings import TopicSettings
-from core_log.model.changes import TableChanges
-from core_log.model.log import TopicPartition
-from core_log.records import arrow_codec
-from core_log.records.record_headers import encode_headers
-from core_log.rows.codec_table import codec_for
-from core_log.rows.settings import WireSettings
-from sinks.kafka.topic_writer import with_source
+from headwater.connectors.kafka.settings import KafkaSourceSettings
+from headwater.connectors.kafka.source import KafkaSource
+from headwater.connectors.source import Source
+from headwater.core_log.client import KafkaLog
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.record_headers import encode_headers
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.settings import WireSettings
+from headwater.sinks.kafka.topic_writer import with_source
 from tests.contract.source_suite import After, context, iterate
 from tests.slices import schema_of
 

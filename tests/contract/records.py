@@ -2,10 +2,15 @@
 
 from collections.abc import Sequence
 
-from core_log.foundation.clock import SystemClock
-from core_log.model.log import Fetched, FetchLimit, Isolation, Log, TopicPartition
-from core_log.records.batch_header import Batch
-from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch, iterate_batches
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.model.log import Fetched, FetchLimit, Isolation, Log, TopicPartition
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.records.record_codec import (
+    PlainRecord,
+    decode_batch,
+    encode_batch,
+    iterate_batches,
+)
 
 NOW_MS = SystemClock().now_ms() - 60_000
 PATIENT = FetchLimit(wait_ms_max=10_000)

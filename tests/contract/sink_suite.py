@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import Fenced, RecordsRejected, SinkUnavailable
-from sinks.sink import AppliedOffset, Sink
+from headwater.core_log.foundation.errors import Fenced, RecordsRejected, SinkUnavailable
+from headwater.sinks.sink import AppliedOffset, Sink
 from tests.slices import ScriptedTopic, failing, schema_of, together
 
 ORDERS = schema_of("public.orders", id=pa.int64(), note=pa.string())

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 import pytest
 
-from connectors.source import RowEstimating, Source, SourceContext, SourceReport
-from core_log.foundation.clock import Clock
-from core_log.model.changes import ChangeBatch, Operation, Positions, TableChanges
-from core_log.model.table_schema import TableId, TableSchema
+from headwater.connectors.source import RowEstimating, Source, SourceContext, SourceReport
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.model.changes import ChangeBatch, Operation, Positions, TableChanges
+from headwater.core_log.model.table_schema import TableId, TableSchema
 from tests.fakes import SimulatedClock
 
 RESUMED_MAX = 12

@@ -6,17 +6,17 @@ from typing import Any, TypeVar
 
 import pytest
 
-from core_log.foundation.settings import TopicSettings
-from core_log.protocol.error_codes import ErrorCode as E
-from core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from core_log.protocol.messages.produce import (
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.protocol.error_codes import ErrorCode as E
+from headwater.core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headwater.core_log.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from core_log.records.batch_header import HEADER_BYTES, BatchHeader, seal
-from core_log.records.compression import Buffer, compress
-from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
+from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader, seal
+from headwater.core_log.records.compression import Buffer, compress
+from headwater.core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
 from tests.contract.foreign_topics import Cluster
 from tests.contract.records import NOW_MS
 from tests.crash.wire import Wire

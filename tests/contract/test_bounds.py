@@ -2,7 +2,7 @@
 
 import asyncio
 
-from core_log.model.log import Bounds, RetainedRange
+from headwater.core_log.model.log import Bounds, RetainedRange
 from tests.contract.conftest import Ground
 from tests.contract.records import NOW_MS, batch_of
 

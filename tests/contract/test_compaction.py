@@ -5,9 +5,14 @@ from collections.abc import Callable
 
 import pytest
 
-from core_log.model.log import Bounds, Isolation, TopicPartition
-from core_log.records.batch_header import Batch
-from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch, iterate_batches
+from headwater.core_log.model.log import Bounds, Isolation, TopicPartition
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.records.record_codec import (
+    PlainRecord,
+    decode_batch,
+    encode_batch,
+    iterate_batches,
+)
 from tests.contract.conftest import Ground
 from tests.contract.records import AT_ONCE, NOW_MS
 

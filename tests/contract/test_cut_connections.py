@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from core_log.foundation.errors import LogUnavailable
-from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
+from headwater.core_log.foundation.errors import LogUnavailable
+from headwater.core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
 from tests.contract.chaos_proxy import chaos_before
 from tests.contract.conftest import Ground
 from tests.contract.records import batch_of, read_all, values_in

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.delete_records import (
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,

@@ -9,14 +9,14 @@ from threading import Event
 
 import pytest
 
-from core_log.broker import group_commit
-from core_log.broker.lifecycle import RunningBroker
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.settings import BrokerSettings, TopicSettings
-from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
-from core_log.records.batch_header import BatchHeader
-from core_log.records.record_codec import decode_batch, iterate_batches
-from core_log.storage.files import Files
+from headwater.core_log.broker import group_commit
+from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.records.record_codec import decode_batch, iterate_batches
+from headwater.core_log.storage.files import Files
 from tests.contract.records import AT_ONCE, batch_of, read_to
 from tests.fakes import FaultyFiles, MemoryFiles
 

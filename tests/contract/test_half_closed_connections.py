@@ -3,9 +3,9 @@
 import asyncio
 import socket
 
-from core_log.protocol.frames import encode_request
-from core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from core_log.protocol.messages.metadata import MetadataRequest
+from headwater.core_log.protocol.frames import encode_request
+from headwater.core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headwater.core_log.protocol.messages.metadata import MetadataRequest
 from tests.contract.foreign_topics import Cluster
 from tests.crash.wire import LENGTH
 

@@ -4,10 +4,10 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from connectors.kafka.debezium_events import table_of
-from core_log.model.changes import Operation
-from core_log.model.table_schema import TableId
-from core_log.rows.settings import WireSettings
+from headwater.connectors.kafka.debezium_events import table_of
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.rows.settings import WireSettings
 from tests.contract.foreign_topics import NOW_MS, PLAIN, TYPED, Cluster, read
 from tests.contract.source_suite import flat
 from tests.slices import changes_of, schema_of

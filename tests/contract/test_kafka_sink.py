@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from core_log.client import KafkaLog
-from core_log.foundation.errors import Fenced, SinkUnavailable
-from core_log.foundation.settings import BrokerSettings, TopicSettings
-from core_log.model.log import FetchLimit, Isolation, TopicPartition
-from core_log.model.table_schema import TableId
-from core_log.records import arrow_codec
-from sinks.kafka.settings import KafkaSinkSettings
-from sinks.kafka.sink import KafkaSink
-from sinks.kafka.topic_writer import topic_name
-from sinks.sink import SinkContext
+from headwater.core_log.client import KafkaLog
+from headwater.core_log.foundation.errors import Fenced, SinkUnavailable
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.model.log import FetchLimit, Isolation, TopicPartition
+from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.records import arrow_codec
+from headwater.sinks.kafka.settings import KafkaSinkSettings
+from headwater.sinks.kafka.sink import KafkaSink
+from headwater.sinks.kafka.topic_writer import topic_name
+from headwater.sinks.sink import SinkContext
 from tests.contract.conftest import connect_to
 from tests.contract.sink_suite import AUDIT, ORDERS, SinkContract
 from tests.fakes import SimulatedClock
@@ -68,7 +68,7 @@ class KafkaBench:
 
 @pytest.fixture(params=["headwater", pytest.param("apache kafka", marks=pytest.mark.kafka)])
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[KafkaBench]:
-    from core_log.embedded import EmbeddedLog
+    from headwater.core_log.embedded import EmbeddedLog
 
     if request.param == "apache kafka":
         endpoint: str = request.getfixturevalue("apache_kafka")

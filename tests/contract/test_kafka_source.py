@@ -7,14 +7,19 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from connectors.kafka.settings import KafkaSourceSettings
-from connectors.kafka.source import KafkaSource
-from connectors.source import Remark, Source, SourceReport
-from core_log.foundation.errors import LogRejected, PositionLost, SourceRejected, SourceUnavailable
-from core_log.model.log import TopicPartition
-from core_log.records import arrow_codec
-from core_log.records.batch_header import Batch
-from core_log.rows.settings import WireSettings
+from headwater.connectors.kafka.settings import KafkaSourceSettings
+from headwater.connectors.kafka.source import KafkaSource
+from headwater.connectors.source import Remark, Source, SourceReport
+from headwater.core_log.foundation.errors import (
+    LogRejected,
+    PositionLost,
+    SourceRejected,
+    SourceUnavailable,
+)
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.rows.settings import WireSettings
 from tests.contract.foreign_topics import NOW_MS, PLAIN, TYPED, Cluster, read
 from tests.contract.source_suite import SourceSuite, context, flat, iterate
 from tests.contract.test_batch_contents import GZIP, said

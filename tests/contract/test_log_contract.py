@@ -4,11 +4,16 @@ import asyncio
 
 import pytest
 
-from core_log.foundation.errors import BatchTooLarge, ConfigError, LogRejected, PositionLost
-from core_log.foundation.settings import TopicSettings
-from core_log.model.log import FetchLimit, Isolation, TopicPartition
-from core_log.records.batch_header import HEADER_BYTES, BatchHeader
-from core_log.records.record_codec import iterate_batches
+from headwater.core_log.foundation.errors import (
+    BatchTooLarge,
+    ConfigError,
+    LogRejected,
+    PositionLost,
+)
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.log import FetchLimit, Isolation, TopicPartition
+from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
+from headwater.core_log.records.record_codec import iterate_batches
 from tests.contract.conftest import Ground
 from tests.contract.records import (
     AT_ONCE,

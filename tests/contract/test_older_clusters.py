@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from core_log.client import KafkaLog
-from core_log.foundation.errors import BatchTooLarge, Fenced, LogRejected, LogUnavailable
+from headwater.core_log.client import KafkaLog
+from headwater.core_log.foundation.errors import BatchTooLarge, Fenced, LogRejected, LogUnavailable
 from tests.contract.channels import tampered, without_features
 from tests.contract.conftest import Ground
 from tests.contract.records import batch_of, read_all, read_to

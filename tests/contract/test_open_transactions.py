@@ -9,10 +9,13 @@ from typing import Any, TypeVar
 import pytest
 from confluent_kafka import Producer
 
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from core_log.protocol.messages.describe_transactions import DescribeTransactionsRequest
-from core_log.protocol.messages.list_transactions import ListTransactionsRequest
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    TopicRequest,
+)
+from headwater.core_log.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from headwater.core_log.protocol.messages.list_transactions import ListTransactionsRequest
 from tests.contract.foreign_topics import Cluster
 from tests.crash.wire import Wire
 

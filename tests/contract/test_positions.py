@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from core_log.foundation.errors import Fenced
-from core_log.model.log import Isolation, Log, TopicPartition
+from headwater.core_log.foundation.errors import Fenced
+from headwater.core_log.model.log import Isolation, Log, TopicPartition
 from tests.contract.conftest import Ground
 from tests.contract.records import AT_ONCE, batch_of, read_to
 

@@ -3,11 +3,11 @@
 import asyncio
 from pathlib import Path
 
-from core_log.broker.lifecycle import RunningBroker
-from core_log.client import KafkaLog
-from core_log.foundation.errors import LogUnavailable
-from core_log.foundation.settings import BrokerSettings, TopicSettings
-from core_log.model.log import Isolation, TopicPartition
+from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.client import KafkaLog
+from headwater.core_log.foundation.errors import LogUnavailable
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.model.log import Isolation, TopicPartition
 from scripts.free_port import free_port
 from tests.contract.conftest import connect_to
 from tests.contract.records import PATIENT, batch_of, read_all, values_in

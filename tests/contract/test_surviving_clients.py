@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from core_log.broker.in_process import InProcessChannel
-from core_log.broker.lifecycle import RunningBroker
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.client.connection import Channel, ConnectionLost
-from core_log.foundation.errors import LogUnavailable
-from core_log.foundation.settings import BrokerSettings, TopicSettings
-from core_log.model.log import FetchLimit, Isolation, TopicPartition
+from headwater.core_log.broker.in_process import InProcessChannel
+from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.client.connection import Channel, ConnectionLost
+from headwater.core_log.foundation.errors import LogUnavailable
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.model.log import FetchLimit, Isolation, TopicPartition
 from tests.contract.records import batch_of, read_all, values_in
 from tests.fakes import MemoryFiles
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from core_log.foundation.errors import BatchTooLarge, Fenced, LogRejected, LogUnavailable
-from core_log.model.log import Isolation
+from headwater.core_log.foundation.errors import BatchTooLarge, Fenced, LogRejected, LogUnavailable
+from headwater.core_log.model.log import Isolation
 from tests.contract.conftest import Ground
 from tests.contract.records import AT_ONCE, PATIENT, batch_of, read_all, read_to, values_in
 

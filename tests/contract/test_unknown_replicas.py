@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from core_log.broker.lifecycle import RunningBroker
-from core_log.foundation.settings import BrokerSettings
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.fetch import (
+from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchTopic,
     ReplicaState,
 )
-from core_log.protocol.messages.list_offsets import (
+from headwater.core_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,

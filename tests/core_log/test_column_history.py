@@ -7,9 +7,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.column_history import ColumnHistory, missing_text, missing_value, remembered
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.column_history import (
+    ColumnHistory,
+    missing_text,
+    missing_value,
+    recall_columns,
+)
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 
 TABLE = TableId("public", "orders")
 NAMES = ("a", "b", "c", "d", "e")
@@ -57,7 +62,7 @@ class Altered:
 
     def write(self) -> None:
         form = TableSchema(TABLE, tuple(self.columns), ("id",), id=5)
-        form = remembered(form, self.forms[-1] if self.forms else None)
+        form = recall_columns(form, self.forms[-1] if self.forms else None)
         if not self.forms or form != self.forms[-1]:
             self.forms.append(form)
         key = self.chance.randrange(6)
@@ -154,10 +159,10 @@ def test_a_row_before_an_update_is_filled_and_an_unknown_one_is_not() -> None:
 
 def test_what_a_column_came_with_is_kept_with_its_first_form() -> None:
     first, vacuumed = form(("a", 2), ("c", 3, "7")), form(("a", 2), ("c", 3))
-    assert remembered(first, None) == form(("a", 2), ("c", 3)), "all records have it"
-    assert remembered(first, form(("a", 2))) == first
-    assert remembered(vacuumed, first) == first
-    assert remembered(form(("a", 2, "9"), ("c", 3)), first) == first
+    assert recall_columns(first, None) == form(("a", 2), ("c", 3)), "all records have it"
+    assert recall_columns(first, form(("a", 2))) == first
+    assert recall_columns(vacuumed, first) == first
+    assert recall_columns(form(("a", 2, "9"), ("c", 3)), first) == first
 
 
 def test_a_value_is_kept_as_text_only_where_it_stays_the_same() -> None:

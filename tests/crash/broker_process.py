@@ -8,9 +8,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from core_log.foundation.endpoint import FILE_NAME, decode_endpoint
-from core_log.foundation.errors import DecodeError
-from pipelines.terminal.exit_codes import TERMINATED
+from headwater.core_log.foundation.endpoint import FILE_NAME, decode_endpoint
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.pipelines.terminal.exit_codes import TERMINATED
 from scripts.free_port import free_port
 from scripts.owned_process import start_owned
 
@@ -37,7 +37,7 @@ class BrokerProcess:
     def launch(self) -> None:
         """Returns at once, while the broker may still be recovering."""
         assert self._process is None, "one broker at a time"
-        command = [sys.executable, "-m", "pipelines.cli", "broker"]
+        command = [sys.executable, "-m", "headwater.pipelines.cli", "broker"]
         command += ["--data", str(self.data), "--listen", self.address]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]

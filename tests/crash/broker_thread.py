@@ -4,9 +4,9 @@ import asyncio
 import threading
 from pathlib import Path
 
-from core_log.broker.lifecycle import RunningBroker
-from core_log.foundation.settings import BrokerSettings
-from core_log.storage.files import OsFiles
+from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.storage.files import OsFiles
 from scripts.free_port import free_port
 from tests.fakes import FaultyFiles
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import psycopg
 
-from core_log.client import KafkaLog
-from core_log.model.log import TopicPartition
-from core_log.records.record_headers import header_column
-from core_log.rows.codec import AT_HEADER
-from pipelines.file.loader import load
-from pipelines.journal.read_to_end import read_decided
-from pipelines.journal.schemas import topics_of
-from pipelines.running.log_clients import kafka_settings
+from headwater.core_log.client import KafkaLog
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.record_headers import header_column
+from headwater.core_log.rows.codec import AT_HEADER
+from headwater.pipelines.file.loader import load
+from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.schemas import topics_of
+from headwater.pipelines.running.log_clients import kafka_settings
 from scripts.embedded_postgres import EmbeddedPostgres
 from scripts.free_port import free_port
 from tests.crash.command_process import CommandProcess

@@ -16,12 +16,12 @@ PROCESSES.set_forkserver_preload(  # for all of a test run, as there is one serv
     [
         __name__,
         pipeline_process.__name__,
-        "pipelines.cli",
-        "pipelines.commands.run",
-        "pipelines.running.run",
-        "core_log.broker.lifecycle",
-        "core_log.rows.codec_table",
-        "connectors.postgres.session",
+        "headwater.pipelines.cli",
+        "headwater.pipelines.commands.run",
+        "headwater.pipelines.running.run",
+        "headwater.core_log.broker.lifecycle",
+        "headwater.core_log.rows.codec_table",
+        "headwater.connectors.postgres.session",
         "sqlalchemy",
         "duckdb",
     ]
@@ -117,7 +117,7 @@ class CommandProcess:
 def _run(
     arguments: Sequence[str], directory: Path, output: Path, before: Callable[[], None] | None
 ) -> None:
-    from pipelines.cli import main
+    from headwater.pipelines.cli import main
 
     os.setsid()
     with output.open("ab") as said:

@@ -8,9 +8,9 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException
 
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.foundation.errors import HeadwaterError
-from core_log.model.log import TopicPartition
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.model.log import TopicPartition
 from tests.crash.idempotent_load import QUIET, SILENT
 from tests.crash.wire import Wire
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from random import Random, SystemRandom
 from typing import Protocol, Self
 
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.foundation.settings import TopicSettings
-from core_log.model.log import TopicPartition
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.log import TopicPartition
 from tests.crash.group_load import GroupLoad
 from tests.crash.idempotent_load import ProducerLoad
 from tests.crash.topic_load import TopicLoad

@@ -10,8 +10,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Producer
 
-from core_log.model.log import TopicPartition
-from core_log.records.record_codec import PlainRecord
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.record_codec import PlainRecord
 from tests.crash.view import PartitionView
 
 QUIET = {

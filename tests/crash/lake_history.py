@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from connectors.generator.settings import GeneratorSettings
-from connectors.generator.truth import truth
+from headwater.connectors.generator.settings import GeneratorSettings
+from headwater.connectors.generator.truth import truth
+from headwater.sinks.spark.column_types import take_back
 from scripts.shop_targets import Rows, rows_of_arrow
-from sinks.spark.column_types import take_back
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.command_process import CommandProcess
 from tests.crash.lake_kills import PLACE, Kill, Plan, watch_commits

@@ -106,8 +106,8 @@ class Plan:
 
 def watch_tasks(plan: Plan) -> None:
     """In a process whose children do the tasks of an executor."""
-    from pipelines.loops.deliver.split_reader import LogSplitReader
-    from sinks.spark.storage_location import StorageLocation
+    from headwater.pipelines.loops.deliver.split_reader import LogSplitReader
+    from headwater.sinks.spark.storage_location import StorageLocation
 
     plan.know_executor(os.getppid())
     read, writing = LogSplitReader.read, StorageLocation.writing
@@ -130,7 +130,7 @@ def watch_tasks(plan: Plan) -> None:
 
 def watch_commits(place: Path) -> None:
     """In the process of the pipeline, before it runs."""
-    from sinks.spark.lake_table_writer import LakeTableWriter
+    from headwater.sinks.spark.lake_table_writer import LakeTableWriter
 
     plan = Plan(place)
     os.environ[PLACE] = str(place)

@@ -22,8 +22,8 @@ LAKE_POINTS = (
 
 def watch_lake(fuse: Fuse) -> None:
     """Every file that a table gets, and every object that may be created only once."""
-    from sinks.files.stores import LocalFileStore
-    from sinks.spark.storage_location import StorageLocation
+    from headwater.sinks.files.stores import LocalFileStore
+    from headwater.sinks.spark.storage_location import StorageLocation
 
     create, writing = LocalFileStore.create, StorageLocation.writing
 

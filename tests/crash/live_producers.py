@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka import TopicPartition as AiokafkaPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced
 
-from core_log.model.log import TopicPartition
+from headwater.core_log.model.log import TopicPartition
 from tests.crash.transactional_load import (
     ABORT_SHARE,
     COMMITTED,

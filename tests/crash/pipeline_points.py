@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from connectors.source import Control, Source
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.settings import TopicSettings
-from core_log.model.changes import ChangeBatch, Positions
-from core_log.model.log import (
+from headwater.connectors.source import Control, Source
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.changes import ChangeBatch, Positions
+from headwater.core_log.model.log import (
     Bounds,
     Fetched,
     FetchLimit,
@@ -31,11 +31,11 @@ from core_log.model.log import (
     Transaction,
     Writer,
 )
-from core_log.model.table_schema import TableSchema
-from core_log.records.batch_header import Batch
-from core_log.storage.files import Bytes, File, Files
-from pipelines.journal.internal_topics import COMMITS, POSITIONS, SCHEMAS
-from sinks.sink import AppliedOffsets, Sink, Slice
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.storage.files import Bytes, File, Files
+from headwater.pipelines.journal.internal_topics import COMMITS, POSITIONS, SCHEMAS
+from headwater.sinks.sink import AppliedOffsets, Sink, Slice
 
 
 class Point(NamedTuple):

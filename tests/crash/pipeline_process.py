@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from core_log.broker.lifecycle import RunningBroker
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.settings import BrokerSettings
-from core_log.storage.files import OsFiles
-from pipelines.file.loader import LoadedPart, LoadedPipeline, load
-from pipelines.journal.control import DesiredTaskState
-from pipelines.loops.assembly import run_unit
+from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.storage.files import OsFiles
+from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline, load
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.loops.assembly import run_unit
 from tests.crash.lake_points import watch_lake
 from tests.crash.pipeline_points import (
     Fuse,
@@ -27,7 +27,9 @@ from tests.crash.pipeline_points import (
 )
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload([__name__, "sqlalchemy", "duckdb", "core_log.rows.codec_table"])
+PROCESSES.set_forkserver_preload(
+    [__name__, "sqlalchemy", "duckdb", "headwater.core_log.rows.codec_table"]
+)
 """Imports once; a process that is about to be killed then starts in no time."""
 
 PATIENCE_S = 600

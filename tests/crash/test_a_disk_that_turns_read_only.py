@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.metadata import MetadataRequest
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.metadata import MetadataRequest
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.disasters import PowerCut, why_no_power_cuts
 from tests.crash.test_a_full_disk_heals import PARTITIONS, Retrying

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from core_log.protocol.messages.init_producer_id import InitProducerIdRequest
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headwater.core_log.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.builders import Sequenced, batch
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.disasters import why_no_mounts

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from connectors.generator.settings import GeneratorSettings
+from headwater.connectors.generator.settings import GeneratorSettings
 from tests.crash.lake_history import LakeHistory, lake_rows, true_rows
 from tests.crash.lake_kills import KILLS
 from tests.crash.lake_points import LAKE_POINTS

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from core_log.broker.lifecycle import RunningBroker
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.settings import BrokerSettings
-from pipelines.file.loader import load
-from pipelines.journal.control import control_topic, read_desired
-from pipelines.running.first_checks import checked_first
-from pipelines.running.migration_approval import agree
+from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.pipelines.file.loader import load
+from headwater.pipelines.journal.control import control_topic, read_desired
+from headwater.pipelines.running.first_checks import checked_first
+from headwater.pipelines.running.migration_approval import agree
 from tests.crash.pipeline_points import Fuse, KillingLog, Point
 from tests.crash.pipeline_process import PATIENCE_S, PROCESSES
 from tests.pipelines.loops.migration.test_migrate_pipeline import FIRST, Shop

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from connectors.generator.settings import GeneratorSettings
-from connectors.generator.truth import truth
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.settings import BrokerSettings
-from core_log.model.log import TopicPartition
-from core_log.records.record_headers import header_column
-from core_log.rows.codec import AT_HEADER
-from pipelines.file.loader import load
-from pipelines.journal.read_to_end import read_decided
-from pipelines.journal.schemas import topics_of
+from headwater.connectors.generator.settings import GeneratorSettings
+from headwater.connectors.generator.truth import truth
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.record_headers import header_column
+from headwater.core_log.rows.codec import AT_HEADER
+from headwater.pipelines.file.loader import load
+from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.schemas import topics_of
 from scripts.shop_targets import Rows, rows_in_sqlite, rows_of_arrow
 from tests.crash.pipeline_points import POINTS, Point
 from tests.crash.pipeline_process import run_pipeline

@@ -11,11 +11,11 @@ from random import Random
 
 import pytest
 
-from core_log.broker.lifecycle import RunningBroker
-from core_log.client import KafkaLog
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.settings import BrokerSettings, TopicSettings
-from core_log.model.log import Isolation, TopicPartition
+from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.client import KafkaLog
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.model.log import Isolation, TopicPartition
 from tests.contract.records import batch_of, read_all, read_to
 from tests.fakes import FaultyFiles, MemoryFiles, PowerCut
 

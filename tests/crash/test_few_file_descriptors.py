@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.crash.broker_process import BrokerProcess
 from tests.crash.topic_load import made
 from tests.crash.wire import Wire

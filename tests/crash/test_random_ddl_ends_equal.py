@@ -17,7 +17,7 @@ import psycopg
 import pytest
 import yaml
 
-from connectors.source import SourceContext
+from headwater.connectors.source import SourceContext
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres
 from tests.crash.command_process import CommandProcess
 from tests.crash.ddl_targets import HISTORIES, ROWS, Target, Truth

@@ -4,9 +4,9 @@ import threading
 import time
 from random import Random
 
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from core_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headwater.core_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.builders import batch
 from tests.crash.wire import Wire
 

@@ -11,12 +11,12 @@ from random import Random
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.client.writer import KafkaWriter
-from core_log.foundation.errors import HeadwaterError
-from core_log.model.log import TopicPartition
-from core_log.records.batch_header import Batch
-from core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.client.writer import KafkaWriter
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch
 from tests.crash.idempotent_load import QUIET, SILENT
 from tests.crash.view import PartitionView
 from tests.crash.wire import Wire

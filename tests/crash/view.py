@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from core_log.model.log import TopicPartition
-from core_log.records.record_codec import PlainRecord
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.record_codec import PlainRecord
 from tests.crash.wire import EARLIEST, Stored, Wire
 
 

@@ -6,28 +6,36 @@ from struct import Struct
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from core_log.protocol import message
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.frames import encode_request, read_response_header
-from core_log.protocol.messages.create_topics import (
+from headwater.core_log.protocol import message
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.frames import encode_request, read_response_header
+from headwater.core_log.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from core_log.protocol.messages.list_offsets import (
+from headwater.core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headwater.core_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from core_log.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from core_log.protocol.messages.produce import (
+from headwater.core_log.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+)
+from headwater.core_log.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from core_log.records.batch_header import check_batch
-from core_log.records.record_codec import PlainRecord, decode_batch, decode_marker, iterate_batches
+from headwater.core_log.records.batch_header import check_batch
+from headwater.core_log.records.record_codec import (
+    PlainRecord,
+    decode_batch,
+    decode_marker,
+    iterate_batches,
+)
 
 LENGTH = Struct(">i")
 ANSWER_S_MAX = 120

@@ -3,8 +3,8 @@
 import threading
 from zlib import crc32
 
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.crash.view import PartitionView, visible_of
 from tests.crash.wire import Stored, Wire
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.source import PostgresSource
-from core_log.foundation.errors import RowsRejected
-from core_log.model.changes import ChangeBatch, Operation, TableChanges
-from core_log.records.record_headers import header_column
-from core_log.rows.codec import RowCodec
-from core_log.rows.codec_table import codec_for
-from core_log.rows.decimal_nan import declare_nan_columns
-from core_log.rows.settings import WireSettings
-from pipelines.loops.ingest.encoder import NEW_KEY_HEADER, OLD_KEY_HEADER, headers_of
-from pipelines.loops.ingest.table_topics import TopicRules
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.source import PostgresSource
+from headwater.core_log.foundation.errors import RowsRejected
+from headwater.core_log.model.changes import ChangeBatch, Operation, TableChanges
+from headwater.core_log.records.record_headers import header_column
+from headwater.core_log.rows.codec import RowCodec
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.decimal_nan import declare_nan_columns
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.loops.ingest.encoder import NEW_KEY_HEADER, OLD_KEY_HEADER, headers_of
+from headwater.pipelines.loops.ingest.table_topics import TopicRules
 from tests.connectors.postgres.stories import source_context
 from tests.debezium.capture import PIPELINE
 from tests.debezium.events import Event, Told, parsed

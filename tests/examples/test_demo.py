@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from core_log.model.table_schema import TableId
+from headwater.core_log.model.table_schema import TableId
 from scripts.demo_generator import Compared, differences, verdict
 
 ROOT = Path(__file__).resolve().parents[2]

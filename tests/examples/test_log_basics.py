@@ -26,7 +26,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
         return
     data = tmp_path_factory.mktemp("log-basics") / "data"
-    command = [sys.executable, "-m", "pipelines.cli", "broker", "--quiet"]
+    command = [sys.executable, "-m", "headwater.pipelines.cli", "broker", "--quiet"]
     command += ["--data", str(data), "--listen", "127.0.0.1:0"]
     command += ["--set", "housekeeping_interval_ms=100"]
     process = subprocess.Popen(command, cwd=ROOT)

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from config.registry import load_type
-from connectors import SOURCES
-from connectors.source import Source
-from core_log.foundation.errors import Fenced, SinkUnavailable
-from sinks import SINKS
-from sinks.sink import AppliedOffset, SinkContext
+from headwater.config.registry import load_type
+from headwater.connectors import SOURCES
+from headwater.connectors.source import Source
+from headwater.core_log.foundation.errors import Fenced, SinkUnavailable
+from headwater.sinks import SINKS
+from headwater.sinks.sink import AppliedOffset, SinkContext
 from tests.contract.source_suite import SourceSuite, context
 from tests.fakes import SimulatedClock
 from tests.slices import ScriptedTopic, failing, schema_of
@@ -129,7 +129,7 @@ def test_a_pipeline_finds_both_by_their_entry_points(
     (tmp_path / "pipeline.yaml").write_text(PIPELINE)
 
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines.cli", "run", "--once"],
+        [sys.executable, "-m", "headwater.pipelines.cli", "run", "--once"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": f"{tmp_path / 'installed'}:{ROOT}"},
         capture_output=True,

@@ -2,10 +2,15 @@
 
 from random import Random
 
-from core_log.foundation.errors import HeadwaterError
-from core_log.records.arrow_codec import decode
-from core_log.records.compression import Compression
-from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch, iterate_batches
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.records.arrow_codec import decode
+from headwater.core_log.records.compression import Compression
+from headwater.core_log.records.record_codec import (
+    PlainRecord,
+    decode_batch,
+    encode_batch,
+    iterate_batches,
+)
 from tests.fuzz.seal import sealed
 
 SEALED = 1

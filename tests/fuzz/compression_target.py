@@ -1,7 +1,7 @@
 """Compressed frames, damaged ones and bombs: read within the limit, or refused."""
 
-from core_log.foundation.errors import HeadwaterError
-from core_log.records.compression import Compression, compress, decompress
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.records.compression import Compression, compress, decompress
 
 BYTES_MAX = 4 << 20
 CODES = [each for each in Compression if each is not Compression.NONE]

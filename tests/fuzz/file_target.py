@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from core_log.foundation.errors import HeadwaterError
-from core_log.storage.log_config import LogConfig
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.storage.log_config import LogConfig
 from tests.builders import DATA, Sequenced, append, open_log, sync, values_of
 from tests.fakes import MemoryFile, MemoryFiles
 

@@ -5,19 +5,19 @@ from collections.abc import Awaitable
 from typing import Any
 from uuid import UUID
 
-from core_log.broker.broker import Broker
-from core_log.broker.connection import Answer, Reply
-from core_log.broker.server import BrokerServer
-from core_log.foundation.errors import HeadwaterError
-from core_log.protocol import message
-from core_log.protocol.frames import FLEXIBLE_FROM, encode_request
-from core_log.protocol.messages.produce import (
+from headwater.core_log.broker.broker import Broker
+from headwater.core_log.broker.connection import Answer, Reply
+from headwater.core_log.broker.server import BrokerServer
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.protocol import message
+from headwater.core_log.protocol.frames import FLEXIBLE_FROM, encode_request
+from headwater.core_log.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from core_log.records.record_codec import PlainRecord, encode_batch
-from core_log.replication import controller
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.replication import controller
 from tests.core_log.broker.in_memory import SERVED, started
 from tests.core_log.broker.test_every_version import REQUESTS, TOPIC
 from tests.fakes import MemoryFiles

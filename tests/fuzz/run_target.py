@@ -8,7 +8,9 @@ from importlib import import_module
 import atheris
 
 ALLOCATED_BYTES_MAX = 64 << 20
-COMPILED = ["connectors.postgres.wal.kernels_numba"]  # its compiler reads what is written, not more
+COMPILED = [
+    "headwater.connectors.postgres.wal.kernels_numba"
+]  # its compiler reads what is written, not more
 
 
 def guarded(target: Callable[[bytes], None]) -> Callable[[bytes], None]:
@@ -29,7 +31,7 @@ def peak_bytes() -> int:
 
 def main() -> None:
     name, *options = sys.argv[1:]
-    with atheris.instrument_imports(include=["core_log", "connectors"], exclude=COMPILED):
+    with atheris.instrument_imports(include=["headwater"], exclude=COMPILED):
         target = import_module(f"tests.fuzz.{name}_target").Target()
     target(b"")  # what is imported late and kept is not the first input's fault
     atheris.Setup([sys.argv[0], *options], guarded(target))

@@ -1,6 +1,11 @@
 """Batches whose length and checksum are put right, so that noise reaches what lies behind them."""
 
-from core_log.records.batch_header import CHECKED_FROM, HEADER_BYTES, LENGTH_END, checksum_of
+from headwater.core_log.records.batch_header import (
+    CHECKED_FROM,
+    HEADER_BYTES,
+    LENGTH_END,
+    checksum_of,
+)
 
 
 def sealed(data: bytes) -> bytes:

@@ -2,20 +2,20 @@
 
 from collections.abc import Callable
 
-from core_log.foundation.endpoint import decode_endpoint
-from core_log.foundation.errors import HeadwaterError
-from core_log.groups import group_log, transaction_log
-from core_log.model.log import TopicPartition
-from core_log.protocol import message
-from core_log.protocol.messages.consumer_protocol import (
+from headwater.core_log.foundation.endpoint import decode_endpoint
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.groups import group_log, transaction_log
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol import message
+from headwater.core_log.protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
-from core_log.protocol.messages.group_records import decode_group_key
-from core_log.records.record_codec import PlainRecord, decode_marker
-from core_log.replication.metadata_records import decode_record
-from core_log.storage.producer_snapshot import decode_snapshot, encode_snapshot
-from core_log.storage.producers import Producer
+from headwater.core_log.protocol.messages.group_records import decode_group_key
+from headwater.core_log.records.record_codec import PlainRecord, decode_marker
+from headwater.core_log.replication.metadata_records import decode_record
+from headwater.core_log.storage.producer_snapshot import decode_snapshot, encode_snapshot
+from headwater.core_log.storage.producers import Producer
 
 DECODERS: list[Callable[[bytes], object]] = [
     group_log.decode_offset,

@@ -5,10 +5,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from connectors.postgres.snapshot.copy_binary import decode_tuples, tuples_of
-from connectors.postgres.wal.kernel_selection import kernels_of
-from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
-from core_log.foundation.errors import DecodeError
+from headwater.connectors.postgres.snapshot.copy_binary import decode_tuples, tuples_of
+from headwater.connectors.postgres.wal.kernel_selection import kernels_of
+from headwater.connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
+from headwater.core_log.foundation.errors import DecodeError
 from tests.connectors.postgres.wal import wire
 from tests.connectors.postgres.wal.reader import Event, Inbox, events_of
 from tests.connectors.postgres.wal.wire import KEPT, Transaction, table

@@ -13,9 +13,9 @@ from typing import IO, Any
 import pytest
 from click.testing import CliRunner
 
-from connectors import SOURCES
-from pipelines.cli import cli
-from sinks import SINKS
+from headwater.connectors import SOURCES
+from headwater.pipelines.cli import cli
+from headwater.sinks import SINKS
 from tests.pipelines import made_up_parts
 from tests.pipelines.pipeline_files import Write
 

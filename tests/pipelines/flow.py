@@ -6,26 +6,32 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.source import Control
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import Fenced
-from core_log.model.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import Column, TableId, TableSchema
-from core_log.records.compression import Compression
-from core_log.rows.settings import WireSettings
-from pipelines.file.spec import StopAfter
-from pipelines.journal.control import DesiredTaskState
-from pipelines.journal.generations import NONE, Generations
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.loops.deliver.dead_letters import RejectedRecords
-from pipelines.loops.deliver.deliver import Delivery, deliver
-from pipelines.loops.deliver.slice_reader import SliceReader
-from pipelines.loops.deliver.slicer import SliceLimits, Slicer
-from pipelines.loops.ingest.encoder import Encoder
-from pipelines.loops.ingest.ingest import IngestLimits, ingest
-from pipelines.loops.ingest.table_topics import TopicRules
-from sinks.sink import AppliedOffset, AppliedOffsets, Sink, Slice, SplitReader
+from headwater.connectors.source import Control
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import Fenced
+from headwater.core_log.model.changes import (
+    ChangeBatch,
+    Operation,
+    Positions,
+    TableChanges,
+    source_times,
+)
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.records.compression import Compression
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.file.spec import StopAfter
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.journal.generations import NONE, Generations
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.loops.deliver.dead_letters import RejectedRecords
+from headwater.pipelines.loops.deliver.deliver import Delivery, deliver
+from headwater.pipelines.loops.deliver.slice_reader import SliceReader
+from headwater.pipelines.loops.deliver.slicer import SliceLimits, Slicer
+from headwater.pipelines.loops.ingest.encoder import Encoder
+from headwater.pipelines.loops.ingest.ingest import IngestLimits, ingest
+from headwater.pipelines.loops.ingest.table_topics import TopicRules
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Sink, Slice, SplitReader
 from tests.fakes import SimulatedClock
 from tests.memory_log import Fuse, MemoryLog
 

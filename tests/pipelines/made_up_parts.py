@@ -5,9 +5,15 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from connectors.source import SourceContext
-from core_log.foundation.settings import DurationMs, PatternTexts, SizeBytes, Texts, YamlSettings
-from core_log.model.table_schema import TableSchema
+from headwater.connectors.source import SourceContext
+from headwater.core_log.foundation.settings import (
+    DurationMs,
+    PatternTexts,
+    SizeBytes,
+    Texts,
+    YamlSettings,
+)
+from headwater.core_log.model.table_schema import TableSchema
 
 
 class SlotSettings(YamlSettings):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from config.mistakes import MistakesFound
-from pipelines.file.loader import LoadedPipeline, load
+from headwater.config.mistakes import MistakesFound
+from headwater.pipelines.file.loader import LoadedPipeline, load
 
 SMALLEST = """\
 pipeline: shop

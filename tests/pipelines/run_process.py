@@ -12,7 +12,7 @@ from pathlib import Path
 from scripts.owned_process import start_owned
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-m", "pipelines.cli"]
+COMMAND = [sys.executable, "-m", "headwater.pipelines.cli"]
 PATIENCE_S = 120
 
 

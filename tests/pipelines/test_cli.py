@@ -11,17 +11,17 @@ from pathlib import Path
 import click
 import pytest
 
-from core_log.foundation import errors
-from core_log.foundation.errors import (
+from headwater.core_log.foundation import errors
+from headwater.core_log.foundation.errors import (
     ConfigError,
     CorruptLog,
     DirectoryInUse,
     HeadwaterError,
     LogUnavailable,
 )
-from pipelines.cli import COMMANDS, check_config_is_ours, cli
-from pipelines.terminal import exit_codes
-from pipelines.terminal.output import Output, printable, table
+from headwater.pipelines.cli import COMMANDS, cli
+from headwater.pipelines.terminal import exit_codes
+from headwater.pipelines.terminal.output import Output, printable, table
 from tests.pipelines.conftest import Headwater
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,7 +101,7 @@ def test_an_option_in_the_wrong_place_ends_in_the_same_form(headwater: Headwater
 def test_an_answer_that_cannot_be_written_is_told_on_stderr(command: str) -> None:
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(
-            [sys.executable, "-m", "pipelines.cli", command, "--json"],
+            [sys.executable, "-m", "headwater.pipelines.cli", command, "--json"],
             cwd=ROOT,
             stdout=full,
             stderr=subprocess.PIPE,
@@ -202,25 +202,13 @@ def test_foreign_text_cannot_steer_the_terminal() -> None:
     assert printable("a\x1b[31mb\nc\u202ed é 😀") == r"a\x1b[31mb\nc\u202ed é 😀"
 
 
-def test_a_config_package_of_somebody_else_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check_config_is_ours()
-    (tmp_path / "config.py").write_text("")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "config", raising=False)
-
-    with pytest.raises(ConfigError, match="another package named config"):
-        check_config_is_ours()
-
-
 def test_run_starts_its_worker_before_it_loads_anything_heavy() -> None:
     program = (
         "import sys; sys.argv = ['headwater', 'run', 'no-such-directory/pipeline.yaml']\n"
-        "import pipelines.running.worker_spawn as spawning\n"
+        "import headwater.pipelines.running.worker_spawn as spawning\n"
         "def spawn(**_): print(sorted(sys.modules)); sys.exit()\n"
         "spawning.spawn = spawn\n"
-        "from pipelines.cli import main\n"
+        "from headwater.pipelines.cli import main\n"
         "main()"
     )
 
@@ -235,7 +223,7 @@ def test_run_starts_its_worker_before_it_loads_anything_heavy() -> None:
 def test_a_command_imports_only_what_it_needs() -> None:
     program = (
         "import sys; sys.argv = ['headwater', 'version']\n"
-        "from pipelines.cli import main\n"
+        "from headwater.pipelines.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "print(sorted(name for name in sys.modules if '.' not in name))"
@@ -253,7 +241,7 @@ def test_numpy_starts_no_threads_that_multiply_matrices() -> None:
     """One stays: the one that imports it."""
     program = (
         "import os, sys; sys.argv = ['headwater', 'version']\n"
-        "from pipelines.cli import main\n"
+        "from headwater.pipelines.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "import numpy\n"

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from core_log.model.table_schema import TableId
-from pipelines.journal.control import DesiredTaskState
-from pipelines.loops.assembly import run_unit
-from sinks.spark.consistent_read import TablesAt, tables_at
+from headwater.core_log.model.table_schema import TableId
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.loops.assembly import run_unit
+from headwater.sinks.spark.consistent_read import TablesAt, tables_at
 from tests.pipelines.time_travel.world import World, tell
 
 ORDERS = TableId("shop", "orders")

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from core_log.model.log import TopicPartition
-from pipelines.journal.control import DesiredTaskState
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.loops.deliver.deliver import deliver
-from pipelines.reports import StateChanged, TaskState
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.loops.deliver.deliver import deliver
+from headwater.pipelines.reports import StateChanged, TaskState
 from tests.memory_log import Fuse
 from tests.pipelines.flow import PIPELINE, MemorySink, World
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from core_log.foundation.errors import ConfigError
-from core_log.foundation.settings import TopicSettings
-from pipelines.file.loader import LoadedPipeline, load
-from pipelines.journal.schemas import StoredSchema
-from pipelines.loops.assembly import make_source, topic_rules, wire_of
-from pipelines.preview.plan import (
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.pipelines.file.loader import LoadedPipeline, load
+from headwater.pipelines.journal.schemas import StoredSchema
+from headwater.pipelines.loops.assembly import make_source, topic_rules, wire_of
+from headwater.pipelines.preview.plan import (
     Difference,
     before_log_of,
     check_needs_no_migration,

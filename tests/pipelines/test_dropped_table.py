@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.dead_letters.dead_letter import read_letters
-from pipelines.terminal import exit_codes
+from headwater.pipelines.dead_letters.dead_letter import read_letters
+from headwater.pipelines.terminal import exit_codes
 from tests.databases import Guest
 from tests.pipelines.test_failed_tables import CAST, TABLES, make_tables, pipeline
 from tests.pipelines.time_travel.verify.test_verify import execute, rows

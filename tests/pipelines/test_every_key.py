@@ -8,14 +8,14 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from config.document import parse_document, plain
-from config.model_keys import annotation_of, fields_of, nested_models, unit_of
-from config.yaml_words import default_words, duration_words, size_words, value_words
-from core_log.foundation.settings import YamlSettings, explanations_of
-from core_log.foundation.units import parse_duration_ms, parse_size_bytes
-from pipelines.file.loaded_parts import settings_of
-from pipelines.file.reference import our_components
-from pipelines.file.spec import PipelineSpec, SinkTask, SourceTask
+from headwater.config.document import parse_document, plain
+from headwater.config.model_keys import annotation_of, fields_of, nested_models, unit_of
+from headwater.config.yaml_words import default_words, duration_words, size_words, value_words
+from headwater.core_log.foundation.settings import YamlSettings, explanations_of
+from headwater.core_log.foundation.units import parse_duration_ms, parse_size_bytes
+from headwater.pipelines.file.loaded_parts import settings_of
+from headwater.pipelines.file.reference import our_components
+from headwater.pipelines.file.spec import PipelineSpec, SinkTask, SourceTask
 
 
 def models() -> list[type[BaseModel]]:

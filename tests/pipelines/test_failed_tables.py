@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.journal.control import DesiredTaskState
-from pipelines.loops.assembly import run_unit
-from pipelines.reports import StateChanged, TaskState
-from pipelines.time_travel.verify.result import ComparedSides
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.reports import StateChanged, TaskState
+from headwater.pipelines.time_travel.verify.result import ComparedSides
 from tests.pipelines.time_travel.verify.test_verify import execute
 from tests.pipelines.time_travel.world import World, tell
 
@@ -119,7 +119,7 @@ def test_a_damaged_file_of_one_table_is_its_outcome(tmp_path: Path, headwater: A
 def test_a_table_that_cannot_be_mended_keeps_no_other_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.time_travel.verify.repair_target.KEYS_MAX", 2)
+    monkeypatch.setattr("headwater.pipelines.time_travel.verify.repair_target.KEYS_MAX", 2)
 
     async def story(world: World) -> Any:
         make_tables(tmp_path / "source.db")

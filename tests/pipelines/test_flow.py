@@ -10,16 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import PositionLost, SinkRejected, SinkUnavailable
-from core_log.model.changes import ChangeBatch, Positions, TableChanges
-from core_log.model.log import FetchLimit, Isolation, Offsets, TopicPartition
-from core_log.model.table_schema import TableSchema
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.loops.deliver.deliver import deliver
-from pipelines.loops.deliver.slice_reader import SliceReader
-from pipelines.loops.ingest.ingest import HELD_MS_MAX
-from pipelines.reports import OffsetsApplied, RowsMoved, StateChanged, TableKnown, TaskState
-from sinks.sink import AppliedOffset, AppliedOffsets, Heard, Slice, Truncate
+from headwater.core_log.foundation.errors import PositionLost, SinkRejected, SinkUnavailable
+from headwater.core_log.model.changes import ChangeBatch, Positions, TableChanges
+from headwater.core_log.model.log import FetchLimit, Isolation, Offsets, TopicPartition
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.loops.deliver.deliver import deliver
+from headwater.pipelines.loops.deliver.slice_reader import SliceReader
+from headwater.pipelines.loops.ingest.ingest import HELD_MS_MAX
+from headwater.pipelines.reports import (
+    OffsetsApplied,
+    RowsMoved,
+    StateChanged,
+    TableKnown,
+    TaskState,
+)
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Heard, Slice, Truncate
 from tests.memory_log import Crash, Fuse, MemoryLog
 from tests.pipelines.flow import (
     Change,

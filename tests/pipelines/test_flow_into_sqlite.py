@@ -13,12 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from core_log.model.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
-from core_log.model.table_schema import Column, TableId, TableSchema
-from pipelines.loops.deliver.deliver import deliver
-from sinks.sink import SinkContext
-from sinks.sql.settings import SqlSettings
-from sinks.sql.sink import SqlSink
+from headwater.core_log.model.changes import (
+    ChangeBatch,
+    Operation,
+    Positions,
+    TableChanges,
+    source_times,
+)
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.pipelines.loops.deliver.deliver import deliver
+from headwater.sinks.sink import SinkContext
+from headwater.sinks.sql.settings import SqlSettings
+from headwater.sinks.sql.sink import SqlSink
 from tests.memory_log import Crash, Fuse
 from tests.pipelines.flow import PIPELINE, ScriptedSource, World
 

@@ -8,13 +8,13 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from core_log.broker.lifecycle import RunningBroker
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.foundation.errors import LogUnavailable
-from core_log.foundation.settings import BrokerSettings, TopicSettings
-from core_log.model.log import TopicPartition
-from core_log.records import arrow_codec
-from core_log.storage.files import OsFiles
+from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.foundation.errors import LogUnavailable
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.storage.files import OsFiles
 from tests.fakes import FaultyFiles
 
 ORDERS = TopicPartition("orders", 0)

@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.errors import BeingReadAgain
-from core_log.foundation.settings import BrokerSettings
-from core_log.model.table_schema import TableId
-from pipelines.file.loader import load
-from pipelines.journal.control import DesiredTaskState
-from pipelines.loops.free_space import free_space
-from pipelines.loops.ingest.ingest import UNIT as SOURCE
-from pipelines.reports import Report, StateChanged, TaskState
-from pipelines.running.first_checks import checked_first
-from pipelines.time_travel.rebuild.reread_check import check_not_reread
-from pipelines.time_travel.rebuild.schema_change import cross_over
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import BeingReadAgain
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.model.table_schema import TableId
+from headwater.pipelines.file.loader import load
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.loops.free_space import free_space
+from headwater.pipelines.loops.ingest.ingest import UNIT as SOURCE
+from headwater.pipelines.reports import Report, StateChanged, TaskState
+from headwater.pipelines.running.first_checks import checked_first
+from headwater.pipelines.time_travel.rebuild.reread_check import check_not_reread
+from headwater.pipelines.time_travel.rebuild.schema_change import cross_over
 from tests.databases import Guest
 
 FILE = """

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.errors import UnreadableBatch
-from core_log.foundation.settings import BrokerSettings
-from core_log.records.record_codec import iterate_batches
-from core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from pipelines.journal.internal_topics import COMMITS, POSITIONS, SCHEMAS
-from pipelines.terminal import exit_codes
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.errors import UnreadableBatch
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.records.record_codec import iterate_batches
+from headwater.core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from headwater.pipelines.journal.internal_topics import COMMITS, POSITIONS, SCHEMAS
+from headwater.pipelines.terminal import exit_codes
 from tests.pipelines.test_failed_tables import make_tables, pipeline
 from tests.pipelines.time_travel.verify.test_verify import execute
 from tests.pipelines.time_travel.world import World, tell

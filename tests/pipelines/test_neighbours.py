@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from core_log.model.changes import TableChanges, concat_changes
-from pipelines.loops.deliver.decoder import DecodedChanges, neighbours
+from headwater.core_log.model.changes import TableChanges, concat_changes
+from headwater.pipelines.loops.deliver.decoder import DecodedChanges, neighbours
 from tests.pipelines.transforms.given import (
     DELETE,
     INSERT,
@@ -74,8 +74,8 @@ def test_only_so_much_is_joined_and_only_of_one_schema_with_truncates_alone(
 def test_what_expressions_are_computed_with_is_loaded_while_changes_are_fetched() -> None:
     program = (
         "import sys, time\n"
-        "from pipelines.file.spec import TransformRule\n"
-        "from pipelines.transforms.after_log import AfterLog\n"
+        "from headwater.pipelines.file.spec import TransformRule\n"
+        "from headwater.pipelines.transforms.after_log import AfterLog\n"
         "AfterLog([TransformRule(table=('*',), rename={'a': 'b'})], []).prepare()\n"
         "after_log = AfterLog([TransformRule(table=('*',), filter='a > 1')], [])\n"
         "time.sleep(0.1)\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.file.loader import load
+from headwater.pipelines.file.loader import load
 
 PROJECT = Path(__file__).resolve().parents[2]
 WHOLE = re.compile(r"```yaml\n(pipeline:.*?)```", re.DOTALL)

@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer
 
-from pipelines.journal.internal_topics import POSITIONS
-from pipelines.terminal import exit_codes
+from headwater.pipelines.journal.internal_topics import POSITIONS
+from headwater.pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater, Ran
 from tests.pipelines.run_process import PATIENCE_S, address_of, end, running, start_broker
 

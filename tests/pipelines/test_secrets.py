@@ -2,8 +2,8 @@
 
 import pytest
 
-from config.mistakes import MistakesFound
-from pipelines.file.loader import CheckedFile, LoadedPipeline, check, load
+from headwater.config.mistakes import MistakesFound
+from headwater.pipelines.file.loader import CheckedFile, LoadedPipeline, check, load
 from tests.pipelines.pipeline_files import CANARY, FURTHER_KEYS, SMALLEST, Write, mistakes, one
 
 

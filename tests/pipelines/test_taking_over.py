@@ -12,16 +12,16 @@ from typing import Any
 import click
 import pytest
 
-from core_log.client import KafkaLog
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.endpoint import Endpoint, encode_endpoint
-from core_log.foundation.errors import LogUnavailable
-from core_log.foundation.settings import BrokerSettings
-from core_log.storage.files import OsFiles
-from pipelines.terminal import exit_codes
-from pipelines.terminal.log_address import LogAddress
-from pipelines.terminal.log_owner import find_owner
-from pipelines.terminal.output import Output
+from headwater.core_log.client import KafkaLog
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.endpoint import Endpoint, encode_endpoint
+from headwater.core_log.foundation.errors import LogUnavailable
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.storage.files import OsFiles
+from headwater.pipelines.terminal import exit_codes
+from headwater.pipelines.terminal.log_address import LogAddress
+from headwater.pipelines.terminal.log_owner import find_owner
+from headwater.pipelines.terminal.output import Output
 from tests.pipelines.commands.test_run import (
     ENDLESS,
     FINITE,
@@ -37,8 +37,8 @@ from tests.pipelines.run_process import ROOT, end, start
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.settings import BrokerSettings
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.settings import BrokerSettings
 
 async def hold():
     settings = BrokerSettings(data=Path(sys.argv[1]), listen="127.0.0.1:0")

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.errors import PositionLost
-from pipelines.file.loader import LoadedPipeline, load
-from pipelines.journal.control import DesiredTaskState
-from pipelines.loops.assembly import run_unit
-from pipelines.time_travel.rebuild.rebuild import (
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.pipelines.file.loader import LoadedPipeline, load
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
     RebuildResult,
     find_rebuilding,

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from core_log.model.log import FetchLimit
-from pipelines.journal.control import DesiredTaskState
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.loops.deliver.deliver import deliver
+from headwater.core_log.model.log import FetchLimit
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.loops.deliver.deliver import deliver
 from tests.memory_log import Fuse
 from tests.pipelines.flow import PIPELINE, MemorySink, World, fold
 

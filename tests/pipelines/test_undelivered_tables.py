@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
-from pipelines.file.spec import StopAfter
-from pipelines.loops.reject_budget import RejectBudget
-from pipelines.reports import RemarksMade, Report, StateChanged, TableKnown, TaskState
-from pipelines.terminal import exit_codes
-from pipelines.watching.status import StatusBoard
-from pipelines.watching.undelivered import Undelivered, find_undelivered, undelivered_lines
+from headwater.pipelines.file.spec import StopAfter
+from headwater.pipelines.loops.reject_budget import RejectBudget
+from headwater.pipelines.reports import RemarksMade, Report, StateChanged, TableKnown, TaskState
+from headwater.pipelines.terminal import exit_codes
+from headwater.pipelines.watching.status import StatusBoard
+from headwater.pipelines.watching.undelivered import (
+    Undelivered,
+    find_undelivered,
+    undelivered_lines,
+)
 from tests.fakes import SimulatedClock
 from tests.pipelines.conftest import Headwater
 from tests.pipelines.run_process import PATIENCE_S, start

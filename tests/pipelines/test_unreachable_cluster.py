@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.terminal import exit_codes
+from headwater.pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
 from tests.pipelines.run_process import end, running
 

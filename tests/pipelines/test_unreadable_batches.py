@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from core_log.model.log import TopicPartition
-from core_log.records.batch_header import Batch
-from pipelines.terminal import exit_codes
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.batch_header import Batch
+from headwater.pipelines.terminal import exit_codes
 from tests.core_log.records.test_unreadable_batch import other_inside
 from tests.pipelines.running.owner import owning
 from tests.pipelines.test_failed_tables import TABLES, make_tables, outcome_of, pipeline, run_told

@@ -3,20 +3,20 @@
 from pathlib import Path
 from typing import Any
 
-from core_log.model.log import TopicPartition
-from pipelines.loops.assembly import make_sink
-from pipelines.terminal.times import time_text
-from pipelines.time_travel.history.as_of import parse_as_of
-from pipelines.time_travel.history.commit_index import CommitIndex
-from pipelines.time_travel.history.target_positions import ReportedOffsets
-from pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
-from pipelines.watching.positions_view import (
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.loops.assembly import make_sink
+from headwater.pipelines.terminal.times import time_text
+from headwater.pipelines.time_travel.history.as_of import parse_as_of
+from headwater.pipelines.time_travel.history.commit_index import CommitIndex
+from headwater.pipelines.time_travel.history.target_positions import ReportedOffsets
+from headwater.pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
+from headwater.pipelines.watching.positions_view import (
     offsets_text,
     position_lines,
     position_text,
     versions_meant,
 )
-from sinks.sink import AppliedOffset
+from headwater.sinks.sink import AppliedOffset
 from tests.pipelines.time_travel.world import World, tell
 
 PIPELINE = """

@@ -1,6 +1,6 @@
 """A live table that keeps deleted rows, and a copy of it from a log that compaction has been at."""
 
-from sinks.sink import CarryOver, RebuildRecipe, Sink
+from headwater.sinks.sink import CarryOver, RebuildRecipe, Sink
 from tests.contract.sink_suite import ORDERS
 from tests.slices import ScriptedTopic
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import RecordsRejected
-from core_log.rows.digests import digests_of
-from sinks.sink import Comparable, Sink
+from headwater.core_log.foundation.errors import RecordsRejected
+from headwater.core_log.rows.digests import digests_of
+from headwater.sinks.sink import Comparable, Sink
 from tests.slices import ScriptedTopic, schema_of
 
 DRAWN = 200 if os.environ.get("HEADWATER_BUDGET") == "long" else 8

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import SchemaRefused
-from core_log.model.table_schema import Column
-from sinks.evolution import ACTIONS, EvolutionAction, holds, steps
+from headwater.core_log.foundation.errors import SchemaRefused
+from headwater.core_log.model.table_schema import Column
+from headwater.sinks.evolution import ACTIONS, EvolutionAction, holds, steps
 from tests.slices import schema_of
 
 PRESENT = (Column("id", pa.int64(), is_nullable=False), Column("note", pa.int32()))

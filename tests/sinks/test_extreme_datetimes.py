@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.rows.text.time import infinities
-from sinks.extreme_datetimes import datetime_texts, plain, read, with_eras
+from headwater.core_log.rows.text.time import infinities
+from headwater.sinks.extreme_datetimes import datetime_texts, plain, read, with_eras
 
 ENDS = infinities("us")
 MOMENTS = st.lists(

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sinks.spark.column_types import put
-from sinks.type_conversion import CastFunction, cast, find_changed
+from headwater.sinks.spark.column_types import put
+from headwater.sinks.type_conversion import CastFunction, cast, find_changed
 
 NAN = float("nan")
 MOMENT = pa.timestamp("us", "UTC")

@@ -3,18 +3,23 @@
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import NamedTuple
 
-from connectors.postgres.doctor.slots import examine_slots
-from connectors.postgres.doctor.tables import ExaminedTable, examine_tables
-from connectors.postgres.publication import manage, published_tables
-from connectors.postgres.publication.published_tables import Publication, publication_name
-from connectors.postgres.publication.replica_identity import find_unidentified
-from connectors.postgres.server.connection import PgConnection, connect, in_our_words, parameters_of
-from connectors.postgres.server.sql_identifiers import few, quote
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.slot.resume_check import identify
-from connectors.postgres.wal.start_replication import check_origin
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import HeadwaterError
+from headwater.connectors.postgres.doctor.slots import examine_slots
+from headwater.connectors.postgres.doctor.tables import ExaminedTable, examine_tables
+from headwater.connectors.postgres.publication import manage, published_tables
+from headwater.connectors.postgres.publication.published_tables import Publication, publication_name
+from headwater.connectors.postgres.publication.replica_identity import find_unidentified
+from headwater.connectors.postgres.server.connection import (
+    PgConnection,
+    connect,
+    in_our_words,
+    parameters_of,
+)
+from headwater.connectors.postgres.server.sql_identifiers import few, quote
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.slot.resume_check import identify
+from headwater.connectors.postgres.wal.start_replication import check_origin
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import HeadwaterError
 
 WAITS_S_MAX = 60
 """A new slot waits for whoever is writing; a transaction older than this is worth a word."""

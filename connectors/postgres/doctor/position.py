@@ -2,26 +2,26 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from connectors.postgres import lost_keys
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.discovery import look, open_connection
-from connectors.postgres.doctor.slots import drop_sql
-from connectors.postgres.publication import coverage, published_tables
-from connectors.postgres.publication.published_tables import Publication, publication_name
-from connectors.postgres.server.connection import connect
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.slot import replication_slot
-from connectors.postgres.slot.replication_slot import Slot, reader_name, slot_name
-from connectors.postgres.slot.resume_check import (
+from headwater.connectors.postgres import lost_keys
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.discovery import look, open_connection
+from headwater.connectors.postgres.doctor.slots import drop_sql
+from headwater.connectors.postgres.publication import coverage, published_tables
+from headwater.connectors.postgres.publication.published_tables import Publication, publication_name
+from headwater.connectors.postgres.server.connection import connect
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.slot import replication_slot
+from headwater.connectors.postgres.slot.replication_slot import Slot, reader_name, slot_name
+from headwater.connectors.postgres.slot.resume_check import (
     LOST_HINT,
     STREAM,
     may_begin_again,
     slot_lost,
     why_lost,
 )
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import HeadwaterError, PositionLost
-from core_log.model.changes import Positions
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import HeadwaterError, PositionLost
+from headwater.core_log.model.changes import Positions
 
 
 async def examine_position(

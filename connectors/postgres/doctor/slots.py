@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from connectors.postgres.doctor.tables import literal
-from connectors.postgres.server.connection import PgConnection, in_our_words
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.slot import replication_slot, standbys
-from connectors.postgres.slot.replication_slot import Slot, reader_name, slot_name
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import HeadwaterError
+from headwater.connectors.postgres.doctor.tables import literal
+from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.slot import replication_slot, standbys
+from headwater.connectors.postgres.slot.replication_slot import Slot, reader_name, slot_name
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import HeadwaterError
 
 WAITING = """
 SELECT 'pid ' || pid, extract(epoch FROM now() - xact_start)::bigint,

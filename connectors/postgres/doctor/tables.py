@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from connectors.postgres.catalog import FULL, CapturedTable
-from connectors.postgres.discovery import look
-from connectors.postgres.publication import excluded_tables
-from connectors.postgres.publication.replica_identity import identity_cure
-from connectors.postgres.publication.uncapturable_tables import findings_of
-from connectors.postgres.server.connection import PgConnection, in_our_words
-from connectors.postgres.server.sql_identifiers import few, quoted_table
-from connectors.postgres.settings import PostgresSettings
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import HeadwaterError
-from core_log.foundation.name_patterns import Patterns
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.catalog import FULL, CapturedTable
+from headwater.connectors.postgres.discovery import look
+from headwater.connectors.postgres.publication import excluded_tables
+from headwater.connectors.postgres.publication.replica_identity import identity_cure
+from headwater.connectors.postgres.publication.uncapturable_tables import findings_of
+from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.server.sql_identifiers import few, quoted_table
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.name_patterns import Patterns
+from headwater.core_log.model.table_schema import TableId
 
 TABLES = """
 SELECT n.nspname, c.relname, c.relkind::text, c.relpersistence::text,

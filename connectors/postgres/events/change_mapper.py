@@ -8,12 +8,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.events.relation_cache import CapturedRelation
-from connectors.postgres.events.row_keys import BY_COLUMNS, WHOLE
-from connectors.postgres.events.source_block import EMPTY, CommitColumns, SourceOrigin
-from connectors.postgres.publication.replica_identity import identity_cure
-from connectors.postgres.server.lsn import lsn_text
-from connectors.postgres.wal.wal_batch import (
+from headwater.connectors.postgres.events.relation_cache import CapturedRelation
+from headwater.connectors.postgres.events.row_keys import BY_COLUMNS, WHOLE
+from headwater.connectors.postgres.events.source_block import EMPTY, CommitColumns, SourceOrigin
+from headwater.connectors.postgres.publication.replica_identity import identity_cure
+from headwater.connectors.postgres.server.lsn import lsn_text
+from headwater.connectors.postgres.wal.wal_batch import (
     DELETE,
     INSERT,
     NO_OLD,
@@ -22,10 +22,10 @@ from connectors.postgres.wal.wal_batch import (
     RowChanges,
     TruncateMessage,
 )
-from core_log.foundation.array_types import BoolArray, Int64Array
-from core_log.foundation.errors import SourceRejected
-from core_log.model.changes import Operation, TableChanges, source_times
-from core_log.model.table_schema import TableSchema
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.model.changes import Operation, TableChanges, source_times
+from headwater.core_log.model.table_schema import TableSchema
 
 OPERATIONS = np.zeros(256, np.uint8)
 OPERATIONS[[INSERT, UPDATE, DELETE]] = (Operation.INSERT, Operation.UPDATE, Operation.DELETE)

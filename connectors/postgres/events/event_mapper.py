@@ -7,38 +7,38 @@ from typing import TypeGuard
 
 import numpy as np
 
-from connectors.postgres.events.change_mapper import (
+from headwater.connectors.postgres.events.change_mapper import (
     FilledRows,
     KeyNotSent,
     moved_keys,
     to_table_changes,
     truncate,
 )
-from connectors.postgres.events.logical_messages import MessageTime, messages
-from connectors.postgres.events.lookup import LookupConnection
-from connectors.postgres.events.rejects import RejectedRows, split_rejects
-from connectors.postgres.events.relation_cache import CapturedRelation, CapturedRelations
-from connectors.postgres.events.repeated_keys import RepeatedKeys
-from connectors.postgres.events.source_block import CommitColumns, SourceOrigin
-from connectors.postgres.events.toast import ToastFiller
-from connectors.postgres.events.transaction_metadata import (
+from headwater.connectors.postgres.events.logical_messages import MessageTime, messages
+from headwater.connectors.postgres.events.lookup import LookupConnection
+from headwater.connectors.postgres.events.rejects import RejectedRows, split_rejects
+from headwater.connectors.postgres.events.relation_cache import CapturedRelation, CapturedRelations
+from headwater.connectors.postgres.events.repeated_keys import RepeatedKeys
+from headwater.connectors.postgres.events.source_block import CommitColumns, SourceOrigin
+from headwater.connectors.postgres.events.toast import ToastFiller
+from headwater.connectors.postgres.events.transaction_metadata import (
     PlacedChanges,
     TransactionBlock,
     TransactionCounts,
     TransactionEvents,
 )
-from connectors.postgres.publication.uncapturable_tables import RefusedTable
-from connectors.postgres.slot.heartbeat import OUR_PREFIXES
-from connectors.postgres.wal.wal_batch import (
+from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable
+from headwater.connectors.postgres.slot.heartbeat import OUR_PREFIXES
+from headwater.connectors.postgres.wal.wal_batch import (
     RowChanges,
     TruncateMessage,
     WalBatch,
     WalEvent,
     WalMessage,
 )
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import DecodeError
-from core_log.model.changes import ChangeBatch, EventMessages, Positions
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.changes import ChangeBatch, EventMessages, Positions
 
 BATCH_BYTES = 32 << 20
 """A burst that has grown by values that were read anew goes on in several batches."""

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from connectors.postgres.events.source_block import SourceOrigin
-from connectors.postgres.wal.wal_batch import WalMessage
-from core_log.model.changes import EventMessages, source_times
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.events.source_block import SourceOrigin
+from headwater.connectors.postgres.wal.wal_batch import WalMessage
+from headwater.core_log.model.changes import EventMessages, source_times
+from headwater.core_log.model.table_schema import TableId
 
 NO_TABLE = TableId("", "")
 CONTENTS: Mapping[str, Callable[[bytes], str]] = {

@@ -5,10 +5,10 @@ import logging
 
 import numpy as np
 
-from connectors.postgres.server.connection import PgConnection, in_our_words
-from connectors.postgres.slot import standbys
-from connectors.postgres.snapshot.visibility import PgSnapshot
-from core_log.foundation.array_types import Int64Array
+from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.slot import standbys
+from headwater.connectors.postgres.snapshot.visibility import PgSnapshot
+from headwater.core_log.foundation.array_types import Int64Array
 
 logger = logging.getLogger(__name__)
 

@@ -9,17 +9,17 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.events.change_mapper import FilledRows
-from connectors.postgres.events.relation_cache import CapturedRelation
-from connectors.postgres.events.source_block import CommitColumns
-from connectors.postgres.server.connection import NOT_UTF8
-from connectors.postgres.types.column_reader import ColumnPlan
-from connectors.postgres.wal.wal_batch import DELETE, OLD_KEY, UNREADABLE
-from core_log.foundation.array_types import BoolArray
-from core_log.model.changes import ChangeBatch, Reject
-from core_log.model.table_schema import TableId
-from core_log.rows.rejects import spoilers
-from core_log.rows.value_classes import misfit
+from headwater.connectors.postgres.events.change_mapper import FilledRows
+from headwater.connectors.postgres.events.relation_cache import CapturedRelation
+from headwater.connectors.postgres.events.source_block import CommitColumns
+from headwater.connectors.postgres.server.connection import NOT_UTF8
+from headwater.connectors.postgres.types.column_reader import ColumnPlan
+from headwater.connectors.postgres.wal.wal_batch import DELETE, OLD_KEY, UNREADABLE
+from headwater.core_log.foundation.array_types import BoolArray
+from headwater.core_log.model.changes import ChangeBatch, Reject
+from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.rows.rejects import spoilers
+from headwater.core_log.rows.value_classes import misfit
 
 DIGEST_DIGITS = 16
 

@@ -8,28 +8,32 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.catalog import CapturedTable, Catalog
-from connectors.postgres.discovery import wal_end
-from connectors.postgres.events.lookup import LookupConnection
-from connectors.postgres.events.row_keys import KeyColumns, KeyHistory, key_of
-from connectors.postgres.publication.uncapturable_tables import RefusedTable
-from connectors.postgres.schema_history import column_numbers
-from connectors.postgres.schema_history.column_renames import ColumnNames, NamedColumn
-from connectors.postgres.schema_history.schema_monitor import FormWatch
-from connectors.postgres.schema_history.table_definition import LOST_KEY, OTHER_KEY, TableForm
-from connectors.postgres.schema_history.table_renames import TableNames
-from connectors.postgres.server.connection import in_our_words
-from connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
-from connectors.postgres.types.column_reader import ColumnPlan, with_nan
-from connectors.postgres.types.type_map import ENUM, TypeMap
-from connectors.postgres.wal.wal_batch import DELETE, Relation, RelationColumn, RowChanges
-from connectors.schema_policies import CHANGE_KEY, RENAMED
-from connectors.source import FormCheck, anything_goes
-from core_log.foundation.errors import DecodeError, SourceRejected
-from core_log.foundation.name_patterns import Patterns
-from core_log.model.changes import Positions
-from core_log.model.table_schema import TableId, TableSchema
-from core_log.rows.rejects import UNFIT
+from headwater.connectors.postgres.catalog import CapturedTable, Catalog
+from headwater.connectors.postgres.discovery import wal_end
+from headwater.connectors.postgres.events.lookup import LookupConnection
+from headwater.connectors.postgres.events.row_keys import KeyColumns, KeyHistory, key_of
+from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable
+from headwater.connectors.postgres.schema_history import column_numbers
+from headwater.connectors.postgres.schema_history.column_renames import ColumnNames, NamedColumn
+from headwater.connectors.postgres.schema_history.schema_monitor import FormWatch
+from headwater.connectors.postgres.schema_history.table_definition import (
+    LOST_KEY,
+    OTHER_KEY,
+    TableForm,
+)
+from headwater.connectors.postgres.schema_history.table_renames import TableNames
+from headwater.connectors.postgres.server.connection import in_our_words
+from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
+from headwater.connectors.postgres.types.column_reader import ColumnPlan, with_nan
+from headwater.connectors.postgres.types.type_map import ENUM, TypeMap
+from headwater.connectors.postgres.wal.wal_batch import DELETE, Relation, RelationColumn, RowChanges
+from headwater.connectors.schema_policies import CHANGE_KEY, RENAMED
+from headwater.connectors.source import FormCheck, anything_goes
+from headwater.core_log.foundation.errors import DecodeError, SourceRejected
+from headwater.core_log.foundation.name_patterns import Patterns
+from headwater.core_log.model.changes import Positions
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.rows.rejects import UNFIT
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +129,7 @@ class TableReread(NamedTuple):
 
     why: str
     kinds: tuple[str, ...]
-    """Those of `connectors.schema_policies`."""
+    """Those of `headwater.connectors.schema_policies`."""
     after: int
     """It is before this place in the write-ahead log."""
 

@@ -6,12 +6,18 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from connectors.postgres.events.change_mapper import OPERATIONS, FilledRows, moved_keys
-from connectors.postgres.events.relation_cache import CapturedRelation
-from connectors.postgres.events.toast import ToastFiller
-from connectors.postgres.wal.wal_batch import INSERT, NO_OLD, UPDATE, RowChanges, Transactions
-from core_log.foundation.array_types import BoolArray, Int64Array
-from core_log.model.changes import Operation
+from headwater.connectors.postgres.events.change_mapper import OPERATIONS, FilledRows, moved_keys
+from headwater.connectors.postgres.events.relation_cache import CapturedRelation
+from headwater.connectors.postgres.events.toast import ToastFiller
+from headwater.connectors.postgres.wal.wal_batch import (
+    INSERT,
+    NO_OLD,
+    UPDATE,
+    RowChanges,
+    Transactions,
+)
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array
+from headwater.core_log.model.changes import Operation
 
 KEYS_MAX = 200_000
 BYTES_MAX = 64 << 20

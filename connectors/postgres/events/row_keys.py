@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.wal.wal_batch import Relation
-from core_log.foundation.errors import DecodeError
-from core_log.model.changes import Positions
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.wal.wal_batch import Relation
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.changes import Positions
 
 PART = "keys"
 """Of the position: tables by their numbers to the key under which changes went out last."""

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.server.lsn import lsn_text, lsn_texts
-from connectors.postgres.wal.wal_batch import Transactions, WalMessage
-from core_log.foundation.array_types import Int64Array
-from core_log.model.changes import ColumnOrValue, source_times
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.server.lsn import lsn_text, lsn_texts
+from headwater.connectors.postgres.wal.wal_batch import Transactions, WalMessage
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.model.changes import ColumnOrValue, source_times
+from headwater.core_log.model.table_schema import TableId
 
 EMPTY = pa.scalar("")
 

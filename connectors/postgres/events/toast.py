@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from connectors.postgres.events.change_mapper import FilledRows, fill_from_old
-from connectors.postgres.events.lookup import LookupConnection
-from connectors.postgres.events.relation_cache import CapturedRelation
-from connectors.postgres.publication.replica_identity import identity_cure
-from connectors.postgres.server.connection import in_our_words
-from connectors.postgres.snapshot.copy_binary import decode_tuples, tuples_of_messages
-from connectors.postgres.wal.kernels import Kernels
-from connectors.postgres.wal.wal_batch import INSERT, NO_OLD, Relation, RowChanges
-from connectors.source import Gauge
-from core_log.foundation.array_types import BoolArray, Int64Array
-from core_log.foundation.errors import SourceRejected
+from headwater.connectors.postgres.events.change_mapper import FilledRows, fill_from_old
+from headwater.connectors.postgres.events.lookup import LookupConnection
+from headwater.connectors.postgres.events.relation_cache import CapturedRelation
+from headwater.connectors.postgres.publication.replica_identity import identity_cure
+from headwater.connectors.postgres.server.connection import in_our_words
+from headwater.connectors.postgres.snapshot.copy_binary import decode_tuples, tuples_of_messages
+from headwater.connectors.postgres.wal.kernels import Kernels
+from headwater.connectors.postgres.wal.wal_batch import INSERT, NO_OLD, Relation, RowChanges
+from headwater.connectors.source import Gauge
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array
+from headwater.core_log.foundation.errors import SourceRejected
 
 QUESTION_BYTES = 16 << 20
 """Of large values that one question is to bring, so that they are never all in memory."""

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.events.logical_messages import notices_of
-from connectors.postgres.wal.wal_batch import WalBatch, WalMessage
-from core_log.foundation.array_types import Int64Array
-from core_log.model.changes import ColumnOrValue, EventMessages, TableChanges
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.events.logical_messages import notices_of
+from headwater.connectors.postgres.wal.wal_batch import WalBatch, WalMessage
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.model.changes import ColumnOrValue, EventMessages, TableChanges
+from headwater.core_log.model.table_schema import TableId
 
 MESSAGE_COLLECTION = "LOGICAL_DECODING_MESSAGE"
 """What Debezium calls what messages belong to; in its events stands the address of an object."""

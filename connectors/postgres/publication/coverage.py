@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.publication.published_tables import OPERATIONS, Publication
-from connectors.postgres.server.sql_identifiers import few
-from connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
-from connectors.postgres.snapshot.removed_tables import find_returned
-from core_log.foundation.errors import DecodeError, PositionLost
-from core_log.model.changes import Positions
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.publication.published_tables import OPERATIONS, Publication
+from headwater.connectors.postgres.server.sql_identifiers import few
+from headwater.connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
+from headwater.connectors.postgres.snapshot.removed_tables import find_returned
+from headwater.core_log.foundation.errors import DecodeError, PositionLost
+from headwater.core_log.model.changes import Positions
+from headwater.core_log.model.table_schema import TableId
 
 PART = "publication"
 """Of the position: the publication's number, and tables to those of their entries. A table that was

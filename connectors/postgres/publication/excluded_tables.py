@@ -4,11 +4,11 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from connectors.postgres.server.connection import PgConnection, in_our_words
-from connectors.postgres.server.sql_identifiers import few, quoted_table
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.name_patterns import Patterns
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.server.sql_identifiers import few, quoted_table
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.name_patterns import Patterns
+from headwater.core_log.model.table_schema import TableId
 
 UNLOGGED, FOREIGN, MISNAMED = "unlogged tables", "foreign tables", "no tables"
 """What is to be said of them is about."""

@@ -4,24 +4,29 @@ from collections.abc import Collection, Iterable, Sequence
 
 from psycopg import sql
 
-from connectors.postgres.publication.published_tables import (
+from headwater.connectors.postgres.publication.published_tables import (
     OPERATIONS,
     Publication,
     covers,
     look,
     missing_from,
 )
-from connectors.postgres.publication.replica_identity import (
+from headwater.connectors.postgres.publication.replica_identity import (
     OF_STORED,
     find_unidentified,
     identities_of,
 )
-from connectors.postgres.publication.uncapturable_tables import REFUSES
-from connectors.postgres.server.connection import READ_ONLY, RIGHTS, PgConnection, in_our_words
-from connectors.postgres.server.sql_identifiers import member_list, quote
-from connectors.postgres.settings import PostgresSettings
-from core_log.foundation.errors import SourceRejected
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.publication.uncapturable_tables import REFUSES
+from headwater.connectors.postgres.server.connection import (
+    READ_ONLY,
+    RIGHTS,
+    PgConnection,
+    in_our_words,
+)
+from headwater.connectors.postgres.server.sql_identifiers import member_list, quote
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.model.table_schema import TableId
 
 PUBLISH = f"publish = '{', '.join(OPERATIONS)}'"
 VIA_ROOT = "publish_via_partition_root = true"

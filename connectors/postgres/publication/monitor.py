@@ -2,18 +2,18 @@
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 
-from connectors.postgres import discovery, lost_keys
-from connectors.postgres.publication import coverage, excluded_tables, published_tables
-from connectors.postgres.publication.uncapturable_tables import RefusedTable, finding_of
-from connectors.postgres.schema_history.schema_monitor import FormWatch
-from connectors.postgres.server.connection import PgConnection, in_our_words
-from connectors.postgres.server.sql_identifiers import few, quoted_table
-from connectors.postgres.settings import PostgresSettings
-from connectors.source import Remark, SourceContext
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import SourceUnavailable
-from core_log.foundation.name_patterns import Patterns
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres import discovery, lost_keys
+from headwater.connectors.postgres.publication import coverage, excluded_tables, published_tables
+from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable, finding_of
+from headwater.connectors.postgres.schema_history.schema_monitor import FormWatch
+from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.server.sql_identifiers import few, quoted_table
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.source import Remark, SourceContext
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import SourceUnavailable
+from headwater.core_log.foundation.name_patterns import Patterns
+from headwater.core_log.model.table_schema import TableId
 
 NEW_TABLES, FILTERED, REFUSED = "new tables", "filtered tables", "refused tables"
 HELD = "tables without their key"

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from connectors.postgres.server.connection import PgConnection, in_our_words
-from connectors.postgres.server.sql_identifiers import few
-from connectors.postgres.settings import PostgresSettings
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.server.sql_identifiers import few
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.core_log.model.table_schema import TableId
 
 OPERATIONS = ("insert", "update", "delete", "truncate")
 NAME_BYTES_MAX = 63

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from connectors.postgres.server.connection import PgConnection, in_our_words
-from connectors.postgres.server.sql_identifiers import quoted_table
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.server.sql_identifiers import quoted_table
+from headwater.core_log.model.table_schema import TableId
 
 IDENTITIES = """
 WITH wanted AS (

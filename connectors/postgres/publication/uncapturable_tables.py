@@ -4,21 +4,21 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from connectors.postgres.publication.published_tables import Publication
-from connectors.postgres.publication.replica_identity import (
+from headwater.connectors.postgres.publication.published_tables import Publication
+from headwater.connectors.postgres.publication.replica_identity import (
     NO_IDENTITY,
     OF_VIRTUAL,
     identities_of,
     identity_cure,
     reason_of,
 )
-from connectors.postgres.server.connection import PgConnection
-from connectors.postgres.server.sql_identifiers import few
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.server.connection import PgConnection
+from headwater.connectors.postgres.server.sql_identifiers import few
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.model.table_schema import TableId
 
 if TYPE_CHECKING:
-    from connectors.postgres.catalog import CapturedTable
+    from headwater.connectors.postgres.catalog import CapturedTable
 
 REFUSES = "once published, the server would refuse every UPDATE and DELETE of tables that"
 

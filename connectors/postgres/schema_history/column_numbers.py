@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from connectors.postgres.schema_history.table_definition import TableForm
-from connectors.postgres.server.connection import in_our_words
-from connectors.postgres.wal.wal_batch import Relation
+from headwater.connectors.postgres.schema_history.table_definition import TableForm
+from headwater.connectors.postgres.server.connection import in_our_words
+from headwater.connectors.postgres.wal.wal_batch import Relation
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.schema_history.table_definition import PREFIX, TableForm
-from core_log.model.changes import Positions
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.schema_history.table_definition import PREFIX, TableForm
+from headwater.core_log.model.changes import Positions
 
 
 class NamedColumn(NamedTuple):

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from connectors.postgres.catalog import CapturedTable, Catalog
-from connectors.postgres.discovery import wal_end
-from connectors.postgres.schema_history import table_definition
-from connectors.postgres.schema_history.table_definition import (
+from headwater.connectors.postgres.catalog import CapturedTable, Catalog
+from headwater.connectors.postgres.discovery import wal_end
+from headwater.connectors.postgres.schema_history import table_definition
+from headwater.connectors.postgres.schema_history.table_definition import (
     LOST_KEY,
     OTHER_KEY,
     Cause,
@@ -16,11 +16,11 @@ from connectors.postgres.schema_history.table_definition import (
     part_of,
     why_read_again,
 )
-from connectors.postgres.server.connection import PgConnection
-from connectors.postgres.snapshot import progress
-from connectors.postgres.snapshot.progress import TableSnapshotProgress
-from core_log.model.changes import Positions
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.server.connection import PgConnection
+from headwater.connectors.postgres.snapshot import progress
+from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
+from headwater.core_log.model.changes import Positions
+from headwater.core_log.model.table_schema import TableId
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class TableFormChange:
     after: int
     """The change is before this place in the write-ahead log."""
     kinds: tuple[str, ...] = ()
-    """Those of `connectors.schema_policies`, where it is to be read again."""
+    """Those of `headwater.connectors.schema_policies`, where it is to be read again."""
     captured: CapturedTable | None = None
     """As it is captured now, where it is to be read again."""
 

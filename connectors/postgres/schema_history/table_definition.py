@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.server.connection import in_our_words
-from connectors.schema_policies import (
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.server.connection import in_our_words
+from headwater.connectors.schema_policies import (
     ADD_COLUMN,
     CHANGE_KEY,
     CHANGE_ROWS,
@@ -16,8 +16,8 @@ from connectors.schema_policies import (
     RENAMED,
     WIDEN_TYPE,
 )
-from core_log.foundation.errors import DecodeError
-from core_log.model.table_schema import TableId
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.table_schema import TableId
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -243,7 +243,7 @@ class Cause(NamedTuple):
 
     why: str
     kinds: tuple[str, ...]
-    """Those of `connectors.schema_policies`."""
+    """Those of `headwater.connectors.schema_policies`."""
 
 
 def why_read_again(then: TableForm, now: TableForm) -> Cause:

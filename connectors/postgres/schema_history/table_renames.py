@@ -4,9 +4,9 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
-from core_log.model.changes import Positions
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
+from headwater.core_log.model.changes import Positions
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,16 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import conninfo
 
-from connectors.postgres.settings import PostgresSettings
-from core_log.foundation.database_errors import ELSE, NOBODY, NOT_US, PORTS, Refusal, refusal_of
-from core_log.foundation.errors import HeadwaterError, SourceRejected, SourceUnavailable
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.core_log.foundation.database_errors import (
+    ELSE,
+    NOBODY,
+    NOT_US,
+    PORTS,
+    Refusal,
+    refusal_of,
+)
+from headwater.core_log.foundation.errors import HeadwaterError, SourceRejected, SourceUnavailable
 
 PgConnection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
 

@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.errors import DecodeError
 
 DIGITS = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 HALF_DIGITS = 8

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from core_log.model.table_schema import TableId
+from headwater.core_log.model.table_schema import TableId
 
 SHOWN_MAX = 5
 

@@ -11,20 +11,20 @@ from typing import NoReturn
 import psycopg
 from psycopg import sql
 
-from connectors.postgres.publication.monitor import CaptureMonitor
-from connectors.postgres.server.connection import PgConnection, connect, in_our_words
-from connectors.postgres.server.lsn import lsn_text, parse_lsn
-from connectors.postgres.settings import PostgresSettings, SlotSettings
-from connectors.postgres.slot import replication_slot
-from connectors.source import Gauge, SourceContext
-from core_log.client.gather import let_go
-from core_log.foundation.errors import (
+from headwater.connectors.postgres.publication.monitor import CaptureMonitor
+from headwater.connectors.postgres.server.connection import PgConnection, connect, in_our_words
+from headwater.connectors.postgres.server.lsn import lsn_text, parse_lsn
+from headwater.connectors.postgres.settings import PostgresSettings, SlotSettings
+from headwater.connectors.postgres.slot import replication_slot
+from headwater.connectors.source import Gauge, SourceContext
+from headwater.core_log.client.gather import let_go
+from headwater.core_log.foundation.errors import (
     HeadwaterError,
     PositionLost,
     SourceRejected,
     SourceUnavailable,
 )
-from core_log.model.changes import ChangeBatch
+from headwater.core_log.model.changes import ChangeBatch
 
 logger = logging.getLogger(__name__)
 

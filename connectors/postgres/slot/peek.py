@@ -3,9 +3,9 @@
 import psycopg
 from psycopg import sql
 
-from connectors.postgres.server.connection import PgConnection, in_our_words
-from connectors.postgres.server.lsn import lsn_text
-from connectors.postgres.server.sql_identifiers import quote
+from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.server.lsn import lsn_text
+from headwater.connectors.postgres.server.sql_identifiers import quote
 
 MESSAGES_MAX = 10_000
 ROW_MESSAGES = tuple(b"IUDT")

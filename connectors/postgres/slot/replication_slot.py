@@ -10,11 +10,16 @@ from typing import TypeVar
 import psycopg
 from psycopg import sql
 
-from connectors.postgres.server.connection import EXISTS, IN_USE, PgConnection, in_our_words
-from connectors.postgres.server.lsn import parse_lsn
-from connectors.postgres.settings import PostgresSettings
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import SourceRejected, SourceUnavailable
+from headwater.connectors.postgres.server.connection import (
+    EXISTS,
+    IN_USE,
+    PgConnection,
+    in_our_words,
+)
+from headwater.connectors.postgres.server.lsn import parse_lsn
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import SourceRejected, SourceUnavailable
 
 PLUGIN = "pgoutput"
 NAME_LENGTH_MAX = 63

@@ -6,12 +6,17 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from connectors.postgres.server.connection import PgConnection, in_our_words
-from connectors.postgres.server.lsn import lsn_text, parse_lsn
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.slot.replication_slot import PLUGIN, Slot, look
-from core_log.foundation.errors import DecodeError, PositionLost, SourceRejected, SourceUnavailable
-from core_log.model.changes import Positions
+from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.server.lsn import lsn_text, parse_lsn
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.slot.replication_slot import PLUGIN, Slot, look
+from headwater.core_log.foundation.errors import (
+    DecodeError,
+    PositionLost,
+    SourceRejected,
+    SourceUnavailable,
+)
+from headwater.core_log.model.changes import Positions
 
 STREAM, SERVER = "stream", "server"
 """Parts of the position: an LSN, and which server on which timeline it is of."""

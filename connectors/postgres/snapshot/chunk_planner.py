@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.server.connection import PgConnection, in_our_words
-from connectors.postgres.snapshot.progress import LeafProgress
-from core_log.foundation.errors import SourceUnavailable
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.snapshot.progress import LeafProgress
+from headwater.core_log.foundation.errors import SourceUnavailable
 
 CHUNK_BYTES = 4 << 20
 """Of pages, large values included: no chunk is larger than that however few rows it has, so that

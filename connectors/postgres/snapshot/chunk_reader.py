@@ -8,24 +8,28 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from connectors.postgres.catalog import CapturedTable, Catalog
-from connectors.postgres.server.connection import PgConnection, in_our_words
-from connectors.postgres.snapshot.chunk_planner import TableSize, sizes_of
-from connectors.postgres.snapshot.deduplication_window import DeduplicationWindow
-from connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
-from connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
-from connectors.postgres.snapshot.pending_chunks import PendingChunk, PendingChunks, WholeTable
-from connectors.postgres.snapshot.progress import Chunk, LeafProgress
-from connectors.postgres.snapshot.row_mapper import RowMapper, statement_of
-from connectors.postgres.snapshot.transaction import (
+from headwater.connectors.postgres.catalog import CapturedTable, Catalog
+from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.snapshot.chunk_planner import TableSize, sizes_of
+from headwater.connectors.postgres.snapshot.deduplication_window import DeduplicationWindow
+from headwater.connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
+from headwater.connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
+from headwater.connectors.postgres.snapshot.pending_chunks import (
+    PendingChunk,
+    PendingChunks,
+    WholeTable,
+)
+from headwater.connectors.postgres.snapshot.progress import Chunk, LeafProgress
+from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, statement_of
+from headwater.connectors.postgres.snapshot.transaction import (
     SnapshotTransaction,
     flush,
     viewing,
     writers_over,
 )
-from core_log.foundation.errors import HeadwaterError
-from core_log.model.changes import ChangeBatch
-from core_log.model.table_schema import TableId
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.model.changes import ChangeBatch
+from headwater.core_log.model.table_schema import TableId
 
 logger = logging.getLogger(__name__)
 

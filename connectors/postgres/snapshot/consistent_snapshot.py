@@ -7,27 +7,31 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 import pyarrow as pa
 from psycopg import sql
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.discovery import look, open_connection
-from connectors.postgres.events.source_block import SourceOrigin
-from connectors.postgres.publication.published_tables import publication_name
-from connectors.postgres.server.connection import PgConnection, connect, in_our_words
-from connectors.postgres.server.lsn import lsn_text, parse_lsn
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.slot.heartbeat import ASKED_PREFIX
-from connectors.postgres.slot.peek import holds_changes
-from connectors.postgres.slot.replication_slot import once_left, slot_name
-from connectors.postgres.slot.resume_check import STREAM
-from connectors.postgres.snapshot.chunk_planner import TableSize, check_unchanged, sizes_of
-from connectors.postgres.snapshot.copy import Copier
-from connectors.postgres.snapshot.initial_snapshot import NOW, take_on
-from connectors.postgres.snapshot.row_mapper import RowMapper, SnapshotPoint, statement_of
-from connectors.postgres.snapshot.transaction import flush
-from connectors.postgres.snapshot.visibility import EPOCH
-from connectors.postgres.snapshot.visibility import PgSnapshot as Seen
-from connectors.source import SourceContext, SourceSnapshot
-from core_log.model.changes import Positions, TableChanges
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.discovery import look, open_connection
+from headwater.connectors.postgres.events.source_block import SourceOrigin
+from headwater.connectors.postgres.publication.published_tables import publication_name
+from headwater.connectors.postgres.server.connection import PgConnection, connect, in_our_words
+from headwater.connectors.postgres.server.lsn import lsn_text, parse_lsn
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.slot.heartbeat import ASKED_PREFIX
+from headwater.connectors.postgres.slot.peek import holds_changes
+from headwater.connectors.postgres.slot.replication_slot import once_left, slot_name
+from headwater.connectors.postgres.slot.resume_check import STREAM
+from headwater.connectors.postgres.snapshot.chunk_planner import (
+    TableSize,
+    check_unchanged,
+    sizes_of,
+)
+from headwater.connectors.postgres.snapshot.copy import Copier
+from headwater.connectors.postgres.snapshot.initial_snapshot import NOW, take_on
+from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, SnapshotPoint, statement_of
+from headwater.connectors.postgres.snapshot.transaction import flush
+from headwater.connectors.postgres.snapshot.visibility import EPOCH
+from headwater.connectors.postgres.snapshot.visibility import PgSnapshot as Seen
+from headwater.connectors.source import SourceContext, SourceSnapshot
+from headwater.core_log.model.changes import Positions, TableChanges
+from headwater.core_log.model.table_schema import TableId
 
 NAME_BYTES_MAX = 63
 SUFFIX = "_look"

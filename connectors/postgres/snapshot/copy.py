@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg import pq
 
-from connectors.postgres.server.connection import PgConnection
-from connectors.postgres.snapshot.copy_binary import CopyTuples, tuples_of_messages
-from connectors.postgres.snapshot.copy_socket import PIECE_BYTES, CopySocket, taken_over
-from connectors.postgres.wal.kernels import Kernels
+from headwater.connectors.postgres.server.connection import PgConnection
+from headwater.connectors.postgres.snapshot.copy_binary import CopyTuples, tuples_of_messages
+from headwater.connectors.postgres.snapshot.copy_socket import PIECE_BYTES, CopySocket, taken_over
+from headwater.connectors.postgres.wal.kernels import Kernels
 
 LOOK_MS = 200
 """How often somebody who waits for the server looks whether it is still wanted."""

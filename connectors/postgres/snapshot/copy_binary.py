@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from connectors.postgres.wal.kernels import LENGTH_BYTES, SLACK_BYTES, Kernels
-from connectors.postgres.wal.utf8 import all_values
-from core_log.foundation.array_types import Int64Array, UInt8Array
-from core_log.foundation.errors import DecodeError
+from headwater.connectors.postgres.wal.kernels import LENGTH_BYTES, SLACK_BYTES, Kernels
+from headwater.connectors.postgres.wal.utf8 import all_values
+from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
+from headwater.core_log.foundation.errors import DecodeError
 
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 FLAGS_BYTES = 4

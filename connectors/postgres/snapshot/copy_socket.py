@@ -9,9 +9,9 @@ from struct import Struct
 import numpy as np
 import psycopg
 
-from connectors.postgres.snapshot.copy_binary import CopyTuples, tuples_of
-from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
-from core_log.foundation.errors import SourceUnavailable
+from headwater.connectors.postgres.snapshot.copy_binary import CopyTuples, tuples_of
+from headwater.connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
+from headwater.core_log.foundation.errors import SourceUnavailable
 
 PIECE_BYTES = 2 << 20
 LOOK_MS = 200

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from connectors.postgres.snapshot.visibility import PgSnapshot
-from connectors.snapshot.key_lookup import having_keys
-from core_log.foundation.array_types import Int64Array
-from core_log.model.changes import TableChanges
-from core_log.rows.decimal_nan import declare_nan_columns
+from headwater.connectors.postgres.snapshot.visibility import PgSnapshot
+from headwater.connectors.snapshot.key_lookup import having_keys
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.rows.decimal_nan import declare_nan_columns
 
 TOUCHED_BYTES_MAX = 32 << 20
 """Of keys that come by while one window is open: some millions, which takes a transaction that

@@ -7,19 +7,23 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from connectors.postgres.catalog import CapturedTable, Catalog
-from connectors.postgres.snapshot.chunk_reader import ChunkReader
-from connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
-from connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
-from connectors.postgres.snapshot.pending_chunks import PendingChunk, PendingChunks, WholeTable
-from connectors.postgres.snapshot.progress import Pages, TableSnapshotProgress
-from connectors.postgres.snapshot.rereads import Rereads
-from connectors.postgres.snapshot.row_mapper import RowMapper
-from connectors.postgres.snapshot.signals import SnapshotSignals
-from connectors.source import Control
-from core_log.foundation.array_types import Int64Array
-from core_log.model.changes import ChangeBatch, Positions, Replacement, TableChanges
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.catalog import CapturedTable, Catalog
+from headwater.connectors.postgres.snapshot.chunk_reader import ChunkReader
+from headwater.connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
+from headwater.connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
+from headwater.connectors.postgres.snapshot.pending_chunks import (
+    PendingChunk,
+    PendingChunks,
+    WholeTable,
+)
+from headwater.connectors.postgres.snapshot.progress import Pages, TableSnapshotProgress
+from headwater.connectors.postgres.snapshot.rereads import Rereads
+from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
+from headwater.connectors.postgres.snapshot.signals import SnapshotSignals
+from headwater.connectors.source import Control
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.model.changes import ChangeBatch, Positions, Replacement, TableChanges
+from headwater.core_log.model.table_schema import TableId
 
 FORM_TRIES_MAX = 5
 """Readings of a chunk after which a difference of columns between stream and catalogue is taken

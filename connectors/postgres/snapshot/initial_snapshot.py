@@ -10,23 +10,28 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.server.connection import PgConnection, in_our_words
-from connectors.postgres.slot.replication_slot import CreatedSlot
-from connectors.postgres.snapshot.chunk_planner import (
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.slot.replication_slot import CreatedSlot
+from headwater.connectors.postgres.snapshot.chunk_planner import (
     TableSize,
     check_unchanged,
     sizes_of,
     table_changed_error,
 )
-from connectors.postgres.snapshot.copy import Copier
-from connectors.postgres.snapshot.progress import Pages, TableSnapshotProgress, chunks_of, part_of
-from connectors.postgres.snapshot.row_mapper import RowMapper, SnapshotPoint, statement_of
-from connectors.postgres.snapshot.visibility import EPOCH, PgSnapshot
-from connectors.source import SnapshotProgress
-from core_log.client.gather import let_go, together
-from core_log.foundation.errors import SourceRejected
-from core_log.model.changes import ChangeBatch, TableChanges
+from headwater.connectors.postgres.snapshot.copy import Copier
+from headwater.connectors.postgres.snapshot.progress import (
+    Pages,
+    TableSnapshotProgress,
+    chunks_of,
+    part_of,
+)
+from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, SnapshotPoint, statement_of
+from headwater.connectors.postgres.snapshot.visibility import EPOCH, PgSnapshot
+from headwater.connectors.source import SnapshotProgress
+from headwater.core_log.client.gather import let_go, together
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.model.changes import ChangeBatch, TableChanges
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 NOW = "SELECT pg_catalog.pg_current_snapshot()::text, (extract(epoch FROM now()) * 1000000)::int8"

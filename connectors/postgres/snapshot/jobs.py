@@ -4,22 +4,22 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.schema_history.table_definition import LOST_KEY
-from connectors.postgres.snapshot.chunk_planner import TableSize
-from connectors.postgres.snapshot.deduplication_window import StreamedKeys
-from connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
-from connectors.postgres.snapshot.progress import (
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.schema_history.table_definition import LOST_KEY
+from headwater.connectors.postgres.snapshot.chunk_planner import TableSize
+from headwater.connectors.postgres.snapshot.deduplication_window import StreamedKeys
+from headwater.connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
+from headwater.connectors.postgres.snapshot.progress import (
     Chunk,
     LeafProgress,
     TableSnapshotProgress,
     chunks_of,
     part_of,
 )
-from connectors.postgres.snapshot.reread_estimate import RereadEstimate
-from connectors.postgres.snapshot.visibility import PgSnapshot
-from connectors.source import SnapshotProgress
-from core_log.model.changes import Positions
+from headwater.connectors.postgres.snapshot.reread_estimate import RereadEstimate
+from headwater.connectors.postgres.snapshot.visibility import PgSnapshot
+from headwater.connectors.source import SnapshotProgress
+from headwater.core_log.model.changes import Positions
 
 
 @dataclass(slots=True)

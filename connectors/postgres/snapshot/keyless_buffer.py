@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from connectors.postgres.snapshot.visibility import PgSnapshot
-from core_log.foundation.array_types import Int64Array
-from core_log.model.changes import TableChanges
+from headwater.connectors.postgres.snapshot.visibility import PgSnapshot
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.model.changes import TableChanges
 
 HELD_BYTES_MAX, CHANGE_BYTES = 64 << 20, 32
 """Of changes that wait, and about what each takes beside its row."""

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.snapshot.deduplication_window import DeduplicationWindow
-from connectors.postgres.snapshot.jobs import SnapshotJob
-from connectors.postgres.snapshot.progress import Chunk
-from connectors.postgres.snapshot.transaction import SnapshotTransaction
-from connectors.source import SnapshotProgress
-from core_log.model.changes import ChangeBatch, Replacement, TableChanges
-from core_log.model.table_schema import TableSchema
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.snapshot.deduplication_window import DeduplicationWindow
+from headwater.connectors.postgres.snapshot.jobs import SnapshotJob
+from headwater.connectors.postgres.snapshot.progress import Chunk
+from headwater.connectors.postgres.snapshot.transaction import SnapshotTransaction
+from headwater.connectors.source import SnapshotProgress
+from headwater.core_log.model.changes import ChangeBatch, Replacement, TableChanges
+from headwater.core_log.model.table_schema import TableSchema
 
 CHUNKS_AHEAD = 2
 """Chunks that are read and not handed on, beside one for each connection."""

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from connectors.postgres.server.lsn import lsn_text, parse_lsn
-from connectors.postgres.snapshot.visibility import PgSnapshot
-from core_log.foundation.errors import DecodeError
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.server.lsn import lsn_text, parse_lsn
+from headwater.connectors.postgres.snapshot.visibility import PgSnapshot
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.table_schema import TableId
 
 FORMAT_VERSION = 1
 STARTS_MAX = 2

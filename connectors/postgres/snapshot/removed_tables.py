@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Sequence
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
-from core_log.model.changes import Positions
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
+from headwater.core_log.model.changes import Positions
+from headwater.core_log.model.table_schema import TableId
 
 
 def positions_of_removed(

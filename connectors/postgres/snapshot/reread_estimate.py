@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from connectors.postgres.server.connection import PgConnection
-from connectors.postgres.snapshot.chunk_planner import TableSize, sizes_of
-from connectors.source import FreeSpace
+from headwater.connectors.postgres.server.connection import PgConnection
+from headwater.connectors.postgres.snapshot.chunk_planner import TableSize, sizes_of
+from headwater.connectors.source import FreeSpace
 
 if TYPE_CHECKING:
-    from connectors.postgres.settings import SnapshotSettings
+    from headwater.connectors.postgres.settings import SnapshotSettings
 
 ROW_BYTES = 100
 """About what a row takes, in a table that was never analyzed."""

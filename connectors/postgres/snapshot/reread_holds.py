@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from connectors.postgres.settings import SnapshotSettings
-from connectors.postgres.snapshot.reread_estimate import RereadEstimate
-from connectors.schema_policies import forbidden
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.settings import SnapshotSettings
+from headwater.connectors.postgres.snapshot.reread_estimate import RereadEstimate
+from headwater.connectors.schema_policies import forbidden
+from headwater.core_log.model.table_schema import TableId
 
 
 def held_by_kind(kinds: Iterable[str], policies: Mapping[str, str]) -> str:

@@ -4,17 +4,17 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.server.lsn import lsn_text
-from connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
-from connectors.postgres.snapshot.pending_chunks import PendingChunks
-from connectors.postgres.snapshot.progress import TableSnapshotProgress
-from connectors.postgres.snapshot.reread_estimate import RereadEstimate, estimate_of
-from connectors.postgres.snapshot.reread_holds import begun_by, held_by_kind, held_by_size
-from connectors.postgres.snapshot.row_mapper import RowMapper
-from core_log.client.gather import let_go
-from core_log.model.changes import ChangeBatch, Phase, Replacement, source_times
-from core_log.model.table_schema import TableSchema
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.server.lsn import lsn_text
+from headwater.connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
+from headwater.connectors.postgres.snapshot.pending_chunks import PendingChunks
+from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
+from headwater.connectors.postgres.snapshot.reread_estimate import RereadEstimate, estimate_of
+from headwater.connectors.postgres.snapshot.reread_holds import begun_by, held_by_kind, held_by_size
+from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
+from headwater.core_log.client.gather import let_go
+from headwater.core_log.model.changes import ChangeBatch, Phase, Replacement, source_times
+from headwater.core_log.model.table_schema import TableSchema
 
 logger = logging.getLogger(__name__)
 

@@ -10,26 +10,26 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.events.rejects import RejectedRows, sifted_rows
-from connectors.postgres.events.source_block import SourceOrigin
-from connectors.postgres.server.connection import PgConnection, connect, in_our_words
-from connectors.postgres.server.lsn import lsn_text
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.snapshot.chunk_planner import TableSize
-from connectors.postgres.snapshot.copy import Copier, CopyStop
-from connectors.postgres.snapshot.copy_binary import CopyTuples, decode_tuples
-from connectors.postgres.snapshot.progress import Pages
-from connectors.postgres.types.column_reader import ColumnPlan, with_nan
-from connectors.postgres.wal.kernel_selection import chosen_kernels
-from connectors.postgres.wal.kernels import Kernels
-from connectors.snapshot.rate_limit import RateLimit
-from connectors.snapshot.time_window import TimeWindow
-from connectors.source import SourceContext
-from core_log.foundation.name_patterns import Pattern
-from core_log.model.changes import ColumnOrValue, Operation, TableChanges, source_times
-from core_log.model.table_schema import TableSchema
-from core_log.rows.rejects import UNFIT
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.events.rejects import RejectedRows, sifted_rows
+from headwater.connectors.postgres.events.source_block import SourceOrigin
+from headwater.connectors.postgres.server.connection import PgConnection, connect, in_our_words
+from headwater.connectors.postgres.server.lsn import lsn_text
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.snapshot.chunk_planner import TableSize
+from headwater.connectors.postgres.snapshot.copy import Copier, CopyStop
+from headwater.connectors.postgres.snapshot.copy_binary import CopyTuples, decode_tuples
+from headwater.connectors.postgres.snapshot.progress import Pages
+from headwater.connectors.postgres.types.column_reader import ColumnPlan, with_nan
+from headwater.connectors.postgres.wal.kernel_selection import chosen_kernels
+from headwater.connectors.postgres.wal.kernels import Kernels
+from headwater.connectors.snapshot.rate_limit import RateLimit
+from headwater.connectors.snapshot.time_window import TimeWindow
+from headwater.connectors.source import SourceContext
+from headwater.core_log.foundation.name_patterns import Pattern
+from headwater.core_log.model.changes import ColumnOrValue, Operation, TableChanges, source_times
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.rows.rejects import UNFIT
 
 Lose = Callable[[pa.RecordBatch], None]
 """Hears of rows that are set aside: their keys, null where it is the key that cannot be read, and

@@ -4,16 +4,16 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from connectors.postgres.catalog import CapturedTable
-from connectors.postgres.server.connection import in_our_words
-from connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
-from connectors.postgres.snapshot.pending_chunks import PendingChunks
-from connectors.postgres.snapshot.progress import TableSnapshotProgress
-from connectors.postgres.snapshot.rereads import Rereads
-from connectors.postgres.snapshot.row_mapper import RowMapper, verbatim
-from connectors.source import CONTROL, REFUSED, Control, Remark
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import SourceRejected
+from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.server.connection import in_our_words
+from headwater.connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
+from headwater.connectors.postgres.snapshot.pending_chunks import PendingChunks
+from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
+from headwater.connectors.postgres.snapshot.rereads import Rereads
+from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, verbatim
+from headwater.connectors.source import CONTROL, REFUSED, Control, Remark
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import SourceRejected
 
 KIND = "snapshot"
 ACTION, WHERE = "action", "where"

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
-from connectors.postgres.server.connection import PgConnection, in_our_words, to_headwater_error
-from connectors.postgres.server.lsn import parse_lsn
-from connectors.postgres.slot.heartbeat import PREFIX
-from connectors.postgres.snapshot.row_mapper import SnapshotPoint
-from connectors.postgres.snapshot.visibility import EPOCH, FIRST_NORMAL_XID, PgSnapshot
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.server.connection import (
+    PgConnection,
+    in_our_words,
+    to_headwater_error,
+)
+from headwater.connectors.postgres.server.lsn import parse_lsn
+from headwater.connectors.postgres.slot.heartbeat import PREFIX
+from headwater.connectors.postgres.snapshot.row_mapper import SnapshotPoint
+from headwater.connectors.postgres.snapshot.visibility import EPOCH, FIRST_NORMAL_XID, PgSnapshot
+from headwater.core_log.model.table_schema import TableId
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core_log.foundation.array_types import BoolArray, Int64Array
-from core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array
+from headwater.core_log.foundation.errors import DecodeError
 
 EPOCH = 1 << 32
 FIRST_NORMAL_XID = 3

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.column_reader import UNAVAILABLE, ReadColumn, TypeReader
-from core_log.foundation.array_types import BoolArray, UInt8Array
-from core_log.rows.arrow_buffers import pieces_of, stretches
+from headwater.connectors.postgres.types.column_reader import UNAVAILABLE, ReadColumn, TypeReader
+from headwater.core_log.foundation.array_types import BoolArray, UInt8Array
+from headwater.core_log.rows.arrow_buffers import pieces_of, stretches
 
 AS_NUMBERS = {pa.int32(), pa.int64(), pa.date32()}
 """Items in arrays of which Debezium writes the bytes of its word, each as a number."""

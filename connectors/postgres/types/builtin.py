@@ -5,12 +5,16 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from connectors.postgres.types import datetime, numeric
-from connectors.postgres.types.bytea import bits_reading, bytes_reading
-from connectors.postgres.types.column_reader import TypeReader, text_reading
-from connectors.postgres.types.copy_column import OUTPUT, as_type
-from connectors.postgres.types.copy_formats import ASKED, form_of
-from connectors.postgres.types.geometry import geometry_reading, point_reading, vector_reading
+from headwater.connectors.postgres.types import datetime, numeric
+from headwater.connectors.postgres.types.bytea import bits_reading, bytes_reading
+from headwater.connectors.postgres.types.column_reader import TypeReader, text_reading
+from headwater.connectors.postgres.types.copy_column import OUTPUT, as_type
+from headwater.connectors.postgres.types.copy_formats import ASKED, form_of
+from headwater.connectors.postgres.types.geometry import (
+    geometry_reading,
+    point_reading,
+    vector_reading,
+)
 
 OfModifier = Callable[[int], TypeReader]
 

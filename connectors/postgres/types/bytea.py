@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.column_reader import UNAVAILABLE, TypeReader
-from core_log.rows.arrow_buffers import column_of, is_valid, stretches
-from core_log.rows.text.bytes import from_hex
+from headwater.connectors.postgres.types.column_reader import UNAVAILABLE, TypeReader
+from headwater.core_log.rows.arrow_buffers import column_of, is_valid, stretches
+from headwater.core_log.rows.text.bytes import from_hex
 
 BITS = "io.debezium.data.Bits"
 UNLIMITED = 2**31 - 1

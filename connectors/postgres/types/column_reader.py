@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.copy_column import BYTES, OUTPUT, CopyFormat
-from core_log.model.table_schema import Column
+from headwater.connectors.postgres.types.copy_column import BYTES, OUTPUT, CopyFormat
+from headwater.core_log.model.table_schema import Column
 
 ReadColumn = Callable[[pa.StringArray], pa.Array]
 """Null where the text is. Raises one of `rejecting.UNFIT` for what the type cannot hold."""

@@ -7,19 +7,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.copy_column import CopyFormat, as_type
-from connectors.postgres.types.datetime import (
+from headwater.connectors.postgres.types.copy_column import CopyFormat, as_type
+from headwater.connectors.postgres.types.datetime import (
     EPOCH_DAYS,
     EPOCH_US,
     INFINITE_DAYS,
     date_text,
     moment_text,
 )
-from core_log.foundation.errors import DecodeError
-from core_log.rows.arrow_buffers import fixed_width_column, is_valid, numbers_column, stretches
-from core_log.rows.column_types import numpy_type
-from core_log.rows.text.bytes import HEX_DIGITS, to_hex
-from core_log.rows.text.time import INFINITE_MS
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.rows.arrow_buffers import (
+    fixed_width_column,
+    is_valid,
+    numbers_column,
+    stretches,
+)
+from headwater.core_log.rows.column_types import numpy_type
+from headwater.core_log.rows.text.bytes import HEX_DIGITS, to_hex
+from headwater.core_log.rows.text.time import INFINITE_MS
 
 INT64 = np.iinfo(np.int64)
 

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.column_reader import TypeReader
-from core_log.rows.text.time import DIGITS, INFINITE_MS
+from headwater.connectors.postgres.types.column_reader import TypeReader
+from headwater.core_log.rows.text.time import DIGITS, INFINITE_MS
 
 DAY_US = 86_400 * 10**6
 EPOCH_DAYS = 10_957

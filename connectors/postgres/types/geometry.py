@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.arrays import array_reading
-from connectors.postgres.types.column_reader import ReadColumn, TypeReader
-from core_log.foundation.array_types import UInt8Array
-from core_log.rows.arrow_buffers import fixed_width_column, is_valid, stretches
-from core_log.rows.text.bytes import from_hex
+from headwater.connectors.postgres.types.arrays import array_reading
+from headwater.connectors.postgres.types.column_reader import ReadColumn, TypeReader
+from headwater.core_log.foundation.array_types import UInt8Array
+from headwater.core_log.rows.arrow_buffers import fixed_width_column, is_valid, stretches
+from headwater.core_log.rows.text.bytes import from_hex
 
 POINT = pa.struct(
     [("x", pa.float64()), ("y", pa.float64()), ("wkb", pa.binary()), ("srid", pa.int32())]

@@ -4,8 +4,8 @@ import re
 
 import pyarrow as pa
 
-from connectors.postgres.types.column_reader import UNAVAILABLE, TypeReader
-from core_log.rows.map_columns import AS_MAP, FORM, JSON, object_text
+from headwater.connectors.postgres.types.column_reader import UNAVAILABLE, TypeReader
+from headwater.core_log.rows.map_columns import AS_MAP, FORM, JSON, object_text
 
 PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:NULL|"((?:[^"\\]|\\.)*)")(?:, |$)', re.DOTALL)
 ESCAPE = re.compile(r"\\(.)", re.DOTALL)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.types.column_reader import NAN, TypeReader, as_it_is
+from headwater.connectors.postgres.types.column_reader import NAN, TypeReader, as_it_is
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from connectors.postgres.server.connection import has_no_encoding
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.types.arrays import array_reading
-from connectors.postgres.types.builtin import (
+from headwater.connectors.postgres.server.connection import has_no_encoding
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.types.arrays import array_reading
+from headwater.connectors.postgres.types.builtin import (
     LEFT_OUT_IN_ARRAYS,
     builtin_reading,
     extension_reading,
 )
-from connectors.postgres.types.column_reader import ColumnPlan, TypeReader, text_reading
-from connectors.postgres.types.copy_column import BYTES, as_type
-from connectors.postgres.types.hstore import hstore_reading
-from connectors.postgres.types.interval import interval_reading
-from connectors.postgres.types.numeric import money_reading
-from core_log.rows.decimal_nan import as_text
+from headwater.connectors.postgres.types.column_reader import ColumnPlan, TypeReader, text_reading
+from headwater.connectors.postgres.types.copy_column import BYTES, as_type
+from headwater.connectors.postgres.types.hstore import hstore_reading
+from headwater.connectors.postgres.types.interval import interval_reading
+from headwater.connectors.postgres.types.numeric import money_reading
+from headwater.core_log.rows.decimal_nan import as_text
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection

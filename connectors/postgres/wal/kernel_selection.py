@@ -2,10 +2,10 @@
 
 from functools import cache
 
-from connectors.postgres.wal.kernels import Kernels
-from connectors.postgres.wal.kernels_lazy import LazyKernels
-from connectors.postgres.wal.kernels_numpy import PlainKernels
-from core_log.foundation.speed import Speed, chosen_speed
+from headwater.connectors.postgres.wal.kernels import Kernels
+from headwater.connectors.postgres.wal.kernels_lazy import LazyKernels
+from headwater.connectors.postgres.wal.kernels_numpy import PlainKernels
+from headwater.core_log.foundation.speed import Speed, chosen_speed
 
 
 @cache
@@ -16,7 +16,7 @@ def chosen_kernels() -> Kernels:
 
 def kernels_of(speed: Speed, **choices: int) -> Kernels:
     if speed == "fast":
-        from connectors.postgres.wal.kernels_numba import FastKernels
+        from headwater.connectors.postgres.wal.kernels_numba import FastKernels
 
         return FastKernels(**choices)
     return PlainKernels(**choices)

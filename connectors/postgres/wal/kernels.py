@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from core_log.foundation.array_types import BoolArray, Int32Array, Int64Array, UInt8Array
+from headwater.core_log.foundation.array_types import BoolArray, Int32Array, Int64Array, UInt8Array
 
 SLACK_BYTES = 16
 """How far behind what was received a buffer must still be readable."""

@@ -6,16 +6,16 @@ from importlib import import_module
 import numpy as np
 import pyarrow as pa
 
-from connectors.postgres.wal.kernels import (
+from headwater.connectors.postgres.wal.kernels import (
     SLACK_BYTES,
     CopyFields,
     FieldSpans,
     FrameBounds,
     Kernels,
 )
-from connectors.postgres.wal.kernels_numpy import PlainKernels
-from core_log.foundation.array_types import BoolArray, Int32Array, Int64Array, UInt8Array
-from core_log.foundation.speed import CompiledSpeed
+from headwater.connectors.postgres.wal.kernels_numpy import PlainKernels
+from headwater.core_log.foundation.array_types import BoolArray, Int32Array, Int64Array, UInt8Array
+from headwater.core_log.foundation.speed import CompiledSpeed
 
 WORTH_BYTES = 8 << 20
 
@@ -65,7 +65,7 @@ class LazyKernels:
 
 
 def _load_compiled() -> Kernels:
-    fast = import_module("connectors.postgres.wal.kernels_numba")
+    fast = import_module("headwater.connectors.postgres.wal.kernels_numba")
     _exercise(fast.FastKernels(few_rows=0))
     kernels: Kernels = fast.FastKernels()
     return kernels

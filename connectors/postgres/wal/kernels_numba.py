@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from connectors.postgres.wal.kernels import (
+from headwater.connectors.postgres.wal.kernels import (
     COUNT_BYTES,
     FOREIGN,
     LENGTH_BYTES,
@@ -19,9 +19,9 @@ from connectors.postgres.wal.kernels import (
     FieldSpans,
     FrameBounds,
 )
-from connectors.postgres.wal.utf8 import FEW_ROWS, check, few_values
-from core_log.compiled.object_cache import CompiledFunction
-from core_log.foundation.array_types import BoolArray, Int32Array, Int64Array, UInt8Array
+from headwater.connectors.postgres.wal.utf8 import FEW_ROWS, check, few_values
+from headwater.core_log.compiled.object_cache import CompiledFunction
+from headwater.core_log.foundation.array_types import BoolArray, Int32Array, Int64Array, UInt8Array
 
 COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"
 TAG_AT, KIND_AT = 30, 5

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from connectors.postgres.wal.kernels import (
+from headwater.connectors.postgres.wal.kernels import (
     COUNT_BYTES,
     FOREIGN,
     LENGTH_BYTES,
@@ -19,8 +19,8 @@ from connectors.postgres.wal.kernels import (
     FieldSpans,
     FrameBounds,
 )
-from connectors.postgres.wal.utf8 import FEW_ROWS, few_values, texts_of
-from core_log.foundation.array_types import BoolArray, Int32Array, Int64Array, UInt8Array
+from headwater.connectors.postgres.wal.utf8 import FEW_ROWS, few_values, texts_of
+from headwater.core_log.foundation.array_types import BoolArray, Int32Array, Int64Array, UInt8Array
 
 COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"
 TAG_AT, KIND_AT = 30, 5  # behind the head of a frame, and that of a message of the log

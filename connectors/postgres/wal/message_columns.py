@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from connectors.postgres.types.datetime import EPOCH_US
-from connectors.postgres.wal.kernels import FOREIGN
-from connectors.postgres.wal.wal_batch import Transactions
-from core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
-from core_log.foundation.errors import DecodeError
+from headwater.connectors.postgres.types.datetime import EPOCH_US
+from headwater.connectors.postgres.wal.kernels import FOREIGN
+from headwater.connectors.postgres.wal.wal_batch import Transactions
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
+from headwater.core_log.foundation.errors import DecodeError
 
 FRAME_BYTES_MAX = 1 << 30  # the server can build no larger message
 HEAD_BYTES, LETTER_BYTES = 30, 1

@@ -6,8 +6,8 @@ from struct import Struct
 import numpy as np
 import pyarrow as pa
 
-from connectors.postgres.wal.kernels import FOREIGN, TEXT, UNCHANGED, FieldSpans, Kernels
-from connectors.postgres.wal.message_columns import (
+from headwater.connectors.postgres.wal.kernels import FOREIGN, TEXT, UNCHANGED, FieldSpans, Kernels
+from headwater.connectors.postgres.wal.message_columns import (
     BEGIN,
     COMMIT,
     FRAME_BYTES_MAX,
@@ -26,10 +26,18 @@ from connectors.postgres.wal.message_columns import (
     MessageColumns,
     OpenTransactionState,
 )
-from connectors.postgres.wal.rare_messages import read_message, read_relation, read_truncate
-from connectors.postgres.wal.small_batch_decoder import FEW_FRAMES, few_transactions, whole_of_few
-from connectors.postgres.wal.utf8 import all_values, places_of
-from connectors.postgres.wal.wal_batch import (
+from headwater.connectors.postgres.wal.rare_messages import (
+    read_message,
+    read_relation,
+    read_truncate,
+)
+from headwater.connectors.postgres.wal.small_batch_decoder import (
+    FEW_FRAMES,
+    few_transactions,
+    whole_of_few,
+)
+from headwater.connectors.postgres.wal.utf8 import all_values, places_of
+from headwater.connectors.postgres.wal.wal_batch import (
     Relation,
     RowChanges,
     Transactions,
@@ -38,8 +46,8 @@ from connectors.postgres.wal.wal_batch import (
     WalEvent,
     WalMessage,
 )
-from core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
-from core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
+from headwater.core_log.foundation.errors import DecodeError
 
 _KEEPALIVE = Struct(">cIcqqB")
 """With its frame: where the server is, its clock, and whether it wants an answer."""

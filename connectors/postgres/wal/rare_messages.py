@@ -4,8 +4,8 @@ import struct
 from struct import Struct
 from typing import Any, NamedTuple
 
-from connectors.postgres.wal.wal_batch import Relation, RelationColumn
-from core_log.foundation.errors import DecodeError
+from headwater.connectors.postgres.wal.wal_batch import Relation, RelationColumn
+from headwater.core_log.foundation.errors import DecodeError
 
 IDENTITIES = "dnfi"
 IS_IDENTITY = 1

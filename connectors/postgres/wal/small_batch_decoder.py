@@ -7,9 +7,9 @@ from struct import Struct
 import numpy as np
 import pyarrow as pa
 
-from connectors.postgres.types.datetime import EPOCH_US
-from connectors.postgres.wal.kernels import NULL, TEXT
-from connectors.postgres.wal.message_columns import (
+from headwater.connectors.postgres.types.datetime import EPOCH_US
+from headwater.connectors.postgres.wal.kernels import NULL, TEXT
+from headwater.connectors.postgres.wal.message_columns import (
     BEGIN,
     COMMIT,
     COMMIT_BYTES,
@@ -25,9 +25,15 @@ from connectors.postgres.wal.message_columns import (
     UPDATE,
     MessageColumns,
 )
-from connectors.postgres.wal.wal_batch import NO_OLD, Relation, RowChanges, Transactions, WalBatch
-from core_log.foundation.array_types import UInt8Array
-from core_log.foundation.errors import DecodeError
+from headwater.connectors.postgres.wal.wal_batch import (
+    NO_OLD,
+    Relation,
+    RowChanges,
+    Transactions,
+    WalBatch,
+)
+from headwater.core_log.foundation.array_types import UInt8Array
+from headwater.core_log.foundation.errors import DecodeError
 
 FEW_FRAMES = 24
 

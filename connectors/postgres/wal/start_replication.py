@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from connectors.postgres.server.connection import (
+from headwater.connectors.postgres.server.connection import (
     NO_ENCODING,
     NOT_IN_ENCODING,
     PASSING,
@@ -13,10 +13,10 @@ from connectors.postgres.server.connection import (
     in_our_words,
     not_utf8,
 )
-from connectors.postgres.server.lsn import lsn_text
-from connectors.postgres.wal.pgoutput import BatchEnd
-from connectors.postgres.wal.transport import LOST
-from core_log.foundation.errors import HeadwaterError, SourceRejected, SourceUnavailable
+from headwater.connectors.postgres.server.lsn import lsn_text
+from headwater.connectors.postgres.wal.pgoutput import BatchEnd
+from headwater.connectors.postgres.wal.transport import LOST
+from headwater.core_log.foundation.errors import HeadwaterError, SourceRejected, SourceUnavailable
 
 MISSING = "42704"
 TIMEOUT_MS_UNKNOWN = 60_000

@@ -7,24 +7,24 @@ from struct import Struct
 
 import numpy as np
 
-from connectors.postgres.server.connection import PgConnection, has_no_encoding
-from connectors.postgres.types.datetime import EPOCH_US
-from connectors.postgres.wal.gather_delay import ReadBatching
-from connectors.postgres.wal.kernel_selection import chosen_kernels
-from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
-from connectors.postgres.wal.pgoutput import PgoutputDecoder
-from connectors.postgres.wal.start_replication import (
+from headwater.connectors.postgres.server.connection import PgConnection, has_no_encoding
+from headwater.connectors.postgres.types.datetime import EPOCH_US
+from headwater.connectors.postgres.wal.gather_delay import ReadBatching
+from headwater.connectors.postgres.wal.kernel_selection import chosen_kernels
+from headwater.connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
+from headwater.connectors.postgres.wal.pgoutput import PgoutputDecoder
+from headwater.connectors.postgres.wal.start_replication import (
     TIMEOUT_MS_UNKNOWN,
     refusal,
     start_command,
     take_bytes_as_they_are,
     timeout_ms_of,
 )
-from connectors.postgres.wal.transport import Transport, open_line
-from connectors.postgres.wal.wal_batch import WalBatch
-from core_log.foundation.array_types import UInt8Array
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import HeadwaterError, SourceUnavailable
+from headwater.connectors.postgres.wal.transport import Transport, open_line
+from headwater.connectors.postgres.wal.wal_batch import WalBatch
+from headwater.core_log.foundation.array_types import UInt8Array
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import HeadwaterError, SourceUnavailable
 
 ANSWER_SECONDS = 0.01
 """Confirmations that come closer together leave as one."""

@@ -10,9 +10,13 @@ from typing import Any, Protocol
 import psycopg
 from psycopg import pq
 
-from connectors.postgres.server.connection import PgConnection, in_our_words, to_headwater_error
-from connectors.postgres.wal.gather_delay import LOCAL_PAUSE_SECONDS, PAUSE_SECONDS
-from core_log.foundation.errors import SourceUnavailable
+from headwater.connectors.postgres.server.connection import (
+    PgConnection,
+    in_our_words,
+    to_headwater_error,
+)
+from headwater.connectors.postgres.wal.gather_delay import LOCAL_PAUSE_SECONDS, PAUSE_SECONDS
+from headwater.core_log.foundation.errors import SourceUnavailable
 
 FIRST_FRAMES = b"WENS"
 """What a server can begin its answer with: the stream, an error, a notice, a parameter."""

@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
-from connectors.postgres.wal.kernels import Kernels, NotUtf8
-from connectors.postgres.wal.wal_batch import UNREADABLE
-from core_log.foundation.array_types import BoolArray, Int32Array, UInt8Array
+from headwater.connectors.postgres.wal.kernels import Kernels, NotUtf8
+from headwater.connectors.postgres.wal.wal_batch import UNREADABLE
+from headwater.core_log.foundation.array_types import BoolArray, Int32Array, UInt8Array
 
 FEW_ROWS = 8
 """For so few, calls that handle columns take longer than a look at every value."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 
 INSERT, UPDATE, DELETE = b"IUD"
 NO_OLD, OLD_KEY, OLD_ROW = 0, ord("K"), ord("O")

@@ -5,18 +5,18 @@ Newer clients (transaction.version 2) leave it out. Deliberately not done: nothi
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.groups.transactions import ProducerIdentity
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.add_offsets_to_txn import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.groups.transactions import ProducerIdentity
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
 )
-from core_log.replication.metadata import OFFSETS_TOPIC
+from headwater.core_log.replication.metadata import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 FENCED_FROM = 2
 

@@ -7,11 +7,11 @@ clients, whose newer versions add partitions by writing to them. Deliberately no
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.add_partitions_to_txn import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -22,7 +22,7 @@ from core_log.protocol.messages.add_partitions_to_txn import (
 )
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 FENCED_FROM = 2
 SEVERAL_FROM = 4

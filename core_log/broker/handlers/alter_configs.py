@@ -6,19 +6,19 @@ done: brokers, whose settings are read when they start.
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.administration import decide_and_commit
-from core_log.broker.config_updates import each_altered
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.protocol.messages.alter_configs import (
+from headwater.core_log.broker.administration import decide_and_commit
+from headwater.core_log.broker.config_updates import each_altered
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from core_log.replication.decisions import RequestRefusal
+from headwater.core_log.replication.decisions import RequestRefusal
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 
 @handles(AlterConfigsRequest)

@@ -6,8 +6,8 @@ share groups, telemetry, quorum) are simply not listed.
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.protocol.messages.api_versions import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -16,7 +16,7 @@ from core_log.protocol.messages.api_versions import (
 )
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 ZERO_MINIMUM_FROM = 4
 """Older clients choke on a supported feature that begins at level 0 (KAFKA-17011)."""

@@ -6,19 +6,19 @@ the last in one partition. Deliberately not done: the timeout, quotas.
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.administration import decide_and_commit
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.create_partitions import (
+from headwater.core_log.broker.administration import decide_and_commit
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from core_log.replication.decisions import MorePartitions, RequestRefusal
+from headwater.core_log.replication.decisions import MorePartitions, RequestRefusal
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 
 @handles(CreatePartitionsRequest)

@@ -6,22 +6,22 @@ the user's own.
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.administration import decide_and_commit, offline_refused
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.protocol.messages.create_topics import (
+from headwater.core_log.broker.administration import decide_and_commit, offline_refused
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from core_log.protocol.primitives import ZERO_UUID
-from core_log.replication.decisions import NewTopic, RequestRefusal
-from core_log.replication.metadata import Topic
-from core_log.replication.topic_config import TopicConfigs
+from headwater.core_log.protocol.primitives import ZERO_UUID
+from headwater.core_log.replication.decisions import NewTopic, RequestRefusal
+from headwater.core_log.replication.metadata import Topic
+from headwater.core_log.replication.topic_config import TopicConfigs
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 
 @handles(CreateTopicsRequest)

@@ -7,22 +7,22 @@ compacted only. Deliberately not done: waiting for followers to follow, until th
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.broker.error_code_table import code_of
-from core_log.broker.partition import bring_to_disk
-from core_log.foundation.errors import HeadwaterError
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.delete_records import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.broker.error_code_table import code_of
+from headwater.core_log.broker.partition import bring_to_disk
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from core_log.replication.metadata import INTERNAL_TOPICS
+from headwater.core_log.replication.metadata import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 TO_HIGH_WATERMARK = -1
 NO_WATERMARK = -1

@@ -6,18 +6,18 @@ deleted topic is gone when the answer is sent).
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.administration import decide_and_commit
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.delete_topics import (
+from headwater.core_log.broker.administration import decide_and_commit
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from core_log.replication.decisions import Deletion, RequestRefusal, TopicReference
+from headwater.core_log.replication.decisions import Deletion, RequestRefusal, TopicReference
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 
 @handles(DeleteTopicsRequest)

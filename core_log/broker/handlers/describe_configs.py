@@ -7,11 +7,15 @@ cluster-wide defaults of brokers are empty), log levels, groups and client metri
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from core_log.broker.administration import ResourceType, broker_name_refused, unknown_resource
-from core_log.broker.broker_config import BrokerConfigEntry, broker_entries
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.describe_configs import (
+from headwater.core_log.broker.administration import (
+    ResourceType,
+    broker_name_refused,
+    unknown_resource,
+)
+from headwater.core_log.broker.broker_config import BrokerConfigEntry, broker_entries
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -19,13 +23,13 @@ from core_log.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from core_log.replication.config_keys import ConfigSource
-from core_log.replication.decisions import RequestRefusal
-from core_log.replication.topic_config import KEYS, ConfigEntry, ConfigSynonym
-from core_log.replication.topic_names import name_problem
+from headwater.core_log.replication.config_keys import ConfigSource
+from headwater.core_log.replication.decisions import RequestRefusal
+from headwater.core_log.replication.topic_config import KEYS, ConfigEntry, ConfigSynonym
+from headwater.core_log.replication.topic_names import name_problem
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 Described = list[DescribeConfigsResourceResult]
 

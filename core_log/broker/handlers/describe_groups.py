@@ -6,11 +6,11 @@ Deliberately not done: authorized operations (there are no ACLs yet).
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.groups.group import Group
-from core_log.groups.membership import GroupState
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.describe_groups import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.groups.group import Group
+from headwater.core_log.groups.membership import GroupState
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
@@ -18,7 +18,7 @@ from core_log.protocol.messages.describe_groups import (
 )
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 UNKNOWN_GROUP_FROM = 6
 

@@ -6,19 +6,19 @@ There is one directory. Deliberately not done: the size of its disk, and moves b
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.broker.partition import Partition
-from core_log.protocol.messages.describe_log_dirs import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.broker.partition import Partition
+from headwater.core_log.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from core_log.replication.metadata import METADATA_TOPIC
+from headwater.core_log.replication.metadata import METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 
 @handles(DescribeLogDirsRequest)

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.protocol.messages.describe_producers import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
@@ -12,7 +12,7 @@ from core_log.protocol.messages.describe_producers import (
 )
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 
 @handles(DescribeProducersRequest)

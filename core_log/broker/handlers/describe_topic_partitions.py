@@ -6,19 +6,19 @@ which this controller does not keep.
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.describe_topic_partitions import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from core_log.replication.metadata import NO_LEADER, MetadataImage, Topic
+from headwater.core_log.replication.metadata import NO_LEADER, MetadataImage, Topic
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 PARTITIONS_PER_PAGE_MAX = 2000
 

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.groups import transactions
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.describe_transactions import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.groups import transactions
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,
@@ -13,7 +13,7 @@ from core_log.protocol.messages.describe_transactions import (
 )
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 
 @handles(DescribeTransactionsRequest)

@@ -6,15 +6,15 @@ transaction (KIP-890). Deliberately not done: nothing.
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.foundation.errors import HeadwaterError
-from core_log.groups.transaction_coordinator import ProducerAnswer
-from core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.groups.transaction_coordinator import ProducerAnswer
+from headwater.core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 FENCED_FROM = 2
 EPOCH_BUMP_FROM = 5

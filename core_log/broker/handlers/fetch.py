@@ -12,22 +12,22 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from core_log.broker.connection import Reply, ResponsePart
-from core_log.broker.dispatch import RequestContext, handles_raw
-from core_log.broker.fetch_partition import FetchedPartition, read_line, refuse_stranger
-from core_log.broker.partition import Reach
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.fetch_frames import (
+from headwater.core_log.broker.connection import Reply, ResponsePart
+from headwater.core_log.broker.dispatch import RequestContext, handles_raw
+from headwater.core_log.broker.fetch_partition import FetchedPartition, read_line, refuse_stranger
+from headwater.core_log.broker.partition import Reach
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.fetch_frames import (
     FetchFrame,
     FetchLine,
     FetchPart,
     read_fetch,
     write_fetch_answer,
 )
-from core_log.protocol.messages.fetch import FetchRequest
+from headwater.core_log.protocol.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 READ_COMMITTED = 1
 LAST_SESSION_EPOCH = -1

@@ -5,18 +5,18 @@ Deliberately not done: coordinators of share groups (key type 2).
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.groups.placement import partition_of
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.find_coordinator import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.groups.placement import partition_of
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from core_log.replication.metadata import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from headwater.core_log.replication.metadata import NO_LEADER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 STATE_TOPICS = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
 """By key type: where the coordinators of such keys keep their state."""

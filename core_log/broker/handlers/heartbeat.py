@@ -5,11 +5,11 @@ Version 3: static members. Deliberately not done: groups of the newer protocol (
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 
 @handles(HeartbeatRequest)

@@ -5,20 +5,20 @@ Deliberately not done: brokers, whose settings are read when they start, and the
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.administration import decide_and_commit
-from core_log.broker.config_updates import each_altered
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.incremental_alter_configs import (
+from headwater.core_log.broker.administration import decide_and_commit
+from headwater.core_log.broker.config_updates import each_altered
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from core_log.replication.decisions import ConfigChange, ConfigOperation, RequestRefusal
+from headwater.core_log.replication.decisions import ConfigChange, ConfigOperation, RequestRefusal
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 
 @handles(IncrementalAlterConfigsRequest)

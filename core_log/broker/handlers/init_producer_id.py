@@ -7,18 +7,18 @@ transactions in two phases (version 6, KIP-939), which Kafka too refuses unless 
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.foundation.errors import HeadwaterError
-from core_log.groups.transaction_coordinator import NOBODY, ProducerAnswer
-from core_log.groups.transactions import ProducerIdentity
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.init_producer_id import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.groups.transaction_coordinator import NOBODY, ProducerAnswer
+from headwater.core_log.groups.transactions import ProducerIdentity
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 FENCED_FROM = 4
 

@@ -7,16 +7,16 @@ Version 1: the rebalance timeout; before, it is the session's. 4: a new member i
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.groups.membership import JoinAnswer, Joining, JoinProtocol
-from core_log.protocol.messages.join_group import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.groups.membership import JoinAnswer, Joining, JoinProtocol
+from headwater.core_log.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 REBALANCE_TIMEOUT_FROM = 1
 MEMBER_ID_FIRST_FROM = 4

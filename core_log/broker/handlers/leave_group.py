@@ -6,16 +6,16 @@ the newer protocol (KIP-848), the reason given (it is not kept).
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.leave_group import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberResponse,
 )
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 SEVERAL_MEMBERS_FROM = 3
 

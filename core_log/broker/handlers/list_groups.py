@@ -6,15 +6,15 @@ type is "classic".
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.protocol.messages.list_groups import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.protocol.messages.list_groups import (
     ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
 )
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 GROUP_TYPE = "classic"
 

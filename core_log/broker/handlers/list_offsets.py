@@ -10,23 +10,23 @@ it.
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.broker.error_code_table import code_of
-from core_log.broker.fetch_partition import check_epoch
-from core_log.broker.partition import Partition, Reach, bring_to_disk
-from core_log.foundation.errors import HeadwaterError
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.list_offsets import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.broker.error_code_table import code_of
+from headwater.core_log.broker.fetch_partition import check_epoch
+from headwater.core_log.broker.partition import Partition, Reach, bring_to_disk
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from core_log.protocol.private_timestamps import CLEANED_TO, DELETES_DROPPED_TO
+from headwater.core_log.protocol.private_timestamps import CLEANED_TO, DELETES_DROPPED_TO
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6

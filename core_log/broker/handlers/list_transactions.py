@@ -8,18 +8,18 @@ another kind: those that repeat a group, or have more than three repeats.
 import re
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.foundation.name_patterns import LENGTH_MAX
-from core_log.groups.transactions import StoredTransaction, TransactionState
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages import list_transactions as messages
-from core_log.protocol.messages.list_transactions import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.foundation.name_patterns import LENGTH_MAX
+from headwater.core_log.groups.transactions import StoredTransaction, TransactionState
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages import list_transactions as messages
+from headwater.core_log.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 REPEATS, REPEATED_GROUP = re.compile(r"[*+{]"), re.compile(r"\)[*+{?]")
 REPEATS_MAX = 3

@@ -7,9 +7,9 @@ Deliberately not done: authorized operations (there are no ACLs yet), offline re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.metadata import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -17,11 +17,11 @@ from core_log.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from core_log.protocol.primitives import ZERO_UUID
-from core_log.replication.metadata import NO_LEADER, Topic
+from headwater.core_log.protocol.primitives import ZERO_UUID
+from headwater.core_log.replication.metadata import NO_LEADER, Topic
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 AUTO_CREATION_ASKED_FROM = 4
 NO_TOPICS_MEANS_ALL_TO = 0

@@ -7,14 +7,14 @@ Answered once the offsets are on disk. Deliberately not done: groups of the newe
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.broker.offset_requests import NamedTopic, find_topic, offsets_to_commit
-from core_log.foundation.units import LARGEST
-from core_log.groups.group_coordinator import OffsetCommitter
-from core_log.groups.offsets import CommittedOffset
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.offset_commit import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.broker.offset_requests import NamedTopic, find_topic, offsets_to_commit
+from headwater.core_log.foundation.units import LARGEST
+from headwater.core_log.groups.group_coordinator import OffsetCommitter
+from headwater.core_log.groups.offsets import CommittedOffset
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
@@ -23,7 +23,7 @@ from core_log.protocol.messages.offset_commit import (
 )
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 UNKNOWN_GROUP_FROM = 9
 TOPIC_IDS_FROM = 10

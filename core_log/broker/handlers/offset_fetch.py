@@ -8,12 +8,12 @@ epoch (KIP-848).
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.broker.offset_requests import NamedTopic, find_topic
-from core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.offset_fetch import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.broker.offset_requests import NamedTopic, find_topic
+from headwater.core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -24,7 +24,7 @@ from core_log.protocol.messages.offset_fetch import (
 )
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 ERROR_OF_ALL_FROM = 2
 SEVERAL_GROUPS_FROM = 8

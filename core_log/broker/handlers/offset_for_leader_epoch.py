@@ -5,10 +5,10 @@ Consumers ask it after a leader change to find out whether what they read still 
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.broker.fetch_partition import check_epoch
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.offset_for_leader_epoch import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.broker.fetch_partition import check_epoch
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -17,7 +17,7 @@ from core_log.protocol.messages.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 
 @handles(OffsetForLeaderEpochRequest)

@@ -12,8 +12,13 @@ done: a look at the records of other topics, conversion between formats, throttl
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
-from core_log.broker.batch_contents import MissingKeys, check_outline, is_small, opened_aside
-from core_log.broker.batch_validation import (
+from headwater.core_log.broker.batch_contents import (
+    MissingKeys,
+    check_outline,
+    is_small,
+    opened_aside,
+)
+from headwater.core_log.broker.batch_validation import (
     ZSTD,
     InternalTopic,
     UnsupportedCompression,
@@ -21,26 +26,26 @@ from core_log.broker.batch_validation import (
     check_header,
     read_header,
 )
-from core_log.broker.connection import Reply
-from core_log.broker.dispatch import RequestContext, handles_raw
-from core_log.broker.error_code_table import code_of
-from core_log.broker.verification import Verification
-from core_log.foundation.errors import BatchRejected, HeadwaterError, LogRejected
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.produce import ProduceRequest
-from core_log.protocol.produce_frames import (
+from headwater.core_log.broker.connection import Reply
+from headwater.core_log.broker.dispatch import RequestContext, handles_raw
+from headwater.core_log.broker.error_code_table import code_of
+from headwater.core_log.broker.verification import Verification
+from headwater.core_log.foundation.errors import BatchRejected, HeadwaterError, LogRejected
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.produce import ProduceRequest
+from headwater.core_log.protocol.produce_frames import (
     PartAnswer,
     ProduceFrame,
     ProducePart,
     read_produce,
     write_produce_answer,
 )
-from core_log.records.batch_header import HEADER_BYTES, BatchHeader
-from core_log.storage.log_config import LogConfig
+from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
+from headwater.core_log.storage.log_config import LogConfig
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
-    from core_log.broker.partition import Partition
+    from headwater.core_log.broker.broker import Broker
+    from headwater.core_log.broker.partition import Partition
 
 ZSTD_FROM = 7
 SMALL_BYTES = 64 << 10

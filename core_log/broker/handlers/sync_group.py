@@ -6,13 +6,13 @@ not done: groups of the newer protocol (KIP-848).
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.groups.membership import Syncing
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.groups.membership import Syncing
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 PROTOCOL_NAMED_FROM = 5
 

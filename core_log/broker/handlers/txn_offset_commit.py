@@ -7,23 +7,23 @@ checks that its member is a current one. 5: the group joins the transaction by t
 
 from typing import TYPE_CHECKING
 
-from core_log.broker.dispatch import RequestContext, handles
-from core_log.broker.offset_requests import find_topic, offsets_to_commit
-from core_log.groups.group_coordinator import OffsetCommitter
-from core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
-from core_log.model.log import TopicPartition
-from core_log.model.state_log import ProducerStamp
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.txn_offset_commit import (
+from headwater.core_log.broker.dispatch import RequestContext, handles
+from headwater.core_log.broker.offset_requests import find_topic, offsets_to_commit
+from headwater.core_log.groups.group_coordinator import OffsetCommitter
+from headwater.core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.state_log import ProducerStamp
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from core_log.replication.metadata import OFFSETS_TOPIC
+from headwater.core_log.replication.metadata import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from core_log.broker.broker import Broker
+    from headwater.core_log.broker.broker import Broker
 
 ABORTABLE_FROM = 4
 IMPLICIT_ADD_FROM = 5

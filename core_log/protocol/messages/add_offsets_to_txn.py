@@ -4,8 +4,8 @@ offsets it will commit.
 
 from __future__ import annotations
 
-from core_log.protocol.fields import Int16, Int32, Int64
-from core_log.protocol.message import Request, request, response
+from headwater.core_log.protocol.fields import Int16, Int32, Int64
+from headwater.core_log.protocol.message import Request, request, response
 
 
 @request(api_key=25, versions=(0, 4), flexible_from=3)

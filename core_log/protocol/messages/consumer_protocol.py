@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from core_log.protocol.fields import IGNORABLE, Int32, Since
-from core_log.protocol.message import record, struct
+from headwater.core_log.protocol.fields import IGNORABLE, Int32, Since
+from headwater.core_log.protocol.message import record, struct
 
 
 @record(versions=(0, 3), reads_newer=True)

@@ -2,8 +2,8 @@
 
 from enum import IntEnum
 
-from core_log.protocol.fields import Int16, Int32
-from core_log.protocol.message import record
+from headwater.core_log.protocol.fields import Int16, Int32
+from headwater.core_log.protocol.message import record
 
 
 class ControlRecordType(IntEnum):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
-from core_log.protocol.fields import IGNORABLE, Int8, Int16, Int32, Since, Tagged
-from core_log.protocol.message import Request, request, response, struct
-from core_log.protocol.primitives import ZERO_UUID
+from headwater.core_log.protocol.fields import IGNORABLE, Int8, Int16, Int32, Since, Tagged
+from headwater.core_log.protocol.message import Request, request, response, struct
+from headwater.core_log.protocol.primitives import ZERO_UUID
 
 
 @request(api_key=19, versions=(2, 7), flexible_from=5)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from core_log.protocol.fields import Int8, Int16, Int32, Since
-from core_log.protocol.message import Request, request, response, struct
+from headwater.core_log.protocol.fields import Int8, Int16, Int32, Since
+from headwater.core_log.protocol.message import Request, request, response, struct
 
 
 @request(api_key=60, versions=(0, 2), flexible_from=0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from core_log.protocol.fields import Int16, Int32
-from core_log.protocol.message import Request, request, response, struct
-from core_log.protocol.primitives import ZERO_UUID
+from headwater.core_log.protocol.fields import Int16, Int32
+from headwater.core_log.protocol.message import Request, request, response, struct
+from headwater.core_log.protocol.primitives import ZERO_UUID
 
 
 @request(api_key=75, versions=(0, 0), flexible_from=0)

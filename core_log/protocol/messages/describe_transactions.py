@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core_log.protocol.fields import Int16, Int32, Int64
-from core_log.protocol.message import Request, request, response, struct
+from headwater.core_log.protocol.fields import Int16, Int32, Int64
+from headwater.core_log.protocol.message import Request, request, response, struct
 
 
 @request(api_key=65, versions=(0, 0), flexible_from=0)

@@ -6,9 +6,18 @@ from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
-from core_log.protocol.fields import IGNORABLE, Int8, Int16, Int32, Int64, Since, Tagged, Until
-from core_log.protocol.message import Request, request, response, struct
-from core_log.protocol.primitives import ZERO_UUID
+from headwater.core_log.protocol.fields import (
+    IGNORABLE,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Since,
+    Tagged,
+    Until,
+)
+from headwater.core_log.protocol.message import Request, request, response, struct
+from headwater.core_log.protocol.primitives import ZERO_UUID
 
 
 @struct

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from core_log.protocol.fields import IGNORABLE, Int8, Int16, Int32, Since, Until
-from core_log.protocol.message import Request, request, response, struct
+from headwater.core_log.protocol.fields import IGNORABLE, Int8, Int16, Int32, Since, Until
+from headwater.core_log.protocol.message import Request, request, response, struct
 
 
 @request(api_key=10, versions=(0, 6), flexible_from=3)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
-from core_log.protocol.fields import IGNORABLE, Int32, Int64, Since, Tagged, Until
-from core_log.protocol.message import decode_record, record, record_version, struct
-from core_log.protocol.primitives import ZERO_UUID
+from headwater.core_log.protocol.fields import IGNORABLE, Int32, Int64, Since, Tagged, Until
+from headwater.core_log.protocol.message import decode_record, record, record_version, struct
+from headwater.core_log.protocol.primitives import ZERO_UUID
 
 OFFSET_COMMIT_KEY, GROUP_METADATA_KEY = 1, 2
 """The number before a key of this topic is called its version, but tells its kind."""

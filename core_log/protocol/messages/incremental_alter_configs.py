@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core_log.protocol.fields import Int8, Int16, Int32
-from core_log.protocol.message import Request, request, response, struct
+from headwater.core_log.protocol.fields import Int8, Int16, Int32
+from headwater.core_log.protocol.message import Request, request, response, struct
 
 
 @request(api_key=44, versions=(0, 1), flexible_from=1)

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from core_log.protocol.fields import Int16, Int32, Int64, Since
-from core_log.protocol.message import Request, request, response
+from headwater.core_log.protocol.fields import Int16, Int32, Int64, Since
+from headwater.core_log.protocol.message import Request, request, response
 
 
 @request(api_key=22, versions=(0, 6), flexible_from=2)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from core_log.protocol.fields import IGNORABLE, Int16, Int32, NullableSince, Since
-from core_log.protocol.message import Request, request, response, struct
+from headwater.core_log.protocol.fields import IGNORABLE, Int16, Int32, NullableSince, Since
+from headwater.core_log.protocol.message import Request, request, response, struct
 
 
 @request(api_key=11, versions=(0, 9), flexible_from=6)

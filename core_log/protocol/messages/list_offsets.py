@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from core_log.protocol.fields import IGNORABLE, Int8, Int16, Int32, Int64, Since
-from core_log.protocol.message import Request, request, response, struct
+from headwater.core_log.protocol.fields import IGNORABLE, Int8, Int16, Int32, Int64, Since
+from headwater.core_log.protocol.message import Request, request, response, struct
 
 
 @request(api_key=2, versions=(1, 11), flexible_from=6)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
-from core_log.protocol.fields import IGNORABLE, Int16, Int32, Int64, Since, Until
-from core_log.protocol.message import Request, request, response, struct
-from core_log.protocol.primitives import ZERO_UUID
+from headwater.core_log.protocol.fields import IGNORABLE, Int16, Int32, Int64, Since, Until
+from headwater.core_log.protocol.message import Request, request, response, struct
+from headwater.core_log.protocol.primitives import ZERO_UUID
 
 
 @request(api_key=8, versions=(2, 10), flexible_from=8)

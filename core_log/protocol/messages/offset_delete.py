@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core_log.protocol.fields import Int16, Int32
-from core_log.protocol.message import NEVER, Request, request, response, struct
+from headwater.core_log.protocol.fields import Int16, Int32
+from headwater.core_log.protocol.message import NEVER, Request, request, response, struct
 
 
 @request(api_key=47, versions=(0, 0), flexible_from=NEVER)

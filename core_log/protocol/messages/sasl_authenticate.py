@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from core_log.protocol.fields import IGNORABLE, Int16, Int64, Since
-from core_log.protocol.message import Request, request, response
+from headwater.core_log.protocol.fields import IGNORABLE, Int16, Int64, Since
+from headwater.core_log.protocol.message import Request, request, response
 
 
 @request(api_key=36, versions=(0, 2), flexible_from=2)

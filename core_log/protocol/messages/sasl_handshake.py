@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core_log.protocol.fields import Int16
-from core_log.protocol.message import NEVER, Request, request, response
+from headwater.core_log.protocol.fields import Int16
+from headwater.core_log.protocol.message import NEVER, Request, request, response
 
 
 @request(api_key=17, versions=(0, 1), flexible_from=NEVER)

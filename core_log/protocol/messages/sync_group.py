@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from core_log.protocol.fields import IGNORABLE, Int16, Int32, Since
-from core_log.protocol.message import Request, request, response, struct
+from headwater.core_log.protocol.fields import IGNORABLE, Int16, Int32, Since
+from headwater.core_log.protocol.message import Request, request, response, struct
 
 
 @request(api_key=14, versions=(0, 5), flexible_from=4)

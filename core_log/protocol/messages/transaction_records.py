@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from core_log.protocol.fields import Int8, Int16, Int32, Int64, Since, Tagged
-from core_log.protocol.message import record, struct
+from headwater.core_log.protocol.fields import Int8, Int16, Int32, Int64, Since, Tagged
+from headwater.core_log.protocol.message import record, struct
 
 
 @record(versions=(0, 0))

@@ -5,25 +5,29 @@ from typing import Any
 
 import pyarrow as pa
 
-from core_log.foundation.array_types import Int64Array
-from core_log.foundation.errors import ConfigError
-from core_log.model.changes import ColumnOrValue, TableChanges
-from core_log.model.table_schema import TableSchema
-from core_log.records.record_views import RecordField
-from core_log.rows import connect_schema
-from core_log.rows.avro.confluent_frame import frame, read_framed
-from core_log.rows.avro.debezium_reader import in_order, read_events, read_flat
-from core_log.rows.avro.debezium_writer import envelope_pieces
-from core_log.rows.avro.reader import AvroReader
-from core_log.rows.avro.rows import row_pieces, zeros_where_null
-from core_log.rows.avro.schema import avro_schema
-from core_log.rows.avro.schema_registry import SchemaRegistry
-from core_log.rows.avro.writer import AvroPart, join, spread, value_pieces
-from core_log.rows.codec import TRUNCATE_KEY, Encoded
-from core_log.rows.converters.row import RowConverters
-from core_log.rows.json.flat_codec import flat_schema, metadata_columns, refuse_taken_names
-from core_log.rows.settings import WireSettings
-from core_log.rows.tombstones import with_tombstones
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.changes import ColumnOrValue, TableChanges
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.records.record_views import RecordField
+from headwater.core_log.rows import connect_schema
+from headwater.core_log.rows.avro.confluent_frame import frame, read_framed
+from headwater.core_log.rows.avro.debezium_reader import in_order, read_events, read_flat
+from headwater.core_log.rows.avro.debezium_writer import envelope_pieces
+from headwater.core_log.rows.avro.reader import AvroReader
+from headwater.core_log.rows.avro.rows import row_pieces, zeros_where_null
+from headwater.core_log.rows.avro.schema import avro_schema
+from headwater.core_log.rows.avro.schema_registry import SchemaRegistry
+from headwater.core_log.rows.avro.writer import AvroPart, join, spread, value_pieces
+from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded
+from headwater.core_log.rows.converters.row import RowConverters
+from headwater.core_log.rows.json.flat_codec import (
+    flat_schema,
+    metadata_columns,
+    refuse_taken_names,
+)
+from headwater.core_log.rows.settings import WireSettings
+from headwater.core_log.rows.tombstones import with_tombstones
 
 
 class AvroTopic:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from core_log.foundation.array_types import Int64Array, UInt8Array
-from core_log.foundation.errors import RowsRejected
-from core_log.rows.arrow_buffers import stretches
-from core_log.rows.avro.reader import AvroReader
-from core_log.rows.converters.row import refuse
-from core_log.rows.rejects import whole_or_rejected
+from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
+from headwater.core_log.foundation.errors import RowsRejected
+from headwater.core_log.rows.arrow_buffers import stretches
+from headwater.core_log.rows.avro.reader import AvroReader
+from headwater.core_log.rows.converters.row import refuse
+from headwater.core_log.rows.rejects import whole_or_rejected
 
 MAGIC = b"\x00"
 NUMBER_BYTES = 4

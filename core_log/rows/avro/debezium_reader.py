@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import Int64Array
-from core_log.foundation.errors import DecodeError
-from core_log.model.changes import Operation, TableChanges, concat_changes
-from core_log.rows.avro.rows import fit, row_columns
-from core_log.rows.avro.writer import spread
-from core_log.rows.converters.row import RowConverters, refuse
-from core_log.rows.json.debezium_writer import LETTERS
-from core_log.rows.json.flat_codec import ADDED, OPERATION, TIME_US
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.changes import Operation, TableChanges, concat_changes
+from headwater.core_log.rows.avro.rows import fit, row_columns
+from headwater.core_log.rows.avro.writer import spread
+from headwater.core_log.rows.converters.row import RowConverters, refuse
+from headwater.core_log.rows.json.debezium_writer import LETTERS
+from headwater.core_log.rows.json.flat_codec import ADDED, OPERATION, TIME_US
 
 OPERATIONS = pa.array(LETTERS[: Operation.TRUNCATE], pa.string())
 DecodedPart = tuple[Int64Array, TableChanges]

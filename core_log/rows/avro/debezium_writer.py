@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.changes import ColumnOrValue, Operation, TableChanges
-from core_log.rows.avro.writer import (
+from headwater.core_log.model.changes import ColumnOrValue, Operation, TableChanges
+from headwater.core_log.rows.avro.writer import (
     FIRST_BRANCH,
     NOTHING,
     SECOND_BRANCH,
@@ -15,8 +15,8 @@ from core_log.rows.avro.writer import (
     constant,
     value_pieces,
 )
-from core_log.rows.connect_schema import FLAG, NUMBER, source_schema, transaction_schema
-from core_log.rows.json.debezium_writer import LETTERS
+from headwater.core_log.rows.connect_schema import FLAG, NUMBER, source_schema, transaction_schema
+from headwater.core_log.rows.json.debezium_writer import LETTERS
 
 KINDS = {NUMBER: pa.int64(), FLAG: pa.bool_()}
 ONE_LETTER = b"\x02"

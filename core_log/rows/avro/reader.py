@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from core_log.foundation.array_types import Int64Array, UInt8Array
-from core_log.foundation.errors import DecodeError
-from core_log.records.varint import read_varints
-from core_log.rows.avro.schema import AvroSchema
+from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.records.varint import read_varints
+from headwater.core_log.rows.avro.schema import AvroSchema
 
 FLOATS = {"float": ("<f4", pa.float32()), "double": ("<f8", pa.float64())}
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import DecodeError
-from core_log.model.table_schema import TableSchema
-from core_log.rows.avro.schema import legal_names
-from core_log.rows.avro.writer import AvroPart, value_pieces
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.rows.avro.schema import legal_names
+from headwater.core_log.rows.avro.writer import AvroPart, value_pieces
 
 
 def row_pieces(schema: TableSchema, columns: Mapping[str, pa.Array]) -> list[AvroPart]:

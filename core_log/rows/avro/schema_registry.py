@@ -10,7 +10,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import Request, urlopen
 
-from core_log.foundation.errors import RegistryRejected, RegistryUnavailable
+from headwater.core_log.foundation.errors import RegistryRejected, RegistryUnavailable
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 TIMEOUT_S = 10.0

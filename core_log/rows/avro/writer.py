@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.records.varint import write_varints
-from core_log.rows.arrow_buffers import column_of, stretches
-from core_log.rows.map_columns import pairs_of
+from headwater.core_log.records.varint import write_varints
+from headwater.core_log.rows.arrow_buffers import column_of, stretches
+from headwater.core_log.rows.map_columns import pairs_of
 
 AvroPart: TypeAlias = bytes | pa.Array
 """Bytes that every row has, or a column of bytes without nulls."""

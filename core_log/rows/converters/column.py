@@ -5,14 +5,23 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import DecodeError
-from core_log.model.table_schema import Column
-from core_log.rows import map_columns
-from core_log.rows.converters.converter import CONNECT_NAMES, DECIMAL, Conversion, Converter
-from core_log.rows.converters.decimal import VARIABLE_SCALE, decimal_form, long_decimal_form
-from core_log.rows.converters.time import temporal_form
-from core_log.rows.settings import WireSettings
-from core_log.rows.text import bytes
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.table_schema import Column
+from headwater.core_log.rows import map_columns
+from headwater.core_log.rows.converters.converter import (
+    CONNECT_NAMES,
+    DECIMAL,
+    Conversion,
+    Converter,
+)
+from headwater.core_log.rows.converters.decimal import (
+    VARIABLE_SCALE,
+    decimal_form,
+    long_decimal_form,
+)
+from headwater.core_log.rows.converters.time import temporal_form
+from headwater.core_log.rows.settings import WireSettings
+from headwater.core_log.rows.text import bytes
 
 BITS = "io.debezium.data.Bits"
 VECTORS = ("io.debezium.data.DoubleVector", "io.debezium.data.FloatVector")

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from core_log.records.row_parts import ValueEncoding
-from core_log.rows.converters.converter import DECIMAL, Converter
-from core_log.rows.settings import WireSettings
-from core_log.rows.text import decimal
+from headwater.core_log.records.row_parts import ValueEncoding
+from headwater.core_log.rows.converters.converter import DECIMAL, Converter
+from headwater.core_log.rows.settings import WireSettings
+from headwater.core_log.rows.text import decimal
 
 VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
 

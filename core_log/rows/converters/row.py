@@ -7,18 +7,18 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import RowsRejected
-from core_log.model.table_schema import Column as SchemaColumn
-from core_log.model.table_schema import TableSchema
-from core_log.records.row_parts import RowColumn, ValueEncoding
-from core_log.rows.column_types import type_text
-from core_log.rows.converters.column import form_of
-from core_log.rows.converters.converter import Converter
-from core_log.rows.json.writer import json_text
-from core_log.rows.rejects import UNFIT, whole_or_rejected
-from core_log.rows.settings import WireSettings
-from core_log.rows.text.time import check_moments
-from core_log.rows.value_classes import misfit, scalar_class
+from headwater.core_log.foundation.errors import RowsRejected
+from headwater.core_log.model.table_schema import Column as SchemaColumn
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.records.row_parts import RowColumn, ValueEncoding
+from headwater.core_log.rows.column_types import type_text
+from headwater.core_log.rows.converters.column import form_of
+from headwater.core_log.rows.converters.converter import Converter
+from headwater.core_log.rows.json.writer import json_text
+from headwater.core_log.rows.rejects import UNFIT, whole_or_rejected
+from headwater.core_log.rows.settings import WireSettings
+from headwater.core_log.rows.text.time import check_moments
+from headwater.core_log.rows.value_classes import misfit, scalar_class
 
 Made = TypeVar("Made")
 Unpack = Callable[[pa.Array, pa.DataType], pa.Array]

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import DecodeError
-from core_log.records.row_parts import ValueEncoding
-from core_log.rows.converters.converter import Converter
-from core_log.rows.settings import WireSettings
-from core_log.rows.text import time
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.records.row_parts import ValueEncoding
+from headwater.core_log.rows.converters.converter import Converter
+from headwater.core_log.rows.settings import WireSettings
+from headwater.core_log.rows.text import time
 
 
 def temporal_form(

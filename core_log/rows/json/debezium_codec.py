@@ -5,18 +5,18 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.changes import ColumnOrValue, TableChanges
-from core_log.model.table_schema import TableSchema
-from core_log.records.record_views import RecordField
-from core_log.rows.codec import TRUNCATE_KEY, Encoded
-from core_log.rows.connect_schema import envelope_schema, source_shape, text_of
-from core_log.rows.converters.row import RowConverters
-from core_log.rows.json.debezium_reader import read_events, scan_events
-from core_log.rows.json.debezium_writer import envelope, truncate_envelope
-from core_log.rows.json.key_codec import NO_FRAME, Frame, encode_keys, frame_of, key_frame
-from core_log.rows.json.writer import JsonPart, join, object_pieces
-from core_log.rows.settings import WireSettings
-from core_log.rows.tombstones import with_tombstones
+from headwater.core_log.model.changes import ColumnOrValue, TableChanges
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.records.record_views import RecordField
+from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded
+from headwater.core_log.rows.connect_schema import envelope_schema, source_shape, text_of
+from headwater.core_log.rows.converters.row import RowConverters
+from headwater.core_log.rows.json.debezium_reader import read_events, scan_events
+from headwater.core_log.rows.json.debezium_writer import envelope, truncate_envelope
+from headwater.core_log.rows.json.key_codec import NO_FRAME, Frame, encode_keys, frame_of, key_frame
+from headwater.core_log.rows.json.writer import JsonPart, join, object_pieces
+from headwater.core_log.rows.settings import WireSettings
+from headwater.core_log.rows.tombstones import with_tombstones
 
 
 class DebeziumJson:

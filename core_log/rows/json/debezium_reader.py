@@ -7,18 +7,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import Int64Array
-from core_log.foundation.errors import RowsRejected
-from core_log.model.changes import Operation, TableChanges
-from core_log.records.record_views import RecordField
-from core_log.rows.converters.row import RowConverters, refuse
-from core_log.rows.json import layout_reader
-from core_log.rows.json.debezium_writer import LETTERS
-from core_log.rows.json.envelope_splitter import as_text, cut_events
-from core_log.rows.json.layout_reader import EventLayout
-from core_log.rows.json.object_reader import names_in, read_objects, without_carrier
-from core_log.rows.json.scanner import ScannedEvents, is_ready_for, scanner_for
-from core_log.rows.json.strict_reader import carrier
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.foundation.errors import RowsRejected
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.records.record_views import RecordField
+from headwater.core_log.rows.converters.row import RowConverters, refuse
+from headwater.core_log.rows.json import layout_reader
+from headwater.core_log.rows.json.debezium_writer import LETTERS
+from headwater.core_log.rows.json.envelope_splitter import as_text, cut_events
+from headwater.core_log.rows.json.layout_reader import EventLayout
+from headwater.core_log.rows.json.object_reader import names_in, read_objects, without_carrier
+from headwater.core_log.rows.json.scanner import ScannedEvents, is_ready_for, scanner_for
+from headwater.core_log.rows.json.strict_reader import carrier
 
 OPERATIONS = pa.array([f'"{letter}"' for letter in LETTERS[: Operation.TRUNCATE]], pa.string())
 NO_OPERATION = 255

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import BoolArray
-from core_log.model.changes import ColumnOrValue, Operation, TableChanges
-from core_log.records.json_escapes import quote
-from core_log.rows.json.writer import NULL, JsonPart, constant, join, json_text
+from headwater.core_log.foundation.array_types import BoolArray
+from headwater.core_log.model.changes import ColumnOrValue, Operation, TableChanges
+from headwater.core_log.records.json_escapes import quote
+from headwater.core_log.rows.json.writer import NULL, JsonPart, constant, join, json_text
 
 CALM_MAX = 0.5
 """A column that changes in fewer of its rows than this is worth writing once for each run."""

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import RowsRejected
-from core_log.foundation.gc_freeze import unfreeze_at_exit
+from headwater.core_log.foundation.errors import RowsRejected
+from headwater.core_log.foundation.gc_freeze import unfreeze_at_exit
 
 EVENT = '{"before":"JSON","after":"JSON","op":"JSON","source":{"ts_us":"BIGINT","ts_ms":"BIGINT"}}'
 BLOCKS = '{"source":"JSON","transaction":"JSON"}'

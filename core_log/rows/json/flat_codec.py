@@ -6,22 +6,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import ConfigError
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.table_schema import TableSchema
-from core_log.records.record_views import RecordField
-from core_log.rows.codec import TRUNCATE_KEY, Encoded
-from core_log.rows.connect_schema import plain, row_fields, struct, text_of
-from core_log.rows.converters.row import RowConverters, refuse
-from core_log.rows.json.debezium_writer import LETTERS
-from core_log.rows.json.envelope_splitter import as_text, payloads
-from core_log.rows.json.key_codec import NO_FRAME, Frame, encode_keys, frame_of, key_frame
-from core_log.rows.json.object_reader import read_objects, without_carrier
-from core_log.rows.json.scanner import is_ready_for, scanner_for
-from core_log.rows.json.strict_reader import carrier
-from core_log.rows.json.writer import join, json_text, object_pieces
-from core_log.rows.settings import WireSettings
-from core_log.rows.tombstones import with_tombstones
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.records.record_views import RecordField
+from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded
+from headwater.core_log.rows.connect_schema import plain, row_fields, struct, text_of
+from headwater.core_log.rows.converters.row import RowConverters, refuse
+from headwater.core_log.rows.json.debezium_writer import LETTERS
+from headwater.core_log.rows.json.envelope_splitter import as_text, payloads
+from headwater.core_log.rows.json.key_codec import NO_FRAME, Frame, encode_keys, frame_of, key_frame
+from headwater.core_log.rows.json.object_reader import read_objects, without_carrier
+from headwater.core_log.rows.json.scanner import is_ready_for, scanner_for
+from headwater.core_log.rows.json.strict_reader import carrier
+from headwater.core_log.rows.json.writer import join, json_text, object_pieces
+from headwater.core_log.rows.settings import WireSettings
+from headwater.core_log.rows.tombstones import with_tombstones
 
 DELETED, OPERATION, TIME_MS, TIME_US = "__deleted", "__op", "__source_ts_ms", "__source_ts_us"
 ADDED = {DELETED: pa.string(), OPERATION: pa.string(), TIME_MS: pa.int64(), TIME_US: pa.int64()}

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from core_log.records.row_parts import RowColumn
-from core_log.rows.connect_schema import key_schema, text_of
-from core_log.rows.converters.row import RowConverters
-from core_log.rows.json.writer import join, object_pieces
+from headwater.core_log.records.row_parts import RowColumn
+from headwater.core_log.rows.connect_schema import key_schema, text_of
+from headwater.core_log.rows.converters.row import RowConverters
+from headwater.core_log.rows.json.writer import join, object_pieces
 
 Frame = tuple[str, str]
 """What stands before and after every value."""

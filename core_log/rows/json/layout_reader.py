@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
-from core_log.records.varint import Words
-from core_log.rows.arrow_buffers import stretches
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
+from headwater.core_log.records.varint import Words
+from headwater.core_log.rows.arrow_buffers import stretches
 
 SOURCE, COMMITTED, OPERATION = b',"source":{', b',"ts_us":', b',"op":"'
 NO_BEFORE, NO_AFTER = b'{"before":null,"after":{', b',"after":null'

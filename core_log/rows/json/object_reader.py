@@ -6,15 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import RowsRejected
-from core_log.records.json_escapes import quote
-from core_log.records.record_views import RecordField
-from core_log.rows.arrow_buffers import stretches
-from core_log.rows.json.scanner import is_ready_for, scanner_for
-from core_log.rows.json.strict_reader import NOT_FINITE, carrier, read_strictly
-from core_log.rows.map_columns import has_map
-from core_log.rows.rejects import UNFIT
-from core_log.rows.text.bytes import from_base64
+from headwater.core_log.foundation.errors import RowsRejected
+from headwater.core_log.records.json_escapes import quote
+from headwater.core_log.records.record_views import RecordField
+from headwater.core_log.rows.arrow_buffers import stretches
+from headwater.core_log.rows.json.scanner import is_ready_for, scanner_for
+from headwater.core_log.rows.json.strict_reader import NOT_FINITE, carrier, read_strictly
+from headwater.core_log.rows.map_columns import has_map
+from headwater.core_log.rows.rejects import UNFIT
+from headwater.core_log.rows.text.bytes import from_base64
 
 NULL_MEMBER = b":n"
 """Enough of it: no other value begins so."""

@@ -10,14 +10,14 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
-from core_log.foundation.speed import CompiledSpeed, chosen_speed
-from core_log.records.json_escapes import quote
-from core_log.records.record_views import RecordField
-from core_log.records.varint import Words
-from core_log.rows.column_types import numpy_type
-from core_log.rows.json.strict_reader import INTEGER_BITS
-from core_log.rows.rejects import UNFIT
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
+from headwater.core_log.foundation.speed import CompiledSpeed, chosen_speed
+from headwater.core_log.records.json_escapes import quote
+from headwater.core_log.records.record_views import RecordField
+from headwater.core_log.records.varint import Words
+from headwater.core_log.rows.column_types import numpy_type
+from headwater.core_log.rows.json.strict_reader import INTEGER_BITS
+from headwater.core_log.rows.rejects import UNFIT
 
 ROWS_MIN, WORTH_ROWS = 500, 20_000
 """Fewer at a time are as well read the plain way, and fewer in all."""
@@ -72,7 +72,7 @@ class EventScanner:
 
     def events(self, values: RecordField) -> ScannedEvents | None:
         """None where something is out of the ordinary."""
-        from core_log.compiled import json_kernels, utf8_kernels
+        from headwater.core_log.compiled import json_kernels, utf8_kernels
 
         count = len(values)
         data, words = _readable(values, self._slack)
@@ -103,7 +103,7 @@ class EventScanner:
 
     def objects(self, values: RecordField) -> list[pa.Array] | None:
         """The same for bare objects."""
-        from core_log.compiled import json_kernels, utf8_kernels
+        from headwater.core_log.compiled import json_kernels, utf8_kernels
 
         data, words = _readable(values, self._slack)
         bytes_of = (data, words, values.starts, values.ends)
@@ -220,7 +220,7 @@ def _readable(values: RecordField, slack: int) -> tuple[UInt8Array, Words]:
 
 def _texts(bounds: npt.NDArray[np.int32], words: Words, mask: BoolArray | None) -> pa.StringArray:
     """What lies between the bounds, each with its end behind it."""
-    from core_log.compiled import utf8_kernels
+    from headwater.core_log.compiled import utf8_kernels
 
     offsets = np.zeros(len(bounds) // 2 + 1, np.int32)
     np.cumsum(bounds[1::2] - bounds[::2], out=offsets[1:])

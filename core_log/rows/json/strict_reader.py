@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from core_log.rows.column_types import type_text
-from core_log.rows.value_classes import value_class
+from headwater.core_log.rows.column_types import type_text
+from headwater.core_log.rows.value_classes import value_class
 
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 """How Debezium writes floats that JSON has no numbers for."""

@@ -7,8 +7,8 @@ from decimal import Decimal
 import pyarrow as pa
 from pyarrow import json
 
-from core_log.rows.column_types import type_text
-from core_log.rows.value_classes import misfit
+from headwater.core_log.rows.column_types import type_text
+from headwater.core_log.rows.value_classes import misfit
 
 
 def misfit_in(document: bytes, types: Mapping[str, pa.DataType]) -> str:

@@ -6,11 +6,11 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.records import row_parts, row_writer
-from core_log.records.json_escapes import quote
-from core_log.records.row_parts import RowColumn, ValueEncoding
-from core_log.rows.map_columns import pairs_of
-from core_log.rows.text.bytes import to_base64
+from headwater.core_log.records import row_parts, row_writer
+from headwater.core_log.records.json_escapes import quote
+from headwater.core_log.records.row_parts import RowColumn, ValueEncoding
+from headwater.core_log.rows.map_columns import pairs_of
+from headwater.core_log.rows.text.bytes import to_base64
 
 JsonPart: TypeAlias = str | pa.Array | RowColumn
 """Text that every row has, a column of text as it is, or one whose values become JSON; nulls of

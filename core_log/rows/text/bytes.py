@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import UInt8Array
-from core_log.rows.arrow_buffers import column_of, stretches
+from headwater.core_log.foundation.array_types import UInt8Array
+from headwater.core_log.rows.arrow_buffers import column_of, stretches
 
 LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 STANDARD, URL_SAFE = LETTERS + b"+/", LETTERS + b"-_"

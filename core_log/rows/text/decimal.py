@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import UInt8Array
-from core_log.rows.arrow_buffers import column_of, is_valid, numbers_column, stretches
+from headwater.core_log.foundation.array_types import UInt8Array
+from headwater.core_log.rows.arrow_buffers import column_of, is_valid, numbers_column, stretches
 
 SCALE_ALWAYS_PLAIN_MAX = 6
 """Arrow writes an exponent where the first digit lies further behind the point."""

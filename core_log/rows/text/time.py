@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import BoolArray, Int64Array
-from core_log.rows.arrow_buffers import fixed_width_column, integers, numbers_column
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array
+from headwater.core_log.rows.arrow_buffers import fixed_width_column, integers, numbers_column
 
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 UNIT_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}

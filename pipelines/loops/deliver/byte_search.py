@@ -11,13 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.log import Fetched, FetchLimit, Isolation, Log, TopicPartition
-from core_log.records.batch_header import HEADER_BYTES, BatchHeader
-from core_log.records.compression import Buffer, declared_bytes, decompress, decompress_into
-from core_log.records.record_codec import encode_varint, iterate_batches
-from core_log.records.record_views import RecordScratch
-from core_log.records.unreadable_batch import UNREADABLE, found_unreadable
-from pipelines.loops.deliver.offset_check import check_reached
+from headwater.core_log.model.log import Fetched, FetchLimit, Isolation, Log, TopicPartition
+from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
+from headwater.core_log.records.compression import (
+    Buffer,
+    declared_bytes,
+    decompress,
+    decompress_into,
+)
+from headwater.core_log.records.record_codec import encode_varint, iterate_batches
+from headwater.core_log.records.record_views import RecordScratch
+from headwater.core_log.records.unreadable_batch import UNREADABLE, found_unreadable
+from headwater.pipelines.loops.deliver.offset_check import check_reached
 
 LIMIT = FetchLimit(bytes_max=4 << 20)
 """Larger answers would lie in memory that the system makes anew for each, page by page."""

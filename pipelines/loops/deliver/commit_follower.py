@@ -2,9 +2,9 @@
 
 from collections import deque
 
-from core_log.model.log import FetchLimit, Isolation, Log
-from core_log.records import arrow_codec
-from pipelines.journal.commits import Commit, commits_home, decode_commits
+from headwater.core_log.model.log import FetchLimit, Isolation, Log
+from headwater.core_log.records import arrow_codec
+from headwater.pipelines.journal.commits import Commit, commits_home, decode_commits
 
 FETCH_BYTES = 1 << 20
 GATHERED_BYTES = 4 << 10

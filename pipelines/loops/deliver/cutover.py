@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Mapping
 
-from core_log.foundation.errors import BeingReadAgain, LogUnavailable
-from core_log.model.log import TopicPartition
-from pipelines.journal.generations import Generations, TopicSwitch
-from sinks.sink import AppliedOffset, AppliedOffsets
+from headwater.core_log.foundation.errors import BeingReadAgain, LogUnavailable
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.journal.generations import Generations, TopicSwitch
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
 
 class TopicCutovers:

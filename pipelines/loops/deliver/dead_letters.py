@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import RecordsRejected
-from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
-from core_log.records import arrow_codec
-from core_log.records.record_headers import header_lists
-from core_log.rows.codec import AT_HEADER
-from pipelines.dead_letters.dead_letter import DeadLetter, FailureStage, append_letters
-from pipelines.dead_letters.failure_budget import DeadLetterBudget
-from pipelines.file.spec import StopAfter
-from pipelines.reports import DeadLettersAdded, Reporter
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import RecordsRejected
+from headwater.core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.record_headers import header_lists
+from headwater.core_log.rows.codec import AT_HEADER
+from headwater.pipelines.dead_letters.dead_letter import DeadLetter, FailureStage, append_letters
+from headwater.pipelines.dead_letters.failure_budget import DeadLetterBudget
+from headwater.pipelines.file.spec import StopAfter
+from headwater.pipelines.reports import DeadLettersAdded, Reporter
 
 ONE_BATCH = FetchLimit(bytes_max=1)
 """However small the limit, a fetch brings at least one batch."""

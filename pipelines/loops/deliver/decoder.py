@@ -10,18 +10,28 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from core_log.foundation.array_types import Int64Array
-from core_log.foundation.errors import DecodeError, RecordsRejected, RowsRejected, UnreadableBatch
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.log import Fetched, Log, TopicPartition
-from core_log.records.arrow_codec import RecordColumns
-from core_log.records.record_headers import header_column
-from core_log.records.record_views import NO_NUMBER, RecordScratch, RecordViews, locate_parts
-from core_log.rows.codec import OPERATION_HEADER, SCHEMA_HEADER, TRUNCATE_KEY, RowCodec
-from core_log.rows.codec_table import codec_for
-from core_log.rows.json.flat_codec import TIME_US
-from pipelines.journal.schemas import SchemaReader, StoredSchema
-from pipelines.loops.thread_offload import beside, pieces_of
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.foundation.errors import (
+    DecodeError,
+    RecordsRejected,
+    RowsRejected,
+    UnreadableBatch,
+)
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.log import Fetched, Log, TopicPartition
+from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.records.record_headers import header_column
+from headwater.core_log.records.record_views import (
+    NO_NUMBER,
+    RecordScratch,
+    RecordViews,
+    locate_parts,
+)
+from headwater.core_log.rows.codec import OPERATION_HEADER, SCHEMA_HEADER, TRUNCATE_KEY, RowCodec
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.json.flat_codec import TIME_US
+from headwater.pipelines.journal.schemas import SchemaReader, StoredSchema
+from headwater.pipelines.loops.thread_offload import beside, pieces_of
 
 PART_BYTES = 8 << 20
 """Records that are decompressed, and decoded, at a time: some compress to a fiftieth."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import (
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import (
     Cure,
     Fenced,
     HeadwaterError,
@@ -18,20 +18,20 @@ from core_log.foundation.errors import (
     SinkUnavailable,
     TableFailed,
 )
-from core_log.model.log import Log
-from core_log.model.table_schema import TableId, TableSchema
-from pipelines.journal.control import DesiredTaskState
-from pipelines.journal.generations import load_generations
-from pipelines.journal.internal_topics import COMMITS
-from pipelines.journal.schemas import every_topic_of
-from pipelines.loops.deliver.dead_letters import RejectedRecords
-from pipelines.loops.deliver.group_offsets import GroupOffsetReporter, group_offsets
-from pipelines.loops.deliver.pending_rebuilds import RebuildsNeeded
-from pipelines.loops.deliver.quarantine import Quarantine, said_of
-from pipelines.loops.deliver.shielded import shield
-from pipelines.loops.deliver.slice_reader import SliceReader
-from pipelines.loops.deliver.slicer import Slicer
-from pipelines.reports import (
+from headwater.core_log.model.log import Log
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.journal.generations import load_generations
+from headwater.pipelines.journal.internal_topics import COMMITS
+from headwater.pipelines.journal.schemas import every_topic_of
+from headwater.pipelines.loops.deliver.dead_letters import RejectedRecords
+from headwater.pipelines.loops.deliver.group_offsets import GroupOffsetReporter, group_offsets
+from headwater.pipelines.loops.deliver.pending_rebuilds import RebuildsNeeded
+from headwater.pipelines.loops.deliver.quarantine import Quarantine, said_of
+from headwater.pipelines.loops.deliver.shielded import shield
+from headwater.pipelines.loops.deliver.slice_reader import SliceReader
+from headwater.pipelines.loops.deliver.slicer import Slicer
+from headwater.pipelines.reports import (
     OffsetsApplied,
     Reporter,
     RowsMoved,
@@ -39,7 +39,7 @@ from pipelines.reports import (
     TableKnown,
     TaskState,
 )
-from sinks.sink import AppliedOffset, AppliedOffsets, Sink, Slice
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Sink, Slice
 
 logger = logging.getLogger(__name__)
 

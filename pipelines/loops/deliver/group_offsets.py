@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from core_log.model.log import Log, Offsets, TopicPartition
-from pipelines.loops.deliver.shielded import FINISH_S_MAX
+from headwater.core_log.model.log import Log, Offsets, TopicPartition
+from headwater.pipelines.loops.deliver.shielded import FINISH_S_MAX
 
 SPACING_S = 0.25
 """The least time between two tellings: each makes the log wait for its disk."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from core_log.foundation.errors import PositionLost
-from core_log.model.log import Bounds, Log, RetainedRange, TopicPartition
-from sinks.sink import AppliedOffset, AppliedOffsets
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.core_log.model.log import Bounds, Log, RetainedRange, TopicPartition
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
 REBUILD = "headwater rebuild PIPELINE/TABLE --swap makes the table anew from what the log holds"
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from core_log.foundation.errors import (
+from headwater.core_log.foundation.errors import (
     Cure,
     HeadwaterError,
     LogRejected,
@@ -14,7 +14,7 @@ from core_log.foundation.errors import (
     SourceRejected,
     TableFailed,
 )
-from pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.journal.control import DesiredTaskState
 
 OUTSIDE = (
     SourceRejected,

@@ -5,11 +5,11 @@ from collections.abc import Collection
 import numpy as np
 import pyarrow as pa
 
-from core_log.foundation.errors import RecordsRejected
-from core_log.model.changes import TableChanges
-from core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
-from pipelines.loops.deliver.decoder import RecordDecoder
-from pipelines.loops.deliver.slice_reader import AfterLog
+from headwater.core_log.foundation.errors import RecordsRejected
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
+from headwater.pipelines.loops.deliver.decoder import RecordDecoder
+from headwater.pipelines.loops.deliver.slice_reader import AfterLog
 
 RecordOffset = tuple[TopicPartition, int]
 """A record of the log."""

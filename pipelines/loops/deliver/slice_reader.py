@@ -7,18 +7,27 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from core_log.foundation.table_failures import failures_named
-from core_log.model.changes import TableChanges, concat_changes
-from core_log.model.log import Fetched, FetchLimit, Isolation, Log, TopicPartition
-from core_log.model.table_schema import TableId
-from pipelines.journal.internal_topics import COMMITS
-from pipelines.journal.schemas import SchemaReader
-from pipelines.loops.deliver.decoder import PART_BYTES, DecodedChanges, RecordDecoder, neighbours
-from pipelines.loops.deliver.offset_check import check_reached, check_same_topics
-from pipelines.loops.deliver.truncate_barriers import Barrier, TruncateRange, find_barriers
-from pipelines.loops.thread_offload import beside, one_ahead
-from sinks.expired_tombstones import check_no_delete_was_missed
-from sinks.sink import AppliedOffsets, ChangeCount, Slice
+from headwater.core_log.foundation.table_failures import failures_named
+from headwater.core_log.model.changes import TableChanges, concat_changes
+from headwater.core_log.model.log import Fetched, FetchLimit, Isolation, Log, TopicPartition
+from headwater.core_log.model.table_schema import TableId
+from headwater.pipelines.journal.internal_topics import COMMITS
+from headwater.pipelines.journal.schemas import SchemaReader
+from headwater.pipelines.loops.deliver.decoder import (
+    PART_BYTES,
+    DecodedChanges,
+    RecordDecoder,
+    neighbours,
+)
+from headwater.pipelines.loops.deliver.offset_check import check_reached, check_same_topics
+from headwater.pipelines.loops.deliver.truncate_barriers import (
+    Barrier,
+    TruncateRange,
+    find_barriers,
+)
+from headwater.pipelines.loops.thread_offload import beside, one_ahead
+from headwater.sinks.expired_tombstones import check_no_delete_was_missed
+from headwater.sinks.sink import AppliedOffsets, ChangeCount, Slice
 
 Skipped = Mapping[TopicPartition, set[int]]
 """Offsets of records that went to the dead-letter topic."""

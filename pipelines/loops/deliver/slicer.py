@@ -4,22 +4,27 @@ from asyncio import gather
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from core_log.client.gather import together
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import LogRejected, PositionLost
-from core_log.model.changes import TableChanges
-from core_log.model.log import Log, RetainedRange, TopicPartition
-from pipelines.journal.commits import Commit, commits_home
-from pipelines.journal.control import read_desired
-from pipelines.journal.generations import Generations, load_generations
-from pipelines.journal.positions import load_positions
-from pipelines.journal.replacements import topics_of_no_moment
-from pipelines.journal.schemas import every_topic_of
-from pipelines.loops.deliver.commit_follower import CommitFollower
-from pipelines.loops.deliver.cutover import TopicCutovers
-from pipelines.loops.deliver.offset_check import REBUILD, check_same_log, check_stand, lost_topics
-from pipelines.loops.deliver.untracked_history import prehistory_ends
-from sinks.sink import AppliedOffset, AppliedOffsets, ConsistentCut, Slice, SplitReader
+from headwater.core_log.client.gather import together
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import LogRejected, PositionLost
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.log import Log, RetainedRange, TopicPartition
+from headwater.pipelines.journal.commits import Commit, commits_home
+from headwater.pipelines.journal.control import read_desired
+from headwater.pipelines.journal.generations import Generations, load_generations
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.replacements import topics_of_no_moment
+from headwater.pipelines.journal.schemas import every_topic_of
+from headwater.pipelines.loops.deliver.commit_follower import CommitFollower
+from headwater.pipelines.loops.deliver.cutover import TopicCutovers
+from headwater.pipelines.loops.deliver.offset_check import (
+    REBUILD,
+    check_same_log,
+    check_stand,
+    lost_topics,
+)
+from headwater.pipelines.loops.deliver.untracked_history import prehistory_ends
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets, ConsistentCut, Slice, SplitReader
 
 POLL_MS = 500
 PREHISTORY_RECORDS = 500_000

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.column_history import ColumnHistory
-from core_log.model.changes import TableChanges
-from core_log.model.table_schema import TableSchema
-from core_log.records import record_views
-from core_log.rows.json import scanner
-from pipelines.file.spec import RouteRule, TransformRule
-from pipelines.journal.schemas import SchemaReader, read_schemas, schemas_home
-from pipelines.loops.deliver.offset_check import check_same_topics
-from pipelines.loops.deliver.slice_reader import Skipped, SliceReader
-from pipelines.loops.deliver.truncate_barriers import TruncateRange, find_barriers
-from pipelines.transforms.after_log import RowTransforms
-from pipelines.transforms.shipped_functions import ShippedModules, ship_modules
-from sinks.sink import AppliedOffset, AppliedOffsets, Heard, Slice, Truncate
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.column_history import ColumnHistory
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.records import record_views
+from headwater.core_log.rows.json import scanner
+from headwater.pipelines.file.spec import RouteRule, TransformRule
+from headwater.pipelines.journal.schemas import SchemaReader, read_schemas, schemas_home
+from headwater.pipelines.loops.deliver.offset_check import check_same_topics
+from headwater.pipelines.loops.deliver.slice_reader import Skipped, SliceReader
+from headwater.pipelines.loops.deliver.truncate_barriers import TruncateRange, find_barriers
+from headwater.pipelines.transforms.after_log import RowTransforms
+from headwater.pipelines.transforms.shipped_functions import ShippedModules, ship_modules
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Heard, Slice, Truncate
 
 RECORD_BYTES = 256
 """In the log, about: of a short stretch no more is fetched than it may have."""

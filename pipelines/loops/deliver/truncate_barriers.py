@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.log import Log, TopicPartition
-from core_log.records import arrow_codec
-from core_log.records.record_headers import header_column
-from core_log.rows.codec import OPERATION_HEADER, TRUNCATE_KEY
-from pipelines.loops.deliver.byte_search import batches_with
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.record_headers import header_column
+from headwater.core_log.rows.codec import OPERATION_HEADER, TRUNCATE_KEY
+from headwater.pipelines.loops.deliver.byte_search import batches_with
 
 KEY = pa.scalar(TRUNCATE_KEY, pa.binary())
 

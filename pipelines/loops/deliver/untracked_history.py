@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from core_log.model.log import Log, TopicPartition
-from pipelines.journal.commits import commits_home, decode_commits
-from pipelines.journal.read_to_end import read_decided
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.pipelines.journal.commits import commits_home, decode_commits
+from headwater.pipelines.journal.read_to_end import read_decided
 
 
 async def prehistory_ends(

@@ -11,20 +11,20 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from core_log.column_history import remembered
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import ConfigError, HeadwaterError
-from core_log.foundation.settings import TopicSettings
-from core_log.model.changes import ChangeBatch, Operation, Positions, Reject, TableChanges
-from core_log.model.log import Log, TopicPartition
-from core_log.model.table_schema import TableId, TableSchema
-from core_log.records import arrow_codec
-from core_log.records.batch_header import Batch
-from core_log.records.partitioner import partitions_of
-from core_log.records.record_headers import encode_header_columns, encode_headers
-from core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
-from core_log.records.row_writer import join
-from core_log.rows.codec import (
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.changes import ChangeBatch, Operation, Positions, Reject, TableChanges
+from headwater.core_log.model.column_history import recall_columns
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.records.partitioner import partitions_of
+from headwater.core_log.records.record_headers import encode_header_columns, encode_headers
+from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
+from headwater.core_log.records.row_writer import join
+from headwater.core_log.rows.codec import (
     AT_HEADER,
     OPERATION_HEADER,
     SCHEMA_HEADER,
@@ -32,14 +32,22 @@ from core_log.rows.codec import (
     Encoded,
     RowCodec,
 )
-from core_log.rows.codec_table import codec_for
-from core_log.rows.decimal_nan import declare_nan_columns
-from core_log.rows.settings import WireSettings
-from pipelines.journal.generations import Generations
-from pipelines.journal.schemas import SchemaStore, StoredSchema, encode_schema, schemas_home
-from pipelines.loops.ingest.table_topics import TopicRules, partitions_for
-from pipelines.loops.ingest.unserializable_rows import encoded_or_set_aside, with_size_check
-from pipelines.loops.thread_offload import pieces_of, start_work
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.decimal_nan import declare_nan_columns
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.journal.generations import Generations
+from headwater.pipelines.journal.schemas import (
+    SchemaStore,
+    StoredSchema,
+    encode_schema,
+    schemas_home,
+)
+from headwater.pipelines.loops.ingest.table_topics import TopicRules, partitions_for
+from headwater.pipelines.loops.ingest.unserializable_rows import (
+    encoded_or_set_aside,
+    with_size_check,
+)
+from headwater.pipelines.loops.thread_offload import pieces_of, start_work
 
 PIECE_ROWS_MAX = 4_000
 """So that the log has something to do while most of a large batch is still encoded."""
@@ -145,7 +153,7 @@ class Encoder:
                 kept = self._before_log.apply(changes)
             except ConfigError:
                 continue  # once more in its turn, when all is known that was hidden before
-            if stored.schema == remembered(declare_nan_columns(kept.schema), stored.schema):
+            if stored.schema == recall_columns(declare_nan_columns(kept.schema), stored.schema):
                 route = self._routes[kept.schema.table]
                 makings = self._makings(route, kept, stored, now_ms)
                 self._begun.append(_Begun(changes, kept, stored, makings))
@@ -161,7 +169,7 @@ class Encoder:
 
     def stored_form(self, schema: TableSchema) -> TableSchema:
         """As the log has it: masked, and without columns that are left out."""
-        return remembered(
+        return recall_columns(
             declare_nan_columns(self._before_log.apply(_no_changes(schema)).schema), None
         )
 
@@ -230,7 +238,7 @@ class Encoder:
                 self._before_log.check(changes.schema, before)
             stored, is_new = await self._book.current(
                 route.topic,
-                remembered(declare_nan_columns(kept.schema), before),
+                recall_columns(declare_nan_columns(kept.schema), before),
                 self._wire,
                 positions=partial(_positions_of, kept),
                 now_ms=now_ms,

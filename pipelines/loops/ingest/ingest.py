@@ -8,31 +8,31 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from connectors.source import Source
-from core_log.foundation.clock import Clock
-from core_log.model.changes import ChangeBatch, TableChanges
-from core_log.model.log import Log, TopicPartition, Transaction, Writer
-from core_log.records.batch_header import Batch
-from pipelines.dead_letters.dead_letter import encode_rejects
-from pipelines.file.spec import StopAfter
-from pipelines.journal.commits import Commit, OffsetRange, commits_home, encode_commit
-from pipelines.journal.event_topics import EventTopics
-from pipelines.journal.generations import Generations, source_parts
-from pipelines.journal.positions import encode_positions, load_positions, positions_home
-from pipelines.loops.ingest.commit_rate import CommitRate
-from pipelines.loops.ingest.encoder import Encoder, PartitionBatch, begun_early
-from pipelines.loops.ingest.offset_prediction import (
+from headwater.connectors.source import Source
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.model.changes import ChangeBatch, TableChanges
+from headwater.core_log.model.log import Log, TopicPartition, Transaction, Writer
+from headwater.core_log.records.batch_header import Batch
+from headwater.pipelines.dead_letters.dead_letter import encode_rejects
+from headwater.pipelines.file.spec import StopAfter
+from headwater.pipelines.journal.commits import Commit, OffsetRange, commits_home, encode_commit
+from headwater.pipelines.journal.event_topics import EventTopics
+from headwater.pipelines.journal.generations import Generations, source_parts
+from headwater.pipelines.journal.positions import encode_positions, load_positions, positions_home
+from headwater.pipelines.loops.ingest.commit_rate import CommitRate
+from headwater.pipelines.loops.ingest.encoder import Encoder, PartitionBatch, begun_early
+from headwater.pipelines.loops.ingest.offset_prediction import (
     OffsetMispredicted,
     OffsetPrediction,
     Touched,
     stretch_of,
 )
-from pipelines.loops.ingest.prefetch import Prefetch, read_ahead
-from pipelines.loops.ingest.replacement import Replacements
-from pipelines.loops.ingest.replacement_states import ReplacementStates
-from pipelines.loops.ingest.signals import Controls, relaying
-from pipelines.loops.reject_budget import RejectBudget
-from pipelines.reports import (
+from headwater.pipelines.loops.ingest.prefetch import Prefetch, read_ahead
+from headwater.pipelines.loops.ingest.replacement import Replacements
+from headwater.pipelines.loops.ingest.replacement_states import ReplacementStates
+from headwater.pipelines.loops.ingest.signals import Controls, relaying
+from headwater.pipelines.loops.reject_budget import RejectBudget
+from headwater.pipelines.reports import (
     DeadLettersAdded,
     OffsetsApplied,
     Report,

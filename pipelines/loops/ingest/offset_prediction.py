@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
-from core_log.model.log import TopicPartition
-from pipelines.journal.commits import OffsetRange
-from pipelines.loops.ingest.encoder import PartitionBatch
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.journal.commits import OffsetRange
+from headwater.pipelines.loops.ingest.encoder import PartitionBatch
 
 MARKER_RECORDS = 1
 """What the end of a transaction takes in every partition that it wrote to."""

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from pipelines.journal.control import DesiredTaskState
-from pipelines.reports import Reporter, StateChanged, TaskState
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.reports import Reporter, StateChanged, TaskState
 
 POLL_S = 0.1
 

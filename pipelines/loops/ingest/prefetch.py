@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
-from core_log.model.changes import ChangeBatch
+from headwater.core_log.model.changes import ChangeBatch
 
 BATCHES_MAX = 2
 """The only queue in the data path; short, since each batch may be large."""

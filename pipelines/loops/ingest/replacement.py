@@ -9,26 +9,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import Int64Array
-from core_log.model.changes import ChangeBatch, Operation, Phase, TableChanges
-from core_log.model.log import Bounds, Log, TopicPartition
-from core_log.model.table_schema import TableId, TableSchema
-from core_log.records.arrow_codec import RecordColumns
-from core_log.rows.codec import TRUNCATE_KEY
-from core_log.rows.digests import Digests, digests_of
-from pipelines.journal.commits import commits_home, decode_commits
-from pipelines.journal.generations import Generations, TopicSwitch, line_part
-from pipelines.journal.read_to_end import read_decided
-from pipelines.journal.replacements import (
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.model.changes import ChangeBatch, Operation, Phase, TableChanges
+from headwater.core_log.model.log import Bounds, Log, TopicPartition
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.rows.codec import TRUNCATE_KEY
+from headwater.core_log.rows.digests import Digests, digests_of
+from headwater.pipelines.journal.commits import commits_home, decode_commits
+from headwater.pipelines.journal.generations import Generations, TopicSwitch, line_part
+from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.replacements import (
     MixedTopic,
     StoredReplacement,
     last_replacements,
     replacements_of,
 )
-from pipelines.journal.schemas import newest_schema
-from pipelines.loops.deliver.records_by_offset import changes_at
-from pipelines.loops.ingest.encoder import Encoder, PartitionBatch
-from pipelines.loops.ingest.offset_prediction import Touched
+from headwater.pipelines.journal.schemas import newest_schema
+from headwater.pipelines.loops.deliver.records_by_offset import changes_at
+from headwater.pipelines.loops.ingest.encoder import Encoder, PartitionBatch
+from headwater.pipelines.loops.ingest.offset_prediction import Touched
 
 logger = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from core_log.model.changes import Phase
-from core_log.model.table_schema import TableId
-from pipelines.journal.replacements import StoredReplacement
-from pipelines.reports import Reporter, StateChanged, TaskState
+from headwater.core_log.model.changes import Phase
+from headwater.core_log.model.table_schema import TableId
+from headwater.pipelines.journal.replacements import StoredReplacement
+from headwater.pipelines.reports import Reporter, StateChanged, TaskState
 
 logger = logging.getLogger(__name__)
 

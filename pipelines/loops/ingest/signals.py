@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from connectors.source import CONTROL, Control
-from core_log.foundation.errors import HeadwaterError
-from core_log.model.changes import Positions
+from headwater.connectors.source import CONTROL, Control
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.model.changes import Positions
 
 logger = logging.getLogger(__name__)
 

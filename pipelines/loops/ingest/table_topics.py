@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from core_log.foundation.errors import ConfigError
-from core_log.foundation.settings import TopicSettings
-from core_log.model.table_schema import TableId, TableSchema
-from pipelines.journal.generations import NONE, Generations
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.pipelines.journal.generations import NONE, Generations
 
 ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
 RESERVED = {"dlq", "transaction", "message", "heartbeat"}

@@ -9,11 +9,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import BoolArray
-from core_log.foundation.errors import RowsRejected
-from core_log.model.changes import Operation, Reject, TableChanges
-from core_log.records.compression import compress
-from core_log.rows.codec import Encoded
+from headwater.core_log.foundation.array_types import BoolArray
+from headwater.core_log.foundation.errors import RowsRejected
+from headwater.core_log.model.changes import Operation, Reject, TableChanges
+from headwater.core_log.records.compression import compress
+from headwater.core_log.rows.codec import Encoded
 
 Encode = Callable[[TableChanges], Encoded]
 RECORD_BYTES_MAX = 64 << 20

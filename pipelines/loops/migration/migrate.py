@@ -9,24 +9,24 @@ from functools import partial
 import numpy as np
 import orjson
 
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import ConfigError
-from core_log.foundation.settings import TopicSettings
-from core_log.model.log import Bounds, FetchLimit, Isolation, Log, TopicPartition, Writer
-from core_log.model.table_schema import TableSchema
-from core_log.model.topic_generations import generation_name
-from core_log.records import arrow_codec
-from core_log.records.arrow_codec import RecordColumns
-from core_log.rows.schema_text import schema_to_json
-from core_log.rows.settings import WireSettings
-from pipelines.journal.commits import (
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.log import Bounds, FetchLimit, Isolation, Log, TopicPartition, Writer
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.model.topic_generations import generation_name
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.rows.schema_text import schema_to_json
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.journal.commits import (
     Commit,
     OffsetRange,
     commits_home,
     decode_commits,
     encode_commit,
 )
-from pipelines.journal.generations import (
+from headwater.pipelines.journal.generations import (
     Generations,
     MigrationProgress,
     TopicLineage,
@@ -34,21 +34,26 @@ from pipelines.journal.generations import (
     filled_part,
     line_part,
 )
-from pipelines.journal.positions import encode_positions, load_positions, positions_home
-from pipelines.journal.read_to_end import read_decided
-from pipelines.journal.schemas import StoredSchema, encode_schema, read_schemas, schemas_home
-from pipelines.loops.deliver.truncate_barriers import TruncateRange, find_barriers
-from pipelines.loops.migration.recode import Recoder, RecordMasker
-from pipelines.loops.migration.rekey import Newest, check_tells_apart, newest_rows
-from pipelines.loops.migration.repartition import RecordRun as Piece
-from pipelines.loops.migration.repartition import (
+from headwater.pipelines.journal.positions import encode_positions, load_positions, positions_home
+from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.schemas import (
+    StoredSchema,
+    encode_schema,
+    read_schemas,
+    schemas_home,
+)
+from headwater.pipelines.loops.deliver.truncate_barriers import TruncateRange, find_barriers
+from headwater.pipelines.loops.migration.recode import Recoder, RecordMasker
+from headwater.pipelines.loops.migration.rekey import Newest, check_tells_apart, newest_rows
+from headwater.pipelines.loops.migration.repartition import RecordRun as Piece
+from headwater.pipelines.loops.migration.repartition import (
     RepartitionedRecords,
     between,
     pick_records,
     stretches,
 )
-from pipelines.loops.thread_offload import beside
-from pipelines.reports import ReadProgress, Reporter
+from headwater.pipelines.loops.thread_offload import beside
+from headwater.pipelines.reports import ReadProgress, Reporter
 
 logger = logging.getLogger(__name__)
 

@@ -9,15 +9,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.table_schema import TableSchema
-from core_log.records.arrow_codec import RecordColumns
-from core_log.records.record_headers import encode_header_columns, header_column
-from core_log.rows.codec import AT_HEADER, OPERATION_HEADER, SCHEMA_HEADER, RowCodec
-from core_log.rows.codec_table import codec_for
-from core_log.rows.settings import WireSettings
-from core_log.rows.source_block_reader import blocks_of
-from pipelines.journal.schemas import StoredSchema
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.records.record_headers import encode_header_columns, header_column
+from headwater.core_log.rows.codec import AT_HEADER, OPERATION_HEADER, SCHEMA_HEADER, RowCodec
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.settings import WireSettings
+from headwater.core_log.rows.source_block_reader import blocks_of
+from headwater.pipelines.journal.schemas import StoredSchema
 
 FORMATS_WITH_BARE_KEYS = {"debezium-json", "flat-json"}
 

@@ -9,17 +9,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import Int64Array
-from core_log.foundation.errors import ConfigError
-from core_log.model.changes import Operation
-from core_log.model.log import TopicPartition
-from core_log.records.arrow_codec import RecordColumns
-from core_log.records.partitioner import murmur2_column
-from core_log.rows.digests import Digests, digests_of
-from pipelines.journal.schemas import StoredSchema
-from pipelines.loops.migration.recode import Recoder
-from pipelines.loops.migration.repartition import pick_records, stretches
-from pipelines.loops.thread_offload import beside
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.records.partitioner import murmur2_column
+from headwater.core_log.rows.digests import Digests, digests_of
+from headwater.pipelines.journal.schemas import StoredSchema
+from headwater.pipelines.loops.migration.recode import Recoder
+from headwater.pipelines.loops.migration.repartition import pick_records, stretches
+from headwater.pipelines.loops.thread_offload import beside
 
 MERGE_ROWS = 2_000_000
 """Records of one partition that are kept in mind before all but the newest of each key are let

@@ -8,18 +8,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import Int64Array
-from core_log.foundation.errors import DecodeError
-from core_log.model.log import TopicPartition
-from core_log.records import arrow_codec
-from core_log.records.arrow_codec import RecordColumns
-from core_log.records.batch_header import Batch
-from core_log.records.partitioner import partitions_of
-from core_log.records.record_headers import header_column
-from core_log.rows.codec import OPERATION_HEADER, SCHEMA_HEADER, TRUNCATE_KEY
-from pipelines.journal.schemas import StoredSchema
-from pipelines.loops.deliver.decoder import truncate_of
-from pipelines.loops.migration.recode import RecodedRecords, Recoder
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.records.partitioner import partitions_of
+from headwater.core_log.records.record_headers import header_column
+from headwater.core_log.rows.codec import OPERATION_HEADER, SCHEMA_HEADER, TRUNCATE_KEY
+from headwater.pipelines.journal.schemas import StoredSchema
+from headwater.pipelines.loops.deliver.decoder import truncate_of
+from headwater.pipelines.loops.migration.recode import RecodedRecords, Recoder
 
 TRUNCATE = pa.scalar(TRUNCATE_KEY, pa.binary())
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from core_log.foundation.errors import ConfigError
-from pipelines.terminal.times import parse_time, time_text
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.times import parse_time, time_text
 
 CLOCKS_APART_MS = 60_000
 """A source may have committed what is the future by our clock."""

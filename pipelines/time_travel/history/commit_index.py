@@ -4,18 +4,18 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 import numpy as np
 
-from core_log.foundation.errors import ConfigError, PositionLost
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.log import Bounds, FetchLimit, Isolation, Log, TopicPartition
-from core_log.records import arrow_codec
-from core_log.records.record_headers import header_column
-from core_log.rows.codec import AT_HEADER
-from pipelines.journal.commits import Commit, OffsetRange, commits_home, decode_commits
-from pipelines.journal.control import read_desired
-from pipelines.journal.positions import load_positions
-from pipelines.loops.deliver.decoder import RecordDecoder
-from pipelines.terminal.times import time_text
-from pipelines.time_travel.history.as_of import (
+from headwater.core_log.foundation.errors import ConfigError, PositionLost
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.log import Bounds, FetchLimit, Isolation, Log, TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.record_headers import header_column
+from headwater.core_log.rows.codec import AT_HEADER
+from headwater.pipelines.journal.commits import Commit, OffsetRange, commits_home, decode_commits
+from headwater.pipelines.journal.control import read_desired
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.loops.deliver.decoder import RecordDecoder
+from headwater.pipelines.terminal.times import time_text
+from headwater.pipelines.time_travel.history.as_of import (
     STREAM,
     PositionAsOf,
     TimeAsOf,

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from core_log.foundation.errors import ConfigError, PositionLost
-from core_log.model.log import Bounds, Log, TopicPartition
-from pipelines.journal.generations import carried_marks
-from pipelines.journal.positions import load_positions
-from pipelines.journal.replacements import mixed_in
-from pipelines.terminal.starting_points import EARLIEST, LATEST
-from pipelines.time_travel.history.as_of import AsOf, OffsetsAsOf, parse_as_of
-from pipelines.time_travel.history.commit_index import CommitIndex
+from headwater.core_log.foundation.errors import ConfigError, PositionLost
+from headwater.core_log.model.log import Bounds, Log, TopicPartition
+from headwater.pipelines.journal.generations import carried_marks
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.replacements import mixed_in
+from headwater.pipelines.terminal.starting_points import EARLIEST, LATEST
+from headwater.pipelines.time_travel.history.as_of import AsOf, OffsetsAsOf, parse_as_of
+from headwater.pipelines.time_travel.history.commit_index import CommitIndex
 
 Ends = Mapping[TopicPartition, int]
 

@@ -9,20 +9,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.errors import ConfigError
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.log import Log, TopicPartition
-from core_log.model.table_schema import TableSchema
-from core_log.records.arrow_codec import RecordColumns
-from core_log.records.murmur2 import partition_of
-from core_log.records.record_headers import header_column
-from core_log.records.record_views import RecordScratch, locate
-from core_log.rows.codec import AT_HEADER, TRUNCATE_KEY
-from core_log.rows.codec_table import codec_for
-from pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
-from pipelines.loops.deliver.byte_search import batches_with
-from pipelines.loops.deliver.decoder import RecordDecoder
-from pipelines.time_travel.history.commit_index import CommitIndex
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.records.murmur2 import partition_of
+from headwater.core_log.records.record_headers import header_column
+from headwater.core_log.records.record_views import RecordScratch, locate
+from headwater.core_log.rows.codec import AT_HEADER, TRUNCATE_KEY
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
+from headwater.pipelines.loops.deliver.byte_search import batches_with
+from headwater.pipelines.loops.deliver.decoder import RecordDecoder
+from headwater.pipelines.time_travel.history.commit_index import CommitIndex
 
 LETTERS = "rcudt"
 WINDOW_OFFSETS = 100_000

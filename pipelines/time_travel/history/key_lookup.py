@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from core_log.foundation.errors import ConfigError
-from core_log.model.log import Log
-from pipelines.dead_letters.row_display import to_json_value
-from pipelines.journal.inventory import schemas_of
-from pipelines.journal.schemas import StoredSchema
-from pipelines.terminal.table_names import find_table
-from pipelines.terminal.times import time_text
-from pipelines.time_travel.history.key_history import KeyChange
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.log import Log
+from headwater.pipelines.dead_letters.row_display import to_json_value
+from headwater.pipelines.journal.inventory import schemas_of
+from headwater.pipelines.journal.schemas import StoredSchema
+from headwater.pipelines.terminal.table_names import find_table
+from headwater.pipelines.terminal.times import time_text
+from headwater.pipelines.time_travel.history.key_history import KeyChange
 
 
 async def stored_schema(log: Log, pipeline: str, table: str) -> StoredSchema:

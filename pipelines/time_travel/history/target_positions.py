@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from core_log.model.changes import Positions
-from core_log.model.log import Log, TopicPartition
-from pipelines.time_travel.history.commit_index import CommitIndex
+from headwater.core_log.model.changes import Positions
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.pipelines.time_travel.history.commit_index import CommitIndex
 
 LOOKED_AT = 20_000
 """Of so many of the newest commits it is known where they end; older ones are not looked for."""

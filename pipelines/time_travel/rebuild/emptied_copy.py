@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Mapping
 
 import pyarrow as pa
 
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.log import Log, TopicPartition
-from core_log.model.table_schema import TableSchema
-from sinks.sink import AppliedOffset, Sink, Slice
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.sinks.sink import AppliedOffset, Sink, Slice
 
 
 async def begin_empty(

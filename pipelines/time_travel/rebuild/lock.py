@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 
-from core_log.foundation.errors import SinkUnavailable
-from core_log.model.table_schema import TableId
-from core_log.storage.files import OsFiles
-from pipelines.file.loader import LoadedPart, LoadedPipeline
+from headwater.core_log.foundation.errors import SinkUnavailable
+from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.storage.files import OsFiles
+from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline
 
 
 @contextmanager

@@ -7,31 +7,41 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import ConfigError, LogUnavailable
-from core_log.model.log import Log, TopicPartition
-from core_log.model.table_schema import TableId
-from pipelines.file.loader import LoadedPart, LoadedPipeline
-from pipelines.journal.control import RESTART, DesiredTaskState, Signal, pause_wish, write_control
-from pipelines.journal.internal_topics import COMMITS
-from pipelines.journal.positions import load_positions
-from pipelines.journal.replacements import beginnings_of
-from pipelines.journal.schemas import StoredSchema
-from pipelines.loops.assembly import delivery_of, keeps_rows, make_sink
-from pipelines.loops.deliver.deliver import deliver
-from pipelines.reports import Report, RowsMoved
-from pipelines.time_travel.history.cut_points import CutPoint, check_exact, newest_moment
-from pipelines.time_travel.history.target_positions import told_below
-from pipelines.time_travel.rebuild.emptied_copy import begin_empty
-from pipelines.time_travel.rebuild.lock import alone_with
-from pipelines.time_travel.rebuild.replay import Tell, replay
-from pipelines.time_travel.verify.result import TableVerdict
-from pipelines.time_travel.verify.table_comparison import ComparableSink
-from pipelines.time_travel.verify.table_selection import ComparedTable, subject_of, subjects_of
-from pipelines.time_travel.verify.verify import Verifier
-from pipelines.transforms.shipped_functions import ship_modules
-from pipelines.transforms.tables import RuleTables
-from sinks.sink import AppliedOffsets, CarryOver, Rebuildable, RebuildRecipe, Sink
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import ConfigError, LogUnavailable
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.model.table_schema import TableId
+from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline
+from headwater.pipelines.journal.control import (
+    RESTART,
+    DesiredTaskState,
+    Signal,
+    pause_wish,
+    write_control,
+)
+from headwater.pipelines.journal.internal_topics import COMMITS
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.replacements import beginnings_of
+from headwater.pipelines.journal.schemas import StoredSchema
+from headwater.pipelines.loops.assembly import delivery_of, keeps_rows, make_sink
+from headwater.pipelines.loops.deliver.deliver import deliver
+from headwater.pipelines.reports import Report, RowsMoved
+from headwater.pipelines.time_travel.history.cut_points import CutPoint, check_exact, newest_moment
+from headwater.pipelines.time_travel.history.target_positions import told_below
+from headwater.pipelines.time_travel.rebuild.emptied_copy import begin_empty
+from headwater.pipelines.time_travel.rebuild.lock import alone_with
+from headwater.pipelines.time_travel.rebuild.replay import Tell, replay
+from headwater.pipelines.time_travel.verify.result import TableVerdict
+from headwater.pipelines.time_travel.verify.table_comparison import ComparableSink
+from headwater.pipelines.time_travel.verify.table_selection import (
+    ComparedTable,
+    subject_of,
+    subjects_of,
+)
+from headwater.pipelines.time_travel.verify.verify import Verifier
+from headwater.pipelines.transforms.shipped_functions import ship_modules
+from headwater.pipelines.transforms.tables import RuleTables
+from headwater.sinks.sink import AppliedOffsets, CarryOver, Rebuildable, RebuildRecipe, Sink
 
 POLL_S, QUIET_POLLS = 0.5, 4
 """A paused table stands still after its slice in flight; this often it has to be seen so."""

@@ -4,17 +4,17 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import RecordsRejected, SinkRejected
-from core_log.model.log import Log, TopicPartition
-from pipelines.file.loaded_parts import LoadedPart
-from pipelines.file.loader import LoadedPipeline
-from pipelines.journal.control import DesiredTaskState
-from pipelines.loops.assembly import delivery_of, split_reader_of
-from pipelines.loops.deliver.deliver import Delivery
-from pipelines.time_travel.history.commit_index import CommitIndex
-from pipelines.time_travel.history.cut_points import Ends
-from sinks.sink import AppliedOffset, AppliedOffsets, Sink, Slice
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import RecordsRejected, SinkRejected
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.pipelines.file.loaded_parts import LoadedPart
+from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.loops.assembly import delivery_of, split_reader_of
+from headwater.pipelines.loops.deliver.deliver import Delivery
+from headwater.pipelines.time_travel.history.commit_index import CommitIndex
+from headwater.pipelines.time_travel.history.cut_points import Ends
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Sink, Slice
 
 PORTION_RECORDS = 500_000
 """How much of a partition is applied at once, or as much as the sink asks for in one slice, where

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from core_log.foundation.errors import BeingReadAgain
-from core_log.model.changes import Phase
-from core_log.model.log import Log
-from core_log.model.table_schema import TableId
-from pipelines.journal.positions import load_positions
-from pipelines.journal.replacements import StoredReplacement, replacements_of
+from headwater.core_log.foundation.errors import BeingReadAgain
+from headwater.core_log.model.changes import Phase
+from headwater.core_log.model.log import Log
+from headwater.core_log.model.table_schema import TableId
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.replacements import StoredReplacement, replacements_of
 
 
 async def check_not_reread(log: Log, pipeline: str, tables: Iterable[TableId]) -> None:

@@ -4,17 +4,17 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import HeadwaterError
-from core_log.model.changes import Phase
-from core_log.model.log import Log, TopicPartition
-from pipelines.file.loader import LoadedPart, LoadedPipeline
-from pipelines.journal.generations import load_generations
-from pipelines.journal.positions import load_positions
-from pipelines.journal.replacements import replacements_of
-from pipelines.loops.assembly import keeps_rows
-from pipelines.reports import ReadProgress, Report, Reporter, RowsMoved
-from pipelines.time_travel.rebuild.rebuild import (
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.model.changes import Phase
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline
+from headwater.pipelines.journal.generations import load_generations
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.replacements import replacements_of
+from headwater.pipelines.loops.assembly import keeps_rows
+from headwater.pipelines.reports import ReadProgress, Report, Reporter, RowsMoved
+from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
     TableRebuild,
     beginnings_in,
@@ -22,7 +22,7 @@ from pipelines.time_travel.rebuild.rebuild import (
     rebuild,
     rebuildable,
 )
-from pipelines.time_travel.rebuild.reread_check import being_read_again
+from headwater.pipelines.time_travel.rebuild.reread_check import being_read_again
 
 logger = logging.getLogger(__name__)
 

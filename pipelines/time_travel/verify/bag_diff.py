@@ -8,22 +8,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core_log.foundation.array_types import Int64Array
-from core_log.foundation.errors import RecordsRejected, SinkRejected
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.log import Log, TopicPartition
-from core_log.rows.digests import Digests
-from pipelines.loops.deliver.slice_reader import AfterLog, SliceReader
-from pipelines.loops.thread_offload import beside
-from pipelines.time_travel.history.cut_points import Ends
-from pipelines.time_travel.verify.keyed_diff import (
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.foundation.errors import RecordsRejected, SinkRejected
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.rows.digests import Digests
+from headwater.pipelines.loops.deliver.slice_reader import AfterLog, SliceReader
+from headwater.pipelines.loops.thread_offload import beside
+from headwater.pipelines.time_travel.history.cut_points import Ends
+from headwater.pipelines.time_travel.verify.keyed_diff import (
     KEYS_KEPT,
     ComparisonResult,
     DifferenceKind,
     DifferingKey,
 )
-from pipelines.time_travel.verify.log_state import ComparedColumns
-from sinks.sink import AppliedOffset, Slice
+from headwater.pipelines.time_travel.verify.log_state import ComparedColumns
+from headwater.sinks.sink import AppliedOffset, Slice
 
 MERGE_ROWS = 2_000_000
 """Rows that are held before equal ones become a number."""

@@ -3,12 +3,12 @@
 from collections.abc import Set
 from dataclasses import replace
 
-from core_log.foundation.errors import LogRejected
-from core_log.model.log import Log, TopicPartition
-from pipelines.dead_letters.dead_letter import read_letters
-from pipelines.loops.deliver.records_by_offset import RecordOffset
-from pipelines.time_travel.verify.keyed_diff import ComparisonResult, DifferenceKind
-from pipelines.time_travel.verify.table_selection import ComparedTable
+from headwater.core_log.foundation.errors import LogRejected
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.pipelines.dead_letters.dead_letter import read_letters
+from headwater.pipelines.loops.deliver.records_by_offset import RecordOffset
+from headwater.pipelines.time_travel.verify.keyed_diff import ComparisonResult, DifferenceKind
+from headwater.pipelines.time_travel.verify.table_selection import ComparedTable
 
 NOT_WRITTEN = (DifferenceKind.MISSING, DifferenceKind.CHANGED)
 

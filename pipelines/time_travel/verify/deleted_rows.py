@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from core_log.foundation.array_types import BoolArray, Int64Array
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.log import Log, TopicPartition
-from core_log.rows.digests import Digests
-from pipelines.journal.generations import carried_marks
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.rows.digests import Digests
+from headwater.pipelines.journal.generations import carried_marks
 
 THERE = np.iinfo(np.int64).min
 """In the place of a moment: the row is not gone."""

@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from core_log.client.gather import let_go
-from core_log.rows.digests import Digests
-from pipelines.loops.thread_offload import beside
-from pipelines.time_travel.verify.keyed_diff import ComparisonResult
-from pipelines.time_travel.verify.log_state import ComparedColumns, LogState
+from headwater.core_log.client.gather import let_go
+from headwater.core_log.rows.digests import Digests
+from headwater.pipelines.loops.thread_offload import beside
+from headwater.pipelines.time_travel.verify.keyed_diff import ComparisonResult
+from headwater.pipelines.time_travel.verify.log_state import ComparedColumns, LogState
 
 NOTHING: Digests = np.zeros(0, np.uint64)
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from core_log.model.changes import Operation, TableChanges
-from core_log.rows.decimal_nan import declare_nan_columns
-from core_log.rows.digests import Digests
-from pipelines.time_travel.verify.log_state import ComparedColumns
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.rows.decimal_nan import declare_nan_columns
+from headwater.core_log.rows.digests import Digests
+from headwater.pipelines.time_travel.verify.log_state import ComparedColumns
 
 KEYS_NAMED = 20
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from core_log.foundation.array_types import BoolArray, Int64Array
-from core_log.rows.digests import Digests
-from pipelines.loops.deliver.records_by_offset import RecordOffset
-from pipelines.time_travel.verify.deleted_rows import THERE
-from pipelines.time_travel.verify.log_state import ComparedColumns, LogState
-from sinks.sink import DeletedRows
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array
+from headwater.core_log.rows.digests import Digests
+from headwater.pipelines.loops.deliver.records_by_offset import RecordOffset
+from headwater.pipelines.time_travel.verify.deleted_rows import THERE
+from headwater.pipelines.time_travel.verify.log_state import ComparedColumns, LogState
+from headwater.sinks.sink import DeletedRows
 
 KEYS_KEPT = 100_000
 """Differing keys that are remembered; beyond them they are only counted."""

@@ -9,17 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core_log.foundation.array_types import BoolArray, Int64Array
-from core_log.foundation.errors import RecordsRejected, SinkRejected
-from core_log.model.changes import TableChanges
-from core_log.model.log import Log, TopicPartition
-from core_log.model.table_schema import TableSchema
-from core_log.rows.digests import Digests, digests_of
-from core_log.rows.rejects import UNFIT
-from pipelines.loops.deliver.slice_reader import AfterLog, SliceReader
-from pipelines.loops.thread_offload import beside
-from pipelines.time_travel.history.cut_points import Ends
-from pipelines.time_travel.verify.deleted_rows import (
+from headwater.core_log.foundation.array_types import BoolArray, Int64Array
+from headwater.core_log.foundation.errors import RecordsRejected, SinkRejected
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.rows.digests import Digests, digests_of
+from headwater.core_log.rows.rejects import UNFIT
+from headwater.pipelines.loops.deliver.slice_reader import AfterLog, SliceReader
+from headwater.pipelines.loops.thread_offload import beside
+from headwater.pipelines.time_travel.history.cut_points import Ends
+from headwater.pipelines.time_travel.verify.deleted_rows import (
     NOTHING,
     THERE,
     PartitionChanges,
@@ -28,7 +28,7 @@ from pipelines.time_travel.verify.deleted_rows import (
     piece_of,
     truncate,
 )
-from sinks.sink import AppliedOffset, Slice
+from headwater.sinks.sink import AppliedOffset, Slice
 
 MERGE_ROWS = 2_000_000
 """Changes of one partition that are kept before all but the newest of each key are let go."""

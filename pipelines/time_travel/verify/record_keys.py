@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from core_log.model.log import Log
-from pipelines.loops.deliver.records_by_offset import RecordOffset, changes_at
-from pipelines.loops.deliver.slice_reader import AfterLog
-from pipelines.time_travel.verify.log_state import ComparedColumns
+from headwater.core_log.model.log import Log
+from headwater.pipelines.loops.deliver.records_by_offset import RecordOffset, changes_at
+from headwater.pipelines.loops.deliver.slice_reader import AfterLog
+from headwater.pipelines.time_travel.verify.log_state import ComparedColumns
 
 
 async def keys_at(

@@ -8,32 +8,38 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.source import SourceSnapshot
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import LogUnavailable, SourceRejected
-from core_log.model.changes import ColumnOrValue, Operation, TableChanges, source_times
-from core_log.model.log import Log, TopicPartition, Transaction, Writer
-from core_log.model.table_schema import TableSchema
-from core_log.records.compression import Compression
-from core_log.rows.codec_table import codec_for
-from core_log.rows.decimal_nan import declare_nan_columns
-from pipelines.dead_letters.newer_key_check import is_overtaken, records_of
-from pipelines.file.loader import LoadedPipeline
-from pipelines.journal.commits import NO_TIME, Commit, OffsetRange, commits_home, encode_commit
-from pipelines.journal.generations import load_generations
-from pipelines.journal.read_to_end import read_decided
-from pipelines.journal.schemas import StoredSchema
-from pipelines.loops.assembly import topic_rules, wire_of
-from pipelines.loops.deliver.records_by_offset import changes_at
-from pipelines.loops.deliver.slice_reader import AfterLog
-from pipelines.loops.ingest.encoder import BeforeLog, Encoder
-from pipelines.time_travel.history.as_of import STREAM
-from pipelines.time_travel.history.cut_points import Ends
-from pipelines.time_travel.verify.keyed_diff import DifferenceKind, DifferingKey
-from pipelines.time_travel.verify.log_state import ComparedColumns
-from pipelines.time_travel.verify.source_state import readable, without_rejected
-from pipelines.transforms.before_log import MasksAndDrops as Masks
-from pipelines.transforms.before_log import salt_of
+from headwater.connectors.source import SourceSnapshot
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import LogUnavailable, SourceRejected
+from headwater.core_log.model.changes import ColumnOrValue, Operation, TableChanges, source_times
+from headwater.core_log.model.log import Log, TopicPartition, Transaction, Writer
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.records.compression import Compression
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.decimal_nan import declare_nan_columns
+from headwater.pipelines.dead_letters.newer_key_check import is_overtaken, records_of
+from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.journal.commits import (
+    NO_TIME,
+    Commit,
+    OffsetRange,
+    commits_home,
+    encode_commit,
+)
+from headwater.pipelines.journal.generations import load_generations
+from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.schemas import StoredSchema
+from headwater.pipelines.loops.assembly import topic_rules, wire_of
+from headwater.pipelines.loops.deliver.records_by_offset import changes_at
+from headwater.pipelines.loops.deliver.slice_reader import AfterLog
+from headwater.pipelines.loops.ingest.encoder import BeforeLog, Encoder
+from headwater.pipelines.time_travel.history.as_of import STREAM
+from headwater.pipelines.time_travel.history.cut_points import Ends
+from headwater.pipelines.time_travel.verify.keyed_diff import DifferenceKind, DifferingKey
+from headwater.pipelines.time_travel.verify.log_state import ComparedColumns
+from headwater.pipelines.time_travel.verify.source_state import readable, without_rejected
+from headwater.pipelines.transforms.before_log import MasksAndDrops as Masks
+from headwater.pipelines.transforms.before_log import salt_of
 
 ATTEMPTS_MAX = 5
 """The source may append to the same keys while we look; then we look again."""

@@ -7,18 +7,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from core_log.foundation.array_types import Int64Array
-from core_log.foundation.errors import Fenced, SinkRejected
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.log import Log, TopicPartition
-from pipelines.loops.deliver.records_by_offset import changes_at
-from pipelines.loops.deliver.slice_reader import AfterLog, SliceReader
-from pipelines.time_travel.history.cut_points import Ends
-from pipelines.time_travel.verify.deleted_rows import THERE
-from pipelines.time_travel.verify.keyed_diff import ComparisonResult, DifferenceKind, DifferingKey
-from pipelines.time_travel.verify.log_state import ComparedColumns
-from pipelines.time_travel.verify.table_selection import ComparedTable
-from sinks.sink import AppliedOffset, AppliedOffsets, DeletedRows, Sink, Slice
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.foundation.errors import Fenced, SinkRejected
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.pipelines.loops.deliver.records_by_offset import changes_at
+from headwater.pipelines.loops.deliver.slice_reader import AfterLog, SliceReader
+from headwater.pipelines.time_travel.history.cut_points import Ends
+from headwater.pipelines.time_travel.verify.deleted_rows import THERE
+from headwater.pipelines.time_travel.verify.keyed_diff import (
+    ComparisonResult,
+    DifferenceKind,
+    DifferingKey,
+)
+from headwater.pipelines.time_travel.verify.log_state import ComparedColumns
+from headwater.pipelines.time_travel.verify.table_selection import ComparedTable
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets, DeletedRows, Sink, Slice
 
 KEYS_MAX = 50_000
 ATTEMPTS_MAX = 20

@@ -6,15 +6,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from core_log.foundation.errors import BeingReadAgain, Cure, HeadwaterError, LogUnavailable
-from core_log.foundation.table_failures import failure_of
-from pipelines.loops.deliver.records_by_offset import RecordOffset
-from pipelines.time_travel.history.cut_points import CutPoint
-from pipelines.time_travel.verify.incomparable_rows import IncomparableRows
-from pipelines.time_travel.verify.keyed_diff import ComparisonResult
-from pipelines.time_travel.verify.log_state import ComparedColumns
-from pipelines.time_travel.verify.table_selection import ComparedTable
-from sinks.sink import DeletedRows
+from headwater.core_log.foundation.errors import (
+    BeingReadAgain,
+    Cure,
+    HeadwaterError,
+    LogUnavailable,
+)
+from headwater.core_log.foundation.table_failures import failure_of
+from headwater.pipelines.loops.deliver.records_by_offset import RecordOffset
+from headwater.pipelines.time_travel.history.cut_points import CutPoint
+from headwater.pipelines.time_travel.verify.incomparable_rows import IncomparableRows
+from headwater.pipelines.time_travel.verify.keyed_diff import ComparisonResult
+from headwater.pipelines.time_travel.verify.log_state import ComparedColumns
+from headwater.pipelines.time_travel.verify.table_selection import ComparedTable
+from headwater.sinks.sink import DeletedRows
 
 logger = logging.getLogger(__name__)
 

@@ -3,10 +3,10 @@
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from core_log.foundation.clock import Clock
-from core_log.model.log import Log
-from pipelines.journal.control import VERIFIED, Signal, write_control
-from pipelines.time_travel.verify.result import TableVerdict
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.model.log import Log
+from headwater.pipelines.journal.control import VERIFIED, Signal, write_control
+from headwater.pipelines.time_travel.verify.result import TableVerdict
 
 PROBLEM_LETTERS_MAX = 500
 

@@ -4,17 +4,17 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import HeadwaterError
-from core_log.model.log import Log
-from pipelines.file.loader import LoadedPipeline
-from pipelines.journal.control import VERIFIED, DesiredTaskState
-from pipelines.loops.assembly import ensure_topics
-from pipelines.reports import VERIFY, Reporter, StateChanged, TaskState
-from pipelines.time_travel.verify.result import ComparedSides
-from pipelines.time_travel.verify.result_store import remember
-from pipelines.time_travel.verify.table_selection import subjects_of
-from pipelines.time_travel.verify.verify import Verifier
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.model.log import Log
+from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.journal.control import VERIFIED, DesiredTaskState
+from headwater.pipelines.loops.assembly import ensure_topics
+from headwater.pipelines.reports import VERIFY, Reporter, StateChanged, TaskState
+from headwater.pipelines.time_travel.verify.result import ComparedSides
+from headwater.pipelines.time_travel.verify.result_store import remember
+from headwater.pipelines.time_travel.verify.table_selection import subjects_of
+from headwater.pipelines.time_travel.verify.verify import Verifier
 
 logger = logging.getLogger(__name__)
 

@@ -10,26 +10,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.source import Snapshotable, Source, SourceSnapshot
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import LogUnavailable, RecordsRejected, RowsRejected
-from core_log.model.changes import Operation, Positions, TableChanges
-from core_log.model.log import Log, TopicPartition
-from core_log.model.table_schema import TableId
-from core_log.rows.codec import RowCodec
-from core_log.rows.codec_table import codec_for
-from core_log.rows.decimal_nan import declare_nan_columns
-from pipelines.file.loader import LoadedPipeline
-from pipelines.journal.positions import load_positions
-from pipelines.journal.replacements import StoredReplacement
-from pipelines.loops.assembly import wire_of
-from pipelines.loops.deliver.slice_reader import AfterLog
-from pipelines.loops.thread_offload import beside
-from pipelines.time_travel.history.as_of import STREAM, before, order_of
-from pipelines.time_travel.history.cut_points import CutPoint, moment_of, newest_moment
-from pipelines.time_travel.verify.incomparable_rows import IncomparableRows, deletes_of
-from pipelines.time_travel.verify.table_selection import ComparedTable
-from pipelines.transforms.before_log import MasksAndDrops, salt_of
+from headwater.connectors.source import Snapshotable, Source, SourceSnapshot
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import LogUnavailable, RecordsRejected, RowsRejected
+from headwater.core_log.model.changes import Operation, Positions, TableChanges
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.rows.codec import RowCodec
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.decimal_nan import declare_nan_columns
+from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.replacements import StoredReplacement
+from headwater.pipelines.loops.assembly import wire_of
+from headwater.pipelines.loops.deliver.slice_reader import AfterLog
+from headwater.pipelines.loops.thread_offload import beside
+from headwater.pipelines.time_travel.history.as_of import STREAM, before, order_of
+from headwater.pipelines.time_travel.history.cut_points import CutPoint, moment_of, newest_moment
+from headwater.pipelines.time_travel.verify.incomparable_rows import IncomparableRows, deletes_of
+from headwater.pipelines.time_travel.verify.table_selection import ComparedTable
+from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
 
 REACH_MS, REACH_POLL_S = 60_000, 0.25
 """How long the log may take to come to where the source was read."""

@@ -8,36 +8,50 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from connectors.source import SourceSnapshot
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import LogUnavailable, PositionLost
-from core_log.model.log import Log, TopicPartition
-from pipelines.file.loader import LoadedPipeline
-from pipelines.journal.generations import Generations, load_generations, source_parts
-from pipelines.journal.positions import load_positions
-from pipelines.journal.replacements import beginnings_of, last_replacements
-from pipelines.loops.deliver.cutover import carry_offsets
-from pipelines.loops.deliver.offset_check import REBUILD
-from pipelines.loops.deliver.records_by_offset import RecordOffset
-from pipelines.loops.thread_offload import beside
-from pipelines.time_travel.history.cut_points import CutPoint, Ends, check_exact, newest_moment
-from pipelines.time_travel.rebuild.reread_check import being_read_again
-from pipelines.time_travel.verify.bag_diff import BagDiff, LogBag, compare_bags
-from pipelines.time_travel.verify.dead_letter_rows import dead_letters_of, without_dead
-from pipelines.time_travel.verify.deleted_rows import cleaned_to, ends_in
-from pipelines.time_travel.verify.digest_precheck import Glancing, glancing
-from pipelines.time_travel.verify.incomparable_rows import IncomparableRows
-from pipelines.time_travel.verify.keyed_diff import ComparisonResult, DifferenceKind, KeyedDiff
-from pipelines.time_travel.verify.log_state import ComparedColumns, LogFold, LogState
-from pipelines.time_travel.verify.record_keys import keys_at
-from pipelines.time_travel.verify.repair_log import SourceRepair, repair_log
-from pipelines.time_travel.verify.repair_target import check_few
-from pipelines.time_travel.verify.result import SOURCE, TableVerdict, failed_verdict, outcomes
-from pipelines.time_travel.verify.source_state import SourceSide
-from pipelines.time_travel.verify.table_selection import ComparedTable
-from pipelines.time_travel.verify.undecodable_records import still_unread
-from pipelines.transforms.after_log import RowTransforms
-from sinks.sink import DELETED_AT, Comparable, DeletedRows, Sink, TableContents
+from headwater.connectors.source import SourceSnapshot
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import LogUnavailable, PositionLost
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.journal.generations import Generations, load_generations, source_parts
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.replacements import beginnings_of, last_replacements
+from headwater.pipelines.loops.deliver.cutover import carry_offsets
+from headwater.pipelines.loops.deliver.offset_check import REBUILD
+from headwater.pipelines.loops.deliver.records_by_offset import RecordOffset
+from headwater.pipelines.loops.thread_offload import beside
+from headwater.pipelines.time_travel.history.cut_points import (
+    CutPoint,
+    Ends,
+    check_exact,
+    newest_moment,
+)
+from headwater.pipelines.time_travel.rebuild.reread_check import being_read_again
+from headwater.pipelines.time_travel.verify.bag_diff import BagDiff, LogBag, compare_bags
+from headwater.pipelines.time_travel.verify.dead_letter_rows import dead_letters_of, without_dead
+from headwater.pipelines.time_travel.verify.deleted_rows import cleaned_to, ends_in
+from headwater.pipelines.time_travel.verify.digest_precheck import Glancing, glancing
+from headwater.pipelines.time_travel.verify.incomparable_rows import IncomparableRows
+from headwater.pipelines.time_travel.verify.keyed_diff import (
+    ComparisonResult,
+    DifferenceKind,
+    KeyedDiff,
+)
+from headwater.pipelines.time_travel.verify.log_state import ComparedColumns, LogFold, LogState
+from headwater.pipelines.time_travel.verify.record_keys import keys_at
+from headwater.pipelines.time_travel.verify.repair_log import SourceRepair, repair_log
+from headwater.pipelines.time_travel.verify.repair_target import check_few
+from headwater.pipelines.time_travel.verify.result import (
+    SOURCE,
+    TableVerdict,
+    failed_verdict,
+    outcomes,
+)
+from headwater.pipelines.time_travel.verify.source_state import SourceSide
+from headwater.pipelines.time_travel.verify.table_selection import ComparedTable
+from headwater.pipelines.time_travel.verify.undecodable_records import still_unread
+from headwater.pipelines.transforms.after_log import RowTransforms
+from headwater.sinks.sink import DELETED_AT, Comparable, DeletedRows, Sink, TableContents
 
 KEYS_NAMED = 20
 """Differing keys that are named, of each comparison."""

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core_log.foundation.errors import ConfigError, HeadwaterError
-from core_log.foundation.table_failures import failures_named
-from core_log.model.log import Log, TopicPartition
-from core_log.model.table_schema import TableId, TableSchema
-from pipelines.file.loader import LoadedPipeline
-from pipelines.journal.inventory import schemas_of
-from pipelines.journal.schemas import StoredSchema
-from pipelines.transforms.after_log import RowTransforms
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
+from headwater.core_log.foundation.table_failures import failures_named
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.journal.inventory import schemas_of
+from headwater.pipelines.journal.schemas import StoredSchema
+from headwater.pipelines.transforms.after_log import RowTransforms
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.log import Log, TopicPartition
-from core_log.rows.codec import TRUNCATE_KEY
-from pipelines.journal.read_to_end import read_decided
-from pipelines.loops.deliver.records_by_offset import RecordOffset
-from pipelines.time_travel.history.cut_points import Ends
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.rows.codec import TRUNCATE_KEY
+from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.loops.deliver.records_by_offset import RecordOffset
+from headwater.pipelines.time_travel.history.cut_points import Ends
 
 
 async def still_unread(

@@ -4,20 +4,29 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import LogUnavailable, RecordsRejected
-from core_log.model.log import Log
-from pipelines.file.loader import LoadedPart, LoadedPipeline
-from pipelines.journal.generations import source_parts
-from pipelines.journal.positions import load_positions
-from pipelines.journal.replacements import last_replacements
-from pipelines.loops.assembly import make_sink, make_source
-from pipelines.time_travel.verify.repair_target import TargetRepair, check_few, repair_target
-from pipelines.time_travel.verify.result import SOURCE, ComparedSides, TableVerdict, failed_verdict
-from pipelines.time_travel.verify.source_state import SnapshotableSource, SourceSide
-from pipelines.time_travel.verify.table_comparison import ComparableSink, TableComparison
-from pipelines.time_travel.verify.table_selection import ComparedTable
-from pipelines.transforms.after_log import RowTransforms
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import LogUnavailable, RecordsRejected
+from headwater.core_log.model.log import Log
+from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline
+from headwater.pipelines.journal.generations import source_parts
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.replacements import last_replacements
+from headwater.pipelines.loops.assembly import make_sink, make_source
+from headwater.pipelines.time_travel.verify.repair_target import (
+    TargetRepair,
+    check_few,
+    repair_target,
+)
+from headwater.pipelines.time_travel.verify.result import (
+    SOURCE,
+    ComparedSides,
+    TableVerdict,
+    failed_verdict,
+)
+from headwater.pipelines.time_travel.verify.source_state import SnapshotableSource, SourceSide
+from headwater.pipelines.time_travel.verify.table_comparison import ComparableSink, TableComparison
+from headwater.pipelines.time_travel.verify.table_selection import ComparedTable
+from headwater.pipelines.transforms.after_log import RowTransforms
 
 
 class Verifier:

@@ -7,10 +7,17 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from core_log.foundation.errors import SchemaRefused
-from core_log.model.log import TopicPartition
-from sinks.sink import AppliedOffsets, ConsistentCut
-from sinks.spark.key_ranges import DAY_US, FIRST_DAY, LAST_DAY, Bound, DataFile, decimal_of
+from headwater.core_log.foundation.errors import SchemaRefused
+from headwater.core_log.model.log import TopicPartition
+from headwater.sinks.sink import AppliedOffsets, ConsistentCut
+from headwater.sinks.spark.key_ranges import (
+    DAY_US,
+    FIRST_DAY,
+    LAST_DAY,
+    Bound,
+    DataFile,
+    decimal_of,
+)
 
 ENGINE = "headwater"
 PLAIN = {

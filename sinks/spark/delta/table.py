@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from core_log.foundation.errors import SinkRejected, SinkUnavailable
-from sinks.spark.delta import actions
-from sinks.spark.identity import continue_table, identity_in, properties_of
-from sinks.spark.key_ranges import Bound, DataFile, bounds_in, has_ranges
-from sinks.spark.parquet_files import ENDING
-from sinks.spark.storage_location import StorageLocation
-from sinks.spark.table import (
+from headwater.core_log.foundation.errors import SinkRejected, SinkUnavailable
+from headwater.sinks.spark.delta import actions
+from headwater.sinks.spark.identity import continue_table, identity_in, properties_of
+from headwater.sinks.spark.key_ranges import Bound, DataFile, bounds_in, has_ranges
+from headwater.sinks.spark.parquet_files import ENDING
+from headwater.sinks.spark.storage_location import StorageLocation
+from headwater.sinks.spark.table import (
     LakeTableState,
     Overtaken,
     TableCommit,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from core_log.foundation.errors import SchemaRefused, SinkRejected, SinkUnavailable
-from sinks.spark.iceberg.versions import find_removable, newest_first, said_of, version_of
-from sinks.spark.identity import PREFIX, continue_table, identity_in, properties_of
-from sinks.spark.key_ranges import Bound, DataFile, bound_of, has_ranges
-from sinks.spark.parquet_files import ENDING
-from sinks.spark.storage_location import StorageLocation
-from sinks.spark.table import (
+from headwater.core_log.foundation.errors import SchemaRefused, SinkRejected, SinkUnavailable
+from headwater.sinks.spark.iceberg.versions import find_removable, newest_first, said_of, version_of
+from headwater.sinks.spark.identity import PREFIX, continue_table, identity_in, properties_of
+from headwater.sinks.spark.key_ranges import Bound, DataFile, bound_of, has_ranges
+from headwater.sinks.spark.parquet_files import ENDING
+from headwater.sinks.spark.storage_location import StorageLocation
+from headwater.sinks.spark.table import (
     LakeTableState,
     Overtaken,
     TableCommit,
@@ -263,7 +263,7 @@ class IcebergLakeTable:
         if self._held is None:
             from pyiceberg.catalog import load_catalog
 
-            from sinks.spark.iceberg.catalog import remembering
+            from headwater.sinks.spark.iceberg.catalog import remembering
 
             kind = "rest" if self._address.uri.startswith("http") else "sql"
             properties = {"type": kind, "uri": self._address.uri, **self._place.iceberg_options}

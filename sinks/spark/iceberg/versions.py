@@ -4,10 +4,10 @@ import json
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from core_log.model.log import TopicPartition
-from sinks.spark.identity import PREFIX
-from sinks.spark.sink_state import ENTRIES_KEPT
-from sinks.spark.table import TableCommit, Version
+from headwater.core_log.model.log import TopicPartition
+from headwater.sinks.spark.identity import PREFIX
+from headwater.sinks.spark.sink_state import ENTRIES_KEPT
+from headwater.sinks.spark.table import TableCommit, Version
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot

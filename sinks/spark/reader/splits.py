@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from core_log.model.log import Bounds, TopicPartition
-from sinks.sink import AppliedOffset, AppliedOffsets
+from headwater.core_log.model.log import Bounds, TopicPartition
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from core_log.foundation.array_types import BoolArray
-from core_log.model.table_schema import Column, TableId
-from sinks.sql.ownership import OwnershipMark
+from headwater.core_log.foundation.array_types import BoolArray
+from headwater.core_log.model.table_schema import Column, TableId
+from headwater.sinks.sql.ownership import OwnershipMark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import BoolArray
-from core_log.model.table_schema import Column, TableId
-from sinks import extreme_datetimes, extreme_times
-from sinks.sql.bind_values import text_of
-from sinks.sql.dialects.dialect import (
+from headwater.core_log.foundation.array_types import BoolArray
+from headwater.core_log.model.table_schema import Column, TableId
+from headwater.sinks import extreme_datetimes, extreme_times
+from headwater.sinks.sql.bind_values import text_of
+from headwater.sinks.sql.dialects.dialect import (
     ColumnFit,
     DriverProblem,
     ExistingTable,
@@ -18,7 +18,7 @@ from sinks.sql.dialects.dialect import (
     column_list,
     qualify,
 )
-from sinks.sql.ownership import OwnershipMark, read_mark
+from headwater.sinks.sql.ownership import OwnershipMark, read_mark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.foundation.array_types import BoolArray
-from core_log.model.table_schema import Column, TableId
-from sinks.sql.bind_values import DOUBLE_DIGITS, sqlite_rows, sqlite_values
-from sinks.sql.dialects.dialect import (
+from headwater.core_log.foundation.array_types import BoolArray
+from headwater.core_log.model.table_schema import Column, TableId
+from headwater.sinks.sql.bind_values import DOUBLE_DIGITS, sqlite_rows, sqlite_values
+from headwater.sinks.sql.dialects.dialect import (
     ColumnFit,
     DriverProblem,
     ExistingTable,
@@ -20,7 +20,7 @@ from sinks.sql.dialects.dialect import (
     run,
     text_literal,
 )
-from sinks.sql.ownership import OwnershipMark, read_mark
+from headwater.sinks.sql.ownership import OwnershipMark, read_mark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

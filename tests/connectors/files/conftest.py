@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from core_log.s3.settings import S3Settings
+from headwater.core_log.s3.settings import S3Settings
 from tests.moto_server import run_s3
 
 

@@ -5,11 +5,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from connectors.files.file_batch import FileOrigin
-from connectors.files.scanner import DirectoryScanner
-from connectors.files.settings import FilesSettings
-from connectors.files.storage_choice import place_of
-from core_log.model.changes import ChangeBatch, Operation, Reject
+from headwater.connectors.files.file_batch import FileOrigin
+from headwater.connectors.files.scanner import DirectoryScanner
+from headwater.connectors.files.settings import FilesSettings
+from headwater.connectors.files.storage_choice import place_of
+from headwater.core_log.model.changes import ChangeBatch, Operation, Reject
 
 LATER_MS = 60_000
 

@@ -12,10 +12,10 @@ import pytest
 import zstandard
 from pyarrow import parquet
 
-from connectors.files.settings import FilesSettings
-from connectors.files.source import FilesSource
-from connectors.source import Source
-from core_log.s3.settings import S3Settings
+from headwater.connectors.files.settings import FilesSettings
+from headwater.connectors.files.source import FilesSource
+from headwater.connectors.source import Source
+from headwater.core_log.s3.settings import S3Settings
 from tests.contract.source_suite import SourceSuite, context
 from tests.moto_server import client_of
 

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from connectors.files.directory import Directory
-from connectors.files.file_progress import FileState
-from core_log.foundation.errors import SourceRejected
-from core_log.model.changes import Operation
+from headwater.connectors.files.directory import Directory
+from headwater.connectors.files.file_progress import FileState
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.model.changes import Operation
 from tests.connectors.files.looks import LATER_MS, Reader
 
 STEPS = st.lists(

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from connectors.files.line_parser import layout_of, line_count_of, sift
-from connectors.files.schema_inference import InferredSchema
-from connectors.files.settings import FilesSettings
-from connectors.files.text_lines import TextLines
-from core_log.model.changes import Operation
-from core_log.model.table_schema import TableId
+from headwater.connectors.files.line_parser import layout_of, line_count_of, sift
+from headwater.connectors.files.schema_inference import InferredSchema
+from headwater.connectors.files.settings import FilesSettings
+from headwater.connectors.files.text_lines import TextLines
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.model.table_schema import TableId
 from tests.connectors.files.looks import Reader
 
 CANARY = "canary-7f3a"
@@ -373,8 +373,8 @@ LINE = st.sampled_from(
 @given(st.lists(LINE, max_size=40), st.sampled_from([b"\n", b"\r\n"]), st.booleans())
 def test_lines_one_by_one_say_what_is_good(lines: list[bytes], end: bytes, is_ended: bool) -> None:
     """The slow reference reads each line alone; a block has to give the same rows and numbers."""
-    from connectors.files.csv_lines import CsvLines
-    from connectors.files.settings import CsvSettings
+    from headwater.connectors.files.csv_lines import CsvLines
+    from headwater.connectors.files.settings import CsvSettings
 
     def shape() -> InferredSchema:
         types = {"id": pa.int64(), "note": pa.string()}

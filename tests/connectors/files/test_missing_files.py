@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from connectors.files.settings import FilesSettings
-from connectors.files.source import FilesSource
-from connectors.source import Remark, SourceContext, SourceReport
-from core_log.foundation.errors import SourceRejected
+from headwater.connectors.files.settings import FilesSettings
+from headwater.connectors.files.source import FilesSource
+from headwater.connectors.source import Remark, SourceContext, SourceReport
+from headwater.core_log.foundation.errors import SourceRejected
 from tests.fakes import SimulatedClock
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from connectors.files.settings import FilesSettings
-from connectors.files.source import FilesSource
-from core_log.model.table_schema import TableId
+from headwater.connectors.files.settings import FilesSettings
+from headwater.connectors.files.source import FilesSource
+from headwater.core_log.model.table_schema import TableId
 from tests.connectors.files.test_contract import KINDS, ROWS
 from tests.contract.source_suite import context
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from connectors.generator.settings import GeneratorSettings
-from connectors.generator.source import GeneratorSource
-from connectors.source import Source
+from headwater.connectors.generator.settings import GeneratorSettings
+from headwater.connectors.generator.source import GeneratorSource
+from headwater.connectors.source import Source
 from tests.contract.source_suite import SourceSuite, context
 
 

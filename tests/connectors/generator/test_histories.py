@@ -10,15 +10,15 @@ import pyarrow.compute as pc
 import pytest
 from pydantic import ValidationError
 
-from connectors.generator.history import end_of, next_end, pieces
-from connectors.generator.history_choice import history_of
-from connectors.generator.settings import GeneratorSettings
-from connectors.generator.source import GeneratorSource, Pace
-from connectors.generator.truth import truth
-from connectors.source import SnapshotProgress, SourceContext, SourceReport
-from core_log.foundation.errors import PositionLost
-from core_log.model.changes import Operation, Positions
-from core_log.model.table_schema import TableId
+from headwater.connectors.generator.history import end_of, next_end, pieces
+from headwater.connectors.generator.history_choice import history_of
+from headwater.connectors.generator.settings import GeneratorSettings
+from headwater.connectors.generator.source import GeneratorSource, Pace
+from headwater.connectors.generator.truth import truth
+from headwater.connectors.source import SnapshotProgress, SourceContext, SourceReport
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.core_log.model.changes import Operation, Positions
+from headwater.core_log.model.table_schema import TableId
 from tests.contract.source_suite import After, apply, context, flat, iterate
 from tests.fakes import SimulatedClock
 

@@ -7,12 +7,12 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from connectors.kafka.debezium_events import DebeziumReader
-from connectors.kafka.decoded_rows import DecodedBatches, TopicReader
-from connectors.kafka.json_records import JsonReader
-from connectors.kafka.settings import KafkaSourceSettings
-from core_log.records.arrow_codec import RecordColumns
-from core_log.records.record_headers import encode_headers
+from headwater.connectors.kafka.debezium_events import DebeziumReader
+from headwater.connectors.kafka.decoded_rows import DecodedBatches, TopicReader
+from headwater.connectors.kafka.json_records import JsonReader
+from headwater.connectors.kafka.settings import KafkaSourceSettings
+from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.records.record_headers import encode_headers
 
 GOOD = (b"2", b'{"id":2}')
 SETTINGS = KafkaSourceSettings(bootstrap=("127.0.0.1:1",), topics=("*",))

@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.postgres.server.lsn import parse_lsn
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.source import PostgresSource
-from connectors.source import SourceContext, SourceReport
-from core_log.foundation.clock import Clock, SystemClock
-from core_log.model.changes import ChangeBatch, EventMessages, Operation, TableChanges
+from headwater.connectors.postgres.server.lsn import parse_lsn
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.source import PostgresSource
+from headwater.connectors.source import SourceContext, SourceReport
+from headwater.core_log.foundation.clock import Clock, SystemClock
+from headwater.core_log.model.changes import ChangeBatch, EventMessages, Operation, TableChanges
 from tests.databases import Guest
 
 LATE_S = 0.2

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from connectors.postgres.ddl_rehearsal import rehearse
-from connectors.postgres.settings import PostgresSettings
-from connectors.source import DdlOutcome
-from core_log.foundation.errors import ConfigError, HeadwaterError
+from headwater.connectors.postgres.ddl_rehearsal import rehearse
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.source import DdlOutcome
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
 from tests.connectors.postgres.schema_history.schema_change_lines import LINES, Line
 from tests.connectors.postgres.schema_history.test_read_again import CREATE
 from tests.connectors.postgres.stories import source_context

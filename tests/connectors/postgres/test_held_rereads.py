@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from connectors.postgres.discovery import look, open_connection
-from connectors.postgres.schema_history import table_definition
-from connectors.postgres.schema_history.table_definition import TableForm, why_read_again
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.source import PostgresSource
-from connectors.source import Control, FreeSpace
-from core_log.foundation.errors import SourceRejected
-from core_log.model.changes import Phase, Replacement
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.discovery import look, open_connection
+from headwater.connectors.postgres.schema_history import table_definition
+from headwater.connectors.postgres.schema_history.table_definition import TableForm, why_read_again
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.source import PostgresSource
+from headwater.connectors.source import Control, FreeSpace
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.model.changes import Phase, Replacement
+from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.schema_history.test_read_again import (
     CREATE,
     PARTITIONED,

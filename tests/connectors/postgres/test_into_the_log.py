@@ -12,17 +12,17 @@ from typing import Any
 import orjson
 import pytest
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.settings import BrokerSettings, TopicSettings
-from core_log.model.log import FetchLimit, Isolation, TopicPartition
-from core_log.records import arrow_codec
-from core_log.records.arrow_codec import RecordColumns
-from core_log.records.record_headers import header_column, header_lists
-from pipelines.file.loader import LoadedPipeline, load
-from pipelines.journal.control import DesiredTaskState
-from pipelines.loops.assembly import run_unit
-from pipelines.reports import Report
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.model.log import FetchLimit, Isolation, TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.records.record_headers import header_column, header_lists
+from headwater.pipelines.file.loader import LoadedPipeline, load
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.reports import Report
 from tests.databases import Guest
 
 FILE = """

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.settings import BrokerSettings
-from pipelines.file.loader import load
-from pipelines.journal.positions import load_positions
-from pipelines.journal.replacements import last_replacements
-from pipelines.loops.ingest.ingest import UNIT as SOURCE
-from pipelines.reports import TaskState
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.pipelines.file.loader import load
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.replacements import last_replacements
+from headwater.pipelines.loops.ingest.ingest import UNIT as SOURCE
+from headwater.pipelines.reports import TaskState
 from tests.connectors.postgres.schema_history.test_cross_over import CREATE, FILE, Crossing
 from tests.databases import Guest
 

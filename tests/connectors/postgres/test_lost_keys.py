@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from connectors.postgres.doctor.position import examine_position
-from connectors.postgres.publication.monitor import HELD
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.source import PostgresSource
-from connectors.source import Control, Remark, SourceReport
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.errors import BeingReadAgain, SourceRejected
-from core_log.foundation.settings import BrokerSettings
-from core_log.model.changes import Phase, Positions
-from core_log.model.table_schema import TableId
-from pipelines.file.loader import load
-from pipelines.journal.schemas import topics_of
-from pipelines.loops.ingest.ingest import UNIT as SOURCE
-from pipelines.reports import TaskState
-from pipelines.time_travel.rebuild.reread_check import check_not_reread
+from headwater.connectors.postgres.doctor.position import examine_position
+from headwater.connectors.postgres.publication.monitor import HELD
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.source import PostgresSource
+from headwater.connectors.source import Control, Remark, SourceReport
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.errors import BeingReadAgain, SourceRejected
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.model.changes import Phase, Positions
+from headwater.core_log.model.table_schema import TableId
+from headwater.pipelines.file.loader import load
+from headwater.pipelines.journal.schemas import topics_of
+from headwater.pipelines.loops.ingest.ingest import UNIT as SOURCE
+from headwater.pipelines.reports import TaskState
+from headwater.pipelines.time_travel.rebuild.reread_check import check_not_reread
 from tests.connectors.postgres.schema_history.test_cross_over import CREATE, Crossing
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
 from tests.connectors.postgres.stories import source_context

@@ -2,8 +2,8 @@
 
 import pytest
 
-from connectors.snapshot.rate_limit import RateLimit
-from core_log.model.changes import Phase
+from headwater.connectors.snapshot.rate_limit import RateLimit
+from headwater.core_log.model.changes import Phase
 from tests.connectors.postgres.schema_history.test_read_again import ROWS
 from tests.connectors.postgres.test_held_rereads import REWRITTEN, Source
 from tests.connectors.snapshot.test_time_window import BY_NIGHT, HOUR_MS, NOON_MS

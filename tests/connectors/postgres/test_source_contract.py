@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.source import PostgresSource
-from connectors.source import Source, SourceContext
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.source import PostgresSource
+from headwater.connectors.source import Source, SourceContext
 from tests.connectors.postgres.stories import source_context
 from tests.contract.source_suite import SourceGround, SourceSuite
 from tests.databases import Guest

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from connectors.postgres.doctor.doctor import examine
-from connectors.postgres.publication.monitor import REFUSED
-from connectors.source import Remark, SourceReport
-from core_log.foundation.diagnostic import Diagnostic
-from core_log.foundation.errors import SourceRejected, SourceUnavailable
+from headwater.connectors.postgres.doctor.doctor import examine
+from headwater.connectors.postgres.publication.monitor import REFUSED
+from headwater.connectors.source import Remark, SourceReport
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import SourceRejected, SourceUnavailable
 from tests.connectors.postgres.publication.test_changed_publications import ending, settings_of
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
 from tests.connectors.postgres.stories import story

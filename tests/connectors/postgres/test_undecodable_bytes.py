@@ -10,11 +10,11 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
-from connectors.postgres.doctor.doctor import examine
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.source import PostgresSource
-from core_log.foundation.errors import SourceRejected
-from core_log.model.changes import Reject
+from headwater.connectors.postgres.doctor.doctor import examine
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.source import PostgresSource
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.model.changes import Reject
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, source_of
 from tests.databases import Guest, guest_in
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from connectors.postgres.doctor.doctor import examine
-from connectors.postgres.server.connection import connect
-from core_log.foundation.errors import SourceRejected
+from headwater.connectors.postgres.doctor.doctor import examine
+from headwater.connectors.postgres.server.connection import connect
+from headwater.core_log.foundation.errors import SourceRejected
 from scripts.embedded_postgres import EmbeddedPostgres, PostgresMissing, embedded_postgres
 from tests.connectors.postgres.publication.test_changed_publications import settings_of
 from tests.connectors.postgres.stories import events_of, story

@@ -5,8 +5,8 @@ from contextlib import aclosing
 
 import psycopg
 
-from connectors.postgres.session import SLOT
-from connectors.source import Remark, SourceReport
+from headwater.connectors.postgres.session import SLOT
+from headwater.connectors.source import Remark, SourceReport
 from tests.connectors.postgres.snapshot.table_log import source_of
 from tests.databases import Guest
 

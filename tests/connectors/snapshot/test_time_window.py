@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from connectors.postgres.catalog import FULL, CapturedTable, Catalog
-from connectors.postgres.events.source_block import SourceOrigin
-from connectors.postgres.settings import PostgresSettings, SnapshotSettings
-from connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
-from connectors.postgres.snapshot.progress import Chunk, LeafProgress
-from connectors.postgres.snapshot.row_mapper import RowMapper
-from connectors.postgres.types.type_map import TypeMap
-from connectors.snapshot.time_window import WAITING
-from connectors.source import Remark, SourceContext, SourceReport
-from core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.connectors.postgres.catalog import FULL, CapturedTable, Catalog
+from headwater.connectors.postgres.events.source_block import SourceOrigin
+from headwater.connectors.postgres.settings import PostgresSettings, SnapshotSettings
+from headwater.connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
+from headwater.connectors.postgres.snapshot.progress import Chunk, LeafProgress
+from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
+from headwater.connectors.postgres.types.type_map import TypeMap
+from headwater.connectors.snapshot.time_window import WAITING
+from headwater.connectors.source import Remark, SourceContext, SourceReport
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, in_table, source_of
 from tests.connectors.postgres.snapshot.writer import ORDERS
 from tests.connectors.postgres.stories import ignore

@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from connectors.source import SourceContext, SourceReport
-from connectors.sql.settings import SqlSourceSettings
-from connectors.sql.source import SqlSource
-from core_log.foundation.database_url import engine_at
-from core_log.model.changes import ChangeBatch, Operation
+from headwater.connectors.source import SourceContext, SourceReport
+from headwater.connectors.sql.settings import SqlSourceSettings
+from headwater.connectors.sql.source import SqlSource
+from headwater.core_log.foundation.database_url import engine_at
+from headwater.core_log.model.changes import ChangeBatch, Operation
 from tests.fakes import SimulatedClock
 
 KINDS = ("sqlite", "postgresql", "mariadb")

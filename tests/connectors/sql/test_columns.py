@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.sql.columns import column_of
-from core_log.foundation.errors import SourceRejected
+from headwater.connectors.sql.columns import column_of
+from headwater.core_log.foundation.errors import SourceRejected
 
 
 @pytest.mark.parametrize("values", [[True, None, False], [1, None, 0], ["1", None, "0"]])

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.source import Remark, SourceReport
-from connectors.sql import spool
-from connectors.sql.source import REFUSED, SqlSource
-from core_log.foundation.errors import ConfigError, SourceRejected, SourceUnavailable
-from core_log.model.table_schema import TableSchema
+from headwater.connectors.source import Remark, SourceReport
+from headwater.connectors.sql import spool
+from headwater.connectors.sql.source import REFUSED, SqlSource
+from headwater.core_log.foundation.errors import ConfigError, SourceRejected, SourceUnavailable
+from headwater.core_log.model.table_schema import TableSchema
 from tests.connectors.sql.shop import Rounds, Shop, one_round
 
 DAYS = {"sqlite": "'today'", "postgresql": "'infinity'", "mariadb": "'0000-00-00'"}

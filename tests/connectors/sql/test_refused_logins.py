@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from core_log.foundation.errors import SourceRejected, SourceUnavailable
+from headwater.core_log.foundation.errors import SourceRejected, SourceUnavailable
 from tests.connectors.sql.shop import Shop
 from tests.refused_logins import (
     SECRET,

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from connectors.source import Control
-from core_log.foundation.errors import SourceRejected, SourceUnavailable
-from core_log.model.table_schema import TableId
+from headwater.connectors.source import Control
+from headwater.core_log.foundation.errors import SourceRejected, SourceUnavailable
+from headwater.core_log.model.table_schema import TableId
 from tests.connectors.sql.shop import Rounds, Shop, changes_in, one_round
 
 ORDERS = "CREATE TABLE orders (id INTEGER PRIMARY KEY, note VARCHAR(20), changed TIMESTAMP)"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.source import Source
+from headwater.connectors.source import Source
 from tests.connectors.sql.shop import Shop
 from tests.contract.source_suite import SourceGround, SourceSuite
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from core_log.broker.broker import Broker
+from headwater.core_log.broker.broker import Broker
 from tests.core_log.broker.in_memory import started
 from tests.fakes import MemoryFiles
 

@@ -6,17 +6,17 @@ import os
 from pathlib import Path
 from random import Random
 
-from core_log.broker.batch_validation import append_batch
-from core_log.broker.broker import Broker
-from core_log.broker.partition_recovery import PartitionRecovery
-from core_log.foundation.errors import HeadwaterError
-from core_log.groups.group_coordinator import OffsetCommitter
-from core_log.groups.offsets import CommittedOffset
-from core_log.groups.transactions import ProducerIdentity
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from core_log.records.batch_header import BatchHeader
+from headwater.core_log.broker.batch_validation import append_batch
+from headwater.core_log.broker.broker import Broker
+from headwater.core_log.broker.partition_recovery import PartitionRecovery
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.groups.group_coordinator import OffsetCommitter
+from headwater.core_log.groups.offsets import CommittedOffset
+from headwater.core_log.groups.transactions import ProducerIdentity
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headwater.core_log.records.batch_header import BatchHeader
 from tests.builders import Sequenced, batch, values_of
 from tests.core_log.broker.in_memory import ask, create
 from tests.fakes import FaultyFiles, SimulatedClock

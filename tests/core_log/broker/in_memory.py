@@ -4,19 +4,19 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from core_log.broker.broker import Broker
-from core_log.broker.dispatch import RequestContext, load_handlers
-from core_log.broker.state_log import PartitionStateLog
-from core_log.foundation.clock import Clock
-from core_log.foundation.settings import BrokerSettings
-from core_log.protocol import message
-from core_log.protocol.messages.create_topics import (
+from headwater.core_log.broker.broker import Broker
+from headwater.core_log.broker.dispatch import RequestContext, load_handlers
+from headwater.core_log.broker.state_log import PartitionStateLog
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.protocol import message
+from headwater.core_log.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from core_log.storage.files import Files
-from core_log.storage.store import Store
+from headwater.core_log.storage.files import Files
+from headwater.core_log.storage.store import Store
 from tests.fakes import SimulatedClock
 
 SERVED = load_handlers()

@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from core_log.broker.broker import Broker
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.delete_records import (
+from headwater.core_log.broker.broker import Broker
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from core_log.protocol.messages.describe_cluster import DescribeClusterRequest
-from core_log.protocol.messages.describe_log_dirs import (
+from headwater.core_log.protocol.messages.describe_cluster import DescribeClusterRequest
+from headwater.core_log.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )
-from core_log.replication.metadata import OFFSETS_TOPIC
+from headwater.core_log.replication.metadata import OFFSETS_TOPIC
 from tests.core_log.broker.in_memory import ask, create, fill, versions
 
 NONE = ErrorCode.NONE

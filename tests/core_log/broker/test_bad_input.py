@@ -10,21 +10,21 @@ from typing import TypeVar
 
 import pytest
 
-from core_log.broker.broker import METADATA_ID
-from core_log.broker.lifecycle import RunningBroker
-from core_log.foundation.settings import BrokerSettings
-from core_log.protocol.error_codes import ErrorCode as E
-from core_log.protocol.frames import encode_request
-from core_log.protocol.messages.api_versions import ApiVersionsRequest
-from core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from core_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from core_log.protocol.messages.produce import (
+from headwater.core_log.broker.broker import METADATA_ID
+from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.protocol.error_codes import ErrorCode as E
+from headwater.core_log.protocol.frames import encode_request
+from headwater.core_log.protocol.messages.api_versions import ApiVersionsRequest
+from headwater.core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headwater.core_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headwater.core_log.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from core_log.records.batch_header import BatchHeader, seal
-from core_log.records.record_codec import encode_marker
+from headwater.core_log.records.batch_header import BatchHeader, seal
+from headwater.core_log.records.record_codec import encode_marker
 from tests.builders import Sequenced, batch
 from tests.contract.records import NOW_MS
 from tests.crash.wire import Wire
@@ -32,7 +32,7 @@ from tests.crash.wire import Wire
 T = TypeVar("T")
 REQUEST_BYTES_MAX = 1 << 20
 MESSAGE_BYTES_MAX = 10_000
-LOGGER = "core_log.broker"
+LOGGER = "headwater.core_log.broker"
 
 
 class Ground:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
 
 
 def open_below(directory: Path) -> list[str]:

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from core_log.broker.broker import Broker
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages import alter_configs as replacing
-from core_log.protocol.messages import incremental_alter_configs as changing
-from core_log.protocol.messages.describe_configs import (
+from headwater.core_log.broker.broker import Broker
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages import alter_configs as replacing
+from headwater.core_log.protocol.messages import incremental_alter_configs as changing
+from headwater.core_log.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
 )

@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
-from core_log.broker.broker import Broker
-from core_log.broker.partition import Partition
-from core_log.groups.transactions import VERSION_2, ProducerIdentity
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.records.batch_header import BatchHeader
+from headwater.core_log.broker.broker import Broker
+from headwater.core_log.broker.partition import Partition
+from headwater.core_log.groups.transactions import VERSION_2, ProducerIdentity
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.records.batch_header import BatchHeader
 from tests.builders import Sequenced, batch
 from tests.core_log.broker.in_memory import started
 from tests.fakes import MemoryFiles

@@ -7,13 +7,13 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-from core_log.broker.dispatch import load_handlers
-from core_log.broker.in_process import InProcessChannel
-from core_log.broker.lifecycle import RunningBroker
-from core_log.foundation.settings import BrokerSettings
-from core_log.protocol import message
-from core_log.protocol.frames import read_response_header, request_frame
-from core_log.protocol.messages import (
+from headwater.core_log.broker.dispatch import load_handlers
+from headwater.core_log.broker.in_process import InProcessChannel
+from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.protocol import message
+from headwater.core_log.protocol.frames import read_response_header, request_frame
+from headwater.core_log.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
@@ -42,7 +42,7 @@ from core_log.protocol.messages import (
     sync_group,
     txn_offset_commit,
 )
-from core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch
 
 TOPIC = "orders"
 BATCH = memoryview(encode_batch([PlainRecord(b"k", b"v", timestamp_ms=1)]))

@@ -10,13 +10,13 @@ from typing import TypeVar
 
 import pytest
 
-from core_log.broker.lifecycle import RunningBroker
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.foundation.errors import HeadwaterError
-from core_log.foundation.settings import BrokerSettings, TopicSettings
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.storage.files import OsFiles
+from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.storage.files import OsFiles
 from tests.builders import batch
 from tests.contract.records import batch_of
 from tests.crash.wire import LATEST, Wire

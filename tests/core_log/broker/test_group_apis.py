@@ -6,33 +6,39 @@ from uuid import UUID
 
 import pytest
 
-from core_log.broker.broker import Broker
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from core_log.protocol.messages.delete_groups import DeleteGroupsRequest
-from core_log.protocol.messages.describe_groups import DescribeGroupsRequest
-from core_log.protocol.messages.find_coordinator import FindCoordinatorRequest
-from core_log.protocol.messages.heartbeat import HeartbeatRequest
-from core_log.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from core_log.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from core_log.protocol.messages.list_groups import ListGroupsRequest
-from core_log.protocol.messages.offset_commit import (
+from headwater.core_log.broker.broker import Broker
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headwater.core_log.protocol.messages.delete_groups import DeleteGroupsRequest
+from headwater.core_log.protocol.messages.describe_groups import DescribeGroupsRequest
+from headwater.core_log.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headwater.core_log.protocol.messages.heartbeat import HeartbeatRequest
+from headwater.core_log.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+)
+from headwater.core_log.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from headwater.core_log.protocol.messages.list_groups import ListGroupsRequest
+from headwater.core_log.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from core_log.protocol.messages.offset_delete import (
+from headwater.core_log.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from core_log.protocol.messages.offset_fetch import (
+from headwater.core_log.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from core_log.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from headwater.core_log.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 from tests.core_log.broker.in_memory import ask, started
 from tests.fakes import MemoryFiles
 

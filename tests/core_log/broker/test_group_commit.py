@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from core_log.broker.lifecycle import RunningBroker
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.settings import BrokerSettings, TopicSettings
-from core_log.model.log import TopicPartition
-from core_log.storage.files import OsFiles
+from headwater.core_log.broker.lifecycle import RunningBroker
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.storage.files import OsFiles
 from tests.contract.records import batch_of
 from tests.fakes import FaultyFiles, MemoryFiles
 

@@ -5,11 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.settings import BrokerSettings, TopicSettings
-from core_log.model.log import FetchLimit, Isolation, TopicPartition
-from core_log.records.batch_header import Batch
-from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch, iterate_batches
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.model.log import FetchLimit, Isolation, TopicPartition
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.records.record_codec import (
+    PlainRecord,
+    decode_batch,
+    encode_batch,
+    iterate_batches,
+)
 from tests.crash.wire import Wire
 
 TABLE = TopicPartition("table", 0)

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from core_log.broker.broker import Broker
-from core_log.replication import metadata_log
-from core_log.replication.decisions import (
+from headwater.core_log.broker.broker import Broker
+from headwater.core_log.replication import metadata_log
+from headwater.core_log.replication.decisions import (
     ConfigChange,
     ConfigOperation,
     MorePartitions,

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.broker.batch_validation import append_batch
-from core_log.broker.broker import Broker
-from core_log.broker.partition_recovery import PartitionRecovery
-from core_log.groups.transactions import VERSION_1, VERSION_2
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from core_log.records.batch_header import BatchHeader
-from core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from headwater.core_log.broker.batch_validation import append_batch
+from headwater.core_log.broker.broker import Broker
+from headwater.core_log.broker.partition_recovery import PartitionRecovery
+from headwater.core_log.groups.transactions import VERSION_1, VERSION_2
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.builders import Sequenced, batch
 from tests.core_log.broker.failing_disk import Life
 from tests.core_log.broker.in_memory import ask, create, fill, started

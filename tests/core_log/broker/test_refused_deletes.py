@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from core_log.broker.partition_recovery import PartitionRecovery
-from core_log.foundation.errors import HeadwaterError
-from core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headwater.core_log.broker.partition_recovery import PartitionRecovery
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.builders import append, values_of
 from tests.core_log.broker.in_memory import ask, create, started
 from tests.fakes import FaultyFiles, MemoryFiles

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 import pytest
 
 from benchmarks.rest import Calls
-from core_log.broker.coordination import TICK_S
-from core_log.broker.periodic_tasks import PeriodicTasks
-from core_log.groups.transactions import VERSION_2
-from core_log.model.log import TopicPartition
-from core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from headwater.core_log.broker.coordination import TICK_S
+from headwater.core_log.broker.periodic_tasks import PeriodicTasks
+from headwater.core_log.groups.transactions import VERSION_2
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.core_log.broker.in_memory import create, started
 from tests.fakes import MemoryFiles, SimulatedClock
 

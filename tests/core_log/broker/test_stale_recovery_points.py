@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from core_log.broker import group_commit
-from core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headwater.core_log.broker import group_commit
+from headwater.core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.builders import Sequenced, append
 from tests.core_log.broker.in_memory import ask, create, started
 from tests.fakes import FaultyFiles, MemoryFiles

@@ -5,9 +5,9 @@ import errno
 import os
 from pathlib import Path
 
-from core_log.foundation.settings import TopicSettings
-from core_log.model.log import TopicPartition
-from core_log.storage.files import OsFiles
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.storage.files import OsFiles
 from tests.builders import Sequenced, append
 from tests.contract.records import NOW_MS, batch_of
 from tests.core_log.broker.test_failed_syncs import connect, running

@@ -4,26 +4,26 @@ from uuid import UUID
 
 import pytest
 
-from core_log.broker.broker import Broker
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.create_partitions import (
+from headwater.core_log.broker.broker import Broker
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from core_log.protocol.messages.create_topics import (
+from headwater.core_log.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from core_log.protocol.messages.describe_topic_partitions import (
+from headwater.core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headwater.core_log.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from core_log.protocol.primitives import ZERO_UUID
+from headwater.core_log.protocol.primitives import ZERO_UUID
 from tests.core_log.broker.in_memory import ask, create, fill, versions
 
 NONE = ErrorCode.NONE

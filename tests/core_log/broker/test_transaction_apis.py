@@ -5,31 +5,31 @@ from typing import Any
 
 import pytest
 
-from core_log.broker.broker import Broker
-from core_log.groups.transactions import ProducerIdentity
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from core_log.protocol.messages.add_partitions_to_txn import (
+from headwater.core_log.broker.broker import Broker
+from headwater.core_log.groups.transactions import ProducerIdentity
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from headwater.core_log.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from core_log.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from core_log.protocol.messages.end_txn import EndTxnRequest
-from core_log.protocol.messages.find_coordinator import FindCoordinatorRequest
-from core_log.protocol.messages.init_producer_id import InitProducerIdRequest
-from core_log.protocol.messages.offset_fetch import (
+from headwater.core_log.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headwater.core_log.protocol.messages.end_txn import EndTxnRequest
+from headwater.core_log.protocol.messages.find_coordinator import FindCoordinatorRequest
+from headwater.core_log.protocol.messages.init_producer_id import InitProducerIdRequest
+from headwater.core_log.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from core_log.protocol.messages.txn_offset_commit import (
+from headwater.core_log.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from core_log.replication.metadata import OFFSETS_TOPIC
+from headwater.core_log.replication.metadata import OFFSETS_TOPIC
 from tests.core_log.broker.in_memory import ask, started
 from tests.fakes import MemoryFiles
 

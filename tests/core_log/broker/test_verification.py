@@ -2,8 +2,8 @@
 
 import pytest
 
-from core_log.broker.verification import in_words_of
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.broker.verification import in_words_of
+from headwater.core_log.protocol.error_codes import ErrorCode
 
 
 @pytest.mark.parametrize(

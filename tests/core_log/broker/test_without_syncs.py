@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.settings import BrokerSettings, TopicSettings
-from core_log.model.log import TopicPartition
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.model.log import TopicPartition
 from tests.contract.records import batch_of
 
 ORDERS = TopicPartition("orders", 0)

@@ -11,24 +11,31 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.frames import encode_response, read_request_header, read_response_header
-from core_log.protocol.message import decode
-from core_log.protocol.messages.api_versions import (
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.frames import (
+    encode_response,
+    read_request_header,
+    read_response_header,
+)
+from headwater.core_log.protocol.message import decode
+from headwater.core_log.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
 )
-from core_log.protocol.messages.find_coordinator import (
+from headwater.core_log.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from core_log.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from core_log.protocol.messages.sasl_authenticate import (
+from headwater.core_log.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from headwater.core_log.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
-from core_log.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from headwater.core_log.protocol.messages.sasl_handshake import (
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 
 USER, PASSWORD = "shop", "a password, with=signs"
 FRAME_BYTES_MAX = 100 << 20

@@ -5,21 +5,21 @@ from asyncio import Future
 from collections.abc import Callable
 from typing import Any
 
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.client.connection import Channel, ConnectionLost
-from core_log.protocol.frames import encode_response, read_request_header
-from core_log.protocol.message import Request, decode
-from core_log.protocol.messages.api_versions import (
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.client.connection import Channel, ConnectionLost
+from headwater.core_log.protocol.frames import encode_response, read_request_header
+from headwater.core_log.protocol.message import Request, decode
+from headwater.core_log.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
 )
-from core_log.protocol.messages.find_coordinator import (
+from headwater.core_log.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from core_log.protocol.messages.metadata import (
+from headwater.core_log.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,

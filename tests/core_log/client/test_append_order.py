@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from core_log.client.producer_sequences import ProducerIdAndEpoch
-from core_log.client.transaction import KafkaTransaction
-from core_log.model.log import TopicPartition
-from core_log.records.batch_header import Batch
+from headwater.core_log.client.producer_sequences import ProducerIdAndEpoch
+from headwater.core_log.client.transaction import KafkaTransaction
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.batch_header import Batch
 
 HOME, ELSEWHERE = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -6,29 +6,29 @@ from typing import Any
 
 import pytest
 
-from core_log.client import KafkaLog, retry_policy
-from core_log.client.connection import Channel
-from core_log.client.handshake import open_link
-from core_log.client.settings import KafkaSettings
-from core_log.foundation.errors import ConfigError, LogRejected, LogUnavailable
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.api_versions import (
+from headwater.core_log.client import KafkaLog, retry_policy
+from headwater.core_log.client.connection import Channel
+from headwater.core_log.client.handshake import open_link
+from headwater.core_log.client.settings import KafkaSettings
+from headwater.core_log.foundation.errors import ConfigError, LogRejected, LogUnavailable
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
 )
-from core_log.protocol.messages.heartbeat import HeartbeatRequest
-from core_log.protocol.messages.list_offsets import ListOffsetsRequest
-from core_log.protocol.messages.metadata import MetadataRequest
-from core_log.protocol.messages.produce import (
+from headwater.core_log.protocol.messages.heartbeat import HeartbeatRequest
+from headwater.core_log.protocol.messages.list_offsets import ListOffsetsRequest
+from headwater.core_log.protocol.messages.metadata import MetadataRequest
+from headwater.core_log.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from core_log.records.batch_header import Batch
-from core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch
 from tests.core_log.client.scripted_cluster import ScriptedCluster
 
 ORDERS = TopicPartition("orders", 0)

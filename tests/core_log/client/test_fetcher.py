@@ -4,16 +4,16 @@ import asyncio
 
 import pytest
 
-from core_log.foundation.errors import CorruptLog, LogUnavailable, UnreadableBatch
-from core_log.model.log import FetchLimit, Isolation, TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.fetch import (
+from headwater.core_log.foundation.errors import CorruptLog, LogUnavailable, UnreadableBatch
+from headwater.core_log.model.log import FetchLimit, Isolation, TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
 )
-from core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch
 from tests.core_log.client.scripted_cluster import NEVER, ScriptedCluster
 
 LEFT, RIGHT = TopicPartition("left", 0), TopicPartition("right", 0)

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from core_log.client.cluster import Cluster
-from core_log.client.producer_sequences import (
+from headwater.core_log.client.cluster import Cluster
+from headwater.core_log.client.producer_sequences import (
     SEQUENCE_MASK,
     BatchResult,
     ProducerIdAndEpoch,
@@ -15,11 +15,11 @@ from core_log.client.producer_sequences import (
     Sealed,
     SendBatches,
 )
-from core_log.client.retry_policy import RetriableFailure
-from core_log.foundation.errors import BatchTooLarge, LogUnavailable, OutOfOrderSequence
-from core_log.model.log import TopicPartition
-from core_log.records.batch_header import Batch, BatchHeader
-from core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.client.retry_policy import RetriableFailure
+from headwater.core_log.foundation.errors import BatchTooLarge, LogUnavailable, OutOfOrderSequence
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.batch_header import Batch, BatchHeader
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch
 from tests.core_log.client.scripted_cluster import ScriptedCluster
 
 HOME, ELSEWHERE = TopicPartition("t", 0), TopicPartition("t", 1)

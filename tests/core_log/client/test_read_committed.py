@@ -3,9 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.client.read_committed import NOTHING, AbortedRange, committed_batches, whole_batches
-from core_log.records.batch_header import BatchHeader
-from core_log.records.record_codec import PlainRecord, encode_batch, encode_marker, iterate_batches
+from headwater.core_log.client.read_committed import (
+    NOTHING,
+    AbortedRange,
+    committed_batches,
+    whole_batches,
+)
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.records.record_codec import (
+    PlainRecord,
+    encode_batch,
+    encode_marker,
+    iterate_batches,
+)
 
 PLAIN = -1
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from core_log.client.scram import Scram
-from core_log.foundation.errors import LogRejected
+from headwater.core_log.client.scram import Scram
+from headwater.core_log.foundation.errors import LogRejected
 
 # The exchange that RFC 7677 shows.
 USER, PASSWORD, NONCE = "user", "pencil", "rOprNGfwEbeRWgbNEkqO"

@@ -6,13 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.errors import ConfigError, HeadwaterError, LogRejected, LogUnavailable
-from core_log.foundation.settings import BrokerSettings, SecuritySettings, TopicSettings
-from core_log.model.log import TopicPartition
-from core_log.records.batch_header import Batch
-from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch, iterate_batches
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.errors import (
+    ConfigError,
+    HeadwaterError,
+    LogRejected,
+    LogUnavailable,
+)
+from headwater.core_log.foundation.settings import BrokerSettings, SecuritySettings, TopicSettings
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.records.record_codec import (
+    PlainRecord,
+    decode_batch,
+    encode_batch,
+    iterate_batches,
+)
 from tests.certificates import Authority
 from tests.core_log.client.guarded_broker import PASSWORD, USER, Guard, guarded
 

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from core_log.foundation.errors import LogUnavailable
-from core_log.foundation.settings import TopicSettings
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.create_topics import (
+from headwater.core_log.foundation.errors import LogUnavailable
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from core_log.protocol.messages.metadata import MetadataRequest
+from headwater.core_log.protocol.messages.metadata import MetadataRequest
 from tests.core_log.client.scripted_cluster import ScriptedCluster
 
 ORDERS = TopicSettings(name="orders", partitions=1)

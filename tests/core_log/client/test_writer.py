@@ -5,28 +5,28 @@ from typing import Any
 
 import pytest
 
-from core_log.foundation.errors import Fenced, LogUnavailable
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
-from core_log.protocol.messages.add_partitions_to_txn import (
+from headwater.core_log.foundation.errors import Fenced, LogUnavailable
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
-from core_log.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from core_log.protocol.messages.init_producer_id import (
+from headwater.core_log.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from headwater.core_log.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from core_log.protocol.messages.produce import (
+from headwater.core_log.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from core_log.records.batch_header import Batch, BatchHeader
-from core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.records.batch_header import Batch, BatchHeader
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch
 from tests.core_log.client.scripted_cluster import NEVER, ScriptedCluster
 
 ORDERS = TopicPartition("orders", 0)

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from core_log.compiled.buffer_pool import LARGE_BYTES, BufferPool
-from core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
-from core_log.records.row_writer_arrow import join_plainly
+from headwater.core_log.compiled.buffer_pool import LARGE_BYTES, BufferPool
+from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
+from headwater.core_log.records.row_writer_arrow import join_plainly
 
 SIZE = 3 * LARGE_BYTES
 
@@ -67,7 +67,7 @@ def test_a_small_buffer_is_of_its_size_and_nobody_keeps_it() -> None:
 @pytest.mark.parametrize("more", [0, 1])
 def test_joined_columns_stay_as_they_are_while_others_are_joined(more: int) -> None:
     pytest.importorskip("numba")
-    from core_log.compiled.row_writer_kernels import join_compiled
+    from headwater.core_log.compiled.row_writer_kernels import join_compiled
 
     rows = 2_000 + more
     texts = [pa.array([f"{letter * 1_000}{row}" for row in range(rows)]) for letter in "abc"]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core_log.compiled import object_cache
-from core_log.compiled.object_cache import CompiledFunction
-from core_log.foundation.array_types import Int64Array
+from headwater.core_log.compiled import object_cache
+from headwater.core_log.compiled.object_cache import CompiledFunction
+from headwater.core_log.foundation.array_types import Int64Array
 
 pytest.importorskip("numba")
 
@@ -20,7 +20,7 @@ FACTORS = np.array([1, 10, 100], np.int64)
 PROGRAM = """
 import sys
 import numpy as np
-from core_log.compiled import utf8_kernels
+from headwater.core_log.compiled import utf8_kernels
 data = np.frombuffer(b"some text and more of it", np.uint8)
 words = np.ndarray((len(data) - 7,), "<u8", buffer=data, strides=(1,))
 place = np.zeros(1, np.int64)

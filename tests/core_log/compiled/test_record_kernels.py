@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import DecodeError
-from core_log.records import record_fields
-from core_log.records.record_codec import encode_varint
-from core_log.records.record_fields import RecordSections, record_bounds
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.records import record_fields
+from headwater.core_log.records.record_codec import encode_varint
+from headwater.core_log.records.record_fields import RecordSections, record_bounds
 
 pytest.importorskip("numba")
 LENGTHS = st.lists(st.integers(6, 9_000), min_size=1, max_size=30)

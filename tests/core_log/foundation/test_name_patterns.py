@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import ConfigError
-from core_log.foundation.name_patterns import Pattern, Patterns
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.name_patterns import Pattern, Patterns
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from core_log.foundation.schedule import Schedule
+from headwater.core_log.foundation.schedule import Schedule
 
 HOUR_MS = 3_600_000
 NOON_MS = round(datetime(2026, 3, 4, 12, 0, tzinfo=UTC).timestamp() * 1_000)

@@ -2,7 +2,7 @@
 
 from pydantic import Field, create_model
 
-from core_log.foundation.settings import Settings, explanations_of
+from headwater.core_log.foundation.settings import Settings, explanations_of
 
 
 class Ship(Settings):

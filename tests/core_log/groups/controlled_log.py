@@ -3,8 +3,8 @@
 import asyncio
 from random import Random
 
-from core_log.foundation.errors import StorageFailed
-from core_log.groups.group_coordinator import GroupCoordinator, GroupLimits
+from headwater.core_log.foundation.errors import StorageFailed
+from headwater.core_log.groups.group_coordinator import GroupCoordinator, GroupLimits
 from tests.core_log.groups.simulated_world import SimulatedStateLog, StoredBytes, World
 
 

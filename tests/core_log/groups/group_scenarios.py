@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from core_log.groups.group import Group
-from core_log.groups.membership import (
+from headwater.core_log.groups.group import Group
+from headwater.core_log.groups.membership import (
     Effects,
     JoinAnswer,
     Joining,
@@ -12,7 +12,7 @@ from core_log.groups.membership import (
     SyncAnswer,
     Syncing,
 )
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.core_log.groups.scenario_text import play, words_and_options
 
 SESSION_MS, REBALANCE_MS = 10_000, 60_000

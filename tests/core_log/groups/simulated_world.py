@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from core_log.foundation.errors import InvalidProducerEpoch, StorageFailed
-from core_log.groups.transactions import ProducerIdentity
-from core_log.model.log import TopicPartition
-from core_log.model.state_log import ProducerStamp, StoredBatch, StoredRecord
-from core_log.records.batch_header import BatchHeader
-from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
+from headwater.core_log.foundation.errors import InvalidProducerEpoch, StorageFailed
+from headwater.core_log.groups.transactions import ProducerIdentity
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.state_log import ProducerStamp, StoredBatch, StoredRecord
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
 
 
 class Entry(NamedTuple):

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from core_log.groups.group_coordinator import GroupLimits, OffsetCommitter
-from core_log.groups.membership import (
+from headwater.core_log.groups.group_coordinator import GroupLimits, OffsetCommitter
+from headwater.core_log.groups.membership import (
     GroupState,
     JoinAnswer,
     Joining,
@@ -13,10 +13,10 @@ from core_log.groups.membership import (
     SyncAnswer,
     Syncing,
 )
-from core_log.groups.offsets import CommittedOffset
-from core_log.model.log import TopicPartition
-from core_log.model.state_log import ProducerStamp
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.groups.offsets import CommittedOffset
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.state_log import ProducerStamp
+from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.core_log.groups.controlled_log import Groups
 
 SUBSCRIBED_TO_T = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"

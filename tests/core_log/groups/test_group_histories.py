@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.groups.group import NEW_MEMBER_JOIN_MS_MAX, Group
-from core_log.groups.membership import (
+from headwater.core_log.groups.group import NEW_MEMBER_JOIN_MS_MAX, Group
+from headwater.core_log.groups.membership import (
     NO_MEMBER,
     Effects,
     GroupState,
@@ -23,7 +23,7 @@ from core_log.groups.membership import (
     Syncing,
     Ticket,
 )
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.error_codes import ErrorCode
 
 pytestmark = pytest.mark.simulation
 

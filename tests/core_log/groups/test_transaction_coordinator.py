@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from core_log.groups.transaction_coordinator import NOBODY
-from core_log.groups.transactions import VERSION_2, ProducerIdentity, TransactionState
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.groups.transaction_coordinator import NOBODY
+from headwater.core_log.groups.transactions import VERSION_2, ProducerIdentity, TransactionState
+from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.core_log.groups.watched_broker import LIMITS, T0, T1, TIMEOUT_MS, Broker
 
 

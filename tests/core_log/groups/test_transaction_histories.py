@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import LogUnavailable, StorageFailed
-from core_log.groups.transaction_coordinator import TransactionCoordinator, TransactionLimits
-from core_log.groups.transactions import VERSION_1, StoredTransaction
-from core_log.model.log import TopicPartition
+from headwater.core_log.foundation.errors import LogUnavailable, StorageFailed
+from headwater.core_log.groups.transaction_coordinator import (
+    TransactionCoordinator,
+    TransactionLimits,
+)
+from headwater.core_log.groups.transactions import VERSION_1, StoredTransaction
+from headwater.core_log.model.log import TopicPartition
 from tests.core_log.groups.simulated_world import SimulatedPartition, SimulatedPartitions, World
 from tests.core_log.groups.transaction_clients import TIMEOUT_MS, Client, Outcome
 

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
-from core_log.foundation.errors import InvalidProducerEpoch, StorageFailed
-from core_log.groups.transaction_coordinator import TransactionCoordinator
-from core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.foundation.errors import InvalidProducerEpoch, StorageFailed
+from headwater.core_log.groups.transaction_coordinator import TransactionCoordinator
+from headwater.core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.core_log.groups.simulated_world import World
 
 TIMEOUT_MS = 60_000

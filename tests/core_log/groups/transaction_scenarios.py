@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from core_log.groups.transaction_log import decode_value, encode_value
-from core_log.groups.transaction_recovery import UnmarkedTransaction, recover_transaction
-from core_log.groups.transactions import (
+from headwater.core_log.groups.transaction_log import decode_value, encode_value
+from headwater.core_log.groups.transaction_recovery import UnmarkedTransaction, recover_transaction
+from headwater.core_log.groups.transactions import (
     NO_EPOCH,
     VERSION_1,
     VERSION_2,
@@ -14,8 +14,8 @@ from core_log.groups.transactions import (
     TransactionMetadata,
     TransitionResult,
 )
-from core_log.model.log import TopicPartition
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.core_log.groups.scenario_text import play, words_and_options
 
 FRESH_ID = 100

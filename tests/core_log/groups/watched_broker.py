@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import Collection
 from random import Random
 
-from core_log.foundation.errors import StorageFailed
-from core_log.groups.transaction_coordinator import TransactionCoordinator, TransactionLimits
-from core_log.groups.transactions import VERSION_2, ProducerIdentity
-from core_log.model.log import TopicPartition
-from core_log.model.state_log import StateLog
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.foundation.errors import StorageFailed
+from headwater.core_log.groups.transaction_coordinator import (
+    TransactionCoordinator,
+    TransactionLimits,
+)
+from headwater.core_log.groups.transactions import VERSION_2, ProducerIdentity
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.state_log import StateLog
+from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.core_log.groups.simulated_world import (
     SimulatedPartition,
     SimulatedPartitions,

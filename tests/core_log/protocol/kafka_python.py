@@ -8,7 +8,7 @@ from uuid import UUID
 
 from kafka.protocol.schemas import BaseField, StructField, load_json
 
-from core_log.protocol.fields import Field, Number, fields_of
+from headwater.core_log.protocol.fields import Field, Number, fields_of
 
 
 @cache

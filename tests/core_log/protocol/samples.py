@@ -7,9 +7,9 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from core_log.protocol import messages
-from core_log.protocol.fields import Field, Number, fields_of
-from core_log.protocol.message import Request, response_type
+from headwater.core_log.protocol import messages
+from headwater.core_log.protocol.fields import Field, Number, fields_of
+from headwater.core_log.protocol.message import Request, response_type
 
 RECORD_MODULES = {
     "consumer_protocol",

@@ -4,7 +4,7 @@ import struct
 
 from kafka import errors
 
-from core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.protocol.error_codes import ErrorCode
 
 KAFKA_PYTHON_DIFFERS = {
     2,  # CORRUPT_MESSAGE, which Kafka itself lets a client send or fetch again

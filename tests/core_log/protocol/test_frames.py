@@ -2,8 +2,8 @@
 
 import pytest
 
-from core_log.foundation.errors import DecodeError
-from core_log.protocol.frames import (
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.protocol.frames import (
     RequestHeader,
     encode_request,
     encode_response,
@@ -11,10 +11,13 @@ from core_log.protocol.frames import (
     read_response_header,
     response_header,
 )
-from core_log.protocol.message import decode
-from core_log.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from core_log.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from core_log.protocol.messages.offset_delete import OffsetDeleteRequest
+from headwater.core_log.protocol.message import decode
+from headwater.core_log.protocol.messages.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+from headwater.core_log.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headwater.core_log.protocol.messages.offset_delete import OffsetDeleteRequest
 
 HEARTBEAT = HeartbeatRequest(group_id="shop", generation_id=3, member_id="m")
 

@@ -7,24 +7,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import DecodeError
-from core_log.protocol.fetch_frames import FetchLine, FetchPart, read_fetch, write_fetch_answer
-from core_log.protocol.frames import encode_request, read_request_header, read_response_header
-from core_log.protocol.message import decode
-from core_log.protocol.messages.fetch import (
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.protocol.fetch_frames import (
+    FetchLine,
+    FetchPart,
+    read_fetch,
+    write_fetch_answer,
+)
+from headwater.core_log.protocol.frames import (
+    encode_request,
+    read_request_header,
+    read_response_header,
+)
+from headwater.core_log.protocol.message import decode
+from headwater.core_log.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
     ReplicaState,
 )
-from core_log.protocol.messages.produce import (
+from headwater.core_log.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from core_log.protocol.produce_frames import (
+from headwater.core_log.protocol.produce_frames import (
     PartAnswer,
     ProducePart,
     read_produce,

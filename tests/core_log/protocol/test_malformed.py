@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import DecodeError
-from core_log.protocol.frames import FLEXIBLE_FROM, read_request_header, read_response_header
-from core_log.protocol.message import decode, encode
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.protocol.frames import (
+    FLEXIBLE_FROM,
+    read_request_header,
+    read_response_header,
+)
+from headwater.core_log.protocol.message import decode, encode
 from tests.core_log.protocol.samples import (
     EVERY_VERSION,
     MESSAGES,

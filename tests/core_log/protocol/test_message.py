@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from core_log.foundation.errors import DecodeError
-from core_log.protocol.codec import UnsupportedByVersion
-from core_log.protocol.message import decode, encode, response_type
-from core_log.protocol.messages.fetch import (
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.protocol.codec import UnsupportedByVersion
+from headwater.core_log.protocol.message import decode, encode, response_type
+from headwater.core_log.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -15,20 +15,20 @@ from core_log.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from core_log.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from core_log.protocol.messages.join_group import JoinGroupRequest
-from core_log.protocol.messages.metadata import (
+from headwater.core_log.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from headwater.core_log.protocol.messages.join_group import JoinGroupRequest
+from headwater.core_log.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
-from core_log.protocol.messages.produce import (
+from headwater.core_log.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from core_log.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from headwater.core_log.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 
 def again(message: Any, version: int) -> Any:

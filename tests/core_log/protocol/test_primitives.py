@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import DecodeError
-from core_log.protocol.primitives import (
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.protocol.primitives import (
     COMPACT,
     LONG,
     SHORT,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.protocol.message import decode, encode
+from headwater.core_log.protocol.message import decode, encode
 from tests.core_log.protocol import kafka_python
 from tests.core_log.protocol.samples import (
     EVERY_VERSION,

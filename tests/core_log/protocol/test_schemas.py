@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from core_log.protocol.fields import Field, Number, fields_of
-from core_log.protocol.frames import FLEXIBLE_FROM
-from core_log.protocol.message import NEVER, response_type
-from core_log.protocol.primitives import ZERO_UUID
+from headwater.core_log.protocol.fields import Field, Number, fields_of
+from headwater.core_log.protocol.frames import FLEXIBLE_FROM
+from headwater.core_log.protocol.message import NEVER, response_type
+from headwater.core_log.protocol.primitives import ZERO_UUID
 from tests.core_log.protocol.kafka_python import field_name, request_schemas, schema
 from tests.core_log.protocol.samples import MESSAGES, RECORDS, REQUESTS, versions_of
 

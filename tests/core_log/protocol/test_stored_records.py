@@ -5,15 +5,15 @@ from uuid import UUID
 
 import pytest
 
-from core_log.foundation.errors import DecodeError
-from core_log.protocol.message import decode_record, encode_record
-from core_log.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
-from core_log.protocol.messages.control_records import (
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.protocol.message import decode_record, encode_record
+from headwater.core_log.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
+from headwater.core_log.protocol.messages.control_records import (
     ControlRecordKey,
     ControlRecordType,
     EndTxnMarker,
 )
-from core_log.protocol.messages.group_records import (
+from headwater.core_log.protocol.messages.group_records import (
     GROUP_METADATA_KEY,
     OFFSET_COMMIT_KEY,
     GroupMetadataKey,
@@ -23,7 +23,7 @@ from core_log.protocol.messages.group_records import (
     OffsetCommitValue,
     decode_group_key,
 )
-from core_log.protocol.messages.transaction_records import (
+from headwater.core_log.protocol.messages.transaction_records import (
     PartitionsSchema,
     TransactionLogKey,
     TransactionLogValue,

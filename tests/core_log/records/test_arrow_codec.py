@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import DecodeError, HeadwaterError
-from core_log.records.arrow_codec import RecordColumns, decode, decode_parts, encode
-from core_log.records.batch_header import (
+from headwater.core_log.foundation.errors import DecodeError, HeadwaterError
+from headwater.core_log.records.arrow_codec import RecordColumns, decode, decode_parts, encode
+from headwater.core_log.records.batch_header import (
     HEADER_BYTES,
     LOG_APPEND_TIME,
     Batch,
@@ -16,7 +16,7 @@ from core_log.records.batch_header import (
     seal,
     stamp,
 )
-from core_log.records.record_codec import (
+from headwater.core_log.records.record_codec import (
     PlainRecord,
     decode_batch,
     encode_batch,
@@ -24,8 +24,8 @@ from core_log.records.record_codec import (
     encode_varint,
     iterate_batches,
 )
-from core_log.records.record_fields import RecordSections, read_fields
-from core_log.records.record_headers import (
+from headwater.core_log.records.record_fields import RecordSections, read_fields
+from headwater.core_log.records.record_headers import (
     FEW,
     encode_header_columns,
     encode_headers,
@@ -287,7 +287,7 @@ def test_noise_is_refused_without_end_or_excess(noise: bytes, count: int, batche
 def test_more_than_a_column_holds_comes_in_parts_or_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("core_log.records.arrow_codec.COLUMN_BYTES_MAX", 100)
+    monkeypatch.setattr("headwater.core_log.records.arrow_codec.COLUMN_BYTES_MAX", 100)
     data = b"".join(encode_batch([PlainRecord(b"k", bytes(90))], base_offset=i) for i in range(3))
 
     with pytest.raises(DecodeError, match="beyond one column"):

@@ -12,8 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka import codec as kafka_codec
 
-from core_log.foundation.errors import DecodeError
-from core_log.records.compression import Compression, compress, decompress, decompress_into
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.records.compression import (
+    Compression,
+    compress,
+    decompress,
+    decompress_into,
+)
 
 CODES = st.sampled_from(Compression)
 ZEROS = bytes(4 << 20)
@@ -104,7 +109,7 @@ def test_lz4_blocks_are_independent_because_java_reads_no_others() -> None:
 
 
 def test_a_process_that_compresses_nothing_loads_no_compression_library() -> None:
-    program = "import core_log.records.record_codec, sys; print(*sorted(sys.modules))"
+    program = "import headwater.core_log.records.record_codec, sys; print(*sorted(sys.modules))"
 
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as reference
 
-from core_log.records.murmur2 import murmur2, partition_of
-from core_log.records.partitioner import murmur2_column, partitions_of
+from headwater.core_log.records.murmur2 import murmur2, partition_of
+from headwater.core_log.records.partitioner import murmur2_column, partitions_of
 
 KEYS = st.lists(st.none() | st.binary(max_size=40) | st.binary(max_size=5), max_size=40)
 

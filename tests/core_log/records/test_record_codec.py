@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from core_log.foundation.errors import HeadwaterError
-from core_log.records.batch_header import DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader, checksum_of
-from core_log.records.record_codec import (
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.records.batch_header import (
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    BatchHeader,
+    checksum_of,
+)
+from headwater.core_log.records.record_codec import (
     Marker,
     PlainRecord,
     decode_batch,

@@ -9,13 +9,13 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import DecodeError
-from core_log.foundation.speed import chosen_speed
-from core_log.records import arrow_codec, record_views
-from core_log.records.batch_header import HEADER_BYTES, BatchHeader, seal
-from core_log.records.compression import Compression, compress
-from core_log.records.record_headers import encode_header_columns
-from core_log.records.record_views import (
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.speed import chosen_speed
+from headwater.core_log.records import arrow_codec, record_views
+from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader, seal
+from headwater.core_log.records.compression import Compression, compress
+from headwater.core_log.records.record_headers import encode_header_columns
+from headwater.core_log.records.record_views import (
     NO_NUMBER,
     RecordField,
     RecordScratch,

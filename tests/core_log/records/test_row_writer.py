@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.records import row_writer
-from core_log.records.json_escapes import SHORT_ESCAPES
-from core_log.records.record_codec import encode_varint
-from core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
-from core_log.records.row_writer import RowWriter, join_few
-from core_log.records.row_writer_arrow import join_plainly
+from headwater.core_log.records import row_writer
+from headwater.core_log.records.json_escapes import SHORT_ESCAPES
+from headwater.core_log.records.record_codec import encode_varint
+from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
+from headwater.core_log.records.row_writer import RowWriter, join_few
+from headwater.core_log.records.row_writer_arrow import join_plainly
 
 DECIMALS = (
     pa.decimal128(12, 2), pa.decimal128(18, 0), pa.decimal128(38, 38), pa.decimal128(5, -3),
@@ -35,7 +35,7 @@ TIMESPECS = {"ms": "milliseconds", "us": "microseconds"}
 
 def ways() -> list[RowWriter]:
     pytest.importorskip("numba")
-    from core_log.compiled.row_writer_kernels import join_compiled
+    from headwater.core_log.compiled.row_writer_kernels import join_compiled
 
     return [join_few, join_plainly, join_compiled]
 

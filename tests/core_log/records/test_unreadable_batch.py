@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from core_log.foundation.errors import UnreadableBatch
-from core_log.model.log import TopicPartition
-from core_log.records import arrow_codec
-from core_log.records.batch_header import CHECKED_FROM, HEADER_BYTES, BatchHeader, seal
-from core_log.records.record_codec import PlainRecord, encode_batch
-from core_log.records.record_views import RecordScratch, locate_parts
+from headwater.core_log.foundation.errors import UnreadableBatch
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.batch_header import CHECKED_FROM, HEADER_BYTES, BatchHeader, seal
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.records.record_views import RecordScratch, locate_parts
 
 PLACE = TopicPartition("orders", 3)
 Read = Callable[..., Iterator[Any]]

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import DecodeError
-from core_log.records.record_codec import encode_varint
-from core_log.records.varint import read_varints, varint_lengths, write_varints
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.records.record_codec import encode_varint
+from headwater.core_log.records.varint import read_varints, varint_lengths, write_varints
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200) | st.integers(-20_000, 20_000)
 ROWS = st.integers(1, 5).flatmap(

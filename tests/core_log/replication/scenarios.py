@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from core_log.foundation.errors import CorruptLog
-from core_log.replication.replica import EpochEnd, Follower, InSyncProposal, Leader
+from headwater.core_log.foundation.errors import CorruptLog
+from headwater.core_log.replication.replica import EpochEnd, Follower, InSyncProposal, Leader
 
 
 @dataclass

@@ -4,11 +4,11 @@ from itertools import count
 from typing import TypeVar
 from uuid import UUID
 
-from core_log.replication.controller import Controller
-from core_log.replication.decisions import Decision, NewTopic, RequestRefusal
-from core_log.replication.metadata import MetadataChanges, MetadataImage, Topic
-from core_log.replication.metadata_records import PartitionRecord
-from core_log.replication.topic_config import TopicConfigs
+from headwater.core_log.replication.controller import Controller
+from headwater.core_log.replication.decisions import Decision, NewTopic, RequestRefusal
+from headwater.core_log.replication.metadata import MetadataChanges, MetadataImage, Topic
+from headwater.core_log.replication.metadata_records import PartitionRecord
+from headwater.core_log.replication.topic_config import TopicConfigs
 
 Answer = TypeVar("Answer")
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from core_log.protocol.error_codes import ErrorCode
-from core_log.replication.decisions import ProducerIdBlock, RequestRefusal
-from core_log.replication.metadata import NO_LEADER
-from core_log.replication.metadata_records import FeatureLevelRecord
-from core_log.replication.replica import InSyncProposal
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication.decisions import ProducerIdBlock, RequestRefusal
+from headwater.core_log.replication.metadata import NO_LEADER
+from headwater.core_log.replication.metadata_records import FeatureLevelRecord
+from headwater.core_log.replication.replica import InSyncProposal
 from tests.core_log.replication.scene import Scene
 
 

@@ -4,9 +4,14 @@ from uuid import UUID
 
 import pytest
 
-from core_log.protocol.error_codes import ErrorCode
-from core_log.replication.decisions import MorePartitions, NewTopic, RequestRefusal, TopicReference
-from core_log.replication.metadata import OFFSETS_TOPIC, Topic
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication.decisions import (
+    MorePartitions,
+    NewTopic,
+    RequestRefusal,
+    TopicReference,
+)
+from headwater.core_log.replication.metadata import OFFSETS_TOPIC, Topic
 from tests.core_log.replication.scene import Scene
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import integers, lists, tuples
 
-from core_log.foundation.errors import OffsetOutOfRange
-from core_log.replication.replica import EpochEnd, Follower, Leader, find_divergence
-from core_log.storage.leader_epochs import EpochCache
+from headwater.core_log.foundation.errors import OffsetOutOfRange
+from headwater.core_log.replication.replica import EpochEnd, Follower, Leader, find_divergence
+from headwater.core_log.storage.leader_epochs import EpochCache
 from tests.fakes import MemoryFiles
 
 EPOCHS = lists(integers(0, 5), max_size=12).map(sorted)

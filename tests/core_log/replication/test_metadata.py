@@ -18,11 +18,16 @@ from hypothesis.strategies import (
     uuids,
 )
 
-from core_log.foundation.errors import CorruptLog, DecodeError
-from core_log.replication.decisions import ConfigChange, MorePartitions, NewTopic, TopicReference
-from core_log.replication.decisions import ConfigOperation as Op
-from core_log.replication.metadata import MetadataImage
-from core_log.replication.metadata_records import (
+from headwater.core_log.foundation.errors import CorruptLog, DecodeError
+from headwater.core_log.replication.decisions import (
+    ConfigChange,
+    MorePartitions,
+    NewTopic,
+    TopicReference,
+)
+from headwater.core_log.replication.decisions import ConfigOperation as Op
+from headwater.core_log.replication.metadata import MetadataImage
+from headwater.core_log.replication.metadata_records import (
     KINDS,
     BrokerFenceRecord,
     MetadataRecord,

@@ -7,24 +7,29 @@ from uuid import UUID
 
 import pytest
 
-from core_log.foundation.errors import CorruptLog, StorageFailed
-from core_log.model.state_log import ProducerStamp, StoredBatch, StoredRecord
-from core_log.records.batch_header import BatchHeader
-from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch, iterate_batches
-from core_log.replication import metadata_log
-from core_log.replication.controller import Controller
-from core_log.replication.decisions import Decision, NewTopic, RequestRefusal
-from core_log.replication.metadata import MetadataChanges, MetadataImage
-from core_log.replication.metadata_log import MetadataLog
-from core_log.replication.metadata_records import FeatureLevelRecord, decode_record
-from core_log.replication.snapshots import (
+from headwater.core_log.foundation.errors import CorruptLog, StorageFailed
+from headwater.core_log.model.state_log import ProducerStamp, StoredBatch, StoredRecord
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.records.record_codec import (
+    PlainRecord,
+    decode_batch,
+    encode_batch,
+    iterate_batches,
+)
+from headwater.core_log.replication import metadata_log
+from headwater.core_log.replication.controller import Controller
+from headwater.core_log.replication.decisions import Decision, NewTopic, RequestRefusal
+from headwater.core_log.replication.metadata import MetadataChanges, MetadataImage
+from headwater.core_log.replication.metadata_log import MetadataLog
+from headwater.core_log.replication.metadata_records import FeatureLevelRecord, decode_record
+from headwater.core_log.replication.snapshots import (
     RECORDS_PER_BATCH,
     MetadataSnapshot,
     MetadataSnapshots,
     decode_snapshot,
     encode_snapshot,
 )
-from core_log.replication.topic_config import TopicConfigs
+from headwater.core_log.replication.topic_config import TopicConfigs
 from tests.fakes import MemoryFiles
 
 DIRECTORY = Path("/data/log/__cluster_metadata-0")

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import integers
 
-from core_log.protocol.error_codes import ErrorCode
-from core_log.replication.controller import Controller
-from core_log.replication.decisions import Decision, NewTopic, RequestRefusal
-from core_log.replication.metadata import MetadataImage
-from core_log.replication.metadata_records import PartitionRecord
-from core_log.replication.replica import Follower, InSyncProposal, Leader, find_divergence
-from core_log.replication.topic_config import TopicConfigs
-from core_log.storage.leader_epochs import EpochCache
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication.controller import Controller
+from headwater.core_log.replication.decisions import Decision, NewTopic, RequestRefusal
+from headwater.core_log.replication.metadata import MetadataImage
+from headwater.core_log.replication.metadata_records import PartitionRecord
+from headwater.core_log.replication.replica import Follower, InSyncProposal, Leader, find_divergence
+from headwater.core_log.replication.topic_config import TopicConfigs
+from headwater.core_log.storage.leader_epochs import EpochCache
 from tests.fakes import MemoryFiles
 
 pytestmark = pytest.mark.simulation

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import integers, text
 
-from core_log.foundation.errors import ConfigError
-from core_log.protocol.error_codes import ErrorCode
-from core_log.replication.config_keys import LONG_MAX, ConfigSource
-from core_log.replication.decisions import ConfigChange, ConfigOperation, RequestRefusal
-from core_log.replication.topic_config import KEYS, TOPIC_KEYS, TopicConfigs
-from core_log.storage.log_config import LogConfig
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication.config_keys import LONG_MAX, ConfigSource
+from headwater.core_log.replication.decisions import ConfigChange, ConfigOperation, RequestRefusal
+from headwater.core_log.replication.topic_config import KEYS, TOPIC_KEYS, TopicConfigs
+from headwater.core_log.storage.log_config import LogConfig
 from tests.core_log.replication.scene import Scene
 
 

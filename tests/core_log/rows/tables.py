@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from core_log.model.changes import ColumnOrValue, Operation, TableChanges
-from core_log.model.table_schema import Column, TableId, TableSchema
-from core_log.rows.settings import WireSettings
+from headwater.core_log.model.changes import ColumnOrValue, Operation, TableChanges
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.rows.settings import WireSettings
 
 NOW_US = 1_795_178_096_123_456
 TABLE = TableId("public", "orders")

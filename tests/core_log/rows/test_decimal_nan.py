@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import RowsRejected
-from core_log.model.changes import TableChanges
-from core_log.model.table_schema import Column, TableSchema
-from core_log.rows.codec_table import codec_for
-from core_log.rows.decimal_nan import as_text, declare_nan_columns
-from core_log.rows.settings import WireSettings
+from headwater.core_log.foundation.errors import RowsRejected
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.decimal_nan import as_text, declare_nan_columns
+from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.avro.registry_fake import RegistryFake, running_registry
 from tests.core_log.rows.tables import NOW_US, changes, table
 

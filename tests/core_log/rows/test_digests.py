@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core_log.rows import digests
-from core_log.rows.digests import digests_of
+from headwater.core_log.rows import digests
+from headwater.core_log.rows.digests import digests_of
 
 COLUMNS = {
     "bool": pa.array([True, False, None]),

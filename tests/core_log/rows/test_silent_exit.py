@@ -8,7 +8,7 @@ import pytest
 PROGRAM = """
 import gc
 import pyarrow as pa
-from core_log.rows.json.envelope_splitter import cut_events
+from headwater.core_log.rows.json.envelope_splitter import cut_events
 {before}
 cut_events(pa.array(['{{"op": "c", "after": {{"id": 1}}}}']), has_schemas=False)
 {after}

@@ -5,15 +5,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from core_log.records.batch_header import HEADER_BYTES, BatchHeader
-from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch, encode_marker
-from core_log.storage.aborted import AbortedIndex, AbortedTransaction
-from core_log.storage.cleanable_range import SegmentFacts
-from core_log.storage.compaction import CompactionRequest, CompactionResult, LastRecord
-from core_log.storage.compaction_worker import Compaction
-from core_log.storage.key_digests import KeyDigests
-from core_log.storage.segment import ABORTED, INDEX, LOG, TIMES, file_name
-from core_log.storage.swap import base_offsets, commit_swap, finish_swap
+from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
+from headwater.core_log.records.record_codec import (
+    PlainRecord,
+    decode_batch,
+    encode_batch,
+    encode_marker,
+)
+from headwater.core_log.storage.aborted import AbortedIndex, AbortedTransaction
+from headwater.core_log.storage.cleanable_range import SegmentFacts
+from headwater.core_log.storage.compaction import CompactionRequest, CompactionResult, LastRecord
+from headwater.core_log.storage.compaction_worker import Compaction
+from headwater.core_log.storage.key_digests import KeyDigests
+from headwater.core_log.storage.segment import ABORTED, INDEX, LOG, TIMES, file_name
+from headwater.core_log.storage.swap import base_offsets, commit_swap, finish_swap
 from tests.fakes import MemoryFiles
 
 DIRECTORY = Path("/data/log/orders-0")

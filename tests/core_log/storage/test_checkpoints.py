@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import DecodeError
-from core_log.storage.checkpoints import (
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.storage.checkpoints import (
     SECTOR_BYTES,
     Checkpoints,
     OffsetCheckpoint,

@@ -7,8 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.storage.cleanable_range import Cleanable, SegmentFacts, cleanable, group_segments
-from core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.cleanable_range import (
+    Cleanable,
+    SegmentFacts,
+    cleanable,
+    group_segments,
+)
+from headwater.core_log.storage.log_config import LogConfig
 
 NOW_MS = 1_000_000
 CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}))

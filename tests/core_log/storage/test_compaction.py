@@ -6,8 +6,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.records.record_codec import PlainRecord
-from core_log.storage.verification import Promise, VerificationStats, verify_partition
+from headwater.core_log.records.record_codec import PlainRecord
+from headwater.core_log.storage.verification import Promise, VerificationStats, verify_partition
 from tests.core_log.storage.compacted_partition import (
     DIRECTORY,
     RETENTION_MS,

@@ -5,15 +5,15 @@ from random import Random
 
 import pytest
 
-from core_log.records.batch_header import BatchHeader
-from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
-from core_log.storage.cleanable_range import SegmentFacts, cleanable
-from core_log.storage.compaction import CompactionRequest
-from core_log.storage.compaction_worker import Compaction
-from core_log.storage.files import Files
-from core_log.storage.log_config import LogConfig
-from core_log.storage.partition_log import PartitionLog
-from core_log.storage.store import Store
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
+from headwater.core_log.storage.cleanable_range import SegmentFacts, cleanable
+from headwater.core_log.storage.compaction import CompactionRequest
+from headwater.core_log.storage.compaction_worker import Compaction
+from headwater.core_log.storage.files import Files
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.partition_log import PartitionLog
+from headwater.core_log.storage.store import Store
 from tests.builders import START_MS, open_log, sync
 from tests.core_log.storage.compacted_partition import DIGESTS, Visible, fold
 from tests.fakes import FaultyFiles, MemoryFiles, PowerCut

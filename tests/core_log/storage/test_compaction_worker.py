@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from core_log.foundation.errors import CorruptLog, HeadwaterError, StorageFailed
-from core_log.records.batch_header import HEADER_BYTES, seal
-from core_log.records.record_codec import PlainRecord, decode_batch, encode_batch, iterate_batches
-from core_log.storage.cleanable_range import SegmentFacts
-from core_log.storage.compaction import WORKER, CompactionRequest, LastRecord, compact
-from core_log.storage.files import OsFiles
-from core_log.storage.segment import LOG, SUFFIXES, file_name
-from core_log.storage.swap import cleaned_path
+from headwater.core_log.foundation.errors import CorruptLog, HeadwaterError, StorageFailed
+from headwater.core_log.records.batch_header import HEADER_BYTES, seal
+from headwater.core_log.records.record_codec import (
+    PlainRecord,
+    decode_batch,
+    encode_batch,
+    iterate_batches,
+)
+from headwater.core_log.storage.cleanable_range import SegmentFacts
+from headwater.core_log.storage.compaction import WORKER, CompactionRequest, LastRecord, compact
+from headwater.core_log.storage.files import OsFiles
+from headwater.core_log.storage.segment import LOG, SUFFIXES, file_name
+from headwater.core_log.storage.swap import cleaned_path
 
 
 def request_for(

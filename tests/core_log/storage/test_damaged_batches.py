@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from core_log.records.batch_header import BatchHeader
-from core_log.records.record_codec import decode_batch, iterate_batches
-from core_log.storage.damaged_batches import Emptied, empty_damaged
-from core_log.storage.files import OsFiles
-from core_log.storage.verification import Promise
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.records.record_codec import decode_batch, iterate_batches
+from headwater.core_log.storage.damaged_batches import Emptied, empty_damaged
+from headwater.core_log.storage.files import OsFiles
+from headwater.core_log.storage.verification import Promise
 from tests.core_log.storage.test_verification import BATCHES, RECORDS, Partition, batch_at
 
 END = BATCHES * RECORDS

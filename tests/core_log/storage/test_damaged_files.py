@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import ConfigError, HeadwaterError
-from core_log.storage.checkpoints import LOG_STARTS
-from core_log.storage.leader_epochs import FILE_NAME as LEADER_EPOCHS
-from core_log.storage.log_config import LogConfig
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
+from headwater.core_log.storage.checkpoints import LOG_STARTS
+from headwater.core_log.storage.leader_epochs import FILE_NAME as LEADER_EPOCHS
+from headwater.core_log.storage.log_config import LogConfig
 from tests.builders import DATA, Sequenced, append, open_log, sync, values_of
 from tests.fakes import MemoryFile, MemoryFiles
 

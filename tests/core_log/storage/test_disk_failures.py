@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import HeadwaterError, StorageFailed
-from core_log.model.log import TopicPartition
-from core_log.storage.log_config import LogConfig
-from core_log.storage.partition_log import PartitionLog
+from headwater.core_log.foundation.errors import HeadwaterError, StorageFailed
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.partition_log import PartitionLog
 from tests.builders import TOPIC_ID, Sequenced, append, open_log, open_store, sync, values_of
 from tests.fakes import FaultyFiles, MemoryFiles
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from core_log.storage.files import Files, OsFiles, write_all
+from headwater.core_log.storage.files import Files, OsFiles, write_all
 from tests.fakes import FaultyFiles, MemoryFiles
 
 

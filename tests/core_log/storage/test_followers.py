@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import CorruptBatch
-from core_log.storage.log_config import LogConfig
-from core_log.storage.partition_log import PartitionLog
-from core_log.storage.producers import DuplicateBatch
+from headwater.core_log.foundation.errors import CorruptBatch
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.partition_log import PartitionLog
+from headwater.core_log.storage.producers import DuplicateBatch
 from tests.builders import START_MS, Sequenced, append, batch, open_log, sync, values_of
 from tests.fakes import MemoryFiles
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import CorruptLog
-from core_log.storage.log_config import LogConfig
-from core_log.storage.segment import Segment
+from headwater.core_log.foundation.errors import CorruptLog
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.segment import Segment
 from tests.builders import DATA, append, open_log, sync, values_of
 from tests.fakes import MemoryFiles
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.storage.leader_epochs import EpochCache
+from headwater.core_log.storage.leader_epochs import EpochCache
 from tests.fakes import MemoryFiles
 
 DIRECTORY = Path("/log/orders-0")

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.log_config import LogConfig
 from tests.builders import append, open_log, sync, values_of
 from tests.fakes import MemoryFiles
 

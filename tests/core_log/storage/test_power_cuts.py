@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.storage.log_config import LogConfig
-from core_log.storage.partition_log import PartitionLog
-from core_log.storage.store import Store
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.partition_log import PartitionLog
+from headwater.core_log.storage.store import Store
 from tests.builders import TOPIC_ID, Sequenced, append, open_log, open_store, sync, values_of
 from tests.fakes import FaultyFiles, MemoryFiles, PowerCut
 

@@ -7,15 +7,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from core_log.foundation.errors import (
+from headwater.core_log.foundation.errors import (
     InvalidProducerEpoch,
     InvalidTransactionState,
     OutOfOrderSequence,
 )
-from core_log.records.batch_header import BatchHeader
-from core_log.storage.partition_log import PartitionLog
-from core_log.storage.producers import DuplicateBatch, DuplicateSequence, ProducerStates
-from core_log.storage.store import Store
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.storage.partition_log import PartitionLog
+from headwater.core_log.storage.producers import DuplicateBatch, DuplicateSequence, ProducerStates
+from headwater.core_log.storage.store import Store
 from tests.builders import Sequenced, append, open_log, sync, values_of
 from tests.fakes import MemoryFiles
 

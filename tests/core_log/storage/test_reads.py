@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import OffsetOutOfRange
-from core_log.storage.log_config import LogConfig
-from core_log.storage.partition_log import PartitionLog
+from headwater.core_log.foundation.errors import OffsetOutOfRange
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.partition_log import PartitionLog
 from tests.builders import append, batches_in, open_log, sync, values_in, values_of
 from tests.fakes import MemoryFiles
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from core_log.foundation.errors import OffsetOutOfRange, StorageFailed
-from core_log.records.batch_header import BatchHeader
-from core_log.storage.log_config import LogConfig
+from headwater.core_log.foundation.errors import OffsetOutOfRange, StorageFailed
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.storage.log_config import LogConfig
 from tests.builders import append, open_log, sync, values_of
 from tests.fakes import FaultyFiles, MemoryFiles
 

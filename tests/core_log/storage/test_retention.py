@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from core_log.foundation.errors import OffsetOutOfRange
-from core_log.storage.log_config import LogConfig
-from core_log.storage.partition_log import PartitionLog
+from headwater.core_log.foundation.errors import OffsetOutOfRange
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.partition_log import PartitionLog
 from tests.builders import DATA, append, open_log, sync, values_of
 from tests.fakes import MemoryFiles
 

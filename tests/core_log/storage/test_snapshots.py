@@ -7,9 +7,9 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import DecodeError
-from core_log.storage.producer_snapshot import decode_snapshot, encode_snapshot
-from core_log.storage.producers import DuplicateBatch
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.storage.producer_snapshot import decode_snapshot, encode_snapshot
+from headwater.core_log.storage.producers import DuplicateBatch
 from tests.builders import DATA, Sequenced, append, open_log, sync
 from tests.fakes import MemoryFiles
 

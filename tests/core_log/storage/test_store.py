@@ -6,11 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from core_log.foundation.errors import ConfigError, CorruptLog, DirectoryInUse
-from core_log.model.log import TopicPartition
-from core_log.storage.log_config import LogConfig
-from core_log.storage.properties import decode_uuid, read_topic_id
-from core_log.storage.store import Store
+from headwater.core_log.foundation.errors import ConfigError, CorruptLog, DirectoryInUse
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.properties import decode_uuid, read_topic_id
+from headwater.core_log.storage.store import Store
 from tests.builders import DATA, TOPIC_ID, append, open_log, open_store, sync, values_of
 from tests.fakes import MemoryFiles, SimulatedClock
 

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import StorageFailed
-from core_log.records.record_codec import PlainRecord, encode_batch
-from core_log.storage.cleaned_segment import CleanedSegment
-from core_log.storage.files import Files
-from core_log.storage.log_config import LogConfig
-from core_log.storage.partition_log import PartitionLog
-from core_log.storage.segment import LOG
-from core_log.storage.store import Store
-from core_log.storage.swap import cleaned_path
+from headwater.core_log.foundation.errors import StorageFailed
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.storage.cleaned_segment import CleanedSegment
+from headwater.core_log.storage.files import Files
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.partition_log import PartitionLog
+from headwater.core_log.storage.segment import LOG
+from headwater.core_log.storage.store import Store
+from headwater.core_log.storage.swap import cleaned_path
 from tests.builders import TOPIC_ID, append, open_log, open_store, sync, values_of
 from tests.fakes import FaultyFiles, MemoryFiles, PowerCut
 

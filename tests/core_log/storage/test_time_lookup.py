@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.records.batch_header import BatchHeader
-from core_log.records.record_codec import PlainRecord, encode_batch
-from core_log.storage.log_config import LogConfig
-from core_log.storage.partition_log import PartitionLog
+from headwater.core_log.records.batch_header import BatchHeader
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.partition_log import PartitionLog
 from tests.builders import append, open_log
 from tests.fakes import MemoryFiles
 

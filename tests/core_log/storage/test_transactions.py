@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import Fenced, InvalidProducerEpoch, OutOfOrderSequence
-from core_log.records.batch_header import BatchHeader, stamp_append_time
-from core_log.records.record_codec import decode_batch, decode_marker
-from core_log.storage.aborted import AbortedTransaction
-from core_log.storage.log_config import LogConfig
-from core_log.storage.partition_log import PartitionLog
+from headwater.core_log.foundation.errors import Fenced, InvalidProducerEpoch, OutOfOrderSequence
+from headwater.core_log.records.batch_header import BatchHeader, stamp_append_time
+from headwater.core_log.records.record_codec import decode_batch, decode_marker
+from headwater.core_log.storage.aborted import AbortedTransaction
+from headwater.core_log.storage.log_config import LogConfig
+from headwater.core_log.storage.partition_log import PartitionLog
 from tests.builders import START_MS, Sequenced, append, batch, open_log, sync, values_in
 from tests.fakes import MemoryFiles
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from core_log.model.log import TopicPartition
-from core_log.records.record_codec import PlainRecord, encode_batch, encode_marker
-from core_log.storage.checkpoints import CLEANED_TO, RECOVERY_POINTS, OffsetCheckpoint
-from core_log.storage.files import OsFiles
-from core_log.storage.index import OFFSET_ENTRY, TIME_ENTRY
-from core_log.storage.verification import (
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch, encode_marker
+from headwater.core_log.storage.checkpoints import CLEANED_TO, RECOVERY_POINTS, OffsetCheckpoint
+from headwater.core_log.storage.files import OsFiles
+from headwater.core_log.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from headwater.core_log.storage.verification import (
     LogFinding,
     Promise,
     VerificationStats,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.terminal import exit_codes
+from headwater.pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
 from tests.pipelines.run_process import address_of, end, start_broker
 

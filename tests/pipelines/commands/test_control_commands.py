@@ -11,21 +11,27 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from connectors.source import CONTROL, REFUSED
-from core_log.foundation.settings import TopicSettings
-from core_log.model.log import Log, TopicPartition
-from core_log.model.table_schema import Column, TableId, TableSchema
-from core_log.rows.settings import WireSettings
-from pipelines.commands import snapshot
-from pipelines.dead_letters.dead_letter import dead_letter_topic
-from pipelines.journal.commits import commits_home
-from pipelines.journal.control import read_desired
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.journal.inventory import leavings_of, pipelines_in, schemas_of
-from pipelines.journal.positions import encode_positions, load_positions, positions_home
-from pipelines.journal.schemas import StoredSchema, encode_schema, schemas_home
-from pipelines.reports import OffsetsApplied, RemarksMade, RowsMoved, StateChanged, TaskState
-from pipelines.terminal import exit_codes
+from headwater.connectors.source import CONTROL, REFUSED
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.commands import snapshot
+from headwater.pipelines.dead_letters.dead_letter import dead_letter_topic
+from headwater.pipelines.journal.commits import commits_home
+from headwater.pipelines.journal.control import read_desired
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.journal.inventory import leavings_of, pipelines_in, schemas_of
+from headwater.pipelines.journal.positions import encode_positions, load_positions, positions_home
+from headwater.pipelines.journal.schemas import StoredSchema, encode_schema, schemas_home
+from headwater.pipelines.reports import (
+    OffsetsApplied,
+    RemarksMade,
+    RowsMoved,
+    StateChanged,
+    TaskState,
+)
+from headwater.pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater, Ran
 from tests.pipelines.running.owner import OwnerThread, owning
 

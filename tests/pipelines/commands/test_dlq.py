@@ -7,24 +7,24 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.settings import BrokerSettings, TopicSettings
-from core_log.model.changes import Reject
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import TableId
-from core_log.rows.codec_table import codec_for
-from core_log.rows.settings import WireSettings
-from pipelines.dead_letters.dead_letter import (
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.model.changes import Reject
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.dead_letters.dead_letter import (
     DeadLetter,
     FailureStage,
     append_letters,
     dead_letter_topic,
     encode_rejects,
 )
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.journal.read_to_end import read_decided
-from pipelines.journal.schemas import StoredSchema, encode_schema, schemas_home
-from pipelines.terminal import exit_codes
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.schemas import StoredSchema, encode_schema, schemas_home
+from headwater.pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
 from tests.pipelines.transforms.given import INSERT, changes_of, schema_of
 

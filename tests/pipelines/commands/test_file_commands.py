@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from connectors import SOURCES
-from pipelines.file.reference import our_components
-from pipelines.terminal import exit_codes
-from sinks import SINKS
+from headwater.connectors import SOURCES
+from headwater.pipelines.file.reference import our_components
+from headwater.pipelines.terminal import exit_codes
+from headwater.sinks import SINKS
 from tests.pipelines import made_up_parts
 from tests.pipelines.conftest import Headwater
 
@@ -245,7 +245,7 @@ def test_editors_get_a_schema_that_takes_what_check_takes(headwater: Headwater) 
 def test_a_shell_completes_types(command: str) -> None:
     from click.shell_completion import ShellComplete
 
-    from pipelines.cli import cli
+    from headwater.pipelines.cli import cli
 
     offered = ShellComplete(cli, {}, "headwater", "X").get_completions([command], "ge")
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from core_log.embedded import EmbeddedLog
-from core_log.model.log import TopicPartition
-from pipelines.file.loader import LoadedPipeline
-from pipelines.terminal import exit_codes
-from pipelines.terminal.generation_choice import gone_on
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.terminal import exit_codes
+from headwater.pipelines.terminal.generation_choice import gone_on
 from tests.pipelines.conftest import Headwater, Ran
 from tests.pipelines.loops.migration.test_migrate_pipeline import FIRST, Shop
 from tests.pipelines.running.owner import owning

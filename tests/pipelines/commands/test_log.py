@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from core_log.records.record_codec import PlainRecord, encode_batch, encode_marker
-from pipelines.terminal import exit_codes
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch, encode_marker
+from headwater.pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
 
 TIME_MS = 1_700_000_000_000

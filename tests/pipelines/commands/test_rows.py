@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from core_log.foundation.errors import ConfigError, HeadwaterError
-from core_log.model.log import TopicPartition
-from pipelines.reports import StateChanged, TaskState
-from pipelines.running.owner_client import LockHolder
-from pipelines.terminal.times import time_text
-from pipelines.time_travel.history import key_history as searching
-from pipelines.time_travel.history.as_of import parse_as_of
-from pipelines.time_travel.history.cut_points import moment_of
-from pipelines.time_travel.history.key_history import (
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.reports import StateChanged, TaskState
+from headwater.pipelines.running.owner_client import LockHolder
+from headwater.pipelines.terminal.times import time_text
+from headwater.pipelines.time_travel.history import key_history as searching
+from headwater.pipelines.time_travel.history.as_of import parse_as_of
+from headwater.pipelines.time_travel.history.cut_points import moment_of
+from headwater.pipelines.time_travel.history.key_history import (
     KeyChange,
     key_bytes,
     key_history,
     newest_change,
 )
-from pipelines.time_travel.history.key_lookup import stored_schema
-from pipelines.watching.http_api import HttpApi, RequestAnswer
-from pipelines.watching.report_stream import ReportStream
-from pipelines.watching.status import StatusBoard
+from headwater.pipelines.time_travel.history.key_lookup import stored_schema
+from headwater.pipelines.watching.http_api import HttpApi, RequestAnswer
+from headwater.pipelines.watching.report_stream import ReportStream
+from headwater.pipelines.watching.status import StatusBoard
 from tests.pipelines.time_travel.world import World, tell
 
 PIPELINE = """

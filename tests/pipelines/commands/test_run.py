@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from connectors.generator.settings import GeneratorSettings
-from connectors.generator.truth import truth
-from pipelines.terminal import exit_codes
+from headwater.connectors.generator.settings import GeneratorSettings
+from headwater.connectors.generator.truth import truth
+from headwater.pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
 from tests.pipelines.run_process import COMMAND, PATIENCE_S, ROOT, end, start
 
@@ -313,7 +313,7 @@ def workers_of(pid: int) -> list[int]:
             if (
                 int(fields[1]) == pid
                 and fields[0] != "Z"
-                and b"pipelines.running.worker" in command
+                and b"headwater.pipelines.running.worker" in command
             ):
                 found.append(int(path.parent.name))
     return sorted(found)

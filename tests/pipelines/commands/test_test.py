@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.terminal import exit_codes
+from headwater.pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
 
 FILE = """

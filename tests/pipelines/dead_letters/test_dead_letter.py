@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from core_log.foundation.errors import DecodeError, RecordsRejected, TransformRejected
-from core_log.model.changes import Reject
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import TableId
-from core_log.records import arrow_codec
-from core_log.records.record_headers import header_lists
-from pipelines.dead_letters.dead_letter import (
+from headwater.core_log.foundation.errors import DecodeError, RecordsRejected, TransformRejected
+from headwater.core_log.model.changes import Reject
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.record_headers import header_lists
+from headwater.pipelines.dead_letters.dead_letter import (
     DeadLetter,
     FailureStage,
     append_letters,
@@ -21,10 +21,10 @@ from pipelines.dead_letters.dead_letter import (
     encode_removals,
     read_letters,
 )
-from pipelines.dead_letters.failure_budget import DeadLetterBudget
-from pipelines.file.spec import StopAfter
-from pipelines.loops.deliver.dead_letters import RejectedRecords
-from pipelines.reports import DeadLettersAdded, Report
+from headwater.pipelines.dead_letters.failure_budget import DeadLetterBudget
+from headwater.pipelines.file.spec import StopAfter
+from headwater.pipelines.loops.deliver.dead_letters import RejectedRecords
+from headwater.pipelines.reports import DeadLettersAdded, Report
 from tests.fakes import SimulatedClock
 from tests.memory_log import MemoryLog
 
@@ -141,7 +141,7 @@ async def test_a_piece_of_a_source_is_known_by_its_place_there() -> None:
 
 
 def decoded(data: bytearray) -> arrow_codec.RecordColumns:
-    from core_log.records.batch_header import seal
+    from headwater.core_log.records.batch_header import seal
 
     seal(data)
     return arrow_codec.decode(data)

@@ -7,24 +7,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.model.log import TopicPartition
-from core_log.records import arrow_codec
-from core_log.records.batch_header import Batch
-from core_log.records.record_codec import PlainRecord, encode_batch
-from core_log.records.record_headers import header_lists
-from core_log.rows.codec import TRUNCATE_KEY
-from pipelines.dead_letters.dead_letter import (
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.records.record_headers import header_lists
+from headwater.core_log.rows.codec import TRUNCATE_KEY
+from headwater.pipelines.dead_letters.dead_letter import (
     DeadLetter,
     FailureStage,
     append_letters,
     dead_letter_topic,
     read_letters,
 )
-from pipelines.dead_letters.redrive import RedriveResult, redrive
-from pipelines.journal.generations import TopicLineage, TopicSwitch, line_part
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.journal.positions import encode_positions, positions_home
-from pipelines.loops.deliver.deliver import deliver as run
+from headwater.pipelines.dead_letters.redrive import RedriveResult, redrive
+from headwater.pipelines.journal.generations import TopicLineage, TopicSwitch, line_part
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.journal.positions import encode_positions, positions_home
+from headwater.pipelines.loops.deliver.deliver import deliver as run
 from tests.memory_log import Fuse, MemoryTransaction
 from tests.pipelines.flow import PIPELINE, MemorySink, Transaction, World, fold
 

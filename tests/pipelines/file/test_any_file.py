@@ -8,13 +8,13 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from config.mistakes import MistakesFound
-from config.model_keys import annotation_of, fields_of, nested_models
-from connectors import SOURCES
-from core_log.foundation.errors import ConfigError
-from pipelines.file.loader import load
-from pipelines.file.spec import PipelineSpec, SinkTask, SourceTask
-from sinks import SINKS
+from headwater.config.mistakes import MistakesFound
+from headwater.config.model_keys import annotation_of, fields_of, nested_models
+from headwater.connectors import SOURCES
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.file.loader import load
+from headwater.pipelines.file.spec import PipelineSpec, SinkTask, SourceTask
+from headwater.sinks import SINKS
 from tests.pipelines import made_up_parts
 
 WORDS = [

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.file.loader import load
-from pipelines.file.spec import BackoffSettings
+from headwater.pipelines.file.loader import load
+from headwater.pipelines.file.spec import BackoffSettings
 from tests.pipelines import made_up_parts
 from tests.pipelines.pipeline_files import FURTHER_KEYS, PLACEHOLDERS, SMALLEST, Write, one
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from config.mistakes import MistakesFound
-from core_log.foundation.errors import ConfigError
-from pipelines.file.loader import check, load
+from headwater.config.mistakes import MistakesFound
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.file.loader import check, load
 from tests.pipelines.pipeline_files import PLACEHOLDERS, SMALLEST, Write, mistakes
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from connectors.source import Control
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.errors import DecodeError
-from core_log.foundation.settings import BrokerSettings
-from core_log.model.table_schema import TableId
-from pipelines.journal import control
-from pipelines.journal.control import (
+from headwater.connectors.source import Control
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.model.table_schema import TableId
+from headwater.pipelines.journal import control
+from headwater.pipelines.journal.control import (
     DesiredState,
     DesiredTaskState,
     Signal,

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from core_log.foundation.errors import PositionLost
-from core_log.model.changes import TableChanges
-from core_log.model.log import (
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.log import (
     Bounds,
     Fetched,
     FetchLimit,
@@ -19,9 +19,9 @@ from core_log.model.log import (
     RetainedRange,
     TopicPartition,
 )
-from pipelines.loops.deliver.slice_reader import SliceReader
-from pipelines.loops.deliver.truncate_barriers import TruncateRange, find_barriers
-from sinks.sink import AppliedOffset, Slice
+from headwater.pipelines.loops.deliver.slice_reader import SliceReader
+from headwater.pipelines.loops.deliver.truncate_barriers import TruncateRange, find_barriers
+from headwater.sinks.sink import AppliedOffset, Slice
 from tests.memory_log import Fuse, MemoryLog
 from tests.pipelines.flow import Unrouted, World
 from tests.pipelines.loops.migration.migrations import MigratingWorld, expected

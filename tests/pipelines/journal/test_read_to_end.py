@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from core_log.foundation.errors import PositionLost
-from core_log.model.log import Bounds, Fetched, TopicPartition
-from pipelines.journal.read_to_end import read_decided
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.core_log.model.log import Bounds, Fetched, TopicPartition
+from headwater.pipelines.journal.read_to_end import read_decided
 from tests.builders import batch
 
 PLACE = TopicPartition("__headwater_commits", 0)

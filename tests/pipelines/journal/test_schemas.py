@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from core_log.foundation.errors import ConfigError, DecodeError
-from core_log.model.table_schema import DroppedColumn, TableSchema
-from core_log.rows.schema_text import schema_from_json, schema_to_json
-from core_log.rows.settings import WireSettings
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.journal.schemas import (
+from headwater.core_log.foundation.errors import ConfigError, DecodeError
+from headwater.core_log.model.table_schema import DroppedColumn, TableSchema
+from headwater.core_log.rows.schema_text import schema_from_json, schema_to_json
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.journal.schemas import (
     SchemaReader,
     SchemaStore,
     encode_schema,

@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 import pytest
 
-from pipelines.loops.thread_offload import THREAD_BYTES_MIN, beside, one_ahead, start_work
+from headwater.pipelines.loops.thread_offload import THREAD_BYTES_MIN, beside, one_ahead, start_work
 
 
 class Items:

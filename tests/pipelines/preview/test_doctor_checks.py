@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.preview import doctor_checks
-from pipelines.terminal import exit_codes
+from headwater.pipelines.preview import doctor_checks
+from headwater.pipelines.terminal import exit_codes
 from tests.databases import Guest
 from tests.pipelines.conftest import Headwater
 from tests.pipelines.running.owner import owning
@@ -137,7 +137,7 @@ def test_pipelines_that_no_file_speaks_of_are_orphans(headwater: Headwater, tmp_
     file = pipeline(tmp_path)
     with owning(tmp_path / "data") as owner:
         paused = headwater("pause", "shop", "--data", tmp_path / "data")
-        from pipelines.journal.control import pause_wish, write_control
+        from headwater.pipelines.journal.control import pause_wish, write_control
 
         for name in ("shop", "left-over"):
             wish = pause_wish(table="", is_paused=True, id="1")

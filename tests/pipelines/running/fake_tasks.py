@@ -13,15 +13,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from config.redaction import Redaction
-from core_log.foundation.clock import Clock
-from core_log.foundation.errors import SinkRejected
-from core_log.foundation.settings import SecuritySettings
-from core_log.model.log import Log
-from pipelines.file.spec import PipelineSpec
-from pipelines.journal.control import DesiredTaskState
-from pipelines.reports import Reporter, RowsMoved, StateChanged, TaskState
-from pipelines.running.worker import work
+from headwater.config.redaction import Redaction
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.foundation.settings import SecuritySettings
+from headwater.core_log.model.log import Log
+from headwater.pipelines.file.spec import PipelineSpec
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.reports import Reporter, RowsMoved, StateChanged, TaskState
+from headwater.pipelines.running.worker import work
 
 COMMAND = (sys.executable, "-m", "tests.pipelines.running.fake_tasks")
 

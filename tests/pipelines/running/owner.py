@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.settings import BrokerSettings
-from pipelines.watching.http_api import HttpApi, RequestAnswer
-from pipelines.watching.report_stream import ReportStream
-from pipelines.watching.status import StatusBoard
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.pipelines.watching.http_api import HttpApi, RequestAnswer
+from headwater.pipelines.watching.report_stream import ReportStream
+from headwater.pipelines.watching.status import StatusBoard
 
 T = TypeVar("T")
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from core_log.foundation.endpoint import FILE_NAME, Endpoint
-from core_log.foundation.errors import DirectoryInUse
-from core_log.foundation.settings import SecuritySettings, TopicSettings
-from core_log.model.log import TopicPartition
-from pipelines.file.spec import PipelineSpec
-from pipelines.running.data_directory_lock import COMING, claim, join_broker
-from pipelines.terminal.log_owner import find_owner
+from headwater.core_log.foundation.endpoint import FILE_NAME, Endpoint
+from headwater.core_log.foundation.errors import DirectoryInUse
+from headwater.core_log.foundation.settings import SecuritySettings, TopicSettings
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.file.spec import PipelineSpec
+from headwater.pipelines.running.data_directory_lock import COMING, claim, join_broker
+from headwater.pipelines.terminal.log_owner import find_owner
 
 
 def a_pipeline(**log: object) -> Any:

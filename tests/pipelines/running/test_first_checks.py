@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.errors import Fenced
-from core_log.foundation.settings import BrokerSettings, TopicSettings
-from core_log.model.log import TopicPartition
-from pipelines.file.loader import load
-from pipelines.journal.batch import small_batch
-from pipelines.journal.control import DesiredTaskState
-from pipelines.journal.internal_topics import SCHEMAS, internal_topics
-from pipelines.journal.positions import encode_positions, positions_home
-from pipelines.loops.ingest.ingest import writer_name
-from pipelines.reports import Report, RowsMoved
-from pipelines.running.first_checks import checked_first
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import Fenced
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.file.loader import load
+from headwater.pipelines.journal.batch import small_batch
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.journal.internal_topics import SCHEMAS, internal_topics
+from headwater.pipelines.journal.positions import encode_positions, positions_home
+from headwater.pipelines.loops.ingest.ingest import writer_name
+from headwater.pipelines.reports import Report, RowsMoved
+from headwater.pipelines.running.first_checks import checked_first
 
 FILE = """
 pipeline: shop

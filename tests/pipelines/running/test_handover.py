@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from core_log.foundation.errors import ConfigError
-from pipelines.file.loader import load
-from pipelines.running.handover import body_of, handed_over
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.file.loader import load
+from headwater.pipelines.running.handover import body_of, handed_over
 
 PIPELINE = """
 pipeline: copy

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.settings import BrokerSettings
-from pipelines.journal.control import RESTART, Signal, write_control
-from pipelines.reports import Report, StateChanged, TaskState
-from pipelines.running.processes import TaskPlacement, WorkerProcesses
-from pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId
-from pipelines.running.tasks import Listeners, TaskAssignment
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.pipelines.journal.control import RESTART, Signal, write_control
+from headwater.pipelines.reports import Report, StateChanged, TaskState
+from headwater.pipelines.running.processes import TaskPlacement, WorkerProcesses
+from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId
+from headwater.pipelines.running.tasks import Listeners, TaskAssignment
 from tests.pipelines.run_process import PATIENCE_S, ROOT
 from tests.pipelines.running.fake_tasks import COMMAND, FakePipeline
 

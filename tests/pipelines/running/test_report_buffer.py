@@ -2,9 +2,9 @@
 
 import asyncio
 
-from pipelines.reports import OffsetsApplied, RowsMoved, StateChanged, TaskState
-from pipelines.running.report_buffer import GATHER_S, ReportBuffer
-from pipelines.running.worker_protocol import Word
+from headwater.pipelines.reports import OffsetsApplied, RowsMoved, StateChanged, TaskState
+from headwater.pipelines.running.report_buffer import GATHER_S, ReportBuffer
+from headwater.pipelines.running.worker_protocol import Word
 
 
 def moved(rows: int, *, table: str = "orders", committed_ms: int = 1) -> RowsMoved:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from core_log.foundation.errors import DirectoryInUse
-from core_log.model.log import Log
-from pipelines.journal.control import DesiredTaskState
-from pipelines.reports import Report, Reporter, StateChanged, TaskState
-from pipelines.running.processes import WorkerProcesses
-from pipelines.running.running_pipelines import RunningPipelines
-from pipelines.running.supervisor import TaskEnvironment
-from pipelines.running.tasks import Listeners, TaskAssignment, TaskRunner
+from headwater.core_log.foundation.errors import DirectoryInUse
+from headwater.core_log.model.log import Log
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.reports import Report, Reporter, StateChanged, TaskState
+from headwater.pipelines.running.processes import WorkerProcesses
+from headwater.pipelines.running.running_pipelines import RunningPipelines
+from headwater.pipelines.running.supervisor import TaskEnvironment
+from headwater.pipelines.running.tasks import Listeners, TaskAssignment, TaskRunner
 from tests.fakes import SimulatedClock
 from tests.pipelines.running.fake_tasks import FakePipeline
 
@@ -27,7 +27,7 @@ class QuietLog:
     async def ensure_topic(self, *topics: object) -> None: ...
 
     async def bounds(self, partitions: Any) -> Any:
-        from core_log.model.log import Bounds
+        from headwater.core_log.model.log import Bounds
 
         return {each: Bounds(0, 0, 0, -1, -1) for each in partitions}
 

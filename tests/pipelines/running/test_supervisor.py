@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from core_log.foundation.errors import (
+from headwater.core_log.foundation.errors import (
     ConfigError,
     Fenced,
     HeadwaterError,
@@ -15,9 +15,9 @@ from core_log.foundation.errors import (
     SinkUnavailable,
     StorageFailed,
 )
-from pipelines.reports import Report, Reporter, RowsMoved, StateChanged, TaskState
-from pipelines.running.backoff import Backoff, RetryPolicy
-from pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId, supervise
+from headwater.pipelines.reports import Report, Reporter, RowsMoved, StateChanged, TaskState
+from headwater.pipelines.running.backoff import Backoff, RetryPolicy
+from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId, supervise
 from tests.fakes import SimulatedClock
 
 UNIT = TaskId("shop", "sql")

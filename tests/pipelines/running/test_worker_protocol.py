@@ -2,10 +2,10 @@
 
 import pytest
 
-from core_log.foundation.errors import DecodeError
-from pipelines.reports import RowsMoved, TaskState
-from pipelines.running.supervisor import TaskEnded, TaskId
-from pipelines.running.worker_protocol import (
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.pipelines.reports import RowsMoved, TaskState
+from headwater.pipelines.running.supervisor import TaskEnded, TaskId
+from headwater.pipelines.running.worker_protocol import (
     LeaveTask,
     Order,
     StartTask,

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.model.log import TopicPartition
-from pipelines.file.spec import TransformRule
-from pipelines.loops.deliver.split_reader import LogSplitReader
-from sinks.spark.columns import map_arrow
-from sinks.spark.reader.splits import Split
-from sinks.spark.session import SessionChoices, close_session, open_session
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.file.spec import TransformRule
+from headwater.pipelines.loops.deliver.split_reader import LogSplitReader
+from headwater.sinks.spark.columns import map_arrow
+from headwater.sinks.spark.reader.splits import Split
+from headwater.sinks.spark.session import SessionChoices, close_session, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,11 +40,11 @@ CONFIG = {
 
 def whereabouts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Which executor this is, and where it has our code from."""
-    import core_log
+    import headwater.core_log
 
     for _ in batches:
         yield pa.RecordBatch.from_pydict(
-            {"executor": [str(Path.cwd())], "code": [core_log.__file__]}
+            {"executor": [str(Path.cwd())], "code": [headwater.core_log.__file__]}
         )
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sinks.spark.session import SessionChoices, close_session, open_session
+from headwater.sinks.spark.session import SessionChoices, close_session, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from core_log.model.table_schema import Column, TableId, TableSchema
-from pipelines.spark_source import read_plan
-from pipelines.spark_source.options import ReadOptions, read_options
-from pipelines.spark_source.typed import typed_batches
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.pipelines.spark_source import read_plan
+from headwater.pipelines.spark_source.options import ReadOptions, read_options
+from headwater.pipelines.spark_source.typed import typed_batches
 from tests.served_log import ServedLog, served_log
 from tests.slices import changes_of
 

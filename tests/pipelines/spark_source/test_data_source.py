@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.endpoint import FILE_NAME, Endpoint, encode_endpoint
+from headwater.core_log.foundation.endpoint import FILE_NAME, Endpoint, encode_endpoint
 from tests.architecture.sources import ROOT
 from tests.served_log import ServedLog, served_log
 from tests.slices import changes_of, schema_of

@@ -8,18 +8,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.errors import PositionLost
-from core_log.foundation.settings import TopicSettings
-from core_log.records.compression import Compression
-from core_log.rows.settings import WireSettings
-from pipelines.journal.generations import Generations
-from pipelines.journal.positions import load_positions
-from pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate
-from pipelines.spark_source import read_plan
-from pipelines.spark_source.options import ReadOptions, read_options
-from pipelines.spark_source.raw import raw_batches
-from pipelines.spark_source.typed import typed_batches
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.records.compression import Compression
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.journal.generations import Generations
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate
+from headwater.pipelines.spark_source import read_plan
+from headwater.pipelines.spark_source.options import ReadOptions, read_options
+from headwater.pipelines.spark_source.raw import raw_batches
+from headwater.pipelines.spark_source.typed import typed_batches
 from tests.pipelines.loops.migration.migrations import Nothing
 from tests.served_log import PIPELINE, ServedLog, served_log
 from tests.slices import changes_of, schema_of

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from core_log.foundation.endpoint import Endpoint, encode_endpoint
-from core_log.foundation.errors import ConfigError
-from core_log.model.log import Isolation
-from pipelines.spark_source.extent import client_settings
-from pipelines.spark_source.options import KNOWN, endless, read_options
+from headwater.core_log.foundation.endpoint import Endpoint, encode_endpoint
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.log import Isolation
+from headwater.pipelines.spark_source.extent import client_settings
+from headwater.pipelines.spark_source.options import KNOWN, endless, read_options
 
 LEAST = {"bootstrap": "a:1, b:2", "topic": "shop.public.orders"}
 

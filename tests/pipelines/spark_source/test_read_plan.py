@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import ConfigError, PositionLost
-from pipelines.spark_source import read_plan
-from pipelines.spark_source.options import read_options
+from headwater.core_log.foundation.errors import ConfigError, PositionLost
+from headwater.pipelines.spark_source import read_plan
+from headwater.pipelines.spark_source.options import read_options
 from tests.served_log import ServedLog, served_log
 from tests.slices import changes_of, schema_of
 

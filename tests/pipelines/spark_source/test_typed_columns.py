@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import SchemaRefused
-from core_log.model.changes import TableChanges
-from core_log.model.log import TopicPartition
-from pipelines.spark_source.typed import BATCH_ROWS_MAX, TypedColumns
+from headwater.core_log.foundation.errors import SchemaRefused
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.spark_source.typed import BATCH_ROWS_MAX, TypedColumns
 from tests.slices import Change, changes_of, schema_of
 
 PART = TopicPartition("shop.public.orders", 3)

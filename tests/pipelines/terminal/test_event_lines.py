@@ -7,15 +7,15 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from core_log.model.changes import Operation
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import Column, TableId, TableSchema
-from core_log.records.record_codec import PlainRecord
-from core_log.rows.codec import SCHEMA_HEADER, TRUNCATE_KEY
-from core_log.rows.codec_table import codec_for
-from core_log.rows.settings import WireSettings
-from pipelines.terminal.event_lines import EventLines
-from pipelines.terminal.record_lines import record_line
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.records.record_codec import PlainRecord
+from headwater.core_log.rows.codec import SCHEMA_HEADER, TRUNCATE_KEY
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.terminal.event_lines import EventLines
+from headwater.pipelines.terminal.record_lines import record_line
 from tests.pipelines.journal.test_schemas import TOPIC, a_log, record
 from tests.pipelines.transforms.given import changes_of
 

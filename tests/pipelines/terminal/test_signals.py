@@ -10,8 +10,8 @@ from tests.pipelines.run_process import PATIENCE_S, ROOT
 
 PROGRAM = """
 import asyncio, sys
-from pipelines.terminal.exit_codes import Interrupted
-from pipelines.terminal.signals import run_until_signal
+from headwater.pipelines.terminal.exit_codes import Interrupted
+from headwater.pipelines.terminal.signals import run_until_signal
 
 async def work():
     print("working", flush=True)

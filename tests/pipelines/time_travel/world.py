@@ -6,15 +6,19 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.settings import BrokerSettings
-from pipelines.file.loader import LoadedPipeline, load
-from pipelines.journal.control import DesiredTaskState
-from pipelines.loops.assembly import run_unit
-from pipelines.time_travel.verify.result import ComparedSides, TableVerdict
-from pipelines.time_travel.verify.table_selection import ComparedTable, subject_of, subjects_of
-from pipelines.time_travel.verify.verify import Verifier
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.pipelines.file.loader import LoadedPipeline, load
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVerdict
+from headwater.pipelines.time_travel.verify.table_selection import (
+    ComparedTable,
+    subject_of,
+    subjects_of,
+)
+from headwater.pipelines.time_travel.verify.verify import Verifier
 
 
 class World:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from core_log.model.changes import Operation, TableChanges, source_times
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.model.changes import Operation, TableChanges, source_times
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 
 Row = dict[str, Any]
 

@@ -8,9 +8,9 @@ from datetime import date
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import ConfigError
-from pipelines.file.spec import PipelineHead, TransformRule
-from pipelines.transforms.before_log import MasksAndDrops, salt_of
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.file.spec import PipelineHead, TransformRule
+from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
 from tests.pipelines.transforms.given import DELETE, INSERT, UPDATE, changes_of, schema_of, told
 
 USERS = schema_of(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import ConfigError, TransformFailed
-from pipelines.transforms.expressions import Expressions
+from headwater.core_log.foundation.errors import ConfigError, TransformFailed
+from headwater.pipelines.transforms.expressions import Expressions
 from tests.pipelines.transforms.given import INSERT, changes_of, schema_of
 
 SCHEMA = schema_of(
@@ -213,8 +213,8 @@ def test_many_rows_come_back_in_their_order(expressions: Expressions) -> None:
 ENDING = """
 import gc
 import pyarrow as pa
-from core_log.model.table_schema import Column, TableId, TableSchema
-from pipelines.transforms.expressions import Expressions
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.pipelines.transforms.expressions import Expressions
 
 schema = TableSchema(TableId("", "t"), (Column("x", pa.int64(), is_nullable=False),), ("x",))
 expressions = Expressions()

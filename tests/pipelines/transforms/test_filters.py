@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import ConfigError, RecordsRejected, TransformFailed
-from core_log.model.changes import Operation, TableChanges
-from pipelines.file.spec import TransformRule
-from pipelines.transforms.after_log import RowTransforms
-from pipelines.transforms.expressions import Expressions
+from headwater.core_log.foundation.errors import ConfigError, RecordsRejected, TransformFailed
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.pipelines.file.spec import TransformRule
+from headwater.pipelines.transforms.after_log import RowTransforms
+from headwater.pipelines.transforms.expressions import Expressions
 from tests.pipelines.transforms.given import (
     DELETE,
     INSERT,

@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import ConfigError, RecordsRejected, TransformFailed
-from pipelines.file.spec import TransformRule
-from pipelines.transforms.after_log import RowTransforms
+from headwater.core_log.foundation.errors import ConfigError, RecordsRejected, TransformFailed
+from headwater.pipelines.file.spec import TransformRule
+from headwater.pipelines.transforms.after_log import RowTransforms
 from tests.pipelines.transforms.given import (
     DELETE,
     INSERT,

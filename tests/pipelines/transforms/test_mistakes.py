@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipelines.terminal import exit_codes
+from headwater.pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
 
 FILE = """pipeline: shop

@@ -3,15 +3,15 @@
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import ConfigError, SinkRejected
-from core_log.model.table_schema import TableId
-from core_log.rows.codec_table import codec_for
-from core_log.rows.settings import WireSettings
-from pipelines.file.spec import RouteRule
-from pipelines.transforms.after_log import RowTransforms
-from pipelines.transforms.routes import Routes
-from sinks.console.lines import json_lines, people_lines
-from sinks.kafka.topic_writer import TopicWriter
+from headwater.core_log.foundation.errors import ConfigError, SinkRejected
+from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.file.spec import RouteRule
+from headwater.pipelines.transforms.after_log import RowTransforms
+from headwater.pipelines.transforms.routes import Routes
+from headwater.sinks.console.lines import json_lines, people_lines
+from headwater.sinks.kafka.topic_writer import TopicWriter
 from tests.pipelines.transforms.given import (
     DELETE,
     INSERT,

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from pipelines.transforms.time_limit import TimeLimit
+from headwater.pipelines.transforms.time_limit import TimeLimit
 
 MS_MAX = 400
 

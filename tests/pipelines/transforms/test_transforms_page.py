@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.file.spec import TransformRule
-from pipelines.terminal import exit_codes
-from pipelines.transforms.after_log import RowTransforms
+from headwater.pipelines.file.spec import TransformRule
+from headwater.pipelines.terminal import exit_codes
+from headwater.pipelines.transforms.after_log import RowTransforms
 from tests.architecture.sources import ROOT
 from tests.pipelines.conftest import Headwater
 from tests.pipelines.transforms.given import INSERT, changes_of, only, schema_of

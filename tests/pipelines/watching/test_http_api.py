@@ -11,22 +11,27 @@ from typing import Any
 
 import pytest
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.errors import ConfigError, DirectoryInUse, HeadwaterError, SinkUnavailable
-from core_log.foundation.settings import BrokerSettings, TopicSettings
-from core_log.model.log import TopicPartition
-from core_log.records.batch_header import Batch
-from pipelines.journal.control import read_desired
-from pipelines.journal.internal_topics import POSITIONS, internal_topics
-from pipelines.journal.positions import encode_positions, positions_home
-from pipelines.reports import OffsetsApplied, RowsMoved, StateChanged, TaskState
-from pipelines.running.owner_client import LockHolder, path_of
-from pipelines.watching import report_stream
-from pipelines.watching.http_api import HttpApi, RequestAnswer
-from pipelines.watching.http_routes import BODY_BYTES_MAX
-from pipelines.watching.report_stream import ReportStream
-from pipelines.watching.status import StatusBoard
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import (
+    ConfigError,
+    DirectoryInUse,
+    HeadwaterError,
+    SinkUnavailable,
+)
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records.batch_header import Batch
+from headwater.pipelines.journal.control import read_desired
+from headwater.pipelines.journal.internal_topics import POSITIONS, internal_topics
+from headwater.pipelines.journal.positions import encode_positions, positions_home
+from headwater.pipelines.reports import OffsetsApplied, RowsMoved, StateChanged, TaskState
+from headwater.pipelines.running.owner_client import LockHolder, path_of
+from headwater.pipelines.watching import report_stream
+from headwater.pipelines.watching.http_api import HttpApi, RequestAnswer
+from headwater.pipelines.watching.http_routes import BODY_BYTES_MAX
+from headwater.pipelines.watching.report_stream import ReportStream
+from headwater.pipelines.watching.status import StatusBoard
 from tests.builders import START_MS, batch
 
 TOKEN = "the-token-of-this-test"

@@ -5,10 +5,10 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from core_log.model.log import TopicPartition
-from pipelines.reports import GaugesRead, RowsMoved
-from pipelines.watching.metrics import METRICS, exposition
-from pipelines.watching.status import StatusBoard
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.reports import GaugesRead, RowsMoved
+from headwater.pipelines.watching.metrics import METRICS, exposition
+from headwater.pipelines.watching.status import StatusBoard
 from tests.fakes import SimulatedClock
 from tests.pipelines.watching.test_progress import shop
 

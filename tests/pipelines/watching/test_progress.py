@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from core_log.model.log import TopicPartition
-from pipelines.reports import (
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.reports import (
     DeadLettersAdded,
     GaugesRead,
     OffsetsApplied,
@@ -19,11 +19,11 @@ from pipelines.reports import (
     StateChanged,
     TaskState,
 )
-from pipelines.terminal import exit_codes
-from pipelines.watching.progress import ProgressView, draw_status, is_drawable, log_lines
-from pipelines.watching.quantities import count_text, duration_text, rate_text, size_text
-from pipelines.watching.status import StatusBoard
-from pipelines.watching.status_screen import plain, screen, shorten
+from headwater.pipelines.terminal import exit_codes
+from headwater.pipelines.watching.progress import ProgressView, draw_status, is_drawable, log_lines
+from headwater.pipelines.watching.quantities import count_text, duration_text, rate_text, size_text
+from headwater.pipelines.watching.status import StatusBoard
+from headwater.pipelines.watching.status_screen import plain, screen, shorten
 from tests.fakes import SimulatedClock
 from tests.pipelines.conftest import Headwater
 
@@ -191,7 +191,7 @@ async def test_log_lines_scroll_by_above_the_picture(monkeypatch: pytest.MonkeyP
         nonlocal rounds
         rounds += 1
         if rounds == 2:
-            logging.getLogger("pipelines").warning("something happened")
+            logging.getLogger("headwater.pipelines").warning("something happened")
             seen.set()
         return shop()
 
@@ -211,7 +211,7 @@ async def test_log_lines_scroll_by_above_the_picture(monkeypatch: pytest.MonkeyP
 async def test_without_a_terminal_there_is_one_line_per_interval(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "pipelines.watching.progress")
+    caplog.set_level(logging.INFO, "headwater.pipelines.watching.progress")
     enough, rounds, stream = asyncio.Event(), 0, io.StringIO()
 
     async def look() -> Any:

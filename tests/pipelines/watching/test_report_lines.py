@@ -2,8 +2,8 @@
 
 import pytest
 
-from core_log.foundation.errors import DecodeError
-from pipelines.reports import (
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.pipelines.reports import (
     DeadLettersAdded,
     GaugesRead,
     OffsetsApplied,
@@ -14,7 +14,7 @@ from pipelines.reports import (
     StateChanged,
     TaskState,
 )
-from pipelines.watching.report_lines import decode_report, encode_report
+from headwater.pipelines.watching.report_lines import decode_report, encode_report
 
 REPORTS: list[Report] = [
     StateChanged("shop", "source", "", TaskState.QUARANTINED, "no such slot\n  hint: make it"),

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from core_log.model.log import TopicPartition
-from pipelines.reports import (
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.reports import (
     DeadLettersAdded,
     GaugesRead,
     OffsetsApplied,
@@ -18,11 +18,11 @@ from pipelines.reports import (
     TableVerified,
     TaskState,
 )
-from pipelines.watching.metrics import exposition
-from pipelines.watching.progress import log_lines
-from pipelines.watching.status import StatusBoard
-from pipelines.watching.status_fields import FIELDS
-from pipelines.watching.status_screen import plain, screen
+from headwater.pipelines.watching.metrics import exposition
+from headwater.pipelines.watching.progress import log_lines
+from headwater.pipelines.watching.status import StatusBoard
+from headwater.pipelines.watching.status_fields import FIELDS
+from headwater.pipelines.watching.status_screen import plain, screen
 from tests.fakes import SimulatedClock
 
 ORDERS = "public.orders"

@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import SinkRejected
-from core_log.model.changes import Operation, TableChanges, source_times
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import Column, TableId, TableSchema
-from sinks.console.lines import cell_texts, json_lines, people_lines
-from sinks.console.settings import ConsoleSettings
-from sinks.console.sink import ConsoleSink
-from sinks.sink import SinkContext, Slice
+from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.model.changes import Operation, TableChanges, source_times
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.sinks.console.lines import cell_texts, json_lines, people_lines
+from headwater.sinks.console.settings import ConsoleSettings
+from headwater.sinks.console.sink import ConsoleSink
+from headwater.sinks.sink import SinkContext, Slice
 from tests.fakes import SimulatedClock
 from tests.memory_log import MemoryLog
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from core_log.foundation.errors import SinkUnavailable
-from core_log.s3.settings import S3Settings
-from sinks.files import reader
-from sinks.files.settings import FilesSinkSettings
-from sinks.files.sink import FilesSink
-from sinks.files.stores import FileStore
-from sinks.sink import SinkContext
+from headwater.core_log.foundation.errors import SinkUnavailable
+from headwater.core_log.s3.settings import S3Settings
+from headwater.sinks.files import reader
+from headwater.sinks.files.settings import FilesSinkSettings
+from headwater.sinks.files.sink import FilesSink
+from headwater.sinks.files.stores import FileStore
+from headwater.sinks.sink import SinkContext
 from tests.fakes import SimulatedClock
 
 ADDED = ("_headwater_op", "_headwater_offset", "_headwater_committed_at")

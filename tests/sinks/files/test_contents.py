@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import SinkRejected
-from core_log.model.table_schema import TableSchema
-from sinks.files.sink import FilesSink
+from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.sinks.files.sink import FilesSink
 from tests.sinks.files.targets import FilesBench
 from tests.slices import ScriptedTopic, schema_of
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from core_log.foundation.errors import Fenced, SinkRejected, SinkUnavailable
-from core_log.s3.settings import S3Settings
-from sinks.files import reader
-from sinks.files.stores import FileStore, LocalFileStore, S3FileStore
-from sinks.sink import AppliedOffset, Sink, Slice
+from headwater.core_log.foundation.errors import Fenced, SinkRejected, SinkUnavailable
+from headwater.core_log.s3.settings import S3Settings
+from headwater.sinks.files import reader
+from headwater.sinks.files.stores import FileStore, LocalFileStore, S3FileStore
+from headwater.sinks.sink import AppliedOffset, Sink, Slice
 from tests.contract.sink_suite import AUDIT, ORDERS
 from tests.moto_server import client_of
 from tests.sinks.files.targets import BreakingStore, FilesBench, altered

@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import parquet
 
-from core_log.model.table_schema import Column, TableId, TableSchema
-from sinks.files.formats import ParquetFile
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.sinks.files.formats import ParquetFile
 
 SCHEMA = TableSchema(
     TableId("", "orders"), (Column("id", pa.int64()), Column("city", pa.string())), ("id",)

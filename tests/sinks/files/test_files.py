@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from core_log.foundation.errors import SinkRejected
-from core_log.model.table_schema import TableId
-from sinks.files import reader
-from sinks.files.path_names import NULL, escape, partition_directory, table_directory
-from sinks.files.settings import FilesSinkSettings
-from sinks.files.stores import LocalFileStore
+from headwater.core_log.foundation.errors import SinkRejected
+from headwater.core_log.model.table_schema import TableId
+from headwater.sinks.files import reader
+from headwater.sinks.files.path_names import NULL, escape, partition_directory, table_directory
+from headwater.sinks.files.settings import FilesSinkSettings
+from headwater.sinks.files.stores import LocalFileStore
 from tests.contract.sink_suite import ORDERS
 from tests.sinks.files.targets import FilesBench
 from tests.slices import COMMITTED_US, ScriptedTopic, schema_of

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from core_log.foundation.errors import Fenced, SinkRejected
-from sinks.files import reader
-from sinks.files.settings import FilesSinkSettings
-from sinks.files.sink import FilesSink
-from sinks.files.stores import LocalFileStore
-from sinks.sink import SinkContext
+from headwater.core_log.foundation.errors import Fenced, SinkRejected
+from headwater.sinks.files import reader
+from headwater.sinks.files.settings import FilesSinkSettings
+from headwater.sinks.files.sink import FilesSink
+from headwater.sinks.files.stores import LocalFileStore
+from headwater.sinks.sink import SinkContext
 from tests.contract.sink_suite import ORDERS
 from tests.fakes import SimulatedClock
 from tests.sinks.files.targets import FilesBench, altered

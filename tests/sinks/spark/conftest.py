@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from core_log.s3.settings import S3Settings
+from headwater.core_log.s3.settings import S3Settings
 from tests.moto_server import run_s3
 
 PROCESSES = multiprocessing.get_context("spawn")

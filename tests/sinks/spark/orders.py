@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from core_log.foundation.clock import SystemClock
-from core_log.model.table_schema import TableId
-from sinks.spark.lake import Lake
-from sinks.spark.sink import SparkSink
-from sinks.spark.table import LakeTableState
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.model.table_schema import TableId
+from headwater.sinks.spark.lake import Lake
+from headwater.sinks.spark.sink import SparkSink
+from headwater.sinks.spark.table import LakeTableState
 from tests.contract.sink_suite import ORDERS
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import Change, ScriptedTopic, together

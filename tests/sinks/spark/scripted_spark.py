@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from core_log.model.changes import TableChanges
-from core_log.model.log import Bounds, TopicPartition
-from core_log.model.table_schema import TableSchema
-from sinks.sink import AppliedOffsets, Heard, Slice, Truncate
-from sinks.spark.sink import SparkSink
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.log import Bounds, TopicPartition
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.sinks.sink import AppliedOffsets, Heard, Slice, Truncate
+from headwater.sinks.spark.sink import SparkSink
 from tests.sinks.spark.targets import LakeBench
 
 

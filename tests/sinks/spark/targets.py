@@ -6,14 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from core_log.foundation.clock import Clock
-from core_log.model.table_schema import TableId
-from core_log.s3.settings import S3Settings
-from sinks.sink import SinkContext
-from sinks.spark.settings import SparkSettings
-from sinks.spark.sink import SparkSink
-from sinks.spark.storage_location import place_of
-from sinks.spark.table_directories import directory_of
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.s3.settings import S3Settings
+from headwater.sinks.sink import SinkContext
+from headwater.sinks.spark.settings import SparkSettings
+from headwater.sinks.spark.sink import SparkSink
+from headwater.sinks.spark.storage_location import place_of
+from headwater.sinks.spark.table_directories import directory_of
 from tests.fakes import SimulatedClock
 from tests.slices import schema_of
 

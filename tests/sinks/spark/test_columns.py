@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sinks.spark.columns import keep_archives
+from headwater.sinks.spark.columns import keep_archives
 
 
 def test_archives_on_the_path_are_read_once(

@@ -10,16 +10,16 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.foundation.errors import RecordsRejected
-from core_log.model.table_schema import TableSchema
-from pipelines.loops.deliver.slice_reader import SliceReader
-from pipelines.loops.deliver.split_reader import LogSplitReader
-from sinks.sink import AppliedOffsets, RebuildRecipe, Slice
-from sinks.spark.driver_plan import SparkWork
-from sinks.spark.key_ranges import KeyRange
-from sinks.spark.lake import Lake
-from sinks.spark.layout import shape
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.foundation.errors import RecordsRejected
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.pipelines.loops.deliver.slice_reader import SliceReader
+from headwater.pipelines.loops.deliver.split_reader import LogSplitReader
+from headwater.sinks.sink import AppliedOffsets, RebuildRecipe, Slice
+from headwater.sinks.spark.driver_plan import SparkWork
+from headwater.sinks.spark.key_ranges import KeyRange
+from headwater.sinks.spark.lake import Lake
+from headwater.sinks.spark.layout import shape
 from tests.served_log import ServedLog, served_log
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import COMMITTED_US, Change, changes_of, schema_of

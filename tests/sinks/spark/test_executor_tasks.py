@@ -8,18 +8,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.model.changes import TableChanges
-from core_log.model.log import Bounds, TopicPartition
-from sinks.sink import AppliedOffset, AppliedOffsets, Heard
-from sinks.spark import executor_tasks
-from sinks.spark.driver_plan import SparkWork
-from sinks.spark.executor_tasks import DivideSplits, RewriteCells, UnknownSchema
-from sinks.spark.file_rewrite import FileRewrite
-from sinks.spark.key_ranges import KeyRange
-from sinks.spark.layout import OFFSET, LakeTableLayout, shape
-from sinks.spark.reader.splits import Split
-from sinks.spark.settings import LakeTableSettings
-from sinks.spark.storage_location import StorageLocation
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.log import Bounds, TopicPartition
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Heard
+from headwater.sinks.spark import executor_tasks
+from headwater.sinks.spark.driver_plan import SparkWork
+from headwater.sinks.spark.executor_tasks import DivideSplits, RewriteCells, UnknownSchema
+from headwater.sinks.spark.file_rewrite import FileRewrite
+from headwater.sinks.spark.key_ranges import KeyRange
+from headwater.sinks.spark.layout import OFFSET, LakeTableLayout, shape
+from headwater.sinks.spark.reader.splits import Split
+from headwater.sinks.spark.settings import LakeTableSettings
+from headwater.sinks.spark.storage_location import StorageLocation
 from tests.slices import Change, changes_of, schema_of
 
 ORDERS = schema_of("public.orders", id=pa.int64(), note=pa.string())

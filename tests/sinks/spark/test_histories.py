@@ -12,19 +12,19 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from core_log.model.changes import TableChanges
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import TableSchema
-from sinks.sink import AppliedOffsets, Heard, Truncate
-from sinks.spark import executor_tasks
-from sinks.spark.executor_tasks import DivideSplits, RewriteCells
-from sinks.spark.file_rewrite import FileRewrite
-from sinks.spark.key_ranges import KeyRange
-from sinks.spark.layout import shape
-from sinks.spark.reader.splits import Split
-from sinks.spark.settings import SparkSettings
-from sinks.spark.storage_location import StorageLocation
-from sinks.spark.truncate_epochs import truncates_of
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.sinks.sink import AppliedOffsets, Heard, Truncate
+from headwater.sinks.spark import executor_tasks
+from headwater.sinks.spark.executor_tasks import DivideSplits, RewriteCells
+from headwater.sinks.spark.file_rewrite import FileRewrite
+from headwater.sinks.spark.key_ranges import KeyRange
+from headwater.sinks.spark.layout import shape
+from headwater.sinks.spark.reader.splits import Split
+from headwater.sinks.spark.settings import SparkSettings
+from headwater.sinks.spark.storage_location import StorageLocation
+from headwater.sinks.spark.truncate_epochs import truncates_of
 from tests.sinks.histories import KEPT, SHOPS, Truth, append_chance, settings_of, shown
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic

@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.snapshots import Snapshot
 
-from sinks.spark.iceberg.table import _forget_removed
+from headwater.sinks.spark.iceberg.table import _forget_removed
 from tests.sinks.spark.orders import TABLE, begun, iceberg_bench, many, moved, state_of, topic_of
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic, schema_of

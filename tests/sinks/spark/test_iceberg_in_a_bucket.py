@@ -5,10 +5,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.errors import Fenced
-from core_log.s3.settings import S3Settings
-from sinks.sink import RebuildRecipe
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import Fenced
+from headwater.core_log.s3.settings import S3Settings
+from headwater.sinks.sink import RebuildRecipe
 from tests.contract.sink_suite import ORDERS
 from tests.moto_server import client_of
 from tests.sinks.spark.orders import TABLE, applied, many, state_of

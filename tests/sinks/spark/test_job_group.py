@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sinks.spark import sink
-from sinks.spark.settings import SparkSettings
-from sinks.spark.sink import in_thread
-from sinks.spark.work_split import WorkSplit
+from headwater.sinks.spark import sink
+from headwater.sinks.spark.settings import SparkSettings
+from headwater.sinks.spark.sink import in_thread
+from headwater.sinks.spark.work_split import WorkSplit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

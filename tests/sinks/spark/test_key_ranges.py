@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.model.table_schema import TableId
-from sinks.spark.key_ranges import DataFile, KeyRange, assign, cells_of, range_of, within
-from sinks.spark.lake import Lake
+from headwater.core_log.model.table_schema import TableId
+from headwater.sinks.spark.key_ranges import DataFile, KeyRange, assign, cells_of, range_of, within
+from headwater.sinks.spark.lake import Lake
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic, schema_of
 

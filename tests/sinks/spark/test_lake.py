@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import SchemaRefused, SinkRejected
-from core_log.model.table_schema import TableId
-from sinks.sink import AppliedOffset
-from sinks.spark.consistent_read import tables_at
-from sinks.spark.lake import Lake
+from headwater.core_log.foundation.errors import SchemaRefused, SinkRejected
+from headwater.core_log.model.table_schema import TableId
+from headwater.sinks.sink import AppliedOffset
+from headwater.sinks.spark.consistent_read import tables_at
+from headwater.sinks.spark.lake import Lake
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.sinks.spark.orders import TABLE, applied, bench_of, many, state_of
 from tests.sinks.spark.targets import LakeBench

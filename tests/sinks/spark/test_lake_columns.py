@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import SchemaRefused, SinkRejected
+from headwater.core_log.foundation.errors import SchemaRefused, SinkRejected
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.sinks.spark.orders import applied, bench_of, many
 from tests.sinks.spark.targets import LakeBench

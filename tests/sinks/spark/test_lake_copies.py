@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.errors import Fenced, SinkRejected
-from sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import Fenced, SinkRejected
+from headwater.sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
 from tests.contract.sink_suite import ORDERS, by_id, stands
 from tests.sinks.carried_over import ALL, SECOND, swapped
 from tests.sinks.spark.orders import TABLE, applied, bench_of, many, state_of

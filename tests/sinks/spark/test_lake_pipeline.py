@@ -11,20 +11,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.client import KafkaLog, KafkaSettings
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.errors import PositionLost
-from core_log.model.log import TopicPartition
-from pipelines.file.inline_sink import sink_elsewhere
-from pipelines.file.loader import LoadedPipeline, load
-from pipelines.journal.control import DesiredTaskState
-from pipelines.loops.assembly import make_sink, run_unit, split_reader_of
-from pipelines.loops.deliver.slice_reader import SliceReader
-from pipelines.reports import Report, RowsMoved
-from pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
-from pipelines.time_travel.rebuild.replay import Replay, replay
-from pipelines.transforms.after_log import RowTransforms
-from sinks.sink import Slice
+from headwater.core_log.client import KafkaLog, KafkaSettings
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.file.inline_sink import sink_elsewhere
+from headwater.pipelines.file.loader import LoadedPipeline, load
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.loops.assembly import make_sink, run_unit, split_reader_of
+from headwater.pipelines.loops.deliver.slice_reader import SliceReader
+from headwater.pipelines.reports import Report, RowsMoved
+from headwater.pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
+from headwater.pipelines.time_travel.rebuild.replay import Replay, replay
+from headwater.pipelines.transforms.after_log import RowTransforms
+from headwater.sinks.sink import Slice
 from tests.served_log import ServedLog, served_log, stands_of
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import COMMITTED_US, changes_of, schema_of

@@ -6,11 +6,11 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import RecordsRejected
-from core_log.model.changes import TableChanges
-from core_log.model.log import TopicPartition
-from sinks.spark.layout import LakeTableLayout, shape
-from sinks.spark.settings import LakeTableSettings, Mode
+from headwater.core_log.foundation.errors import RecordsRejected
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.log import TopicPartition
+from headwater.sinks.spark.layout import LakeTableLayout, shape
+from headwater.sinks.spark.settings import LakeTableSettings, Mode
 from tests.slices import Change, changes_of, schema_of
 
 PLACE = TopicPartition("shop.public.orders", 0)

@@ -7,8 +7,8 @@ import pytest
 from botocore.exceptions import ReadTimeoutError
 from botocore.httpsession import URLLib3Session
 
-from core_log.s3.settings import S3Settings
-from sinks.files.stores import LocalFileStore
+from headwater.core_log.s3.settings import S3Settings
+from headwater.sinks.files.stores import LocalFileStore
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.moto_server import client_of
 from tests.sinks.spark.orders import applied, bench_of, many

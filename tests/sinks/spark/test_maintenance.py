@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.errors import ConfigError
-from sinks.sink import RebuildRecipe
-from sinks.spark.delta.table import CHECKPOINT_EVERY
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.sinks.sink import RebuildRecipe
+from headwater.sinks.spark.delta.table import CHECKPOINT_EVERY
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.fakes import SimulatedClock
 from tests.sinks.spark.orders import TABLE, applied, bench_of, many, state_of

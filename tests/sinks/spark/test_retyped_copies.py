@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import RecordsRejected, SchemaRefused
-from sinks.sink import RebuildRecipe
+from headwater.core_log.foundation.errors import RecordsRejected, SchemaRefused
+from headwater.sinks.sink import RebuildRecipe
 from tests.contract.sink_suite import by_id
 from tests.sinks.spark.orders import TABLE, applied, bench_of
 from tests.slices import ScriptedTopic, schema_of

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from pyspark import SparkContext
 
-from core_log.foundation.errors import ConfigError
-from sinks.spark import session
-from sinks.spark.session import SessionChoices, examine_java, open_session
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.sinks.spark import session
+from headwater.sinks.spark.session import SessionChoices, examine_java, open_session
 from tests.sinks.spark.targets import LakeBench
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from core_log.foundation.errors import SinkUnavailable
+from headwater.core_log.foundation.errors import SinkUnavailable
 from tests.contract.sink_suite import ITEMS, ORDERS, by_id, stands
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic, together

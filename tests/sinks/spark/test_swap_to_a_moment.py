@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from core_log.model.log import TopicPartition
-from sinks.sink import AppliedOffset, RebuildRecipe
+from headwater.core_log.model.log import TopicPartition
+from headwater.sinks.sink import AppliedOffset, RebuildRecipe
 from tests.contract.sink_suite import ORDERS
 from tests.sinks.spark.orders import TABLE, bench_of, many
 from tests.slices import ScriptedTopic

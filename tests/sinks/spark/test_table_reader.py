@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.model.table_schema import TableSchema
-from core_log.rows.digests import digests_of
-from sinks.spark.sink import SparkSink
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.rows.digests import digests_of
+from headwater.sinks.spark.sink import SparkSink
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import COMMITTED_US, ScriptedTopic, schema_of
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import sqlalchemy as sa
 from pydantic import SecretStr
 
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.database_url import engine_at
-from core_log.model.table_schema import TableId, TableSchema
-from sinks.sink import SinkContext
-from sinks.sql.settings import SqlSettings
-from sinks.sql.sink import SqlSink
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.database_url import engine_at
+from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.sinks.sink import SinkContext
+from headwater.sinks.sql.settings import SqlSettings
+from headwater.sinks.sql.sink import SqlSink
 from tests.databases import database_in
 from tests.slices import schema_of
 

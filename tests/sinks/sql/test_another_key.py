@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
-from core_log.foundation.errors import SchemaRefused
+from headwater.core_log.foundation.errors import SchemaRefused
 from tests.sinks.sql.databases import SqlBench
 from tests.slices import COMMITTED_US, Change, ScriptedTopic, schema_of
 

@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import RebuildNeeded, SchemaRefused
-from core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.foundation.errors import RebuildNeeded, SchemaRefused
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from tests.sinks.sql.databases import SqlBench
 from tests.slices import ScriptedTopic, failing
 

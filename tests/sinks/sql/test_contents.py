@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.model.table_schema import TableSchema
-from sinks.sink import DELETED_AT, AppliedOffsets, DeletedRows
-from sinks.sql import contents
-from sinks.sql.sink import SqlSink
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.sinks.sink import DELETED_AT, AppliedOffsets, DeletedRows
+from headwater.sinks.sql import contents
+from headwater.sinks.sql.sink import SqlSink
 from tests.sinks.sql.databases import SqlBench
 from tests.slices import Change, ScriptedTopic, schema_of
 

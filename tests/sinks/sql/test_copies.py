@@ -5,8 +5,8 @@ from datetime import UTC
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import RecordsRejected, SchemaRefused
-from sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
+from headwater.core_log.foundation.errors import RecordsRejected, SchemaRefused
+from headwater.sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
 from tests.contract.sink_suite import by_id
 from tests.sinks.carried_over import ALL, SECOND, swapped
 from tests.sinks.sql.databases import SqlBench

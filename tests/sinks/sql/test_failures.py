@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import RecordsRejected, SinkRejected, SinkUnavailable
-from core_log.model.changes import TableChanges
-from sinks.sink import Slice
+from headwater.core_log.foundation.errors import RecordsRejected, SinkRejected, SinkUnavailable
+from headwater.core_log.model.changes import TableChanges
+from headwater.sinks.sink import Slice
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.sinks.sql.databases import POISONS, SqlBench
 from tests.slices import ScriptedTopic, schema_of

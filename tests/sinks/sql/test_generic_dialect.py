@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from core_log.foundation.errors import RebuildNeeded
-from sinks.sql import target
-from sinks.sql.dialects.generic import GenericDialect
+from headwater.core_log.foundation.errors import RebuildNeeded
+from headwater.sinks.sql import target
+from headwater.sinks.sql.dialects.generic import GenericDialect
 from tests.contract.sink_suite import Bench, SinkContract
 from tests.sinks.sql.databases import SqlBench, sql_bench
 

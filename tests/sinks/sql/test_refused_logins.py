@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from core_log.foundation.errors import HeadwaterError, SinkRejected, SinkUnavailable
+from headwater.core_log.foundation.errors import HeadwaterError, SinkRejected, SinkUnavailable
 from tests.contract.sink_suite import ORDERS
 from tests.refused_logins import (
     SECRET,

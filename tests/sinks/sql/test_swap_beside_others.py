@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from core_log.foundation.errors import SinkUnavailable
-from core_log.model.changes import TableChanges
-from core_log.model.log import TopicPartition
-from sinks.sink import AppliedOffset, RebuildRecipe, Slice
+from headwater.core_log.foundation.errors import SinkUnavailable
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.log import TopicPartition
+from headwater.sinks.sink import AppliedOffset, RebuildRecipe, Slice
 from tests.contract.sink_suite import ITEMS, ORDERS
 from tests.sinks.sql.databases import sql_bench
 from tests.slices import ScriptedTopic, together

@@ -8,9 +8,14 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
-from core_log.foundation.errors import RecordsRejected, SchemaRefused, SinkRejected, SinkUnavailable
-from core_log.model.table_schema import Column, TableId, TableSchema
-from sinks.sink import RebuildRecipe
+from headwater.core_log.foundation.errors import (
+    RecordsRejected,
+    SchemaRefused,
+    SinkRejected,
+    SinkUnavailable,
+)
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.sinks.sink import RebuildRecipe
 from tests.contract.sink_suite import AUDIT, ORDERS, by_id
 from tests.sinks.sql.databases import SqlBench
 from tests.slices import ScriptedTopic, schema_of, together

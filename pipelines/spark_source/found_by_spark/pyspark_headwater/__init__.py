@@ -1,5 +1,5 @@
 """Spark looks for packages named so, and finds the data source `headwater` in this one."""
 
-from pipelines.spark_source.source import HeadwaterSource as DefaultSource
+from headwater.pipelines.spark_source.source import HeadwaterSource as DefaultSource
 
 __all__ = ["DefaultSource"]

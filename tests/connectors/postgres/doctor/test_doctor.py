@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from connectors.postgres.doctor.doctor import examine
-from connectors.postgres.server.connection import connect
-from connectors.postgres.settings import PostgresSettings
-from core_log.foundation.diagnostic import Diagnostic
+from headwater.connectors.postgres.doctor.doctor import examine
+from headwater.connectors.postgres.server.connection import connect
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.core_log.foundation.diagnostic import Diagnostic
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres, temporary_directory
 from tests.databases import Guest
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from connectors.postgres.events.row_keys import PART
-from connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.events.row_keys import PART
+from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
+from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.schema_history.test_tables_come_and_go import PIPELINE
 from tests.connectors.postgres.slot.test_lost_positions import run_once
 from tests.connectors.postgres.stories import Story, story

@@ -2,9 +2,9 @@
 
 import pytest
 
-from connectors.postgres.doctor.doctor import examine
-from connectors.source import Remark, SourceReport
-from core_log.foundation.errors import SourceRejected
+from headwater.connectors.postgres.doctor.doctor import examine
+from headwater.connectors.source import Remark, SourceReport
+from headwater.core_log.foundation.errors import SourceRejected
 from tests.connectors.postgres.publication.test_changed_publications import settings_of
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
 from tests.databases import Guest

@@ -6,13 +6,13 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from connectors.postgres.events.rejects import sifted_rows
-from connectors.postgres.types.column_reader import ColumnPlan
-from core_log.model.changes import ChangeBatch
-from core_log.model.table_schema import Column, TableId
-from core_log.rows.codec_table import codec_for
-from core_log.rows.decimal_nan import declare_nan_columns
-from core_log.rows.settings import WireSettings
+from headwater.connectors.postgres.events.rejects import sifted_rows
+from headwater.connectors.postgres.types.column_reader import ColumnPlan
+from headwater.core_log.model.changes import ChangeBatch
+from headwater.core_log.model.table_schema import Column, TableId
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.decimal_nan import declare_nan_columns
+from headwater.core_log.rows.settings import WireSettings
 from tests.databases import Guest
 from tests.debezium.ours import LAST, reading
 

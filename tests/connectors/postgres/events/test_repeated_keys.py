@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from connectors.postgres.events import repeated_keys
+from headwater.connectors.postgres.events import repeated_keys
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
 from tests.connectors.postgres.stories import short, story
 from tests.databases import Guest

@@ -2,9 +2,9 @@
 
 import pytest
 
-from connectors.postgres.events.row_keys import PART, KeyHistory, key_of
-from connectors.postgres.wal.wal_batch import Relation, RelationColumn
-from core_log.foundation.errors import DecodeError
+from headwater.connectors.postgres.events.row_keys import PART, KeyHistory, key_of
+from headwater.connectors.postgres.wal.wal_batch import Relation, RelationColumn
+from headwater.core_log.foundation.errors import DecodeError
 
 COLUMNS = tuple(RelationColumn(name, True, 23, -1) for name in ("id", "code"))
 NAMES = ("id", "code")

@@ -6,7 +6,7 @@ from operator import itemgetter
 
 import pytest
 
-from core_log.foundation.errors import SourceRejected
+from headwater.core_log.foundation.errors import SourceRejected
 from tests.connectors.postgres.snapshot.table_log import (
     Folded,
     differing,

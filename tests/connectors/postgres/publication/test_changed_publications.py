@@ -8,18 +8,23 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from connectors.postgres.catalog import Catalog
-from connectors.postgres.publication import coverage, published_tables
-from connectors.postgres.publication.excluded_tables import UNLOGGED
-from connectors.postgres.publication.monitor import FILTERED, LOOK_MS, NEW_TABLES, CaptureMonitor
-from connectors.postgres.publication.uncapturable_tables import RefusedTable
-from connectors.postgres.schema_history.schema_monitor import FormWatch
-from connectors.postgres.server.connection import connect
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.types.type_map import TypeMap
-from connectors.source import Remark, SourceContext, SourceReport
-from core_log.foundation.errors import PositionLost, SourceRejected, SourceUnavailable
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.catalog import Catalog
+from headwater.connectors.postgres.publication import coverage, published_tables
+from headwater.connectors.postgres.publication.excluded_tables import UNLOGGED
+from headwater.connectors.postgres.publication.monitor import (
+    FILTERED,
+    LOOK_MS,
+    NEW_TABLES,
+    CaptureMonitor,
+)
+from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable
+from headwater.connectors.postgres.schema_history.schema_monitor import FormWatch
+from headwater.connectors.postgres.server.connection import connect
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.types.type_map import TypeMap
+from headwater.connectors.source import Remark, SourceContext, SourceReport
+from headwater.core_log.foundation.errors import PositionLost, SourceRejected, SourceUnavailable
+from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.slot.test_lost_positions import PIPELINE, rows_of, run_once, said_of
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
 from tests.connectors.postgres.stories import Story, events_of, story

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from connectors.postgres.discovery import look, open_connection
-from connectors.postgres.settings import PostgresSettings
-from core_log.foundation.errors import PositionLost
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.discovery import look, open_connection
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.snapshot.table_log import (
     Folded,
     differing,

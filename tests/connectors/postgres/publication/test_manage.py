@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from connectors.postgres.publication import manage
-from connectors.postgres.server import sql_identifiers
-from connectors.postgres.server.connection import connect
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.source import PostgresSource
-from core_log.foundation.errors import SourceRejected
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.publication import manage
+from headwater.connectors.postgres.server import sql_identifiers
+from headwater.connectors.postgres.server.connection import connect
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.source import PostgresSource
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.stories import source_context
 from tests.databases import Guest
 

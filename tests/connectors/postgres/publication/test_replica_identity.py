@@ -1,9 +1,9 @@
 """A partition has a replica identity of its own, whatever its table says: what it does not send is
 not taken for null, and doctor says which partitions send too little."""
 
-from connectors.postgres.doctor.doctor import examine
-from connectors.source import Remark, SourceReport
-from core_log.foundation.diagnostic import Diagnostic
+from headwater.connectors.postgres.doctor.doctor import examine
+from headwater.connectors.source import Remark, SourceReport
+from headwater.core_log.foundation.diagnostic import Diagnostic
 from tests.connectors.postgres.publication.test_changed_publications import settings_of
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
 from tests.connectors.postgres.stories import events_of, story

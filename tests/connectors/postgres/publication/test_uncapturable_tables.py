@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from connectors.postgres.discovery import look
-from connectors.postgres.publication.monitor import LOOK_MS, NEW_TABLES, REFUSED
-from connectors.postgres.server.connection import connect
-from connectors.source import Remark, SourceReport
-from core_log.foundation.diagnostic import Diagnostic
-from pipelines.terminal import exit_codes
+from headwater.connectors.postgres.discovery import look
+from headwater.connectors.postgres.publication.monitor import LOOK_MS, NEW_TABLES, REFUSED
+from headwater.connectors.postgres.server.connection import connect
+from headwater.connectors.source import Remark, SourceReport
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.pipelines.terminal import exit_codes
 from tests.connectors.postgres.publication.test_changed_publications import settings_of, watching
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
 from tests.databases import Guest

@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from connectors.postgres.schema_history.column_numbers import NumberedColumn, numbers_of
-from connectors.postgres.schema_history.table_definition import Attribute, TableForm
-from connectors.postgres.wal.wal_batch import Relation, RelationColumn
-from core_log.model.changes import Positions
-from core_log.model.table_schema import TableSchema
+from headwater.connectors.postgres.schema_history.column_numbers import NumberedColumn, numbers_of
+from headwater.connectors.postgres.schema_history.table_definition import Attribute, TableForm
+from headwater.connectors.postgres.wal.wal_batch import Relation, RelationColumn
+from headwater.core_log.model.changes import Positions
+from headwater.core_log.model.table_schema import TableSchema
 from tests.connectors.postgres.snapshot.table_log import source_of
 from tests.databases import Guest
 

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.settings import BrokerSettings
-from pipelines.file.loader import LoadedPipeline, load
-from pipelines.journal.control import DesiredTaskState
-from pipelines.loops.ingest.ingest import UNIT as SOURCE
-from pipelines.reports import Report, StateChanged, TaskState
-from pipelines.running.first_checks import checked_first
-from pipelines.time_travel.verify.result import ComparedSides, TableVerdict
-from pipelines.time_travel.verify.table_selection import subjects_of
-from pipelines.time_travel.verify.verify import Verifier
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.pipelines.file.loader import LoadedPipeline, load
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.loops.ingest.ingest import UNIT as SOURCE
+from headwater.pipelines.reports import Report, StateChanged, TaskState
+from headwater.pipelines.running.first_checks import checked_first
+from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVerdict
+from headwater.pipelines.time_travel.verify.table_selection import subjects_of
+from headwater.pipelines.time_travel.verify.verify import Verifier
 from tests.databases import Guest
 
 FILE = """

@@ -8,16 +8,16 @@ from typing import Any
 import orjson
 import pytest
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.errors import SourceUnavailable
-from core_log.foundation.settings import BrokerSettings
-from core_log.model.log import Log, TopicPartition
-from core_log.rows.codec import TRUNCATE_KEY
-from pipelines.file.loader import LoadedPipeline, load
-from pipelines.journal.control import DesiredTaskState
-from pipelines.loops.assembly import run_unit
-from pipelines.reports import RemarksMade, Report, Reporter
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import SourceUnavailable
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.rows.codec import TRUNCATE_KEY
+from headwater.pipelines.file.loader import LoadedPipeline, load
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.reports import RemarksMade, Report, Reporter
 from tests.connectors.postgres.test_into_the_log import Flow
 from tests.databases import Guest
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.source import PostgresSource
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.source import PostgresSource
 from tests.connectors.postgres.snapshot.table_log import Folded, in_table, live, until_equal
 from tests.connectors.postgres.stories import source_context
 from tests.databases import Guest

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.source import PostgresSource
-from core_log.foundation.errors import HeadwaterError
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.source import PostgresSource
+from headwater.core_log.foundation.errors import HeadwaterError
 from scripts.embedded_postgres import embedded_postgres
 from tests.connectors.postgres.schema_history.schema_change_lines import (
     FOLLOWED,

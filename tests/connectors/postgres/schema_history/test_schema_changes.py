@@ -8,16 +8,16 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from connectors.postgres import follower
-from connectors.postgres.catalog import Catalog
-from connectors.postgres.schema_history.table_definition import OTHER_KEY
-from connectors.postgres.server.connection import connect
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.snapshot.progress import TableSnapshotProgress
-from connectors.postgres.types.type_map import TypeMap
-from core_log.foundation.errors import SourceUnavailable
-from core_log.model.changes import Operation
-from core_log.model.table_schema import TableSchema
+from headwater.connectors.postgres import follower
+from headwater.connectors.postgres.catalog import Catalog
+from headwater.connectors.postgres.schema_history.table_definition import OTHER_KEY
+from headwater.connectors.postgres.server.connection import connect
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
+from headwater.connectors.postgres.types.type_map import TypeMap
+from headwater.core_log.foundation.errors import SourceUnavailable
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.model.table_schema import TableSchema
 from tests.connectors.postgres.snapshot.table_log import (
     Folded,
     differing,

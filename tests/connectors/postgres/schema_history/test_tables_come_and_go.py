@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.postgres.publication.monitor import NEW_TABLES
-from connectors.source import Remark, SnapshotProgress, SourceReport
+from headwater.connectors.postgres.publication.monitor import NEW_TABLES
+from headwater.connectors.source import Remark, SnapshotProgress, SourceReport
 from tests.connectors.postgres.slot.test_lost_positions import rows_of, run_once
 from tests.connectors.postgres.snapshot.table_log import (
     Folded,

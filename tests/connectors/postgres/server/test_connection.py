@@ -9,11 +9,11 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from pydantic import SecretStr
 
-from connectors.postgres.server import connection as server_connection
-from connectors.postgres.server.connection import connect, in_our_words
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.slot.replication_slot import slot_name
-from core_log.foundation.errors import SourceRejected, SourceUnavailable
+from headwater.connectors.postgres.server import connection as server_connection
+from headwater.connectors.postgres.server.connection import connect, in_our_words
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.slot.replication_slot import slot_name
+from headwater.core_log.foundation.errors import SourceRejected, SourceUnavailable
 from tests.databases import Guest
 from tests.refused_logins import (
     SECRET,

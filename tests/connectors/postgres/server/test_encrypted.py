@@ -14,9 +14,9 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from connectors.postgres.server.connection import connect
-from connectors.postgres.settings import PostgresSettings
-from core_log.foundation.errors import SourceRejected
+from headwater.connectors.postgres.server.connection import connect
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.core_log.foundation.errors import SourceRejected
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres
 from tests.connectors.postgres.stories import events_of, story
 from tests.databases import Guest, guest_in

@@ -9,13 +9,13 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from connectors.postgres.server.connection import connect
-from connectors.postgres.server.lsn import lsn_text
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.slot import replication_slot
-from connectors.postgres.slot.resume_check import stand
-from connectors.postgres.source import PostgresSource
-from core_log.foundation.errors import PositionLost, SourceUnavailable
+from headwater.connectors.postgres.server.connection import connect
+from headwater.connectors.postgres.server.lsn import lsn_text
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.slot import replication_slot
+from headwater.connectors.postgres.slot.resume_check import stand
+from headwater.connectors.postgres.source import PostgresSource
+from headwater.core_log.foundation.errors import PositionLost, SourceUnavailable
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres, temporary_directory
 from tests.connectors.postgres.stories import events_of, source_context
 

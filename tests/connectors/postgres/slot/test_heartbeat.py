@@ -12,18 +12,18 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.slot import heartbeat
-from connectors.postgres.slot.heartbeat import (
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.slot import heartbeat
+from headwater.connectors.postgres.slot.heartbeat import (
     GRACE_MS,
     PREFIX,
     Heartbeat,
     HeartbeatCheck,
     WalBudget,
 )
-from connectors.source import Gauge, SourceContext, SourceReport
-from core_log.foundation.errors import PositionLost, SourceRejected
-from core_log.model.changes import ChangeBatch
+from headwater.connectors.source import Gauge, SourceContext, SourceReport
+from headwater.core_log.foundation.errors import PositionLost, SourceRejected
+from headwater.core_log.model.changes import ChangeBatch
 from tests.connectors.postgres.stories import story
 from tests.databases import Guest
 from tests.fakes import SimulatedClock

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.source import PostgresSource
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.errors import PositionLost
-from core_log.foundation.settings import BrokerSettings
-from pipelines.file.loader import load
-from pipelines.journal.control import DesiredTaskState
-from pipelines.loops.assembly import run_unit
-from pipelines.preview import doctor_checks
-from pipelines.preview.doctor_checks import DoctorResult, examine_pipeline
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.source import PostgresSource
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.pipelines.file.loader import load
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.preview import doctor_checks
+from headwater.pipelines.preview.doctor_checks import DoctorResult, examine_pipeline
 from scripts.embedded_postgres import POLL_S
 from tests.connectors.postgres.stories import source_context
 from tests.databases import Guest

@@ -6,14 +6,19 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from connectors.postgres.discovery import advance, drop
-from connectors.postgres.server.connection import PgConnection, connect
-from connectors.postgres.server.lsn import lsn_text, parse_lsn
-from connectors.postgres.settings import PostgresSettings, SnapshotSettings
-from connectors.postgres.slot import replication_slot
-from connectors.postgres.slot.replication_slot import Slot
-from connectors.postgres.slot.resume_check import ServerState, judge, stand, switches_in
-from core_log.foundation.errors import DecodeError, PositionLost, SourceRejected, SourceUnavailable
+from headwater.connectors.postgres.discovery import advance, drop
+from headwater.connectors.postgres.server.connection import PgConnection, connect
+from headwater.connectors.postgres.server.lsn import lsn_text, parse_lsn
+from headwater.connectors.postgres.settings import PostgresSettings, SnapshotSettings
+from headwater.connectors.postgres.slot import replication_slot
+from headwater.connectors.postgres.slot.replication_slot import Slot
+from headwater.connectors.postgres.slot.resume_check import ServerState, judge, stand, switches_in
+from headwater.core_log.foundation.errors import (
+    DecodeError,
+    PositionLost,
+    SourceRejected,
+    SourceUnavailable,
+)
 from tests.connectors.postgres.stories import seen_late
 from tests.databases import Guest
 

@@ -6,12 +6,18 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.source import PostgresSource
-from connectors.source import SnapshotProgress, SourceContext, SourceReport
-from core_log.foundation.clock import Clock
-from core_log.model.changes import ChangeBatch, Operation, Phase, Replacement, TableChanges
-from core_log.model.table_schema import TableId, TableSchema
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.source import PostgresSource
+from headwater.connectors.source import SnapshotProgress, SourceContext, SourceReport
+from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.model.changes import (
+    ChangeBatch,
+    Operation,
+    Phase,
+    Replacement,
+    TableChanges,
+)
+from headwater.core_log.model.table_schema import TableId, TableSchema
 from tests.connectors.postgres.stories import source_context
 from tests.databases import Guest
 

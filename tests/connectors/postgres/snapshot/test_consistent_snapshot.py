@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from connectors.postgres.server.lsn import parse_lsn
-from core_log.foundation.errors import SourceUnavailable
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.server.lsn import parse_lsn
+from headwater.core_log.foundation.errors import SourceUnavailable
+from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.snapshot.table_log import Folded, in_table, source_of, until_equal
 from tests.connectors.postgres.snapshot.writer import ORDERS, writers
 from tests.connectors.postgres.stories import seen_late

@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
-from connectors.postgres.server.connection import connect
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.snapshot.copy import Copier, CopyStop
-from connectors.postgres.snapshot.copy_binary import decode_tuples
-from connectors.postgres.snapshot.copy_socket import PIECE_BYTES
-from connectors.postgres.wal.kernel_selection import kernels_of
-from core_log.foundation.errors import SourceUnavailable
-from core_log.foundation.speed import Speed
+from headwater.connectors.postgres.server.connection import connect
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.snapshot.copy import Copier, CopyStop
+from headwater.connectors.postgres.snapshot.copy_binary import decode_tuples
+from headwater.connectors.postgres.snapshot.copy_socket import PIECE_BYTES
+from headwater.connectors.postgres.wal.kernel_selection import kernels_of
+from headwater.core_log.foundation.errors import SourceUnavailable
+from headwater.core_log.foundation.speed import Speed
 from tests.databases import Guest
 
 WAYS = pytest.mark.parametrize("is_past_libpq", [True, False], ids=["socket", "libpq"])

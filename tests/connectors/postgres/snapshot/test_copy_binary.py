@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.postgres.snapshot.copy_binary import (
+from headwater.connectors.postgres.snapshot.copy_binary import (
     SIGNATURE,
     TRAILER,
     decode_tuples,
     tuples_of_messages,
 )
-from connectors.postgres.wal.kernel_selection import kernels_of
-from connectors.postgres.wal.kernels import Kernels
-from core_log.foundation.errors import DecodeError
+from headwater.connectors.postgres.wal.kernel_selection import kernels_of
+from headwater.connectors.postgres.wal.kernels import Kernels
+from headwater.core_log.foundation.errors import DecodeError
 
 HEAD = SIGNATURE + bytes(8)
 Row = tuple[str | None, ...]

@@ -6,17 +6,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from connectors.postgres.snapshot import deduplication_window
-from connectors.postgres.snapshot.deduplication_window import DeduplicationWindow, StreamedKeys
-from connectors.postgres.snapshot.progress import (
+from headwater.connectors.postgres.snapshot import deduplication_window
+from headwater.connectors.postgres.snapshot.deduplication_window import (
+    DeduplicationWindow,
+    StreamedKeys,
+)
+from headwater.connectors.postgres.snapshot.progress import (
     Chunk,
     LeafProgress,
     TableSnapshotProgress,
     chunks_of,
 )
-from connectors.postgres.snapshot.visibility import EPOCH
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.connectors.postgres.snapshot.visibility import EPOCH
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from tests.connectors.postgres.snapshot.simulated_table import (
     PAGES,
     SimulatedTable,

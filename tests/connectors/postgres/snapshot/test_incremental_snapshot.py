@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from connectors.postgres.snapshot import deduplication_window, keyless_buffer
-from connectors.postgres.snapshot.progress import TableSnapshotProgress
-from connectors.source import Control, Remark, SourceReport
-from core_log.foundation.errors import SourceRejected
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.snapshot import deduplication_window, keyless_buffer
+from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
+from headwater.connectors.source import Control, Remark, SourceReport
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.snapshot.table_log import (
     Folded,
     Told,

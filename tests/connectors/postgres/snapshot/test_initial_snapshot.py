@@ -7,10 +7,10 @@ from contextlib import aclosing
 import psycopg
 import pytest
 
-from connectors.postgres.snapshot import initial_snapshot
-from connectors.source import Control
-from core_log.foundation.errors import PositionLost, SourceUnavailable
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.snapshot import initial_snapshot
+from headwater.connectors.source import Control
+from headwater.core_log.foundation.errors import PositionLost, SourceUnavailable
+from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.snapshot.table_log import (
     Folded,
     Told,

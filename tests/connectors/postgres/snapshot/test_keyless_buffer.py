@@ -7,20 +7,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from connectors.postgres.catalog import FULL, CapturedTable, Catalog
-from connectors.postgres.events.source_block import SourceOrigin
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
-from connectors.postgres.snapshot.jobs import SnapshotJob
-from connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
-from connectors.postgres.snapshot.progress import LeafProgress
-from connectors.postgres.snapshot.row_mapper import RowMapper
-from connectors.postgres.snapshot.visibility import PgSnapshot
-from connectors.postgres.types.type_map import TypeMap
-from connectors.source import SourceContext
-from core_log.foundation.array_types import Int64Array
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.connectors.postgres.catalog import FULL, CapturedTable, Catalog
+from headwater.connectors.postgres.events.source_block import SourceOrigin
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
+from headwater.connectors.postgres.snapshot.jobs import SnapshotJob
+from headwater.connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
+from headwater.connectors.postgres.snapshot.progress import LeafProgress
+from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
+from headwater.connectors.postgres.snapshot.visibility import PgSnapshot
+from headwater.connectors.postgres.types.type_map import TypeMap
+from headwater.connectors.source import SourceContext
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from tests.connectors.postgres.stories import ignore
 from tests.fakes import SimulatedClock
 
@@ -103,7 +103,7 @@ async def test_changes_are_given_back_when_the_reading_is_given_up(
 async def test_more_than_is_held_ends_the_reading_which_begins_anew(
     backfill: IncrementalSnapshot, job: SnapshotJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("connectors.postgres.snapshot.keyless_buffer.HELD_BYTES_MAX", 100)
+    monkeypatch.setattr("headwater.connectors.postgres.snapshot.keyless_buffer.HELD_BYTES_MAX", 100)
     hold = job.hold
     assert hold is not None and not backfill.saw(inserted(1), by(7))
 

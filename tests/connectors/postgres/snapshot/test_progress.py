@@ -5,11 +5,15 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from connectors.postgres.snapshot.progress import LeafProgress, TableSnapshotProgress, chunks_of
-from connectors.postgres.snapshot.visibility import PgSnapshot
-from connectors.snapshot.key_lookup import having_keys
-from connectors.snapshot.rate_limit import RateLimit
-from core_log.foundation.errors import DecodeError
+from headwater.connectors.postgres.snapshot.progress import (
+    LeafProgress,
+    TableSnapshotProgress,
+    chunks_of,
+)
+from headwater.connectors.postgres.snapshot.visibility import PgSnapshot
+from headwater.connectors.snapshot.key_lookup import having_keys
+from headwater.connectors.snapshot.rate_limit import RateLimit
+from headwater.core_log.foundation.errors import DecodeError
 from tests.fakes import SimulatedClock
 
 PAGES = 100

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from connectors.source import Control
-from core_log.model.table_schema import TableId
+from headwater.connectors.source import Control
+from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.snapshot.table_log import (
     Folded,
     differing,

@@ -2,9 +2,9 @@
 
 from contextlib import aclosing
 
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.source import PostgresSource
-from core_log.model.table_schema import TableId
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.source import PostgresSource
+from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.stories import source_context
 from tests.databases import Guest
 

@@ -6,8 +6,8 @@ from contextlib import aclosing
 import psycopg
 import pytest
 
-from connectors.source import Remark, SourceReport
-from core_log.foundation.errors import SourceUnavailable
+from headwater.connectors.source import Remark, SourceReport
+from headwater.core_log.foundation.errors import SourceUnavailable
 from tests.connectors.postgres.snapshot.table_log import (
     Folded,
     differing,

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.postgres.types.arrays import array_reading
-from connectors.postgres.types.column_reader import text_reading
-from connectors.postgres.types.numeric import cast_reading
+from headwater.connectors.postgres.types.arrays import array_reading
+from headwater.connectors.postgres.types.column_reader import text_reading
+from headwater.connectors.postgres.types.numeric import cast_reading
 
 ITEMS = st.none() | st.sampled_from(
     ["", "a", "NULL", "null", "a b", "{", "}", ",", '"', "\\", '\\"', "naïve ☺", " x ", "[1:2]={"]

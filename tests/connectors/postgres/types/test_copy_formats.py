@@ -5,16 +5,16 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from connectors.postgres.server.connection import connect
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.snapshot.copy import Copier, CopyStop
-from connectors.postgres.snapshot.copy_binary import decode_tuples
-from connectors.postgres.types.builtin import builtin_reading
-from connectors.postgres.types.copy_formats import NUMBERS, OTHERS
-from connectors.postgres.wal.kernel_selection import kernels_of
-from core_log.foundation.errors import DecodeError
-from core_log.foundation.speed import Speed
-from core_log.rows.rejects import UNFIT
+from headwater.connectors.postgres.server.connection import connect
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.snapshot.copy import Copier, CopyStop
+from headwater.connectors.postgres.snapshot.copy_binary import decode_tuples
+from headwater.connectors.postgres.types.builtin import builtin_reading
+from headwater.connectors.postgres.types.copy_formats import NUMBERS, OTHERS
+from headwater.connectors.postgres.wal.kernel_selection import kernels_of
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.speed import Speed
+from headwater.core_log.rows.rejects import UNFIT
 from tests.databases import Guest
 
 MANY = 300

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.source import PostgresSource
-from core_log.model.changes import TableChanges
-from core_log.model.table_schema import TableId
-from core_log.rows.codec_table import codec_for
-from core_log.rows.settings import WireSettings
-from pipelines.time_travel.verify.source_state import readable
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.source import PostgresSource
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.time_travel.verify.source_state import readable
 from tests.connectors.postgres.stories import source_context
 from tests.connectors.postgres.types.test_read_as_streamed import MADE, ODD
 from tests.connectors.postgres.types.test_round_trips import COLUMNS

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.changes import Operation, TableChanges
 from tests.databases import Guest
 from tests.debezium.ours import LAST, reading
 from tests.debezium.values import TABLES, Of, create_tables, insert_rows, quoted

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from core_log.model.changes import Operation
-from core_log.rows.codec_table import codec_for
-from core_log.rows.settings import WireSettings
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.settings import WireSettings
 from tests.databases import Guest
 from tests.debezium.ours import LAST, reading
 from tests.debezium.values import TABLES, quoted

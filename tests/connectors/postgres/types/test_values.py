@@ -7,15 +7,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.types.builtin import builtin_reading, extension_reading
-from connectors.postgres.types.bytea import bits_reading
-from connectors.postgres.types.column_reader import TypeReader
-from connectors.postgres.types.hstore import hstore_reading
-from connectors.postgres.types.interval import interval_reading
-from connectors.postgres.types.numeric import money_reading, numeric_reading
-from connectors.postgres.types.type_map import PgType, TypeMap
-from core_log.rows.rejects import UNFIT
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.types.builtin import builtin_reading, extension_reading
+from headwater.connectors.postgres.types.bytea import bits_reading
+from headwater.connectors.postgres.types.column_reader import TypeReader
+from headwater.connectors.postgres.types.hstore import hstore_reading
+from headwater.connectors.postgres.types.interval import interval_reading
+from headwater.connectors.postgres.types.numeric import money_reading, numeric_reading
+from headwater.connectors.postgres.types.type_map import PgType, TypeMap
+from headwater.core_log.rows.rejects import UNFIT
 
 DAY_MS = 86_400_000
 LONG = "1" * 40 + "." + "2" * 20

@@ -2,9 +2,9 @@
 
 import pytest
 
-from connectors.postgres.wal.kernel_selection import kernels_of
-from connectors.postgres.wal.kernels import Kernels
-from core_log.foundation.speed import Speed
+from headwater.connectors.postgres.wal.kernel_selection import kernels_of
+from headwater.connectors.postgres.wal.kernels import Kernels
+from headwater.core_log.foundation.speed import Speed
 
 
 @pytest.fixture(params=["python", "fast"])

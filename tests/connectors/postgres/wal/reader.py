@@ -6,10 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
-from connectors.postgres.wal.pgoutput import PgoutputDecoder
-from connectors.postgres.wal.small_batch_decoder import FEW_FRAMES
-from connectors.postgres.wal.wal_batch import RowChanges, TruncateMessage, WalBatch, WalMessage
+from headwater.connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
+from headwater.connectors.postgres.wal.pgoutput import PgoutputDecoder
+from headwater.connectors.postgres.wal.small_batch_decoder import FEW_FRAMES
+from headwater.connectors.postgres.wal.wal_batch import (
+    RowChanges,
+    TruncateMessage,
+    WalBatch,
+    WalMessage,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.postgres.wal.kernel_selection import kernels_of
-from connectors.postgres.wal.kernels import Kernels
-from connectors.postgres.wal.wal_batch import Relation
-from core_log.foundation.errors import DecodeError
-from core_log.foundation.speed import Speed
+from headwater.connectors.postgres.wal.kernel_selection import kernels_of
+from headwater.connectors.postgres.wal.kernels import Kernels
+from headwater.connectors.postgres.wal.wal_batch import Relation
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.speed import Speed
 from tests.connectors.postgres.wal import wire
 from tests.connectors.postgres.wal.reader import (
     Change,

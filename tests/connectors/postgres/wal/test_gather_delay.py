@@ -1,6 +1,10 @@
 """A quiet stream is read at once, a busy one in gulps, and never for long."""
 
-from connectors.postgres.wal.gather_delay import GATHER_SECONDS, PAUSE_SECONDS, ReadBatching
+from headwater.connectors.postgres.wal.gather_delay import (
+    GATHER_SECONDS,
+    PAUSE_SECONDS,
+    ReadBatching,
+)
 
 STEP_SECONDS, BUSY_BYTES, QUIET_BYTES = 0.006, 1 << 20, 1 << 10
 

@@ -5,9 +5,14 @@ import struct
 import numpy as np
 import pytest
 
-from connectors.postgres.wal.kernels import Kernels
-from connectors.postgres.wal.wal_batch import Relation, RowChanges, TruncateMessage, WalMessage
-from core_log.foundation.errors import DecodeError
+from headwater.connectors.postgres.wal.kernels import Kernels
+from headwater.connectors.postgres.wal.wal_batch import (
+    Relation,
+    RowChanges,
+    TruncateMessage,
+    WalMessage,
+)
+from headwater.core_log.foundation.errors import DecodeError
 from tests.connectors.postgres.wal import wire
 from tests.connectors.postgres.wal.reader import (
     Change,

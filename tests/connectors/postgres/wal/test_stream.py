@@ -13,16 +13,16 @@ from urllib.parse import quote
 import pytest
 from pydantic import SecretStr
 
-from connectors.postgres.server.connection import connect
-from connectors.postgres.server.lsn import lsn_text
-from connectors.postgres.settings import PostgresSettings
-from connectors.postgres.wal.kernel_selection import kernels_of
-from connectors.postgres.wal.kernels import Kernels
-from connectors.postgres.wal.stream import WalStream
-from connectors.postgres.wal.wal_batch import RowChanges, WalBatch
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.errors import SourceRejected, SourceUnavailable
-from core_log.foundation.speed import Speed
+from headwater.connectors.postgres.server.connection import connect
+from headwater.connectors.postgres.server.lsn import lsn_text
+from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.wal.kernel_selection import kernels_of
+from headwater.connectors.postgres.wal.kernels import Kernels
+from headwater.connectors.postgres.wal.stream import WalStream
+from headwater.connectors.postgres.wal.wal_batch import RowChanges, WalBatch
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import SourceRejected, SourceUnavailable
+from headwater.core_log.foundation.speed import Speed
 from scripts.embedded_postgres import embedded_postgres
 from tests.databases import Guest
 

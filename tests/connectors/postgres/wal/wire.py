@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from connectors.postgres.wal.wal_batch import Relation, RelationColumn
+from headwater.connectors.postgres.wal.wal_batch import Relation, RelationColumn
 
 EPOCH_US: Final = 946_684_800_000_000
 

@@ -9,13 +9,19 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import ConfigError, Cure, DecodeError, HeadwaterError, RowsRejected
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.table_schema import Column
-from core_log.rows.avro.schema import avro_schema, legal_names
-from core_log.rows.codec import TRUNCATE_KEY, RowCodec
-from core_log.rows.codec_table import codec_for
-from core_log.rows.settings import WireSettings
+from headwater.core_log.foundation.errors import (
+    ConfigError,
+    Cure,
+    DecodeError,
+    HeadwaterError,
+    RowsRejected,
+)
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.table_schema import Column
+from headwater.core_log.rows.avro.schema import avro_schema, legal_names
+from headwater.core_log.rows.codec import TRUNCATE_KEY, RowCodec
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.avro.registry_fake import RegistryFake, running_registry
 from tests.core_log.rows.json.test_debezium_writer import CUSTOMERS, POSTGRES, customers
 from tests.core_log.rows.json.test_round_trip import MODES, differing, table_of_extremes

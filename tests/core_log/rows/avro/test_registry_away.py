@@ -2,8 +2,8 @@
 
 import pytest
 
-from core_log.foundation.errors import RegistryUnavailable
-from core_log.rows.avro.schema_registry import SchemaRegistry
+from headwater.core_log.foundation.errors import RegistryUnavailable
+from headwater.core_log.rows.avro.schema_registry import SchemaRegistry
 from scripts.free_port import free_port
 
 

@@ -6,11 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.table_schema import Column, TableSchema
-from core_log.rows.codec import TRUNCATE_KEY, Encoded
-from core_log.rows.codec_table import codec_for
-from core_log.rows.settings import WireSettings
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.tables import changes, table
 
 NOW_US = 1_700_000_002_000_500

@@ -6,11 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.model.changes import Operation
-from core_log.model.table_schema import Column
-from core_log.rows.codec_table import codec_for
-from core_log.rows.json import layout_reader
-from core_log.rows.settings import WireSettings
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.model.table_schema import Column
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.json import layout_reader
+from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.tables import SOURCE, changes, table
 
 ROW = '{"id":1,"note":"},\\"source\\":{,\\"op\\":\\"d\\""}'

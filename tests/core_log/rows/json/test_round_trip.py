@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.table_schema import Column
-from core_log.rows.codec import Encoded
-from core_log.rows.codec_table import codec_for
-from core_log.rows.settings import WireSettings
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.table_schema import Column
+from headwater.core_log.rows.codec import Encoded
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.tables import (
     LEAVES,
     NOW_US,

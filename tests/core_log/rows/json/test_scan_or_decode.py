@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.model.table_schema import Column
-from core_log.records.record_views import RecordField
-from core_log.rows.codec_table import codec_for
-from core_log.rows.json import scanner
-from core_log.rows.settings import WireSettings
+from headwater.core_log.model.table_schema import Column
+from headwater.core_log.records.record_views import RecordField
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.json import scanner
+from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.tables import NOW_US, SOURCE, changes, table
 
 ROWS = 600

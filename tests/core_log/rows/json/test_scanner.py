@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import RowsRejected
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.table_schema import Column, TableSchema
-from core_log.records.record_views import RecordField
-from core_log.rows.codec_table import codec_for
-from core_log.rows.converters.row import RowConverters
-from core_log.rows.json import debezium_reader
-from core_log.rows.json.scanner import EventScanner, ScannedEvents, scanner_for
-from core_log.rows.json.strict_reader import carrier, read_strictly
-from core_log.rows.settings import WireSettings
+from headwater.core_log.foundation.errors import RowsRejected
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.core_log.records.record_views import RecordField
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.converters.row import RowConverters
+from headwater.core_log.rows.json import debezium_reader
+from headwater.core_log.rows.json.scanner import EventScanner, ScannedEvents, scanner_for
+from headwater.core_log.rows.json.strict_reader import carrier, read_strictly
+from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.tables import (
     INT64,
     LEAVES,

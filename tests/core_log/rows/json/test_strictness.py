@@ -6,11 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import RowsRejected
-from core_log.model.table_schema import Column
-from core_log.rows.codec_table import codec_for
-from core_log.rows.json.object_reader import read_together
-from core_log.rows.settings import WireSettings
+from headwater.core_log.foundation.errors import RowsRejected
+from headwater.core_log.model.table_schema import Column
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.json.object_reader import read_together
+from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.tables import changes, one_column, table
 
 SCHEMA = table(

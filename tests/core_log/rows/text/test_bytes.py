@@ -7,8 +7,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from core_log.rows.text import bytes as byte_text
-from core_log.rows.text.bytes import LONG_BYTES, STANDARD, URL_SAFE
+from headwater.core_log.rows.text import bytes as byte_text
+from headwater.core_log.rows.text.bytes import LONG_BYTES, STANDARD, URL_SAFE
 
 LENGTHS = (0, 1, 2, 3, 4, 57, LONG_BYTES, LONG_BYTES * 9 + 1)
 VALUES = [Random(length).randbytes(length) for length in LENGTHS]

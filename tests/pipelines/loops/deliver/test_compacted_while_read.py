@@ -8,27 +8,27 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.errors import PositionLost
-from core_log.foundation.settings import TopicSettings
-from core_log.model.changes import Operation
-from core_log.model.log import Fetched, FetchLimit, Isolation, Offsets, TopicPartition
-from pipelines.file.inline_sink import sink_elsewhere
-from pipelines.file.loader import load
-from pipelines.file.spec import TransformRule
-from pipelines.loops.assembly import topic_config
-from pipelines.loops.deliver.slice_reader import SliceReader
-from pipelines.time_travel.history.cut_points import CutPoint
-from pipelines.time_travel.rebuild.rebuild import (
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.model.log import Fetched, FetchLimit, Isolation, Offsets, TopicPartition
+from headwater.pipelines.file.inline_sink import sink_elsewhere
+from headwater.pipelines.file.loader import load
+from headwater.pipelines.file.spec import TransformRule
+from headwater.pipelines.loops.assembly import topic_config
+from headwater.pipelines.loops.deliver.slice_reader import SliceReader
+from headwater.pipelines.time_travel.history.cut_points import CutPoint
+from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
     TableRebuild,
     find_rebuilding,
     rebuild_elsewhere,
 )
-from pipelines.time_travel.verify.result import ComparedSides, TableVerdict
-from pipelines.time_travel.verify.verify import Verifier
-from pipelines.transforms.after_log import RowTransforms
-from sinks.sink import Slice
+from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVerdict
+from headwater.pipelines.time_travel.verify.verify import Verifier
+from headwater.pipelines.transforms.after_log import RowTransforms
+from headwater.sinks.sink import Slice
 from tests.pipelines.time_travel.world import World, tell
 from tests.served_log import ServedLog, served_log, stands_of
 from tests.slices import changes_of, schema_of

@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from core_log.model.log import FetchLimit, Isolation, TopicPartition
-from pipelines.loops import thread_offload
-from pipelines.loops.deliver import decoder as decoder_module
-from pipelines.loops.deliver.decoder import RecordDecoder
+from headwater.core_log.model.log import FetchLimit, Isolation, TopicPartition
+from headwater.pipelines.loops import thread_offload
+from headwater.pipelines.loops.deliver import decoder as decoder_module
+from headwater.pipelines.loops.deliver.decoder import RecordDecoder
 from tests.pipelines.time_travel.world import World, tell
 
 PIPELINE = """

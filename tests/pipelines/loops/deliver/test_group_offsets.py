@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from core_log.foundation.errors import LogUnavailable
-from core_log.model.log import Offsets, TopicPartition
-from pipelines.loops.deliver.group_offsets import group_offsets
+from headwater.core_log.foundation.errors import LogUnavailable
+from headwater.core_log.model.log import Offsets, TopicPartition
+from headwater.pipelines.loops.deliver.group_offsets import group_offsets
 
 PLACE, OTHER = TopicPartition("shop.orders", 0), TopicPartition("shop.customers", 0)
 

@@ -4,18 +4,18 @@ import asyncio
 from random import Random
 from typing import Any
 
-from core_log.foundation.errors import (
+from headwater.core_log.foundation.errors import (
     ConfigError,
     HeadwaterError,
     PositionLost,
     SinkRejected,
     SourceRejected,
 )
-from pipelines.journal.control import DesiredTaskState
-from pipelines.loops.deliver.quarantine import LONGEST_MS, Quarantine
-from pipelines.reports import Report, StateChanged, TaskState
-from pipelines.running.supervisor import TaskEnvironment
-from pipelines.running.tasks import Listeners, TaskAssignment, TaskRunner
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.loops.deliver.quarantine import LONGEST_MS, Quarantine
+from headwater.pipelines.reports import Report, StateChanged, TaskState
+from headwater.pipelines.running.supervisor import TaskEnvironment
+from headwater.pipelines.running.tasks import Listeners, TaskAssignment, TaskRunner
 from tests.fakes import SimulatedClock
 from tests.pipelines.running.test_running_pipelines import Theatre, a_file, open_log
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from pipelines.loops.deliver.shielded import shield
+from headwater.pipelines.loops.deliver.shielded import shield
 
 
 class Slice:

@@ -5,16 +5,16 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 
 import pyarrow as pa
 
-from core_log.foundation.settings import TopicSettings
-from core_log.model.changes import TableChanges
-from core_log.model.log import Bounds, TopicPartition
-from core_log.records import arrow_codec
-from core_log.rows.settings import WireSettings
-from pipelines.journal.commits import Commit, OffsetRange, commits_home, encode_commit
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.journal.schemas import StoredSchema, encode_schema, schemas_home
-from pipelines.loops.deliver.slicer import SliceLimits, Slicer
-from sinks.sink import AppliedOffset, AppliedOffsets, Slice
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.log import Bounds, TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.journal.commits import Commit, OffsetRange, commits_home, encode_commit
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.journal.schemas import StoredSchema, encode_schema, schemas_home
+from headwater.pipelines.loops.deliver.slicer import SliceLimits, Slicer
+from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Slice
 from tests.fakes import SimulatedClock
 from tests.memory_log import MemoryLog
 from tests.pipelines.flow import schema_of

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core_log.client import KafkaSettings
-from core_log.foundation.errors import PositionLost
-from core_log.model.log import TopicPartition
-from pipelines.file.spec import RouteRule, TransformRule
-from pipelines.loops.deliver.split_reader import LogSplitReader
-from sinks.sink import AppliedOffset
-from sinks.spark.reader.splits import Split, splits_of
+from headwater.core_log.client import KafkaSettings
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.file.spec import RouteRule, TransformRule
+from headwater.pipelines.loops.deliver.split_reader import LogSplitReader
+from headwater.sinks.sink import AppliedOffset
+from headwater.sinks.spark.reader.splits import Split, splits_of
 from tests.served_log import ServedLog, served_log
 from tests.slices import changes_of, schema_of
 

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from core_log.model.log import TopicPartition
-from core_log.records import arrow_codec
-from core_log.records.batch_header import Batch
-from pipelines.journal.commits import commits_home, decode_commits
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.journal.schemas import schemas_home
-from pipelines.loops.ingest import ingest
-from pipelines.loops.thread_offload import PIECE_ROWS_MIN
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.batch_header import Batch
+from headwater.pipelines.journal.commits import commits_home, decode_commits
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.journal.schemas import schemas_home
+from headwater.pipelines.loops.ingest import ingest
+from headwater.pipelines.loops.thread_offload import PIECE_ROWS_MIN
 from tests.memory_log import Fuse, MemoryTransaction
 from tests.pipelines.flow import PIPELINE, Change, World
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.loops.ingest.commit_rate import AHEAD_MAX, CommitRate
+from headwater.pipelines.loops.ingest.commit_rate import AHEAD_MAX, CommitRate
 
 WAIT_MS = 5
 

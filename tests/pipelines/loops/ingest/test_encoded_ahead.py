@@ -9,11 +9,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from core_log.model.changes import ChangeBatch, Operation, TableChanges, source_times
-from core_log.model.table_schema import Column, TableId, TableSchema
-from core_log.records import arrow_codec
-from core_log.records.batch_header import seal
-from pipelines.loops.ingest.encoder import (
+from headwater.core_log.model.changes import ChangeBatch, Operation, TableChanges, source_times
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.batch_header import seal
+from headwater.pipelines.loops.ingest.encoder import (
     PIECE_ROWS_MAX,
     Encoder,
     PartitionBatch,

@@ -8,19 +8,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.settings import BrokerSettings
-from core_log.model.changes import ChangeBatch, Positions, TableChanges
-from core_log.model.log import TopicPartition
-from core_log.model.table_schema import Column
-from core_log.records import arrow_codec
-from core_log.records.batch_header import Batch
-from pipelines.journal.batch import small_batch
-from pipelines.journal.commits import OffsetRange, commits_home, decode_commits
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.journal.read_to_end import read_decided
-from pipelines.journal.schemas import SchemaReader
-from pipelines.loops.ingest import ingest
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.model.changes import ChangeBatch, Positions, TableChanges
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import Column
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.batch_header import Batch
+from headwater.pipelines.journal.batch import small_batch
+from headwater.pipelines.journal.commits import OffsetRange, commits_home, decode_commits
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.schemas import SchemaReader
+from headwater.pipelines.loops.ingest import ingest
 from tests.memory_log import Entry, Fuse, MemoryTransaction
 from tests.pipelines.flow import PIPELINE, ScriptedSource, Transaction, World
 

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from core_log.foundation.settings import TopicSettings
-from core_log.model.table_schema import TableId
-from core_log.records.compression import Compression
-from core_log.rows.settings import WireSettings
-from pipelines.file.loader import LoadedPipeline, load
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.journal.schemas import SchemaStore, encode_schema, schemas_home
-from pipelines.loops.assembly import make_source, topic_rules, wire_of
-from pipelines.loops.ingest.encoder import Encoder
-from pipelines.loops.ingest.table_topics import partitions_for
-from pipelines.preview.plan import Plan, plan_of
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.records.compression import Compression
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.file.loader import LoadedPipeline, load
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.journal.schemas import SchemaStore, encode_schema, schemas_home
+from headwater.pipelines.loops.assembly import make_source, topic_rules, wire_of
+from headwater.pipelines.loops.ingest.encoder import Encoder
+from headwater.pipelines.loops.ingest.table_topics import partitions_for
+from headwater.pipelines.preview.plan import Plan, plan_of
 from tests.fakes import SimulatedClock
 from tests.memory_log import Fuse, MemoryLog
 from tests.pipelines.flow import PIPELINE, Untouched, World, changes_of

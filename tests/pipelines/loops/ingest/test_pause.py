@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from core_log.foundation.errors import SourceUnavailable
-from pipelines.journal.control import DesiredTaskState
-from pipelines.loops.ingest import pause as pause_module
-from pipelines.loops.ingest.pause import unless_paused
-from pipelines.reports import Report, StateChanged, TaskState
+from headwater.core_log.foundation.errors import SourceUnavailable
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.loops.ingest import pause as pause_module
+from headwater.pipelines.loops.ingest.pause import unless_paused
+from headwater.pipelines.reports import Report, StateChanged, TaskState
 
 
 @dataclass

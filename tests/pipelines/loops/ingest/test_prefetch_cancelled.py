@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from core_log.model.changes import ChangeBatch
-from pipelines.loops.ingest.prefetch import Prefetch
+from headwater.core_log.model.changes import ChangeBatch
+from headwater.pipelines.loops.ingest.prefetch import Prefetch
 
 
 @pytest.mark.parametrize("turns", range(6))

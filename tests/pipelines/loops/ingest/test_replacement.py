@@ -9,17 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core_log.foundation.errors import BeingReadAgain, PositionLost
-from core_log.model.changes import ChangeBatch, Phase, Positions, Replacement, source_times
-from core_log.model.log import TopicPartition
-from pipelines.journal.positions import load_positions
-from pipelines.journal.replacements import beginnings_of, mixed_in, replacements_of
-from pipelines.loops.deliver.slicer import SliceLimits, Slicer
-from pipelines.loops.ingest import replacement
-from pipelines.time_travel.history.as_of import OffsetsAsOf
-from pipelines.time_travel.history.cut_points import moment_of
-from pipelines.time_travel.rebuild.reread_check import check_not_reread
-from sinks.sink import Slice
+from headwater.core_log.foundation.errors import BeingReadAgain, PositionLost
+from headwater.core_log.model.changes import (
+    ChangeBatch,
+    Phase,
+    Positions,
+    Replacement,
+    source_times,
+)
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.replacements import beginnings_of, mixed_in, replacements_of
+from headwater.pipelines.loops.deliver.slicer import SliceLimits, Slicer
+from headwater.pipelines.loops.ingest import replacement
+from headwater.pipelines.time_travel.history.as_of import OffsetsAsOf
+from headwater.pipelines.time_travel.history.cut_points import moment_of
+from headwater.pipelines.time_travel.rebuild.reread_check import check_not_reread
+from headwater.sinks.sink import Slice
 from tests.memory_log import Crash, Fuse
 from tests.pipelines.flow import (
     PIPELINE,

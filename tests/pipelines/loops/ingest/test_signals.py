@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from connectors.source import Control
-from core_log.foundation.errors import SourceRejected
-from pipelines.loops.ingest.signals import relaying
+from headwater.connectors.source import Control
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.pipelines.loops.ingest.signals import relaying
 
 
 class Listening:

@@ -7,13 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from core_log.model.changes import Operation, Reject, TableChanges
-from core_log.model.table_schema import Column, TableId, TableSchema
-from core_log.records.compression import Compression
-from core_log.rows.codec import Encoded
-from core_log.rows.codec_table import codec_for
-from core_log.rows.settings import WireSettings
-from pipelines.loops.ingest.unserializable_rows import encoded_or_set_aside, with_size_check
+from headwater.core_log.model.changes import Operation, Reject, TableChanges
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.records.compression import Compression
+from headwater.core_log.rows.codec import Encoded
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.loops.ingest.unserializable_rows import (
+    encoded_or_set_aside,
+    with_size_check,
+)
 
 MOMENT = pa.timestamp("us")
 SCHEMA = TableSchema(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from core_log.rows.settings import ValueFormat
-from pipelines.journal.schemas import topics_of
+from headwater.core_log.rows.settings import ValueFormat
+from headwater.pipelines.journal.schemas import topics_of
 from tests.memory_log import Crash, Fuse
 from tests.pipelines.flow import PIPELINE, Transaction
 from tests.pipelines.loops.migration.migrations import TABLE, MigratingWorld, flattened

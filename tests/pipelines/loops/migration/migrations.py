@@ -4,19 +4,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from core_log.foundation.errors import Fenced
-from core_log.foundation.settings import TopicSettings
-from core_log.model.changes import TableChanges
-from core_log.model.table_schema import TableSchema
-from core_log.records.compression import Compression
-from core_log.rows.settings import ValueFormat, WireSettings
-from pipelines.journal.generations import NONE, Generations
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.journal.positions import load_positions
-from pipelines.loops.deliver.deliver import deliver
-from pipelines.loops.ingest.encoder import Encoder
-from pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate
-from sinks.sink import AppliedOffsets, Slice
+from headwater.core_log.foundation.errors import Fenced
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.records.compression import Compression
+from headwater.core_log.rows.settings import ValueFormat, WireSettings
+from headwater.pipelines.journal.generations import NONE, Generations
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.loops.deliver.deliver import deliver
+from headwater.pipelines.loops.ingest.encoder import Encoder
+from headwater.pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate
+from headwater.sinks.sink import AppliedOffsets, Slice
 from tests.memory_log import Fuse
 from tests.pipelines.flow import (
     OPERATIONS,

@@ -5,14 +5,20 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from core_log.foundation.errors import Fenced
-from core_log.foundation.settings import TopicSettings
-from core_log.model.changes import ChangeBatch, Operation, Positions, TableChanges, source_times
-from core_log.records.compression import Compression
-from core_log.rows.settings import ValueFormat, WireSettings
-from pipelines.loops.deliver.deliver import deliver
-from pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate
-from sinks.sink import Slice
+from headwater.core_log.foundation.errors import Fenced
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.changes import (
+    ChangeBatch,
+    Operation,
+    Positions,
+    TableChanges,
+    source_times,
+)
+from headwater.core_log.records.compression import Compression
+from headwater.core_log.rows.settings import ValueFormat, WireSettings
+from headwater.pipelines.loops.deliver.deliver import deliver
+from headwater.pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate
+from headwater.sinks.sink import Slice
 from tests.memory_log import Fuse
 from tests.pipelines.flow import (
     OPERATIONS,

@@ -4,13 +4,18 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from core_log.model.changes import Operation, TableChanges, source_times
-from core_log.model.table_schema import Column, TableId, TableSchema
-from core_log.records.record_headers import header_column
-from core_log.rows.codec_table import codec_for
-from core_log.rows.settings import WireSettings
-from pipelines.loops.ingest.encoder import NEW_KEY_HEADER, OLD_KEY_HEADER, headers_of, split_batch
-from pipelines.loops.thread_offload import PIECE_ROWS_MIN
+from headwater.core_log.model.changes import Operation, TableChanges, source_times
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.records.record_headers import header_column
+from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.settings import WireSettings
+from headwater.pipelines.loops.ingest.encoder import (
+    NEW_KEY_HEADER,
+    OLD_KEY_HEADER,
+    headers_of,
+    split_batch,
+)
+from headwater.pipelines.loops.thread_offload import PIECE_ROWS_MIN
 
 SCHEMA = TableSchema(TableId("s", "t"), (Column("id", pa.int64(), is_nullable=False),), ("id",))
 

@@ -8,11 +8,11 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 
-from core_log.model.log import TopicPartition
-from core_log.rows.settings import ValueFormat
-from pipelines.journal.read_to_end import read_decided
-from pipelines.time_travel.history.as_of import AsOf, PositionAsOf, TimeAsOf
-from pipelines.time_travel.history.cut_points import moment_of
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.rows.settings import ValueFormat
+from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.time_travel.history.as_of import AsOf, PositionAsOf, TimeAsOf
+from headwater.pipelines.time_travel.history.cut_points import moment_of
 from tests.memory_log import Crash, Fuse
 from tests.pipelines.flow import PIPELINE, Transaction
 from tests.pipelines.loops.migration.migration_histories import FORMATS, HISTORIES, History

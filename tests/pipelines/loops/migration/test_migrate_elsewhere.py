@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from core_log.client import KafkaLog
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.errors import ConfigError
-from core_log.foundation.settings import BrokerSettings
-from core_log.model.log import Bounds, RetainedRange, TopicPartition
-from pipelines.file.loader import LoadedPipeline, load
+from headwater.core_log.client import KafkaLog
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.model.log import Bounds, RetainedRange, TopicPartition
+from headwater.pipelines.file.loader import LoadedPipeline, load
 from tests.contract.apache_kafka import run_apache_kafka
 from tests.contract.conftest import connect_to
 from tests.core_log.rows.avro.registry_fake import running_registry

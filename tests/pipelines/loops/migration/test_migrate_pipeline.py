@@ -10,24 +10,24 @@ from typing import Any
 import orjson
 import pytest
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.errors import ConfigError
-from core_log.foundation.settings import BrokerSettings
-from core_log.model.log import TopicPartition
-from pipelines.file.loader import LoadedPipeline, load
-from pipelines.journal.cleanup import drop_former
-from pipelines.journal.control import control_topic, read_desired
-from pipelines.journal.read_to_end import read_decided
-from pipelines.journal.schemas import topics_of
-from pipelines.preview.plan import Plan, plan_of
-from pipelines.running.first_checks import checked_first
-from pipelines.running.migration_approval import agree
-from pipelines.time_travel.history.key_history import key_bytes, key_history
-from pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
-from pipelines.time_travel.verify.result import ComparedSides
-from pipelines.time_travel.verify.table_selection import subjects_of
-from pipelines.time_travel.verify.verify import Verifier
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.file.loader import LoadedPipeline, load
+from headwater.pipelines.journal.cleanup import drop_former
+from headwater.pipelines.journal.control import control_topic, read_desired
+from headwater.pipelines.journal.read_to_end import read_decided
+from headwater.pipelines.journal.schemas import topics_of
+from headwater.pipelines.preview.plan import Plan, plan_of
+from headwater.pipelines.running.first_checks import checked_first
+from headwater.pipelines.running.migration_approval import agree
+from headwater.pipelines.time_travel.history.key_history import key_bytes, key_history
+from headwater.pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
+from headwater.pipelines.time_travel.verify.result import ComparedSides
+from headwater.pipelines.time_travel.verify.table_selection import subjects_of
+from headwater.pipelines.time_travel.verify.verify import Verifier
 
 PIPELINE = """
 pipeline: shop

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from core_log.foundation.errors import ConfigError
-from core_log.model.log import TopicPartition
-from core_log.rows.settings import ValueFormat
-from pipelines.journal.positions import load_positions
-from pipelines.journal.read_to_end import read_decided
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.rows.settings import ValueFormat
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.read_to_end import read_decided
 from tests.memory_log import Crash, Fuse
 from tests.pipelines.flow import PIPELINE, Transaction, fold
 from tests.pipelines.loops.migration.migration_histories import FORMATS, HISTORIES, History

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.errors import ConfigError
-from pipelines.file.loader import LoadedPipeline
-from pipelines.journal.schemas import topics_of
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.journal.schemas import topics_of
 from tests.pipelines.loops.migration.test_migrate_pipeline import FIRST, Shop
 
 PIPELINE = """
@@ -161,8 +161,8 @@ def test_a_masked_column_can_be_the_new_key(shop: KeyedShop) -> None:
 
 
 async def _rows_of_log(loaded: LoadedPipeline, log: EmbeddedLog) -> list[int]:
-    from core_log.model.log import TopicPartition
-    from pipelines.journal.read_to_end import read_decided
+    from headwater.core_log.model.log import TopicPartition
+    from headwater.pipelines.journal.read_to_end import read_decided
 
     [topic] = await topics_of(log, loaded.name)
     held: dict[bytes, int] = {}

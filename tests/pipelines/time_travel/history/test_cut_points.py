@@ -6,15 +6,15 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import ConfigError, PositionLost
-from core_log.model.log import TopicPartition
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.loops.ingest.ingest import IngestLimits, ingest
-from pipelines.time_travel.history import commit_index
-from pipelines.time_travel.history.as_of import AsOf, before, parse_as_of
-from pipelines.time_travel.history.cut_points import CutPoint, moment_of, newest_moment
-from pipelines.time_travel.verify.keyed_diff import KeyedDiff
-from pipelines.time_travel.verify.log_state import ComparedColumns, LogFold
+from headwater.core_log.foundation.errors import ConfigError, PositionLost
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.loops.ingest.ingest import IngestLimits, ingest
+from headwater.pipelines.time_travel.history import commit_index
+from headwater.pipelines.time_travel.history.as_of import AsOf, before, parse_as_of
+from headwater.pipelines.time_travel.history.cut_points import CutPoint, moment_of, newest_moment
+from headwater.pipelines.time_travel.verify.keyed_diff import KeyedDiff
+from headwater.pipelines.time_travel.verify.log_state import ComparedColumns, LogFold
 from tests.memory_log import Fuse
 from tests.pipelines.flow import PIPELINE, Transaction, Unrouted, World, fold, schema_of
 

@@ -2,11 +2,15 @@
 
 import pytest
 
-from core_log.foundation.errors import PositionLost
-from pipelines.dead_letters.dead_letter import append_letters, dead_letter_topic, read_letters
-from pipelines.dead_letters.redrive import RedriveResult, redrive
-from pipelines.journal.internal_topics import internal_topics
-from pipelines.time_travel.history.as_of import parse_as_of
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.pipelines.dead_letters.dead_letter import (
+    append_letters,
+    dead_letter_topic,
+    read_letters,
+)
+from headwater.pipelines.dead_letters.redrive import RedriveResult, redrive
+from headwater.pipelines.journal.internal_topics import internal_topics
+from headwater.pipelines.time_travel.history.as_of import parse_as_of
 from tests.memory_log import Fuse
 from tests.pipelines.dead_letters.test_redrive import letters_at
 from tests.pipelines.flow import PIPELINE, World

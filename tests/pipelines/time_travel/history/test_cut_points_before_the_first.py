@@ -6,10 +6,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from core_log.foundation.errors import PositionLost
-from core_log.model.log import TopicPartition
-from pipelines.time_travel.history.as_of import parse_as_of
-from pipelines.time_travel.history.cut_points import begun_at, moment_of
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.time_travel.history.as_of import parse_as_of
+from headwater.pipelines.time_travel.history.cut_points import begun_at, moment_of
 from tests.served_log import ServedLog, served_log
 from tests.slices import changes_of, schema_of
 

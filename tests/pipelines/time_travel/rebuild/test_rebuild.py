@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from connectors.generator.settings import GeneratorSettings
-from connectors.generator.truth import truth
-from core_log.embedded import EmbeddedLog
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.errors import ConfigError, SinkRejected
-from core_log.foundation.settings import BrokerSettings
-from core_log.model.table_schema import TableId
-from pipelines.file.inline_sink import sink_elsewhere
-from pipelines.file.loader import LoadedPipeline, load
-from pipelines.journal.control import DesiredTaskState, read_desired
-from pipelines.loops.assembly import run_unit
-from pipelines.time_travel.history.as_of import parse_as_of
-from pipelines.time_travel.history.cut_points import CutPoint, moment_of
-from pipelines.time_travel.rebuild.rebuild import (
+from headwater.connectors.generator.settings import GeneratorSettings
+from headwater.connectors.generator.truth import truth
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import ConfigError, SinkRejected
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.model.table_schema import TableId
+from headwater.pipelines.file.inline_sink import sink_elsewhere
+from headwater.pipelines.file.loader import LoadedPipeline, load
+from headwater.pipelines.journal.control import DesiredTaskState, read_desired
+from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.time_travel.history.as_of import parse_as_of
+from headwater.pipelines.time_travel.history.cut_points import CutPoint, moment_of
+from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
     RebuildResult,
     TableRebuild,
@@ -31,8 +31,8 @@ from pipelines.time_travel.rebuild.rebuild import (
     rebuild,
     rebuild_elsewhere,
 )
+from headwater.sinks.files.reader import table as read_files
 from scripts.shop_targets import Rows, rows_in_sqlite, rows_of_arrow
-from sinks.files.reader import table as read_files
 
 PIPELINE = """
 pipeline: shop

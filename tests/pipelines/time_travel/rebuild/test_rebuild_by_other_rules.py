@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.errors import SinkUnavailable
-from pipelines.file.loader import LoadedPipeline, load
-from pipelines.time_travel.rebuild import rebuild as rebuilding_module
-from pipelines.time_travel.rebuild.rebuild import (
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import SinkUnavailable
+from headwater.pipelines.file.loader import LoadedPipeline, load
+from headwater.pipelines.time_travel.rebuild import rebuild as rebuilding_module
+from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
     RebuildResult,
     find_rebuilding,

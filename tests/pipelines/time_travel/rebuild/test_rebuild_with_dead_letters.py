@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from core_log.foundation.clock import SystemClock
-from pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
 from tests.pipelines.time_travel.verify.test_verify import execute, rows
 from tests.pipelines.time_travel.world import World, tell
 

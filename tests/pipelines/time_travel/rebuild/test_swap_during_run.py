@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from core_log.client.gather import let_go
-from core_log.foundation.clock import SystemClock
-from core_log.foundation.errors import Fenced
-from pipelines.file.loader import load
-from pipelines.journal.control import DesiredState, control_topic
-from pipelines.loops.assembly import make_sink, run_unit
-from pipelines.running.tasks import _newest_restart
-from pipelines.time_travel.rebuild import rebuild as rebuilding
+from headwater.core_log.client.gather import let_go
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.foundation.errors import Fenced
+from headwater.pipelines.file.loader import load
+from headwater.pipelines.journal.control import DesiredState, control_topic
+from headwater.pipelines.loops.assembly import make_sink, run_unit
+from headwater.pipelines.running.tasks import _newest_restart
+from headwater.pipelines.time_travel.rebuild import rebuild as rebuilding
 from tests.pipelines.time_travel.world import World, tell
 
 PIPELINE = """

@@ -5,7 +5,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from pipelines.time_travel.verify.deleted_rows import THERE, PartitionChanges, fold, truncate
+from headwater.pipelines.time_travel.verify.deleted_rows import (
+    THERE,
+    PartitionChanges,
+    fold,
+    truncate,
+)
 
 
 def piece_of(changes: list[tuple[int, int, int]]) -> PartitionChanges:

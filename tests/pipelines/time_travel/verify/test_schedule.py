@@ -6,11 +6,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pipelines.file.loader import LoadedPipeline
-from pipelines.journal.control import DesiredTaskState, read_desired
-from pipelines.reports import VERIFY
-from pipelines.running.first_checks import checked_first
-from pipelines.running.tasks import jobs_of
+from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.journal.control import DesiredTaskState, read_desired
+from headwater.pipelines.reports import VERIFY
+from headwater.pipelines.running.first_checks import checked_first
+from headwater.pipelines.running.tasks import jobs_of
 from tests.pipelines.time_travel.world import World, tell
 
 PIPELINE = """

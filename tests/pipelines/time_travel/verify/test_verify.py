@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from core_log.model.log import FetchLimit, Isolation, TopicPartition
-from core_log.records import arrow_codec
-from core_log.records.batch_header import Batch
-from core_log.records.record_codec import PlainRecord, encode_batch
-from core_log.records.record_headers import header_column
-from core_log.rows.codec import SCHEMA_HEADER
-from pipelines.time_travel.verify.keyed_diff import DifferenceKind
-from pipelines.time_travel.verify.result import ComparedSides, TableVerdict
+from headwater.core_log.model.log import FetchLimit, Isolation, TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.batch_header import Batch
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.records.record_headers import header_column
+from headwater.core_log.rows.codec import SCHEMA_HEADER
+from headwater.pipelines.time_travel.verify.keyed_diff import DifferenceKind
+from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from tests.databases import database_in
 from tests.pipelines.time_travel.world import World, tell
 
@@ -194,7 +194,7 @@ def test_tables_of_a_server_are_verified_and_mended(
 
 
 def world_engine(url: str) -> Any:
-    from core_log.foundation.database_url import engine_at
+    from headwater.core_log.foundation.database_url import engine_at
 
     return engine_at(url, directory=Path(), timeout_ms=10_000)
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from core_log.foundation.settings import TopicSettings
-from pipelines.loops.assembly import topic_config
-from pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
-from pipelines.time_travel.verify.keyed_diff import DifferenceKind
-from pipelines.time_travel.verify.result import ComparedSides, TableVerdict
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.pipelines.loops.assembly import topic_config
+from headwater.pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
+from headwater.pipelines.time_travel.verify.keyed_diff import DifferenceKind
+from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from tests.pipelines.loops.deliver.test_compacted_while_read import SMALL, TOPIC
 from tests.pipelines.time_travel.verify.test_verify import POLLED, execute, named, problems, rows
 from tests.pipelines.time_travel.world import World, tell

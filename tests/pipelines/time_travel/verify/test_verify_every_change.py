@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from pipelines.time_travel.verify.keyed_diff import DifferenceKind
-from pipelines.time_travel.verify.result import ComparedSides
-from pipelines.time_travel.verify.verify import Verifier
+from headwater.pipelines.time_travel.verify.keyed_diff import DifferenceKind
+from headwater.pipelines.time_travel.verify.result import ComparedSides
+from headwater.pipelines.time_travel.verify.verify import Verifier
 from tests.pipelines.time_travel.verify.test_verify import POLLED, execute, problems
 from tests.pipelines.time_travel.world import World, tell
 

@@ -6,8 +6,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pipelines.time_travel.verify.keyed_diff import DifferenceKind
-from pipelines.time_travel.verify.result import ComparedSides, TableVerdict
+from headwater.pipelines.time_travel.verify.keyed_diff import DifferenceKind
+from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from tests.pipelines.time_travel.world import World, tell
 
 AUDIT = """

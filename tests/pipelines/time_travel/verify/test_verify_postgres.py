@@ -9,14 +9,14 @@ from typing import Any
 
 import psycopg
 
-from core_log.foundation.clock import SystemClock
-from pipelines.journal.control import DesiredTaskState
-from pipelines.loops.assembly import make_source, run_unit
-from pipelines.reports import Report, Reporter, RowsMoved, StateChanged, TaskState
-from pipelines.time_travel.verify.keyed_diff import DifferenceKind
-from pipelines.time_travel.verify.result import ComparedSides, TableVerdict
-from pipelines.time_travel.verify.table_selection import subjects_of
-from pipelines.time_travel.verify.verify import Verifier
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.pipelines.journal.control import DesiredTaskState
+from headwater.pipelines.loops.assembly import make_source, run_unit
+from headwater.pipelines.reports import Report, Reporter, RowsMoved, StateChanged, TaskState
+from headwater.pipelines.time_travel.verify.keyed_diff import DifferenceKind
+from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVerdict
+from headwater.pipelines.time_travel.verify.table_selection import subjects_of
+from headwater.pipelines.time_travel.verify.verify import Verifier
 from tests.databases import database_in
 from tests.pipelines.run_process import PATIENCE_S
 from tests.pipelines.time_travel.world import World, tell

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from pipelines.time_travel.verify.result import SOURCE
+from headwater.pipelines.time_travel.verify.result import SOURCE
 from tests.databases import database_in
 from tests.pipelines.time_travel.verify.test_verify_postgres import PIPELINE, running, verified
 from tests.pipelines.time_travel.world import World, tell

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from core_log.model.changes import Operation, TableChanges
-from core_log.model.table_schema import Column, TableSchema
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.table_schema import Column, TableSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class ColumnHistory:
         return found
 
 
-def remembered(schema: TableSchema, before: TableSchema | None) -> TableSchema:
+def recall_columns(schema: TableSchema, before: TableSchema | None) -> TableSchema:
     """A new form as the log keeps it behind `before`: a column keeps the value that it came with,
     or that it came with none, and what the first form of a topic has is in all of its records."""
     known: dict[int, str | None] = {column.id: None for column in schema.columns}

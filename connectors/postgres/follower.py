@@ -165,7 +165,9 @@ class StreamFollower:
         return replace(
             rows,
             tables=tuple(tables),
-            positions=captures.positions_of_snapshot(rows.positions, self._reached),
+            positions=captures.positions_of_snapshot(
+                {**self._backfill.notes, **rows.positions} if rows.positions else {}, self._reached
+            ),
             replacements=tuple(replacements),
         )
 
@@ -247,7 +249,8 @@ class StreamFollower:
 
     def _position(self) -> Positions:
         self._told, self._is_open = self._reached, False
-        found = {STREAM: lsn_text(self._reached), **self._translator.captures.news(self._reached)}
+        news = self._translator.captures.news(self._reached, self._backfill.notes)
+        found = {STREAM: lsn_text(self._reached), **news}
         if self._is_first:
             found[SERVER] = self._server
             self._is_first = False

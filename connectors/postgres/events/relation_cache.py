@@ -220,10 +220,12 @@ class CapturedRelations:
         self._held.discard(oid)
         self._tables.pop(oid, None)
 
-    def news(self, lsn: int) -> Positions:
-        """What is to go along with the position there, so that nothing of it is forgotten."""
+    def news(self, lsn: int, readings: Positions) -> Positions:
+        """What is to go along with the position there, so that nothing of it is forgotten: a new
+        form never without what `readings` say of its table, which may have to be read again."""
         told, self._told = self._told, {}
-        return {**self._keys.news(), **self._names.news(), **self._forms.take_passed(lsn), **told}
+        names, kept = self._names.news(), self._names.positions_of_snapshot(readings)
+        return {**self._keys.news(), **names, **kept, **self._forms.take_passed(lsn), **told}
 
     def positions_of_snapshot(self, positions: Positions, lsn: int) -> Positions:
         """What is written down of rows that were read beside the stream, which is there. A batch

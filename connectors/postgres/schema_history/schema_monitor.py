@@ -140,31 +140,36 @@ class FormWatch:
         if not found:
             return []
         after = await wal_end(connection)
-        new = []
+        causes = {table: self._cause(table, form) for table, form in found.items()}
+        oids = [form.oid for table, form in found.items() if causes[table].why]
+        now = {each.oid: each for each in await self.catalog.tables_of(connection, oids)}
+        # Nothing is awaited from here until the follower knows which tables are to be read again:
+        # a position stored in between would have the new form alone.
+        self.known |= found
         for table, form in found.items():
-            before = self.known.get(table)
-            cause = Cause("", ()) if before is None else why_read_again(before, form)
-            new.append(
-                TableFormChange(
-                    table, form, self._check_allowed(table, cause.why), after, cause.kinds
-                )
-            )
             self.seen.setdefault(form.oid, []).append(SeenForms(after, form))
             self.untold[form.oid] = table
-        self.known |= found
-        oids = [each.form.oid for each in new if each.why]
-        now = {each.oid: each for each in await self.catalog.tables_of(connection, oids)}
-        return [_as_captured(each, now.get(each.form.oid)) for each in new]
+        return [
+            _as_captured(
+                TableFormChange(table, form, causes[table].why, after, causes[table].kinds),
+                now.get(form.oid),
+            )
+            for table, form in found.items()
+        ]
 
     async def look_and_tell(self, connection: PgConnection) -> None:
         if self.told is not None and (new := await self.look(connection)):
             self.told(new)
 
-    def _check_allowed(self, table: TableId, why: str) -> str:
-        if not why or self.may_read:
-            return why
-        logger.warning("%s differs from its source, as `snapshot.mode` is never: %s", table, why)
-        return ""
+    def _cause(self, table: TableId, form: TableForm) -> Cause:
+        before = self.known.get(table)
+        cause = Cause("", ()) if before is None else why_read_again(before, form)
+        if not cause.why or self.may_read:
+            return cause
+        logger.warning(
+            "%s differs from its source, as `snapshot.mode` is never: %s", table, cause.why
+        )
+        return cause._replace(why="")
 
 
 def _as_captured(new: TableFormChange, captured: CapturedTable | None) -> TableFormChange:

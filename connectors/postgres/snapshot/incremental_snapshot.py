@@ -79,6 +79,11 @@ class IncrementalSnapshot:
             waiting.append(self._outbox.awaits)
         return min(waiting, default=None)
 
+    @property
+    def notes(self) -> Positions:
+        """Parts of the position of tables whose readings have changed, until they are emitted."""
+        return self._outbox.notes
+
     def ledger_of(self, oid: int) -> TableSnapshotProgress:
         return self._jobs.ledger_of(oid)
 

@@ -1,12 +1,17 @@
 """A log of one table in memory, which sees batches as the pipeline's log makes them readable."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+from headwater.connectors.postgres.schema_history.table_definition import (
+    TableForm,
+    why_read_again,
+)
 from headwater.connectors.postgres.settings import PostgresSettings
+from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
 from headwater.connectors.postgres.source import PostgresSource
 from headwater.connectors.source import SnapshotProgress, SourceContext, SourceReport
 from headwater.core_log.foundation.clock import Clock
@@ -21,6 +26,7 @@ from headwater.core_log.model.table_schema import TableId, TableSchema
 from tests.connectors.postgres.stories import source_context
 from tests.databases import Guest
 
+FORMS, READINGS = "form/", "snapshot/"
 Rows = dict[tuple[Any, ...], dict[str, Any]]
 
 
@@ -44,6 +50,7 @@ class Folded:
         """Nothing is there before a position follows."""
         self._open.append(batch)
         if batch.positions:
+            before = dict(self.positions)
             for each in self._open:
                 self.positions |= each.positions
                 self.replacements += each.replacements
@@ -56,6 +63,7 @@ class Folded:
                     if ended.phase is Phase.COMPLETE:
                         self._drop_missing(name_of(ended.schema.table))
             self._open.clear()
+            check_forms(before, self.positions)
 
     def killed(self) -> None:
         self._open.clear()
@@ -94,6 +102,17 @@ class Folded:
                 rows.pop(place, None)
             else:
                 rows[place] = row
+
+
+def check_forms(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """A new form is never stored before its table is known to be read again: killed in between,
+    nobody would ever do it."""
+    for part, text in after.items():
+        if part.startswith(FORMS) and part in before and before[part] != text:
+            old, new = TableForm.parse(before[part])[0], TableForm.parse(text)[0]
+            reading = TableSnapshotProgress.parse(after[READINGS + part.removeprefix(FORMS)])
+            is_followed = not why_read_again(old, new).why
+            assert is_followed or reading.reread or not reading.is_done, part
 
 
 def name_of(table: TableId) -> str:

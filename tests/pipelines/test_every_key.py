@@ -86,7 +86,7 @@ def test_the_default_that_is_shown_is_the_default() -> None:
     for model, key, _, field in fields():
         if not (words := default_words(field)):
             continue
-        written = plain(parse_document(f"{key}: {words}".encode(), Path("f")).root)[key]
+        written = plain(parse_document(f'"{key}": {words}'.encode(), Path("f")).root)[key]
         kind: TypeAdapter[Any] = TypeAdapter(annotation_of(field))
 
         shown = kind.validate_python(written)

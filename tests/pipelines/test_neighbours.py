@@ -75,9 +75,9 @@ def test_what_expressions_are_computed_with_is_loaded_while_changes_are_fetched(
     program = (
         "import sys, time\n"
         "from headwater.pipelines.file.spec import TransformRule\n"
-        "from headwater.pipelines.transforms.after_log import AfterLog\n"
-        "AfterLog([TransformRule(table=('*',), rename={'a': 'b'})], []).prepare()\n"
-        "after_log = AfterLog([TransformRule(table=('*',), filter='a > 1')], [])\n"
+        "from headwater.pipelines.transforms.after_log import RowTransforms\n"
+        "RowTransforms([TransformRule(table=('*',), rename={'a': 'b'})], []).prepare()\n"
+        "after_log = RowTransforms([TransformRule(table=('*',), filter='a > 1')], [])\n"
         "time.sleep(0.1)\n"
         "assert 'duckdb' not in sys.modules\n"
         "after_log.prepare()\n"

@@ -26,7 +26,7 @@ def test_where_the_secrets_are_not_a_file_can_be_checked_all_the_same(write: Wri
 
     found: CheckedFile = check(path, environment={}, may_be_unset=True)
 
-    assert [str(each.place) for each in found.unset] == ["Place(line=4, column=8)"]
+    assert [str(each.place) for each in found.unset] == ["TextPosition(line=4, column=8)"]
     assert (found.names, found.pipelines) == (("shop",), ())
 
 

@@ -21,7 +21,7 @@ async def swapped(sink: Sink, carry_over: CarryOver) -> None:
     await sink.apply(topic.slice())
 
     shadow = await sink.shadow(RebuildRecipe(ORDERS.table))  # type: ignore[attr-defined]
-    await shadow.applied([topic.name])
+    await shadow.committed_offsets([topic.name])
     await shadow.apply(topic.slice(start={0: 0}, without=[0, 2, 5]))
     await sink.swap(ORDERS.table, carry_over)  # type: ignore[attr-defined]
     await shadow.close()

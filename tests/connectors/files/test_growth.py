@@ -359,7 +359,7 @@ def test_a_file_that_is_written_to_after_it_was_listed_has_not_settled(tmp_path:
     os.utime(tmp_path / "b.log", ns=(START_NS - 1, START_NS - 1))
     look = reader.restart()
     batches = look.batches(now_ms=reader.now_ms, is_last=False)
-    with patch.object(look, "_expected", side_effect=lambda _: append_to(file, b"tw")):
+    with patch.object(look, "_expect", side_effect=lambda _: append_to(file, b"tw")):
         taken = list(batches)
     append_to(file, b"o\n")
 

@@ -22,7 +22,8 @@ async def test_compaction_is_tried_again_after_the_system_had_no_file_to_give(
         came_again.set()
 
     monkeypatch.setattr(
-        "headwater.core_log.broker.log_cleaner.Cleaner.clean_what_is_due", lambda _, now: clean(now)
+        "headwater.core_log.broker.log_cleaner.LogCleaner.clean_what_is_due",
+        lambda _, now: clean(now),
     )
     settings = BrokerSettings(data=tmp_path, listen="127.0.0.1:0", housekeeping_interval_ms=10)
     running = await RunningBroker.start(settings)

@@ -183,12 +183,12 @@ async def test_units_running_and_given_up_begin_afresh_once_per_wish(tmp_path: P
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from tests.pipelines.running.test_processes import State, stage
+from tests.pipelines.running.test_processes import TaskState, stage
 
 async def main():
     async with stage(Path(sys.argv[1])) as it:
         for name, unit in it.start({sys.argv[2]: sys.argv[3]}).items():
-            found = await it.heard.until(State.RUNNING, unit)
+            found = await it.heard.until(TaskState.RUNNING, unit)
             sys.stdout.write(f"{found[0].reason}\\n")  # print makes two writes, where unbuffered
             sys.stdout.flush()
         await asyncio.Event().wait()

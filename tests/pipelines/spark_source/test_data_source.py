@@ -77,7 +77,7 @@ def test_the_page_begins_with_an_example_that_shows_rows_of_every_source(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    first, second = re.findall(
+    first, second, *_ = re.findall(
         r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE
     )
     monkeypatch.chdir(tmp_path)

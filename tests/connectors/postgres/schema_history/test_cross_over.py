@@ -72,9 +72,12 @@ class Crossing:
         """What both targets have, without rows that were deleted."""
         found = [
             sorted(
-                tuple(row[name] for name in columns.split(", "))
-                for row in rows
-                if row.get("_headwater_deleted_at") is None
+                (
+                    tuple(row[name] for name in columns.split(", "))
+                    for row in rows
+                    if row.get("_headwater_deleted_at") is None
+                ),
+                key=repr,
             )
             for rows in self.rows()
         ]
@@ -100,7 +103,7 @@ class Crossing:
         return await verifier.verify(await subjects_of(self.loaded, self.log), ComparedSides())
 
     def source(self, columns: str) -> list[Any]:
-        return sorted(self.guest.rows(f"SELECT {columns} FROM items"))
+        return sorted(self.guest.rows(f"SELECT {columns} FROM items"), key=repr)
 
 
 @pytest.fixture(params=["mirror", "soft_delete"])

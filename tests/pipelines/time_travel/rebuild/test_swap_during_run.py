@@ -45,7 +45,7 @@ def test_a_running_sink_goes_on_after_a_swap(
             await asyncio.sleep(RESTARTED_LATE_S)
             await restart(*args, **kwargs)
 
-        monkeypatch.setattr(rebuilding, "_settled", settles)
+        monkeypatch.setattr(rebuilding, "_settle", settles)
         monkeypatch.setattr(rebuilding, "_wish_restart", restarts)
         found = await rebuilding.find_rebuilding(world.loaded, world.log, table="orders", sink=None)
         wanted = rebuilding.RebuildOptions(swaps=True)

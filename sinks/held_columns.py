@@ -50,7 +50,7 @@ class HeldColumns:
 
     def find_fills(self, schema: TableSchema, names: Mapping[str, str]) -> dict[str, Column]:
         """Columns that came with a value for all rows that are here, or under the name of another
-        one, by the target's names."""
+        one, by the target's names. Rows stay under the key that they have."""
         held = self._of(schema)
         taken = set(held.values())
         return {
@@ -60,6 +60,7 @@ class HeldColumns:
             and column.id
             and column.id not in held
             and column.name in names
+            and column.name not in schema.key
             and names[column.name] not in self.others
             and (column.missing is not None or names[column.name] in taken)
         }

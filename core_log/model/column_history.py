@@ -101,7 +101,9 @@ class ColumnHistory:
         """None where another column has its name by now."""
         if not column.id or not self._knows(schema):
             return column.name
-        return self._names[column.id]
+        name = self._names[column.id]
+        # Records of a topic are found by the names in their keys, whichever column has them.
+        return column.name if name is None and column.name in schema.key else name
 
     def _chosen_names(self, wanted: Collection[str]) -> dict[int, str | None]:
         """By the columns' ids. A name that two have had is that of the newer one."""

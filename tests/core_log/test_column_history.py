@@ -157,6 +157,17 @@ def test_a_row_before_an_update_is_filled_and_an_unknown_one_is_not() -> None:
     assert before is not None and before.to_pylist() == [None]
 
 
+def test_a_column_of_the_key_that_took_the_name_of_another_one_has_its_values() -> None:
+    """Records of a topic are found by the names in their keys."""
+    before = form(("a", 2))
+    after = replace(before, columns=(replace(KEY, id=3), *before.columns[1:]))
+    changes = of(before, {"id": 7, "a": 1}, Operation.INSERT)
+
+    found = ColumnHistory([before, after]).view(0).apply(changes)
+
+    assert found.rows.to_pylist() == [{"id": 7, "a": 1}]
+
+
 def test_what_a_column_came_with_is_kept_with_its_first_form() -> None:
     first, vacuumed = form(("a", 2), ("c", 3, "7")), form(("a", 2), ("c", 3))
     assert recall_columns(first, None) == form(("a", 2), ("c", 3)), "all records have it"

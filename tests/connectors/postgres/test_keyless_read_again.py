@@ -61,5 +61,6 @@ async def test_a_table_without_a_key_is_read_again_and_says_so(crossing: Crossin
     ]
     assert of_table[0].reason == f"{WHY}; its rows wait to be read again"
     assert of_table[1].reason.startswith(f"{WHY} (about ")
-    assert [(each.has_ended, each.why) for each in last.values()] == [(True, WHY)]
+    [ended] = last.values()
+    assert ended.has_ended and ended.why == of_table[1].reason
     assert since_the_last_truncate(crossing.directory) == crossing.source("id, a, b, c")

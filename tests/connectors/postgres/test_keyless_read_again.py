@@ -44,7 +44,7 @@ def since_the_last_truncate(directory: Path) -> list[Any]:
     with closing(sqlite3.connect(directory / "target.db")) as database:
         rows = [*database.execute(f"SELECT {columns} FROM items ORDER BY _headwater_offset")]
     start = max(place for place, row in enumerate(rows) if row[-1] == "t")
-    return sorted(row[:-1] for row in rows[start + 1 :])
+    return sorted((row[:-1] for row in rows[start + 1 :]), key=repr)
 
 
 async def test_a_table_without_a_key_is_read_again_and_says_so(crossing: Crossing) -> None:

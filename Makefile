@@ -68,6 +68,7 @@ bench: venv ## all benchmarks, beside the rivals, into benchmarks/results
 	@scripts/databases.sh
 	$(BIN)/python -m benchmarks.pipelines
 	$(BIN)/python -m benchmarks.postgres
+	$(BIN)/python -m benchmarks.reread
 	$(BIN)/python -m benchmarks.lake
 
 docs: venv ## write the generated pages again

@@ -234,8 +234,9 @@ def main() -> None:
             for _ in range(chosen.rounds if name == "lag" else 1):
                 found.setdefault(name, []).append(row.measure(database))
                 print(f"{name}: {found[name][-1]}", file=sys.stderr)
-    RESULTS.joinpath("reread.json").write_text(json.dumps(found, indent=1) + "\n")
-    RESULTS.joinpath("reread.md").write_text(page(table, found))
+    if (chosen.rows, chosen.large) == (ROWS, LARGE_ROWS):
+        RESULTS.joinpath("reread.json").write_text(json.dumps(found, indent=1) + "\n")
+        RESULTS.joinpath("reread.md").write_text(page(table, found))
     print(page(table, found))
 
 

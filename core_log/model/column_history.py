@@ -67,7 +67,7 @@ class ColumnHistory:
 
     def _made(self, place: int) -> View:
         schema = self._schemas[place]
-        names = [self._name_of(schema, column) for column in schema.columns]
+        names = self._names_of(schema)
         own = {name for column, name in zip(schema.columns, names, strict=True) if column.id}
         kept = [
             at
@@ -97,13 +97,21 @@ class ColumnHistory:
     def _knows(self, schema: TableSchema) -> bool:
         return bool(schema.id) and schema.id == self._id
 
+    def _names_of(self, schema: TableSchema) -> list[str | None]:
+        """What its columns are called now; None where another column has the name by now. Columns
+        of the key keep theirs: records of a topic are found by the names in their keys."""
+        names = [self._name_of(schema, column) for column in schema.columns]
+        gone = {column.name for column, name in zip(schema.columns, names, strict=True) if not name}
+        kept = gone & {*schema.key}
+        return [
+            column.name if column.name in kept else None if name in kept else name
+            for column, name in zip(schema.columns, names, strict=True)
+        ]
+
     def _name_of(self, schema: TableSchema, column: Column) -> str | None:
-        """None where another column has its name by now."""
         if not column.id or not self._knows(schema):
             return column.name
-        name = self._names[column.id]
-        # Records of a topic are found by the names in their keys, whichever column has them.
-        return column.name if name is None and column.name in schema.key else name
+        return self._names[column.id]
 
     def _chosen_names(self, wanted: Collection[str]) -> dict[int, str | None]:
         """By the columns' ids. A name that two have had is that of the newer one."""

@@ -168,6 +168,16 @@ def test_a_column_of_the_key_that_took_the_name_of_another_one_has_its_values() 
     assert found.rows.to_pylist() == [{"id": 7, "a": 1}]
 
 
+def test_the_key_keeps_its_values_when_another_column_is_renamed_to_its_name() -> None:
+    before = form(("a", 2))
+    after = replace(before, columns=(Column("id", pa.int64(), id=2),))
+    changes = of(before, {"id": 7, "a": 1}, Operation.INSERT)
+
+    found = ColumnHistory([before, after]).view(0).apply(changes)
+
+    assert found.rows.to_pylist() == [{"id": 7}]
+
+
 def test_what_a_column_came_with_is_kept_with_its_first_form() -> None:
     first, vacuumed = form(("a", 2), ("c", 3, "7")), form(("a", 2), ("c", 3))
     assert recall_columns(first, None) == form(("a", 2), ("c", 3)), "all records have it"

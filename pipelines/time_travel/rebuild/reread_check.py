@@ -21,13 +21,13 @@ async def check_not_reread(log: Log, pipeline: str, tables: Iterable[TableId]) -
 
 
 def being_read_again(stored: StoredReplacement, hint: str) -> BeingReadAgain:
-    """`hint`: of one that no person has to begin."""
+    """`hint`: what to do while it is read again without a person."""
     if stored.phase is Phase.HELD:
         return BeingReadAgain(
             "the table is held: it differs from its source until it has been read again",
             table=str(stored.table),
             why=stored.why,
-            hint="begin its reading, as said above",
+            hint="run the command that `why` names",
         )
     return BeingReadAgain(
         "the table is being read again at its source, and its log is mixed until then",

@@ -1,5 +1,6 @@
 """A YAML file that remembers where every key and value stood, and refuses what nobody means."""
 
+import math
 import re
 import stat
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,10 +10,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from headwater.config.broken_yaml import bare_line, fault_of, place_of
 from headwater.config.mistake_codes import Code
 from headwater.config.mistakes import Mistake, MistakesFound, TextPosition
-from headwater.config.scalars import resolve_scalar
+from headwater.config.redaction import MASK
 
 FILE_BYTES_MAX = 1 << 20
 DEPTH_MAX = 32
@@ -237,3 +237,112 @@ class _Composer:
 
 def _too_large(size_bytes: int) -> str:
     return f"a pipeline file has at most 1 MiB, this one has {size_bytes:,} bytes"
+
+
+LOOKED_AT_MAX = 1_000
+"""How much of a line is looked at for the cause of a mistake."""
+
+
+def fault_of(error: yaml.YAMLError, text: str, path: Path) -> Mistake:
+    """The parser's words, which never quote the file, and what usually causes them."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if mark is None:
+        position = getattr(error, "position", -1)
+        problem = "a control character cannot stand in YAML"
+        return Mistake(path, _place_at(text, position), problem, code=Code.NO_YAML)
+    problem = str(getattr(error, "problem", None) or "this is no YAML")
+    begin = _line_start(text, mark.line)
+    line = text[begin : begin + LOOKED_AT_MAX].partition("\n")[0]
+    return Mistake(
+        path,
+        place_of(mark),
+        problem[:1].lower() + problem[1:],
+        _usual_cause(line[mark.column :], line, problem),
+        code=Code.NO_YAML,
+        excerpt=bare_line(text, place_of(mark)),
+    )
+
+
+def bare_line(text: str, place: TextPosition) -> tuple[str, int]:
+    """Of a file that is no tree yet: only the key that a line begins with is surely no secret."""
+    begin = _line_start(text, place.line - 1)
+    line = text[begin : begin + LOOKED_AT_MAX].partition("\n")[0].rstrip()
+    head = re.match(r"[ \t]*(?:- +)*(?:[A-Za-z_][\w.-]*:(?= |$))?", line)[0]  # type: ignore[index]
+    shown = head if head == line else f"{head} {MASK}" if head.strip() else f"{head}{MASK}"
+    caret = place.column - 1 if place.column <= len(head) else len(shown) - len(MASK)
+    return shown.replace("\t", " "), max(caret, 0)
+
+
+def _line_start(text: str, line: int) -> int:
+    position = 0
+    for _ in range(line):
+        position = text.find("\n", position) + 1
+    return position
+
+
+def _place_at(text: str, position: int) -> TextPosition | None:
+    if not 0 <= position <= len(text):
+        return None
+    return TextPosition(text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position))
+
+
+def _usual_cause(rest: str, line: str, problem: str) -> str:
+    if "\t" in re.match(r"\s*", line)[0] or rest.startswith("\t"):  # type: ignore[index]
+        return "indent with spaces, a tab cannot"
+    if re.match(r"[@`%]", rest):
+        return f"put text that begins with {rest[0]} between quotes"
+    if re.search(r"[\[,:-]\s*\*", line) and ("alias" in problem or "alphabetic" in problem):
+        return "put text that begins with * between quotes"
+    if re.search(r"[\[,:-]\s*!", line) and ("tag" in problem or "whitespace" in problem):
+        return "put text that begins with ! between quotes"
+    if re.search(r":\s*\{", line) and "expected key" in problem:
+        return "put text that begins with { between quotes"
+    if "mapping values are not allowed" in problem:
+        return "put text that holds a colon and a space between quotes, or check the indentation"
+    return ""
+
+
+def place_of(mark: Any) -> TextPosition:
+    return TextPosition(mark.line + 1, mark.column + 1)
+
+
+Scalar = str | int | float | bool | None
+
+NULLS = {"", "~", "null", "Null", "NULL"}
+BOOLEANS = {
+    "true": True,
+    "True": True,
+    "TRUE": True,
+    "false": False,
+    "False": False,
+    "FALSE": False,
+}
+DECIMAL = re.compile(r"[-+]?[0-9]+")
+OCTAL = re.compile(r"0o[0-7]+")
+HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
+FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+INFINITY = re.compile(r"([-+]?)\.(?:inf|Inf|INF)")
+NOT_A_NUMBER = {".nan", ".NaN", ".NAN"}
+DIGITS_MAX = 300
+"""Longer numbers stay text: turning them into numbers costs time squared, and fits no column."""
+
+
+def resolve_scalar(text: str) -> Scalar:
+    """The value of a scalar that is not quoted (YAML 1.2.2, chapter 10.3.2)."""
+    if text in NULLS:
+        return None
+    if text in BOOLEANS:
+        return BOOLEANS[text]
+    if text[0] not in "+-.0123456789" or len(text) > DIGITS_MAX:
+        return text
+    if DECIMAL.fullmatch(text):
+        return int(text)
+    if OCTAL.fullmatch(text):
+        return int(text[2:], 8)
+    if HEXADECIMAL.fullmatch(text):
+        return int(text[2:], 16)
+    if FLOAT.fullmatch(text):
+        return float(text)
+    if infinity := INFINITY.fullmatch(text):
+        return -math.inf if infinity[1] == "-" else math.inf
+    return math.nan if text in NOT_A_NUMBER else text

@@ -10,6 +10,7 @@ from annotated_types import Ge, Le
 from pydantic import BeforeValidator, SecretStr, WithJsonSchema
 from pydantic.fields import FieldInfo
 
+from headwater.config.document import resolve_scalar
 from headwater.config.model_keys import (
     annotation_of,
     is_model,
@@ -18,7 +19,6 @@ from headwater.config.model_keys import (
     origin_of,
     unit_of,
 )
-from headwater.config.scalars import resolve_scalar
 from headwater.core_log.foundation.settings import as_list
 from headwater.core_log.foundation.units import BYTES_PER_PREFIX, MS_PER_UNIT
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headwater.core_log.model.table_schema import TableId
-from headwater.sinks.files.reader import table as read_files
+from headwater.sinks.files.formats import table as read_files
 
 Rows = list[tuple[object, ...]]
 

@@ -1,8 +1,8 @@
 """Looking at all files again and again: what is new of them, in batches."""
 
 import re
-from collections.abc import Collection, Generator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from headwater.connectors.files import file_progress, schema_inference
@@ -10,11 +10,10 @@ from headwater.connectors.files.contents import BrokenFile, content_of, kind_of
 from headwater.connectors.files.file_batch import FileBatch, FileOrigin
 from headwater.connectors.files.file_progress import FileState, ends_match, find_renamed
 from headwater.connectors.files.file_reader import OpenedFile
-from headwater.connectors.files.row_estimate import rows_per_byte_of
 from headwater.connectors.files.schema_inference import InferredSchema, types_from_text
 from headwater.connectors.files.settings import FileFormat, FilesSettings, InputCompression
-from headwater.connectors.files.snapshot_progress import FileSnapshotProgress
-from headwater.connectors.files.storage import FileEntry, FileGone, FileStorage, stem_of
+from headwater.connectors.files.storage import FileEntry, FileGone, FileStorage, RawFile, stem_of
+from headwater.connectors.source import SnapshotProgress
 from headwater.core_log.model.changes import ChangeBatch, Positions, Reject, TableChanges
 from headwater.core_log.model.table_schema import TableId
 from headwater.core_log.rows.column_types import parse_type
@@ -291,3 +290,72 @@ class DirectoryScanner:
         if self._settings.compression != "auto":
             compression = self._settings.compression
         return format, "none" if format == "parquet" else compression
+
+
+HEAD_BYTES = 64 << 10
+PACKED = 5
+"""How much larger texts become when they are decompressed."""
+
+
+def rows_per_byte_of(raw: RawFile, format: FileFormat, compression: InputCompression) -> float:
+    """Of the file as it lies there. Nothing of one that is empty or broken."""
+    try:
+        if format == "parquet":
+            return _rows_said(raw) / max(raw.entry.size, 1)
+        head = content_of(raw, compression).read(0, HEAD_BYTES)
+    except BrokenFile:
+        return 0
+    density = head.count(b"\n") / max(len(head), 1)
+    return density if compression == "none" else density * PACKED
+
+
+def _rows_said(raw: RawFile) -> int:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    from headwater.connectors.files.parquet_rows import UnorderedRows
+
+    try:
+        return int(
+            parquet.ParquetFile(pa.PythonFile(UnorderedRows(raw), mode="r")).metadata.num_rows
+        )
+    except (pa.ArrowInvalid, OSError) as error:
+        raise BrokenFile("the file is not, or not yet, whole Parquet") from error
+
+
+class FileSnapshotProgress:
+    """Counts during the first look at the files; what comes later is no progress but news."""
+
+    def __init__(self) -> None:
+        self._tables: dict[TableId, SnapshotProgress] | None = None
+        self._has_ended = False
+        self._news: set[TableId] = set()
+
+    def begin(self, expected: Mapping[str, int | None]) -> None:
+        if self._tables is None:
+            tables = [(TableId("", name), left) for name, left in expected.items()]
+            self._tables = {
+                table: SnapshotProgress(table, 0, None, 0, left) for table, left in tables
+            }
+
+    def add(self, changes: TableChanges, bytes_read: int) -> None:
+        table = changes.schema.table
+        if self._has_ended or self._tables is None:
+            return
+        so_far = self._tables.get(table, SnapshotProgress(table, 0, None, 0))
+        self._tables[table] = replace(
+            so_far, rows=so_far.rows + len(changes), bytes=(so_far.bytes or 0) + bytes_read
+        )
+        self._news.add(table)
+
+    def end(self) -> None:
+        if not self._has_ended and self._tables is not None:
+            self._has_ended, self._news = True, set(self._tables)
+            self._tables = {
+                table: replace(each, is_done=True) for table, each in self._tables.items()
+            }
+
+    def news(self) -> Iterable[SnapshotProgress]:
+        """What has changed since the last time."""
+        news, self._news = self._news, set()
+        return [(self._tables or {})[table] for table in sorted(news)]

@@ -4,16 +4,17 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import TypeVar
 
+from headwater.connectors.files.directory import Directory
 from headwater.connectors.files.file_batch import FileOrigin
 from headwater.connectors.files.scanner import DirectoryScanner
 from headwater.connectors.files.settings import FilesSettings
 from headwater.connectors.files.storage import FileStorage
-from headwater.connectors.files.storage_choice import place_of
 from headwater.connectors.source import Control, Remark, SourceContext
 from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import HeadwaterError, SourceRejected
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, SourceRejected
 from headwater.core_log.model.changes import ChangeBatch, Positions
 from headwater.core_log.model.table_schema import TableId, TableSchema
 
@@ -150,3 +151,17 @@ async def in_thread(work: Callable[[], Result]) -> Result:
         await asyncio.wait([running])
         running.exception()  # nobody is left to be told of it
         raise
+
+
+S3_SCHEME = "s3://"
+
+
+def place_of(settings: FilesSettings, directory: Path) -> FileStorage:
+    if settings.path.startswith(S3_SCHEME):
+        from headwater.connectors.files.s3_storage import S3FileStorage
+
+        bucket, _, prefix = settings.path.removeprefix(S3_SCHEME).partition("/")
+        if not bucket:
+            raise ConfigError("a path in S3 names its bucket", hint="path: s3://BUCKET/PREFIX")
+        return S3FileStorage(bucket, prefix, settings.s3)
+    return Directory(directory / Path(settings.path).expanduser())

@@ -1,14 +1,19 @@
 """Numbers that look like chance, and are a function of seed, name and place."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from headwater.connectors.generator.history import CHUNK_ROWS
 from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.model.table_schema import TableSchema
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
@@ -62,3 +67,100 @@ def combine_words(first: Sequence[str], second: Sequence[str]) -> pa.Array:
 
 def tile(pattern: Sequence[Any], times: int) -> Int64Array:
     return np.tile(np.array(pattern, dtype=np.int64), times)
+
+
+def without_what_went(
+    schema: TableSchema, rows: pa.RecordBatch, codes: npt.NDArray[np.uint8]
+) -> pa.RecordBatch:
+    """Of deletes only the key is kept, since most databases say no more."""
+    stays = codes != Operation.DELETE
+    if stays.all():
+        return rows
+    mask = pa.array(stays)
+    columns = [
+        column if name in schema.key else pc.if_else(mask, column, pa.scalar(None, column.type))
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+class InitialRows(NamedTuple):
+    """Rows `first` to `end` of table number `table`, and the transactions that read them."""
+
+    table: int
+    first: int
+    end: int
+    transactions: Int64Array
+    indexes: Int64Array
+
+
+class InitialTables:
+    """Tables one after the other, each in chunks; a chunk is a transaction."""
+
+    def __init__(self, counts: Sequence[int]) -> None:
+        self.counts = tuple(counts)
+        chunks = [
+            min(CHUNK_ROWS, count - first)
+            for count in counts
+            for first in range(0, count, CHUNK_ROWS)
+        ]
+        self._before = np.append(0, np.cumsum(np.array(chunks, dtype=np.int64)))
+        self._table_chunks = [-(-count // CHUNK_ROWS) for count in counts]
+
+    @property
+    def transactions(self) -> int:
+        return len(self._before) - 1
+
+    @property
+    def rows(self) -> int:
+        return sum(self.counts)
+
+    def rows_before(self, transaction: int) -> int:
+        return int(self._before[transaction])
+
+    def transactions_within(self, rows: int) -> int:
+        return int(np.searchsorted(self._before, rows, side="right")) - 1
+
+    def readings(self, start: int, end: int) -> Iterator[InitialRows]:
+        """Of transactions `start` up to, and without, `end`."""
+        chunk = 0  # number of the table's first
+        for table, (count, chunks) in enumerate(zip(self.counts, self._table_chunks, strict=True)):
+            first, last = max(start, chunk), min(end, chunk + chunks)
+            if first < last:
+                rows = np.arange(
+                    (first - chunk) * CHUNK_ROWS, min((last - chunk) * CHUNK_ROWS, count)
+                )
+                yield InitialRows(
+                    table,
+                    int(rows[0]),
+                    int(rows[-1]) + 1,
+                    chunk + rows // CHUNK_ROWS,
+                    rows % CHUNK_ROWS,
+                )
+            chunk += chunks
+
+
+_KINDS = (
+    "amber", "arctic", "brass", "bright", "coastal", "copper", "crimson", "distant", "early",
+    "gentle", "golden", "granite", "hidden", "ivory", "little", "lunar", "maple", "misty",
+    "northern", "olive", "pale", "quiet", "rapid", "royal", "rustic", "silent", "silver",
+    "southern", "steady", "velvet", "violet", "winter",
+)  # fmt: skip
+_THINGS = (
+    "anchor", "barrel", "basket", "beacon", "bridge", "button", "candle", "canvas", "castle",
+    "compass", "cradle", "feather", "fiddle", "garden", "hammer", "harbor", "kettle", "ladder",
+    "lantern", "mirror", "needle", "orchard", "paddle", "pillow", "quarry", "ribbon", "saddle",
+    "shelter", "spindle", "teapot", "window", "workshop",
+)  # fmt: skip
+
+NAMES = combine_words(_KINDS, _THINGS)
+CITIES = texts(
+    "Amsterdam", "Bogotá", "Čakovec", "Dakar", "Edinburgh", "Fukuoka", "Göteborg", "Hanoi",
+    "İzmir", "Jaén", "Kraków", "Lyon", "Malmö", "Nairobi", "Øygarden", "Porto", "Québec", "Riga",
+    "São Paulo", "Tórshavn", "Ulm", "Valparaíso", "Wien", "Xi'an", "Yerevan", "Zürich",
+)  # fmt: skip
+NOTES = texts(
+    None, None, None, "gift", "leave at the door", 'please write "thank you"', "back\\slash",
+    "two\nlines", "a tab\there", "as a présent 🎁", "", "NULL", "'; --",
+)  # fmt: skip
+STATUSES = texts("new", "paid", "shipped")

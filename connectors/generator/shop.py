@@ -6,17 +6,24 @@ from itertools import permutations
 import numpy as np
 import pyarrow as pa
 
-from headwater.connectors.generator.before_image import without_what_went
-from headwater.connectors.generator.chance import RandomColumns, tile
+from headwater.connectors.generator.chance import (
+    InitialTables,
+    RandomColumns,
+    tile,
+    without_what_went,
+)
 from headwater.connectors.generator.history import GeneratedChanges
-from headwater.connectors.generator.initial_rows import InitialTables
-from headwater.connectors.generator.shop_rows import CYCLE_ORDERS, NEW, PAID, SHIPPED, ShopRows
-from headwater.connectors.generator.shop_schemas import (
+from headwater.connectors.generator.shop_rows import (
     CUSTOMERS,
+    CYCLE_ORDERS,
+    NEW,
     ORDER_LINES,
     ORDERS,
+    PAID,
     PRODUCTS,
     SCHEMAS,
+    SHIPPED,
+    ShopRows,
 )
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.model.changes import Operation

@@ -4,10 +4,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.connectors.generator.chance import RandomColumns, decimals, times
-from headwater.connectors.generator.shop_schemas import CUSTOMERS, ORDER_LINES, ORDERS, PRODUCTS
-from headwater.connectors.generator.words import CITIES, NAMES, NOTES, STATUSES
+from headwater.connectors.generator.chance import (
+    CITIES,
+    NAMES,
+    NOTES,
+    STATUSES,
+    RandomColumns,
+    decimals,
+    times,
+)
+from headwater.connectors.generator.history import NAMESPACE
 from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 
 NEW, PAID, SHIPPED = 0, 1, 2
 """Places of these in the list of statuses."""
@@ -125,3 +133,58 @@ def _addresses(names: pa.Array, ids: Int64Array) -> pa.Array:
     words = pc.replace_substring(names, " ", ".")
     numbers = pa.array(ids).cast(pa.string())
     return pc.binary_join_element_wise(words, numbers, "@shop.example", "")
+
+
+_TIME = pa.timestamp("us")
+
+
+def _table(name: str, key: tuple[str, ...], *columns: Column) -> TableSchema:
+    return TableSchema(TableId(NAMESPACE, name), columns, key)
+
+
+def _always(name: str, type: pa.DataType) -> Column:
+    return Column(name, type, is_nullable=False)
+
+
+CUSTOMERS = _table(
+    "customers",
+    ("id",),
+    _always("id", pa.int64()),
+    _always("name", pa.string()),
+    _always("email", pa.string()),
+    Column("city", pa.string()),
+    Column("credit", pa.decimal128(12, 2)),
+    _always("is_business", pa.bool_()),
+    _always("joined_at", pa.timestamp("us", "UTC")),
+)
+PRODUCTS = _table(
+    "products",
+    ("id",),
+    _always("id", pa.int64()),
+    _always("name", pa.string()),
+    _always("price", pa.decimal128(10, 2)),
+    _always("stock", pa.int32()),
+    _always("weight", pa.float64()),
+    Column("released", pa.date32()),
+)
+ORDERS = _table(
+    "orders",
+    ("id",),
+    _always("id", pa.int64()),
+    _always("customer_id", pa.int64()),
+    _always("status", pa.string()),
+    _always("total", pa.decimal128(12, 2)),
+    Column("note", pa.string()),
+    _always("placed_at", _TIME),
+    _always("updated_at", _TIME),
+)
+ORDER_LINES = _table(
+    "order_lines",
+    ("order_id", "line"),
+    _always("order_id", pa.int64()),
+    _always("line", pa.int32()),
+    _always("product_id", pa.int64()),
+    _always("quantity", pa.int32()),
+    _always("price", pa.decimal128(10, 2)),
+)
+SCHEMAS = (CUSTOMERS, PRODUCTS, ORDERS, ORDER_LINES)

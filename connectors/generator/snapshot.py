@@ -1,15 +1,21 @@
 """The tables of a made-up history at the very position that the log has reached."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from headwater.connectors.generator.history import GeneratedChanges, end_of, next_end, pieces
 from headwater.connectors.generator.settings import GeneratorSettings
-from headwater.connectors.generator.truth import truth
 from headwater.connectors.source import SourceSnapshot
 from headwater.core_log.model.changes import ColumnOrValue, Operation, Positions, TableChanges
 from headwater.core_log.model.table_schema import TableId, TableSchema
+
+if TYPE_CHECKING:
+    from headwater.connectors.generator.history import GeneratedHistory
+
 
 PAGE_ROWS = 50_000
 
@@ -33,3 +39,83 @@ def snapshot_at(
             yield TableChanges(schema, batch, pa.array(kinds), source(table))
 
     return SourceSnapshot(positions, rows)
+
+
+FOLD_ROWS = 2_000_000
+"""Changes of one table that are kept before all but the newest of each key are let go."""
+OPERATION, ORDER = "__operation", "__order"
+
+
+def truth(settings: GeneratorSettings, up_to: int | None = None) -> Mapping[TableId, pa.Table]:
+    """The rows of every table, in the order of their keys, after the transactions below `up_to`;
+    without it after all of them, of which there then has to be an end."""
+    history = history_of(settings)
+    if settings.total is not None:
+        end = end_of(history, settings.total)
+        up_to = end if up_to is None else min(up_to, end)
+    assert up_to is not None, "a history without an end has no final state"
+    states = {schema.table: _State(schema.key) for schema in history.schemas}
+    at = 0
+    while at < up_to:
+        end = min(next_end(history, at, rows_max=settings.batch_rows), up_to)
+        for piece in pieces(history, at, end, rows_max=settings.batch_rows):
+            for stretch in piece.stretches:
+                states[stretch.schema.table].add(stretch)
+        at = end
+    return {schema.table: states[schema.table].rows(schema.arrow) for schema in history.schemas}
+
+
+class _State:
+    """The newest change of each key so far, and the changes since."""
+
+    def __init__(self, key: tuple[str, ...]) -> None:
+        self._key = list(key)
+        self._parts: list[pa.Table] = []
+        self._waiting = 0
+
+    def add(self, stretch: GeneratedChanges) -> None:
+        table = pa.Table.from_batches([stretch.rows])
+        self._parts.append(table.append_column(OPERATION, stretch.operations))
+        self._waiting += table.num_rows
+        if self._waiting > FOLD_ROWS:
+            self._parts, self._waiting = [self._fold()], 0
+
+    def rows(self, schema: pa.Schema) -> pa.Table:
+        if not self._parts:
+            return schema.empty_table()
+        return (
+            self._fold().sort_by([(name, "ascending") for name in self._key]).select(schema.names)
+        )
+
+    def _fold(self) -> pa.Table:
+        changes = pa.concat_tables(self._parts)
+        order = pa.array(np.arange(changes.num_rows))
+        keys = changes.select(self._key).append_column(ORDER, order)
+        newest = keys.group_by(self._key).aggregate([(ORDER, "max")])[f"{ORDER}_max"]
+        kept = changes.take(newest)
+        return kept.filter(pc.not_equal(kept[OPERATION], int(Operation.DELETE)))
+
+
+def history_of(settings: GeneratorSettings) -> "GeneratedHistory":
+    from headwater.connectors.generator.shop import Shop
+    from headwater.connectors.generator.wide import Wide
+
+    if settings.mode == "shop":
+        return Shop(seed=settings.seed, size=settings.size)
+    return Wide(
+        seed=settings.seed,
+        size=settings.size,
+        transaction_rows=settings.transaction_rows,
+        updates=settings.updates,
+        deletes=settings.deletes,
+        batch_rows=settings.batch_rows,
+    )
+
+
+def name_of(settings: GeneratorSettings) -> str:
+    """Everything that the rows of a history depend on."""
+    parts = [settings.mode, f"seed={settings.seed}", f"size={settings.size}"]
+    if settings.mode == "wide":
+        parts += [f"transaction_rows={settings.transaction_rows}"]
+        parts += [f"updates={settings.updates}", f"deletes={settings.deletes}"]
+    return " ".join(parts)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headwater.connectors.generator.history_choice import history_of, name_of
 from headwater.connectors.generator.settings import GeneratorSettings
+from headwater.connectors.generator.snapshot import history_of, name_of
 from headwater.connectors.source import Control, SnapshotProgress, SourceContext, SourceSnapshot
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.diagnostic import Diagnostic

@@ -8,12 +8,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.connectors.generator.before_image import without_what_went
-from headwater.connectors.generator.chance import RandomColumns, decimals, times
+from headwater.connectors.generator.chance import (
+    CITIES,
+    NAMES,
+    STATUSES,
+    InitialTables,
+    RandomColumns,
+    decimals,
+    times,
+    without_what_went,
+)
 from headwater.connectors.generator.history import CHUNK_ROWS, NAMESPACE, GeneratedChanges
-from headwater.connectors.generator.initial_rows import InitialTables
 from headwater.connectors.generator.settings import EPOCH_ROWS
-from headwater.connectors.generator.words import CITIES, NAMES, STATUSES
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.model.changes import Operation
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema

@@ -16,14 +16,13 @@ from headwater.connectors.kafka.debezium_schemas import (
     inferred_schema,
     key_columns,
 )
-from headwater.connectors.kafka.decoded_rows import DecodedBatches, TopicBatch, text_of, without
-from headwater.connectors.kafka.json_rows import widen
+from headwater.connectors.kafka.json_rows import DecodedBatches, TopicBatch, text_of, widen, without
 from headwater.connectors.kafka.settings import KafkaSourceSettings
 from headwater.core_log.foundation.errors import DecodeError, RowsRejected
 from headwater.core_log.model.changes import Operation
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.core_log.records.arrow_codec import RecordColumns
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.schema_text import schema_from_json
 
 TRUNCATED = '"op":"t"'

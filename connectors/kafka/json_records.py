@@ -9,8 +9,16 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.connectors.kafka.decoded_rows import DecodedBatches, TopicBatch, text_of, without
-from headwater.connectors.kafka.json_rows import as_line, column_types, read_rows, widen
+from headwater.connectors.kafka.json_rows import (
+    DecodedBatches,
+    TopicBatch,
+    as_line,
+    column_types,
+    read_rows,
+    text_of,
+    widen,
+    without,
+)
 from headwater.core_log.foundation.errors import DecodeError, RowsRejected
 from headwater.core_log.model.changes import Operation
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema

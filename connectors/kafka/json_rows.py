@@ -1,20 +1,26 @@
 """Columns out of JSON objects, one per record: types are inferred once, and then they stand."""
 
 import io
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from headwater.core_log.foundation.errors import DecodeError
-from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.records.arrow_codec import RecordColumns
 from headwater.core_log.rows.column_types import parse_type, type_text
 from headwater.core_log.rows.json.type_mismatch import misfit_in
 from headwater.core_log.rows.rejects import whole_or_rejected
+from headwater.core_log.rows.schema_text import schema_to_json
+from headwater.core_log.rows.settings import WireSettings
 
 BLOCK_BYTES_MAX = 1 << 30
 NO_ROW = "the value is no JSON object of this table's columns"
@@ -121,3 +127,42 @@ def _settle(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(each.name, _settle(each.type)) for each in kind])
     return kind
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBatch:
+    """Neighbouring records of one schema; `places` are theirs among those that were given."""
+
+    schema: TableSchema
+    rows: pa.RecordBatch
+    operations: pa.UInt8Array
+    places: pa.Int64Array
+    committed_us: pa.Int64Array | None = None
+    """Where the records themselves say it."""
+
+
+class DecodedBatches(NamedTuple):
+    portions: list[TopicBatch]
+    rejected: Mapping[int, str]
+    """Reasons by the places of the records."""
+
+
+class TopicReader(Protocol):
+    """Reads one topic. What it has learnt of the schema is part of the source's position."""
+
+    table: TableId
+    schema: TableSchema | None
+
+    def decode(self, columns: RecordColumns, *, partition: int) -> DecodedBatches: ...
+    def learnt(self) -> str:
+        """Empty where there is nothing to be remembered."""
+        ...
+
+
+def text_of(schema: TableSchema, wire: WireSettings) -> str:
+    return json.dumps(schema_to_json(schema, wire), ensure_ascii=True, separators=(",", ":"))
+
+
+def without(count: int, rejected: Mapping[int, str]) -> pa.Int64Array:
+    """The places that are left."""
+    return pa.array(np.delete(np.arange(count), list(rejected)).astype(np.int64))

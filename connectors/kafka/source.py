@@ -33,7 +33,7 @@ from headwater.core_log.model.log import Fetched, FetchLimit, Isolation, TopicPa
 from headwater.core_log.model.table_schema import TableId, TableSchema
 
 if TYPE_CHECKING:
-    from headwater.connectors.kafka.decoded_rows import TopicBatch, TopicReader
+    from headwater.connectors.kafka.json_rows import TopicBatch, TopicReader
     from headwater.core_log.client import KafkaLog
     from headwater.core_log.client.topic_admin import TopicDescription
     from headwater.core_log.records.arrow_codec import RecordColumns

@@ -33,10 +33,14 @@ from headwater.connectors.postgres.publication import (
     manage,
     published_tables,
 )
+from headwater.connectors.postgres.publication.coverage import (
+    find_returned,
+    positions_of_removed,
+)
 from headwater.connectors.postgres.publication.monitor import NEW_TABLES, CaptureMonitor
 from headwater.connectors.postgres.publication.published_tables import Publication
 from headwater.connectors.postgres.publication.uncapturable_tables import finding_of
-from headwater.connectors.postgres.schema_history.column_renames import ColumnNames
+from headwater.connectors.postgres.schema_history.column_numbers import ColumnNames
 from headwater.connectors.postgres.schema_history.schema_monitor import FormWatch
 from headwater.connectors.postgres.schema_history.table_renames import TableNames
 from headwater.connectors.postgres.server.connection import RIGHTS, PgConnection, connect
@@ -57,10 +61,6 @@ from headwater.connectors.postgres.slot.resume_check import (
 from headwater.connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
 from headwater.connectors.postgres.snapshot.initial_snapshot import initial_batches
 from headwater.connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
-from headwater.connectors.postgres.snapshot.removed_tables import (
-    find_returned,
-    positions_of_removed,
-)
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
 from headwater.connectors.postgres.snapshot.signals import asks_for_rest
 from headwater.connectors.postgres.wal.start_replication import check_origin

@@ -101,7 +101,7 @@ class PostgresSource:
     async def examine_position(
         self, stored: Callable[[], Awaitable[Positions]]
     ) -> Sequence[Diagnostic]:
-        from headwater.connectors.postgres.doctor.position import examine_position
+        from headwater.connectors.postgres.doctor.slots import examine_position
 
         return await examine_position(self._settings, self._context.pipeline, stored)
 

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from headwater.connectors.source import Remark, SourceContext
+from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.schedule import opening_ms
 
@@ -43,3 +44,23 @@ class TimeWindow:
     def _left_ms(self) -> int:
         now_ms = self.context.clock.now_ms()
         return opening_ms(self.between, now_ms) - now_ms
+
+
+class RateLimit:
+    """Rows that have passed are paid for by waiting, so that a piece may be of any size."""
+
+    def __init__(self, clock: Clock, rows_per_second: int | None) -> None:
+        self._clock, self._rate = clock, rows_per_second
+        self._free_ms: float = clock.monotonic_ms()
+
+    def owed_ms(self, rows: int) -> float:
+        """How long to wait for these rows, and those before them."""
+        if self._rate is None:
+            return 0
+        now_ms = self._clock.monotonic_ms()
+        self._free_ms = max(self._free_ms, now_ms) + rows * 1_000 / self._rate
+        return self._free_ms - now_ms
+
+    async def passing(self, rows: int) -> None:
+        if (wait_ms := self.owed_ms(rows)) > 0:
+            await asyncio.sleep(wait_ms / 1_000)

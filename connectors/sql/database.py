@@ -10,10 +10,8 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from headwater.connectors.sql.columns import batch_of, columns_of
-from headwater.connectors.sql.lookback import check_lag
-from headwater.connectors.sql.settings import SqlSourceSettings
-from headwater.connectors.sql.types import SelectedColumn, reading_of
+from headwater.connectors.sql.columns import SelectedColumn, batch_of, columns_of, reading_of
+from headwater.connectors.sql.settings import SqlSourceSettings, check_lag
 from headwater.core_log.foundation.database_errors import connection_error, place_of
 from headwater.core_log.foundation.database_url import engine_at
 from headwater.core_log.foundation.errors import HeadwaterError, SourceRejected, SourceUnavailable

@@ -2,9 +2,11 @@
 
 from typing import Annotated, Literal
 
+import pyarrow as pa
 from pydantic import AfterValidator, Field, SecretStr
 
 from headwater.core_log.foundation.database_url import check_address
+from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.foundation.name_patterns import Pattern
 from headwater.core_log.foundation.schedule import Schedule
 from headwater.core_log.foundation.settings import DurationMs, PatternTexts, Texts
@@ -71,3 +73,32 @@ def _of(choices: dict[str, tuple[str, ...]], names: tuple[str, ...]) -> tuple[st
         if any(Pattern(pattern).matches(name) for name in names)
     ]
     return found[-1] if found else ()
+
+
+def lag_of(kind: pa.DataType) -> str:
+    """The key of the setting; empty where no distance can be taken from a value."""
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return "lag"
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        return "lag_count"
+    return ""
+
+
+def given_lags(settings: SqlSourceSettings) -> tuple[str, ...]:
+    lags = {"lag": settings.lag_ms, "lag_count": settings.lag_count}
+    return tuple(name for name, value in lags.items() if value)
+
+
+def check_lag(
+    settings: SqlSourceSettings, cursor: str, kind: pa.DataType, *, declared: str, table: str
+) -> None:
+    """Raises where a lag is wanted and could never be kept to."""
+    if (given := given_lags(settings)) and not lag_of(kind):
+        raise SourceRejected(
+            f"`{given[0]}` can have no effect on a cursor of this type",
+            table=table,
+            column=cursor,
+            type=declared,
+            hint="take a cursor of times, days or whole numbers, or read this table by a pipeline"
+            " without a lag",
+        )

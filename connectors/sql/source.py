@@ -259,7 +259,7 @@ class SqlSource:
 
     def _lags_without_effect(self, table: "SqlTable") -> Iterator[Diagnostic]:
         """Each of the settings is for the cursors of one kind, and a source may have both."""
-        from headwater.connectors.sql.lookback import given_lags, lag_of
+        from headwater.connectors.sql.settings import given_lags, lag_of
 
         given = given_lags(self._settings)
         if table.cursor and given:

@@ -4,14 +4,31 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeVar
 
-from headwater.core_log.broker.error_code_table import code_of
-from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.broker.batch_contents import InvalidRecord
+from headwater.core_log.broker.batch_validation import (
+    InternalTopic,
+    InvalidTimestamp,
+    UnsupportedCompression,
+)
+from headwater.core_log.foundation.errors import (
+    BatchRejected,
+    BatchTooLarge,
+    CorruptBatch,
+    CorruptLog,
+    HeadwaterError,
+    InvalidProducerEpoch,
+    InvalidTransactionState,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    StorageFailed,
+)
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.decisions import Decision, RequestRefusal
 from headwater.core_log.replication.metadata import Topic
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
+
 
 Answer = TypeVar("Answer")
 
@@ -67,3 +84,28 @@ def unknown_resource(resource_type: int) -> RequestRefusal:
     return RequestRefusal(
         ErrorCode.INVALID_REQUEST, f"Resources of type {resource_type} have no settings here"
     )
+
+
+CODES: dict[type[HeadwaterError], ErrorCode] = {
+    CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
+    BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    InvalidRecord: ErrorCode.INVALID_RECORD,
+    InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,
+    UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    InternalTopic: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
+    InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
+    BatchRejected: ErrorCode.INVALID_RECORD,
+    StorageFailed: ErrorCode.KAFKA_STORAGE_ERROR,
+    CorruptLog: ErrorCode.KAFKA_STORAGE_ERROR,
+    OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
+}
+
+
+def code_of(error: HeadwaterError) -> ErrorCode:
+    """The code of the nearest ancestor in the table; what is not there is a server's failure."""
+    for kind in type(error).__mro__:
+        if kind in CODES:
+            return CODES[kind]
+    return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -1,20 +1,99 @@
 """A whole broker in this process: opened, listening, looked after, and stopped cleanly."""
 
+import asyncio
+import logging
 import os
 import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from random import Random, SystemRandom
 from typing import Self
 
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.broker.dispatch import load_handlers
-from headwater.core_log.broker.periodic_tasks import PeriodicTasks
+from headwater.core_log.broker.log_cleaner import LogCleaner
+from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.server import BrokerServer
 from headwater.core_log.foundation.clock import Clock, SystemClock
-from headwater.core_log.foundation.endpoint import Endpoint, encode_endpoint
-from headwater.core_log.foundation.listen_address import parse_address, refuse_unsafe
+from headwater.core_log.foundation.endpoint import (
+    Endpoint,
+    encode_endpoint,
+    parse_address,
+    refuse_unsafe,
+)
+from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.replication.metadata import METADATA_TOPIC
 from headwater.core_log.storage.files import Files, OsFiles
 from headwater.core_log.storage.store import Store
+
+logger = logging.getLogger(__name__)
+LOOK_S = 5.0
+"""How often partitions are looked at though no failure was told of."""
+
+
+class PeriodicTasks:
+    """Three loops: a long compaction must not keep old segments from going, and neither of them a
+    partition from coming back."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self.cleaner = LogCleaner(broker)
+        self.recovery = PartitionRecovery(broker)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        pause_ms = self._broker.settings.housekeeping_interval_ms
+        create_task = asyncio.get_running_loop().create_task
+        for work in (self.tidy, self.cleaner.clean_what_is_due):
+            self._tasks.append(
+                create_task(self._repeat(work, partial(asyncio.sleep, pause_ms / 1000)))
+            )
+        self._tasks.append(create_task(self._repeat(self.recovery.recover, self._until_failed)))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _until_failed(self) -> None:
+        """Most failures are told of. While one is left, they are looked at again and again."""
+        await asyncio.sleep(RECOVERY_INTERVAL_MS / 1000)
+        if self.recovery.is_done:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._broker.has_failed.wait()
+        self._broker.has_failed.clear()
+
+    async def _repeat(
+        self, work: Callable[[int], Awaitable[None]], pause: Callable[[], Awaitable[None]]
+    ) -> None:
+        while True:
+            await pause()
+            try:
+                await work(self._broker.clock.now_ms())
+            except (HeadwaterError, OSError) as error:  # the latter for want of files, say
+                logger.error("housekeeping: %s", error)
+
+    async def tidy(self, now_ms: int) -> None:
+        """Each partition in turn, so that the loop is never held up for long."""
+        for partition in self._broker.partitions:
+            if not partition.is_served:
+                continue
+            try:
+                removal = partition.log.apply_retention(now_ms, below=partition.high_watermark)
+                if removal is not None:
+                    await asyncio.to_thread(removal.run)
+                partition.log.producers.expire(now_ms)
+            except HeadwaterError as error:
+                logger.error("%s-%d: %s", partition.topic, partition.index, error)
+            await asyncio.sleep(0)
+        await self._broker.metadata.snapshot_if_grown(now_ms=now_ms)
+
 
 DRAIN_S_MAX = 10.0
 
@@ -93,3 +172,90 @@ class RunningBroker:
         self.broker.end_waits()
         await self.server.drain(DRAIN_S_MAX)
         await self.broker.close()
+
+
+async def serve(settings: BrokerSettings) -> None:
+    """Runs until it is cancelled, then drains."""
+    running = await RunningBroker.start(settings)
+    logger.info("the log listens on %s, its data is in %s", running.endpoint, settings.data)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        logger.info("stopping: answering what was asked, then syncing")
+        await running.stop()
+
+
+RECOVERY_INTERVAL_MS = 250
+PAUSE_MS_MAX = 30_000
+
+
+@dataclass(slots=True)
+class Pause:
+    """How long a partition that did not come back is left alone; each time twice as long."""
+
+    until_ms: int
+    length_ms: int
+
+
+class PartitionRecovery:
+    """Opens anew what the disk has failed, and opens what it did not let be opened. A damaged
+    partition is looked at again too, since somebody may put back its files.
+    """
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._pauses: dict[TopicPartition, Pause] = {}
+        self._at_work = asyncio.Lock()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last look found nothing to bring back."""
+        return not self._pauses
+
+    async def recover(self, now_ms: int) -> None:
+        """One look at everything that is not served; the cluster's metadata comes first."""
+        async with self._at_work:
+            await self._recover(now_ms)
+
+    async def _recover(self, now_ms: int) -> None:
+        unserved = self._broker.unserved
+        self._pauses = {at: each for at, each in self._pauses.items() if at in unserved}
+        for at in unserved:
+            pause = self._pauses.get(at)
+            if pause is None or pause.until_ms <= now_ms:
+                await self._try(at, now_ms)
+        await self._broker.finish_transactions()
+        self._broker.store.keep_reserve()
+
+    async def _try(self, at: TopicPartition, now_ms: int) -> None:
+        last = self._pauses.get(at)
+        length_ms = min(last.length_ms * 2, PAUSE_MS_MAX) if last else RECOVERY_INTERVAL_MS
+        self._pauses[at] = Pause(now_ms + length_ms, length_ms)
+        try:
+            await self._bring_back(at)
+        except (OSError, HeadwaterError) as error:
+            self._broker.note_failure(at, error)
+
+    async def _bring_back(self, at: TopicPartition) -> None:
+        partition = self._broker.partition(*at)
+        if partition is None:
+            self._broker.lead(at)
+        elif partition.is_offline:
+            await self._reopen(partition)
+        partition = self._broker.partition(*at)
+        if partition is not None and partition.is_recovering:
+            await self._broker.finish_recovery(partition)
+        if partition is not None and partition.is_served:
+            end_offset = partition.log.end_offset
+            logger.warning("%s-%d is back, and goes on at offset %d", *at, end_offset)
+
+    async def _reopen(self, failed: Partition) -> None:
+        store = self._broker.store
+        if failed.topic == METADATA_TOPIC:
+            store.spend_reserve()  # nothing can be deleted to make room before it is back
+        with store.renewing(failed.log) as renewal:
+            await asyncio.to_thread(renewal.run)
+            if failed.is_deleted:
+                return
+            log = store.reopen_partition(failed.topic, failed.index)
+        await self._broker.lead_again(failed, log)

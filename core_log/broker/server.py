@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from headwater.core_log.broker.connection import Answer, ClientConnection, Peer
 from headwater.core_log.broker.dispatch import RequestContext, ServedApi
+from headwater.core_log.foundation.endpoint import parse_address, refuse_unsafe
 from headwater.core_log.foundation.errors import ConfigError, DecodeError
-from headwater.core_log.foundation.listen_address import parse_address, refuse_unsafe
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.frames import encode_response, read_request_header
 from headwater.core_log.protocol.message import decode

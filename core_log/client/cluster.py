@@ -1,6 +1,7 @@
 """What the client knows of a cluster: its brokers, its topics, and who leads their partitions."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from uuid import UUID
 
 from headwater.core_log.client.broker_errors import STALE_LEADER, check, refusal
 from headwater.core_log.client.connection import ConnectionLost
-from headwater.core_log.client.first_answer import HEAD_START_S, NobodyAnswered, first_to_answer
 from headwater.core_log.client.node import Node
 from headwater.core_log.client.retry_policy import (
     NoBroker,
@@ -17,7 +17,7 @@ from headwater.core_log.client.retry_policy import (
     RetryLoop,
     UnknownTopic,
 )
-from headwater.core_log.client.rpc import Dial, NegotiatedVersions
+from headwater.core_log.client.rpc import Dial, NegotiatedVersions, Rpc
 from headwater.core_log.client.settings import KafkaSettings
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.log import TopicPartition
@@ -209,3 +209,52 @@ def parse_endpoint(endpoint: str) -> tuple[str, int]:
     if not host or not port.isdigit():
         raise ConfigError("bootstrap is not HOST:PORT", hint="try 127.0.0.1:9092", got=endpoint)
     return host.strip("[]"), int(port)
+
+
+HEAD_START_S = 0.25
+"""How long an address is waited for alone before the next is tried beside it."""
+SHOWN_MAX = 5
+
+
+class NobodyAnswered(Exception):
+    """Its text is the addresses, each with what went wrong there."""
+
+    def __init__(self, reasons: dict[str, str]) -> None:
+        shown = [f"{address} ({why})" for address, why in list(reasons.items())[:SHOWN_MAX]]
+        more = len(reasons) - len(shown)
+        super().__init__(", ".join(shown) + (f" and {more} more" if more else ""))
+
+
+async def first_to_answer(nodes: Sequence[Node], *, within_s: float) -> Node:
+    """A node that is connected now: an address that swallows packets holds up no other one."""
+    distinct: dict[str, Node] = {}
+    for node in nodes:
+        distinct.setdefault(node.address, node)
+    waiting = deque(distinct.values())
+    reasons = dict.fromkeys(distinct, "no answer in time")
+    under_way: dict[asyncio.Task[Rpc], Node] = {}
+    try:
+        async with asyncio.timeout(within_s):
+            while waiting or under_way:
+                if waiting:
+                    node = waiting.popleft()
+                    under_way[asyncio.create_task(node.link())] = node
+                done, _ = await asyncio.wait(
+                    under_way,
+                    timeout=HEAD_START_S if waiting else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for task in done:
+                    node = under_way.pop(task)
+                    try:
+                        task.result()
+                        return node
+                    except ConnectionLost as lost:
+                        reasons[node.address] = lost.reason
+    except TimeoutError:
+        pass
+    finally:
+        for each in under_way:
+            each.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+    raise NobodyAnswered(reasons)

@@ -148,12 +148,12 @@ class KafkaLog:
         return await self._offsets.at(partitions, timestamp_ms=timestamp_ms)
 
     async def commit_offsets(self, group: str, offsets: Offsets) -> None:
-        from headwater.core_log.client.groups import commit_offsets
+        from headwater.core_log.client.group_admin import commit_offsets
 
         await commit_offsets(self._coordinators, group, offsets)
 
     async def committed_offsets(self, group: str) -> Offsets:
-        from headwater.core_log.client.groups import committed_offsets
+        from headwater.core_log.client.group_admin import committed_offsets
 
         return await committed_offsets(self._coordinators, group)
 

@@ -10,11 +10,12 @@ from headwater.core_log.client.node import Node
 from headwater.core_log.model.log import Bounds, Isolation, Offsets, RetainedRange, TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.list_offsets import (
+    CLEANED_TO,
+    DELETES_DROPPED_TO,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from headwater.core_log.protocol.private_timestamps import CLEANED_TO, DELETES_DROPPED_TO
 
 LATEST, EARLIEST = -1, -2
 CANNOT_TELL = -1

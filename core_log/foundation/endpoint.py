@@ -1,9 +1,10 @@
 """`endpoint.json`: how everyone else finds the one process that owns a data directory."""
 
+import ipaddress
 import json
 from dataclasses import asdict, dataclass
 
-from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.foundation.errors import ConfigError, DecodeError
 
 FILE_NAME = "endpoint.json"
 MODE = 0o600  # the token in it is a secret of the user who runs the broker
@@ -42,3 +43,25 @@ def decode_endpoint(content: bytes) -> Endpoint:
     except (ValueError, KeyError, TypeError) as error:
         problem = f"{FILE_NAME} is not what a broker writes"
         raise DecodeError(problem, found=type(error).__name__) from None
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ConfigError("listen address is not HOST:PORT", hint="try 127.0.0.1:9092", got=address)
+    return host, int(port)
+
+
+def refuse_unsafe(host: str) -> None:
+    """Nothing listens beyond loopback without authentication, and there is none yet."""
+    try:
+        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise ConfigError(
+            "the log listens on loopback only, because it has no authentication yet",
+            hint="use --listen 127.0.0.1:9092, and an SSH tunnel from other machines",
+            host=host,
+        )

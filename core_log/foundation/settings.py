@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from headwater.core_log.foundation.addresses import check_host_ports, check_http_address
+from headwater.core_log.foundation.database_url import check_host_ports, check_http_address
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.foundation.name_patterns import Pattern, Patterns
 from headwater.core_log.foundation.units import DURATION, SIZE, parse_duration_ms, parse_size_bytes

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Generic, Literal, TypeVar
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.foundation.gc_freeze import all_of_it_stays
+from headwater.core_log.foundation.preload import all_of_it_stays
 
 Speed = Literal["python", "fast"]
 

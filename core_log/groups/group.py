@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from struct import Struct, error
 
 from headwater.core_log.groups.group_members import GroupMembers
 from headwater.core_log.groups.membership import (
@@ -17,7 +18,6 @@ from headwater.core_log.groups.membership import (
     Ticket,
 )
 from headwater.core_log.groups.rebalance import Rebalance
-from headwater.core_log.groups.subscription import subscribed_topics
 from headwater.core_log.protocol.error_codes import ErrorCode
 
 CONSUMER_PROTOCOL = "consumer"
@@ -349,3 +349,23 @@ class Group:
     def _awaits(self, stored: StoredGroup) -> bool:
         is_current = stored.generation == self.generation
         return self.state is GroupState.COMPLETING_REBALANCE and is_current
+
+
+_SHORT, _INT = Struct(">h"), Struct(">i")
+
+
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
+    """Topics named in a consumer protocol's subscription; None where these bytes are not one."""
+    try:
+        count = _INT.unpack_from(metadata, _SHORT.size)[0]
+        position, topics = _SHORT.size + _INT.size, set()
+        for _ in range(count):
+            length = _SHORT.unpack_from(metadata, position)[0]
+            start = position + _SHORT.size
+            position = start + length
+            if length < 0 or position > len(metadata):
+                return None
+            topics.add(metadata[start:position].decode())
+    except (error, UnicodeDecodeError):
+        return None
+    return frozenset(topics)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from random import Random
 from uuid import UUID
 
@@ -20,7 +21,6 @@ from headwater.core_log.groups.membership import (
     Syncing,
 )
 from headwater.core_log.groups.offsets import CommittedOffset
-from headwater.core_log.groups.placement import partition_of
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.state_log import ProducerStamp, StateLog
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -301,3 +301,17 @@ class GroupCoordinator:
     def _new_member_id(self, joining: Joining) -> str:
         unique = UUID(int=self._random.getrandbits(128), version=4)
         return f"{joining.instance_id or joining.client_id}-{unique}"
+
+
+INT_MAX = 0x7FFFFFFF
+
+
+@lru_cache(1_024)
+def partition_of(name: str, partition_count: int) -> int:
+    """Java's `String.hashCode`, made positive, modulo the partitions."""
+    hash_code = 0
+    units = name.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        hash_code = (hash_code * 31 + (high << 8 | low)) & 0xFFFFFFFF
+    signed = hash_code - (1 << 32) if hash_code > INT_MAX else hash_code
+    return (0 if signed == -INT_MAX - 1 else abs(signed)) % partition_count

@@ -1,8 +1,12 @@
 """How groups and their offsets look in `__consumer_offsets`: Kafka's own records."""
 
+from collections import deque
+from collections.abc import Callable, Sequence
+
 from headwater.core_log.groups.membership import StoredGroup, StoredMember
 from headwater.core_log.groups.offsets import NO_TOPIC_ID, CommittedOffset
 from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.state_log import ProducerStamp, StateLog
 from headwater.core_log.protocol.message import decode_record, encode_record
 from headwater.core_log.protocol.messages.control_records import ControlRecordKey, ControlRecordType
 from headwater.core_log.protocol.messages.group_records import (
@@ -112,3 +116,34 @@ def decode_group(data: bytes) -> StoredGroup:
 
 def is_commit_marker(key: bytes) -> bool:
     return decode_record(ControlRecordKey, key).type == ControlRecordType.COMMIT
+
+
+StateRecord = tuple[bytes | None, bytes | None]
+
+
+class DurableAppend:
+    """Effects happen in the order of the log, whoever waits for them, and whoever gave up waiting:
+    nothing is readable before it is on disk, and nothing that is there is forgotten.
+    """
+
+    def __init__(self, log: StateLog) -> None:
+        self._log = log
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+
+    def append(
+        self,
+        records: Sequence[StateRecord],
+        effect: Callable[[int], None],
+        *,
+        producer: ProducerStamp | None = None,
+    ) -> int:
+        """Returns what to `settle`; the effect is told the offset of the first record."""
+        end_offset = self._log.append(records, producer=producer)
+        base_offset = end_offset - len(records)
+        self._waiting.append((end_offset, lambda: effect(base_offset)))
+        return end_offset
+
+    async def settle(self, end_offset: int) -> None:
+        await self._log.durable(end_offset)
+        while self._waiting and self._waiting[0][0] <= end_offset:
+            self._waiting.popleft()[1]()

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from headwater.core_log.foundation.errors import HeadwaterError, StorageFailed
-from headwater.core_log.groups.durable_append import DurableAppend
 from headwater.core_log.groups.group import Group
 from headwater.core_log.groups.group_log import (
+    DurableAppend,
     decode_group,
     decode_offset,
     encode_group,

@@ -1,5 +1,6 @@
 """The transactional ids of this broker: found, recovered, timed out, and asked by the handlers."""
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -7,7 +8,6 @@ from typing import NamedTuple
 
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import HeadwaterError, StorageFailed
-from headwater.core_log.groups.producer_ids import ProducerIds
 from headwater.core_log.groups.transaction_shards import OpenByPartition, TransactionShards
 from headwater.core_log.groups.transactional_id import (
     StateStore,
@@ -344,3 +344,16 @@ async def _unless_failing(work: Awaitable[ErrorCode]) -> ErrorCode:
         return await work
     except HeadwaterError:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class ProducerIds:
+    """A block that is not used up when the broker stops is lost; there are enough."""
+
+    def __init__(self, allocate: Callable[[], Awaitable[range]]) -> None:
+        self._allocate = allocate
+        self._left: deque[int] = deque()
+
+    async def next(self) -> int:
+        while not self._left:
+            self._left.extend(await self._allocate())
+        return self._left.popleft()

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable
-from headwater.core_log.groups.placement import partition_of
+from headwater.core_log.groups.group_coordinator import partition_of
 from headwater.core_log.groups.transaction_log import decode_key, decode_value, encode_key
 from headwater.core_log.groups.transaction_recovery import (
     MarkerBatch,

@@ -1,13 +1,13 @@
 """Compiles a declared struct, at one version, into the functions that write and read it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.errors import DecodeError, HeadwaterError
 from headwater.core_log.protocol.fields import Field, Number, fields_of
 from headwater.core_log.protocol.primitives import (
     COMPACT,
@@ -19,14 +19,57 @@ from headwater.core_log.protocol.primitives import (
     Write,
     array_codec,
     bytes_codec,
+    end_of,
     nullable_struct_codec,
     number_codec,
     numbers_codec,
+    read_varint,
     records_codec,
     run_codec,
     string_codec,
+    write_varint,
 )
-from headwater.core_log.protocol.tags import TaggedField, Tags, read_tags, write_tags
+
+
+class TaggedField(NamedTuple):
+    field: Field
+    place: int  # among the values of its struct
+    codec: Codec
+
+
+Tags = Mapping[int, TaggedField]
+"""By tag, in ascending order, which is the order Kafka demands."""
+
+
+def write_tags(out: bytearray, message: Any, tags: Tags) -> None:
+    encoded = []
+    for number, (field, _, codec) in tags.items():
+        value = getattr(message, field.name)
+        if not field.is_default(value):
+            content = bytearray()
+            codec.write(content, value)
+            encoded.append((number, content))
+    write_varint(out, len(encoded))
+    for number, content in encoded:
+        write_varint(out, number)
+        write_varint(out, len(content))
+        out += content
+
+
+def read_tags(data: memoryview, position: int, tags: Tags, values: list[Any]) -> int:
+    """Puts what it finds among the values. Unknown tags are a newer peer's; they are skipped."""
+    count, position = read_varint(data, position)
+    for _ in range(count):
+        number, position = read_varint(data, position)
+        size, position = read_varint(data, position)
+        end = end_of(data, position, size)
+        known = tags.get(number)
+        if known:
+            values[known.place], position = known.codec.read(data, position)
+            if position != end:
+                raise DecodeError("tagged field is not of the size declared", tag=number)
+        position = end
+    return position
 
 
 class UnsupportedByVersion(HeadwaterError):

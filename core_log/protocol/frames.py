@@ -5,9 +5,9 @@ from struct import error as struct_error
 from typing import Any, NamedTuple
 
 from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.protocol.codec import read_tags
 from headwater.core_log.protocol.message import Request, encode_into
 from headwater.core_log.protocol.primitives import SHORT, string_codec
-from headwater.core_log.protocol.tags import read_tags
 
 LENGTH = Struct(">i")
 """Every frame begins with the number of bytes that follow."""

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
+from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.assignments import (
     Counts,
@@ -11,10 +12,11 @@ from headwater.core_log.replication.assignments import (
     assign_new,
     partition_count,
 )
-from headwater.core_log.replication.config_changes import changed_config, new_config
+from headwater.core_log.replication.config_keys import ConfigType
 from headwater.core_log.replication.decisions import (
     NO_ID,
     ConfigChange,
+    ConfigOperation,
     Decision,
     Deletion,
     MorePartitions,
@@ -41,10 +43,14 @@ from headwater.core_log.replication.metadata_records import (
     TopicConfigRecord,
     TopicRecord,
 )
-from headwater.core_log.replication.placement import after_loss, after_registration
+from headwater.core_log.replication.placement import (
+    after_loss,
+    after_registration,
+    collision_key,
+    name_problem,
+)
 from headwater.core_log.replication.replica import UNKNOWN, InSyncProposal
-from headwater.core_log.replication.topic_config import TopicConfigs
-from headwater.core_log.replication.topic_names import collision_key, name_problem
+from headwater.core_log.replication.topic_config import TopicConfigs, key_of
 
 PARTITIONS_PER_REQUEST_MAX = 10_000  # Kafka's own limit since 4.0
 PRODUCER_IDS_PER_BLOCK = 1000
@@ -367,3 +373,69 @@ def _unknown_topic(name: str) -> RequestRefusal:
     if problem is not None:
         return RequestRefusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     return RequestRefusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")
+
+
+def new_config(
+    configs: TopicConfigs,
+    wanted: Mapping[str, str | None],
+    *,
+    null_code: ErrorCode = ErrorCode.INVALID_CONFIG,
+) -> dict[str, str] | RequestRefusal:
+    """The configuration of a new topic, or of one whose configuration is replaced; Kafka has a code
+    of its own for a null in the latter.
+    """
+    nulls = [name for name, value in wanted.items() if value is None]
+    if nulls:
+        return RequestRefusal(null_code, f"Null is not a value of {', '.join(nulls)}")
+    config = {name: value for name, value in wanted.items() if value is not None}
+    return _check(configs, config)
+
+
+def changed_config(
+    configs: TopicConfigs, current: Mapping[str, str], changes: Iterable[ConfigChange]
+) -> dict[str, str] | RequestRefusal:
+    """`current` after the changes; it is not touched itself."""
+    config = dict(current)
+    for name, operation, value in changes:
+        if operation is ConfigOperation.DELETE:
+            config.pop(name, None)
+        elif value is None:
+            return RequestRefusal(ErrorCode.INVALID_REQUEST, f"Null is not a value of {name}")
+        elif operation is ConfigOperation.SET:
+            config[name] = value
+        else:
+            merged = _merge(configs, config, name, operation, value)
+            if isinstance(merged, RequestRefusal):
+                return merged
+            config[name] = merged
+    return _check(configs, config)
+
+
+def _merge(
+    configs: TopicConfigs,
+    config: Mapping[str, str],
+    name: str,
+    operation: ConfigOperation,
+    value: str,
+) -> str | RequestRefusal:
+    try:
+        key = key_of(name)
+    except ConfigError as error:
+        return RequestRefusal(ErrorCode.INVALID_CONFIG, error.problem)
+    if key.type is not ConfigType.LIST:
+        return RequestRefusal(
+            ErrorCode.INVALID_CONFIG, f"Cannot {operation.name} to {name}, which is not a list"
+        )
+    parts = [each.strip() for each in configs.text(config, name).split(",") if each.strip()]
+    given = [each.strip() for each in value.split(",") if each.strip()]
+    if operation is ConfigOperation.APPEND:
+        return ",".join(dict.fromkeys([*parts, *given]))
+    return ",".join(each for each in parts if each not in given)
+
+
+def _check(configs: TopicConfigs, config: dict[str, str]) -> dict[str, str] | RequestRefusal:
+    try:
+        configs.check(config)
+    except ConfigError as error:
+        return RequestRefusal(ErrorCode.INVALID_CONFIG, error.problem)
+    return config

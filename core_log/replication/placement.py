@@ -1,5 +1,6 @@
 """Which brokers hold a partition, and who leads it when one of them goes or comes."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from headwater.core_log.replication.metadata import NO_LEADER, MetadataImage, Topic
@@ -83,3 +84,25 @@ def _change(
         before.leader_epoch + (0 if keeps_epoch else 1),
         before.partition_epoch + 1,
     )
+
+
+NAME_LENGTH_MAX = 249  # with `-<partition>` behind it, a directory name still fits 255 bytes
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def name_problem(name: str) -> str | None:
+    """What is wrong with a topic's name, or None."""
+    if not name:
+        return "Topic name is invalid: it is empty"
+    if name in (".", ".."):
+        return f"Topic name is invalid: '{name}' is not allowed"
+    if len(name) > NAME_LENGTH_MAX:
+        return f"Topic name is invalid: {len(name)} characters, where {NAME_LENGTH_MAX} are allowed"
+    if _LEGAL.fullmatch(name) is None:
+        return "Topic name is invalid: only ASCII letters, digits, '.', '_' and '-' are allowed"
+    return None
+
+
+def collision_key(name: str) -> str:
+    """Equal for names that Kafka's metrics cannot tell apart ('.' and '_' are the same there)."""
+    return name.replace(".", "_")

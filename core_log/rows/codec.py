@@ -2,11 +2,13 @@
 
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import pyarrow as pa
 
-from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.record_views import RecordField
+from headwater.core_log.rows.settings import WireSettings
 
 SCHEMA_HEADER = "headwater.schema"
 """Which schema of its topic a record was written under: a number, as text."""
@@ -45,3 +47,39 @@ class RowCodec(Protocol):
     def scan(self, values: RecordField, schema: TableSchema) -> TableChanges | None:
         """What `decode` gives, read where the values lie; None where only `decode` can tell."""
         ...
+
+
+def codec_for(wire: WireSettings, *, topic: str) -> RowCodec:
+    """`topic` names the schemas inside the records and, for Avro, the registry's subjects."""
+    match wire.value:
+        case "debezium-json":
+            from headwater.core_log.rows.json.debezium_reader import DebeziumJson
+
+            return DebeziumJson(wire, topic=topic)
+        case "flat-json":
+            from headwater.core_log.rows.json.flat_codec import FlatJson
+
+            return FlatJson(wire, topic=topic)
+        case "debezium-avro":
+            from headwater.core_log.rows.avro.codecs import DebeziumAvro
+
+            return DebeziumAvro(wire, topic=topic)
+        case "flat-avro":
+            from headwater.core_log.rows.avro.codecs import FlatAvro
+
+            return FlatAvro(wire, topic=topic)
+
+
+def with_tombstones(keys: pa.Array, values: pa.Array, operations: pa.UInt8Array) -> Encoded:
+    is_delete = operations.to_numpy() == Operation.DELETE
+    if not is_delete.any():
+        return Encoded(keys, values, None)
+    counts = 1 + is_delete
+    changes = np.repeat(np.arange(len(is_delete)), counts)
+    is_tombstone = np.zeros(len(changes), np.bool_)
+    is_tombstone[np.cumsum(counts)[is_delete] - 1] = True
+    return Encoded(
+        keys.take(pa.array(changes)),
+        values.take(pa.array(changes, mask=is_tombstone)),
+        pa.array(changes),
+    )

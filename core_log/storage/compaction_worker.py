@@ -5,6 +5,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import Queue
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,6 +16,8 @@ from headwater.core_log.storage.batch_filter import (
     BatchFilter,
     CleaningDecision,
     CleaningStats,
+    RecordStarts,
+    TransactionTrail,
     runs,
 )
 from headwater.core_log.storage.batch_rewrite import emptied_batch, rewritten_batches
@@ -27,10 +31,7 @@ from headwater.core_log.storage.compaction import (
     encode_result,
 )
 from headwater.core_log.storage.files import Bytes, Files, OsFiles
-from headwater.core_log.storage.key_digests import KeyDigests
-from headwater.core_log.storage.newest_offsets import ENTRY_BYTES_MAX, NewestOffsets
-from headwater.core_log.storage.prefetch import read_ahead
-from headwater.core_log.storage.record_starts import RecordStarts
+from headwater.core_log.storage.key_digests import ENTRY_BYTES_MAX, KeyDigests, NewestOffsets
 from headwater.core_log.storage.segment import LOG, file_name
 from headwater.core_log.storage.segment_chunks import (
     ChunkRows,
@@ -38,7 +39,6 @@ from headwater.core_log.storage.segment_chunks import (
     read_chunks,
     read_readable,
 )
-from headwater.core_log.storage.transaction_trail import TransactionTrail
 
 NICE = 10
 BLOCK_RECORDS = 1 << 15
@@ -240,3 +240,48 @@ def _end_with_parent(wait: Callable[[], bytes]) -> None:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+T = TypeVar("T")
+
+AHEAD = 2
+
+
+class _End:
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+
+def read_ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items, made by a thread of their own, a few before they are asked for.
+
+    Reading, checksums and large array operations release the interpreter lock, so on two cores
+    both threads run at once. The thread ends when the iterator does, or is closed.
+    """
+    made: Queue[T | _End] = Queue(AHEAD)
+    is_wanted = True
+
+    def make() -> None:
+        error: BaseException | None = None
+        try:
+            for item in items:
+                made.put(item)
+                if not is_wanted:
+                    return
+        except BaseException as caught:  # it belongs to whoever iterates
+            error = caught
+        made.put(_End(error))
+
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    try:
+        while not isinstance(item := made.get(), _End):
+            yield item
+        if item.error is not None:
+            raise item.error
+    finally:
+        is_wanted = False
+        while thread.is_alive():
+            while not made.empty():
+                made.get_nowait()
+            thread.join(0.001)

@@ -81,3 +81,115 @@ def read_words(data: UInt8Array, positions: Int64Array) -> KeyDigestRows:
     padded = np.zeros(len(data) + 16, dtype=np.uint8)
     padded[: len(data)] = data
     return read_words(padded, positions) if len(positions) else np.empty(0, dtype=np.uint64)
+
+
+ENTRY_BYTES_MAX = 40
+"""Per key: 24 for digest and offset, and between 6 and 12 for the slots that lead to them."""
+
+_SLOTS_MIN = 1 << 10
+
+OffsetRows = npt.NDArray[Any]
+
+
+class NewestOffsets:
+    """Entries stand densely in the order they came; a hash table of their numbers finds them.
+
+    Growing rebuilds only the table of numbers. The entries are reserved at once, and memory
+    that was never written costs nothing.
+    """
+
+    def __init__(self, entries_max: int) -> None:
+        self.entries_max = entries_max
+        self.count = 0
+        self._digests: KeyDigestRows = np.empty((entries_max, 2), dtype=np.uint64)
+        self._offsets: Int64Array = np.empty(entries_max, dtype=np.int64)
+        self._slots: OffsetRows = np.zeros(_SLOTS_MIN, dtype=np.int32)  # number + 1; 0 is free
+
+    @property
+    def size_bytes(self) -> int:
+        return self.count * (16 + 8) + self._slots.nbytes
+
+    def put(self, digests: KeyDigestRows, offsets: Int64Array) -> int:
+        """Notes keys at ascending offsets, one that comes again anew; how many found room."""
+        start = 0
+        while start < len(digests):
+            rest, room = len(digests) - start, self.entries_max - self.count
+            if room < rest and room <= self.entries_max >> 6:
+                break
+            end = start + min(rest, room)
+            self._make_room(self.count + end - start)
+            numbers = self._find(digests[start:end], may_add=True)
+            self._offsets[numbers] = offsets[start:end]  # of equal rows the last one stays
+            start = end
+        return start
+
+    def knows(self, digests: KeyDigestRows) -> npt.NDArray[np.bool_]:
+        return self._find(digests, may_add=False) >= 0
+
+    def surviving(self) -> Int64Array:
+        """All newest offsets, ascending. Only `knows` may be asked after this."""
+        held = self._offsets[: self.count]
+        held.sort()
+        return held
+
+    def _make_room(self, entries: int) -> None:
+        slots = len(self._slots)
+        while entries * 3 > slots * 2:
+            slots *= 2
+        if slots == len(self._slots):
+            return
+        self._slots = np.zeros(0, dtype=np.int32)  # frees the old table before the new one
+        self._slots = np.zeros(slots, dtype=np.int32)
+        block = 1 << 16
+        for start in range(0, self.count, block):
+            self._place(start, min(start + block, self.count))
+
+    def _place(self, start: int, end: int) -> None:
+        """Enters known, distinct digests into a fresh table."""
+        todo = np.arange(start, end)
+        slot, step = self._first_slots(self._digests[start:end])
+        mask = len(self._slots) - 1
+        while len(todo):
+            free = np.flatnonzero(self._slots[slot] == 0)
+            self._slots[slot[free]] = todo[free] + 1
+            rest = np.flatnonzero(self._slots[slot] != todo + 1)
+            todo, slot, step = todo[rest], (slot[rest] + step[rest]) & mask, step[rest]
+
+    def _find(self, digests: KeyDigestRows, *, may_add: bool) -> OffsetRows:
+        """The number of each digest's entry, -1 where there is none."""
+        numbers = np.full(len(digests), -1, dtype=np.int64)
+        todo, mask = np.arange(len(digests)), len(self._slots) - 1
+        slot, step = self._first_slots(digests)
+        while len(todo):
+            held = self._slots[slot]
+            if may_add:
+                free = np.flatnonzero(held == 0)
+                if len(free):
+                    self._add(slot[free], digests.take(todo[free], axis=0))
+                    held = self._slots[slot]
+            else:
+                used = np.flatnonzero(held)
+                todo, slot, step, held = todo[used], slot[used], step[used], held[used]
+            number = held.astype(np.int64) - 1
+            known = self._digests.take(number, axis=0)  # several times as fast as indexing rows
+            wanted = digests if len(todo) == len(digests) else digests.take(todo, axis=0)
+            same = (known[:, 0] == wanted[:, 0]) & (known[:, 1] == wanted[:, 1])
+            numbers[todo[same]] = number[same]
+            rest = np.flatnonzero(~same)
+            todo, slot, step = todo[rest], (slot[rest] + step[rest]) & mask, step[rest]
+        return numbers
+
+    def _add(self, slots: OffsetRows, digests: KeyDigestRows) -> None:
+        """Gives each free slot to one of those who want it; the others find it taken."""
+        claims = -1 - np.arange(len(slots), dtype=np.int32)
+        self._slots[slots] = claims
+        won = np.flatnonzero(self._slots[slots] == claims)
+        count = self.count + len(won)
+        self._digests[self.count : count] = digests.take(won, axis=0)
+        self._slots[slots[won]] = np.arange(self.count + 1, count + 1, dtype=np.int32)
+        self.count = count
+
+    def _first_slots(self, digests: KeyDigestRows) -> tuple[OffsetRows, OffsetRows]:
+        """Where to look first, and by how much to go on; an odd step reaches every slot."""
+        mask = len(self._slots) - 1
+        return (digests[:, 0] & mask).astype(np.int64), (digests[:, 1] & mask | 1).astype(np.int64)

@@ -19,12 +19,11 @@ from headwater.core_log.storage.checkpoints import PartitionMarks
 from headwater.core_log.storage.durability import Durability, RemovalJob
 from headwater.core_log.storage.durability import SyncJob as SyncJob
 from headwater.core_log.storage.files import Bytes, File, FileRange, Files, refusal_of
-from headwater.core_log.storage.growth import Growth
 from headwater.core_log.storage.leader_epochs import UNDEFINED, EpochCache
 from headwater.core_log.storage.log_config import LogConfig
 from headwater.core_log.storage.producers import ProducerStates, is_data
 from headwater.core_log.storage.replay import mend_aborted, replay_marker, restore_producers
-from headwater.core_log.storage.retention import find_expired, is_worth_rolling
+from headwater.core_log.storage.retention import Growth, find_expired, is_worth_rolling
 from headwater.core_log.storage.segment import FOREVER, LOG, SUFFIXES, Segment
 from headwater.core_log.storage.segments import Segments
 from headwater.core_log.storage.snapshots import SPACING_BYTES, ProducerSnapshots

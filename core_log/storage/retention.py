@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from headwater.core_log.storage.log_config import UNLIMITED, LogConfig
-from headwater.core_log.storage.segment import Segment
+from headwater.core_log.storage.scan import OFFSETS_MAX
+from headwater.core_log.storage.segment import FOREVER, Segment
 from headwater.core_log.storage.segments import Segments
+from headwater.core_log.storage.snapshots import SPACING_BYTES
 
 
 def find_expired(
@@ -43,3 +45,45 @@ def is_worth_rolling(segments: Segments, config: LogConfig, *, now_ms: int) -> b
         and active.size > 0
         and active.newest_ms + config.retention_ms < now_ms
     )
+
+
+BELOW_ALL_TIMES = -2
+"""So that the first batch of a segment, which starts its clock, gets a look."""
+
+
+class Growth:
+    """Three bounds, worked out seldom, so that an ordinary append costs three comparisons."""
+
+    __slots__ = ("_config", "offset_max", "size_max", "snapshot_size", "timestamp_max")
+
+    def __init__(self, segment: Segment, config: LogConfig, *, snapshot_size: int) -> None:
+        self._config, self.snapshot_size = config, snapshot_size
+        self.plan(segment)
+
+    def plan(self, segment: Segment) -> None:
+        """Sets the bounds by what the segment holds now."""
+        config = self._config
+        entries = max(segment.room_for_entries(config.segment_index_bytes), 0)
+        self.size_max = min(
+            config.segment_bytes,
+            segment.size + entries * config.index_interval_bytes,
+            self.snapshot_size + SPACING_BYTES,
+        )
+        self.offset_max = segment.base_offset + OFFSETS_MAX - 1
+        first = segment.first_timestamp
+        if first is None:
+            self.timestamp_max = BELOW_ALL_TIMES
+        else:
+            self.timestamp_max = first + config.segment_ms if first >= 0 else FOREVER
+
+    def must_roll(self, segment: Segment, size: int, last_offset: int, max_timestamp: int) -> bool:
+        """Whether the next batch has to begin a new segment. Time is counted as Kafka does, by the
+        batches' own: a back-fill of old records would otherwise get a segment per batch.
+        """
+        config = self._config
+        return segment.first_timestamp is not None and (
+            segment.size + size > config.segment_bytes
+            or segment.room_for_entries(config.segment_index_bytes) <= 0
+            or max_timestamp > self.timestamp_max
+            or last_offset > self.offset_max
+        )

@@ -59,7 +59,7 @@ def broker(output: Output, data: Path, listen: str, settings: tuple[str, ...]) -
 
 async def _serve(settings: "BrokerSettings") -> None:
     """A command that has the log comes to its end first."""
-    from headwater.core_log.broker.serve import serve
+    from headwater.core_log.broker.lifecycle import serve
 
     lender = LogLender(settings.data)
     while True:

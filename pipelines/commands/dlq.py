@@ -221,7 +221,7 @@ async def choose_letters(
 ) -> "list[StoredDeadLetter]":
     """The letters that the options mean, oldest first."""
     from headwater.pipelines.dead_letters.dead_letter import read_letters
-    from headwater.pipelines.terminal.table_names import find_table
+    from headwater.pipelines.terminal.confirmation import find_table
 
     try:
         letters = await read_letters(log, pipeline)
@@ -254,7 +254,7 @@ async def describe_letter(
     stored: "StoredDeadLetter", schemas: "SchemaReader"
 ) -> tuple[dict[str, object], list[str]]:
     """A letter for programs, and the same in lines for people."""
-    from headwater.pipelines.dead_letters.display import content_of
+    from headwater.pipelines.dead_letters.row_display import content_of
 
     letter, content = stored.letter, await content_of(stored.letter, schemas)
     place = (

@@ -78,7 +78,7 @@ async def _examine_logs(pipelines: "Sequence[LoadedPipeline]") -> "list[DoctorRe
     """Of a cluster always; of our own only where somebody runs: taking over a log at rest would be
     more than to look."""
     from headwater.pipelines.preview.doctor_checks import DoctorResult, examine_log
-    from headwater.pipelines.terminal.log_as_found import log_as_found
+    from headwater.pipelines.terminal.resting_log import log_as_found
 
     found: list[DoctorResult] = []
     names = [pipeline.name for pipeline in pipelines]

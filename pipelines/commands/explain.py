@@ -1,6 +1,6 @@
 """`headwater explain`: what a source, a sink or a key of the pipeline file does."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -8,12 +8,24 @@ import click
 
 from headwater.connectors import SOURCES
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.pipelines.file.name_completion import completing
 from headwater.pipelines.terminal.output import Output, shared_options
 from headwater.sinks import SINKS
 
 if TYPE_CHECKING:
     from headwater.config.reference import SettingKey
+
+
+def completing(
+    *names: Iterable[str],
+) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Names that begin with what has been typed; from tables, so that nothing is imported."""
+    known = sorted({name for each in names for name in each})
+
+    def complete(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
+        return [name for name in known if name.startswith(begun)]
+
+    return complete
+
 
 WIDTH = 92
 

@@ -6,7 +6,7 @@ import click
 
 from headwater.connectors import SOURCES
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.pipelines.file.name_completion import completing
+from headwater.pipelines.commands.explain import completing
 from headwater.pipelines.terminal.output import Output, shared_options
 from headwater.sinks import SINKS
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.confirmation import split_target
 from headwater.pipelines.terminal.control_writer import TARGET
 from headwater.pipelines.terminal.log_address import file_option
 from headwater.pipelines.terminal.output import (
@@ -15,7 +16,6 @@ from headwater.pipelines.terminal.output import (
     shared_options,
 )
 from headwater.pipelines.terminal.signals import run_until_signal
-from headwater.pipelines.terminal.table_names import split_target
 
 if TYPE_CHECKING:
     from headwater.pipelines.file.loader import LoadedPipeline

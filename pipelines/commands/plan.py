@@ -61,7 +61,7 @@ async def _plan_ddl(output: Output, path: Path, statements: tuple[str, ...]) -> 
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.file.given_files import load_given
     from headwater.pipelines.preview.ddl_plan import ddl_lines, ddl_plans
-    from headwater.pipelines.terminal.log_as_found import log_as_found
+    from headwater.pipelines.terminal.resting_log import log_as_found
 
     data: list[dict[str, Any]] = []
     lines: list[str] = []
@@ -78,7 +78,7 @@ async def _plan(output: Output, path: Path, sample: int | None) -> None:
     from headwater.pipelines.file.given_files import load_given
     from headwater.pipelines.preview.plan import plan_of
     from headwater.pipelines.preview.sample import sample_of
-    from headwater.pipelines.terminal.log_as_found import log_as_found
+    from headwater.pipelines.terminal.resting_log import log_as_found
 
     data: list[dict[str, Any]] = []
     lines: list[str] = []

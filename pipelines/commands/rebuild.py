@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.confirmation import split_target
 from headwater.pipelines.terminal.control_writer import now_ms, running_pipelines
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import DifferencesFound, Output, printable, shared_options
 from headwater.pipelines.terminal.replay_progress import RebuildProgress, ReplayProgress
 from headwater.pipelines.terminal.signals import run_until_signal
-from headwater.pipelines.terminal.table_names import split_target
 
 if TYPE_CHECKING:
     from headwater.pipelines.time_travel.history.cut_points import CutPoint
@@ -89,6 +89,7 @@ async def _rebuild(
     from headwater.pipelines.file.given_files import load_named
     from headwater.pipelines.file.inline_sink import sink_elsewhere
     from headwater.pipelines.time_travel.history.cut_points import moment_called
+    from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
     from headwater.pipelines.time_travel.rebuild.rebuild import (
         RebuildOptions,
         TableRebuild,
@@ -97,7 +98,6 @@ async def _rebuild(
         rebuild_elsewhere,
         rebuildable,
     )
-    from headwater.pipelines.time_travel.rebuild.reread_check import check_not_reread
 
     pipeline, table = split_target(options.target)
     if not table:

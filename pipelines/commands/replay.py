@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.confirmation import split_target
 from headwater.pipelines.terminal.control_writer import (
     TARGET,
     check_pipeline,
@@ -17,7 +18,6 @@ from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, shared_options
 from headwater.pipelines.terminal.replay_progress import ReplayProgress
 from headwater.pipelines.terminal.signals import run_until_signal
-from headwater.pipelines.terminal.table_names import split_target
 
 
 @click.command()

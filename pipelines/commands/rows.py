@@ -9,11 +9,11 @@ import click
 
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.topic_generations import number_of
+from headwater.pipelines.terminal.confirmation import split_target
 from headwater.pipelines.terminal.control_writer import check_pipeline, running_pipelines
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, printable, shared_options, table
 from headwater.pipelines.terminal.signals import run_until_signal
-from headwater.pipelines.terminal.table_names import split_target
 from headwater.pipelines.terminal.times import time_text
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def rows(
 async def _rows(
     output: Output, address: LogAddress, target: str, key: str, history: bool, as_of: str | None
 ) -> tuple[dict[str, Any], list[str]]:
-    from headwater.core_log.foundation.gc_freeze import all_of_it_stays
+    from headwater.core_log.foundation.preload import all_of_it_stays
 
     with all_of_it_stays():
         from headwater.pipelines.time_travel.history.key_history import (

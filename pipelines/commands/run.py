@@ -72,8 +72,8 @@ def run(
     `headwater plan` shows what --migrate would do. It is done once and goes on after a crash, also
     without the flag; the former topics stay until `headwater drop PIPELINE --generations`.
     """
-    from headwater.core_log.foundation.gc_freeze import all_of_it_stays
-    from headwater.pipelines.running.worker_spawn import spawn
+    from headwater.core_log.foundation.preload import all_of_it_stays
+    from headwater.pipelines.running.worker_process import spawn
     from headwater.pipelines.terminal.log_owner import find_owner
 
     quiet = logging.ERROR if output.is_quiet else logging.INFO

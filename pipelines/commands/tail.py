@@ -16,7 +16,7 @@ from headwater.pipelines.terminal.starting_points import LATEST, no_partition, r
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
     from headwater.core_log.model.log import Fetched, TopicPartition
-    from headwater.pipelines.terminal.event_lines import EventLines
+    from headwater.pipelines.terminal.record_lines import EventLines
 
 FETCH_WAIT_MS = 500
 QUIET_FETCHES = 8
@@ -141,8 +141,8 @@ async def read(
     address: LogAddress, wanted: TailOptions, printer: TailPrinter, output: Output
 ) -> None:
     from headwater.core_log.model.log import FetchLimit, Isolation
-    from headwater.pipelines.terminal.event_lines import EventLines
     from headwater.pipelines.terminal.generation_choice import chosen_topic, gone_on
+    from headwater.pipelines.terminal.record_lines import EventLines
 
     isolation = Isolation.UNCOMMITTED if wanted.uncommitted else Isolation.COMMITTED
     async with address.open(retry_for_ms=60_000) as log:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.confirmation import split_target
 from headwater.pipelines.terminal.control_writer import TARGET, check_pipeline, running_pipelines
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import (
@@ -19,7 +20,6 @@ from headwater.pipelines.terminal.output import (
     table,
 )
 from headwater.pipelines.terminal.signals import run_until_signal
-from headwater.pipelines.terminal.table_names import split_target
 
 if TYPE_CHECKING:
     from headwater.pipelines.time_travel.verify.result import TableVerdict
@@ -95,7 +95,7 @@ async def _verify(
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.file.given_files import load_named
     from headwater.pipelines.time_travel.verify.result import ComparedSides
-    from headwater.pipelines.time_travel.verify.result_store import remember
+    from headwater.pipelines.time_travel.verify.schedule import remember
     from headwater.pipelines.time_travel.verify.table_selection import subject_of, subjects_of
     from headwater.pipelines.time_travel.verify.verify import Verifier
 

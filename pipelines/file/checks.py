@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from headwater.core_log.foundation.endpoint import parse_address, refuse_unsafe
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.foundation.listen_address import parse_address, refuse_unsafe
 from headwater.core_log.foundation.name_patterns import Pattern
 from headwater.core_log.foundation.settings import SecuritySettings
 from headwater.pipelines.file.log_settings import LogSettings

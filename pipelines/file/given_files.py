@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from headwater.core_log.foundation.addresses import NOT_SET
+from headwater.core_log.foundation.database_url import NOT_SET
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.file.loader import LoadedPipeline, check, load, redaction_of
 from headwater.pipelines.terminal.output import Output

@@ -1,6 +1,6 @@
 """What each transaction of a pipeline's source put into the log: the boundaries between slices."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.arrow_codec import RecordColumns
 from headwater.core_log.records.batch_header import Batch
-from headwater.pipelines.journal.batch import small_batch
+from headwater.core_log.records.record_codec import PlainRecord, encode_batch
 from headwater.pipelines.journal.internal_topics import COMMITS, home_of
 
 FORMAT_VERSION = 1
@@ -108,3 +108,9 @@ def _commit_of(said: Mapping[str, Any]) -> Commit:
         truncated=frozenset(said["truncated"]),
         switched=frozenset(said.get("switched", ())),
     )
+
+
+def small_batch(records: Sequence[tuple[bytes, bytes | None]], *, now_ms: int) -> Batch:
+    """Keys and values, uncompressed."""
+    plain = [PlainRecord(key, value, timestamp_ms=now_ms) for key, value in records]
+    return Batch(encode_batch(plain), len(plain), now_ms)

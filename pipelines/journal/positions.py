@@ -8,7 +8,7 @@ from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.records.batch_header import Batch
-from headwater.pipelines.journal.batch import small_batch
+from headwater.pipelines.journal.commits import small_batch
 from headwater.pipelines.journal.internal_topics import POSITIONS, home_of
 from headwater.pipelines.journal.read_to_end import read_decided
 

@@ -12,7 +12,7 @@ from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, Re
 from headwater.core_log.model.changes import Operation, TableChanges, source_times
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.dead_letters.row_display import to_json_value
 from headwater.pipelines.file.spec import GivenChange, PipelineTest

@@ -1,22 +1,26 @@
 """Who is responsible for a data directory: this process, one that runs pipelines, or a broker."""
 
+import base64
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import orjson
+
 from headwater.core_log.foundation.endpoint import FILE_NAME, MODE, Endpoint, encode_endpoint
-from headwater.core_log.foundation.errors import DirectoryInUse
-from headwater.core_log.foundation.gc_freeze import all_of_it_stays
+from headwater.core_log.foundation.errors import ConfigError, DirectoryInUse
+from headwater.core_log.foundation.preload import all_of_it_stays
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.storage.files import OsFiles
+from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.running.log_clients import kafka_settings
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
-    from headwater.pipelines.file.loader import LoadedPipeline
+
 
 LOCK = "lock"
 COMING = ""
@@ -124,3 +128,21 @@ def join_broker(loaded: "LoadedPipeline", endpoint: Endpoint) -> DirectoryLock:
         log.close,
         lambda: log.problem,
     )
+
+
+def body_of(loaded: Sequence[LoadedPipeline], *, until_end: bool) -> bytes:
+    wires = [base64.b64encode(each.to_wire()).decode() for each in loaded]
+    return orjson.dumps({"pipelines": wires, "until_end": until_end})
+
+
+def handed_over(body: bytes) -> tuple[list[LoadedPipeline], bool]:
+    """The pipelines, and whether they are to be run to their end."""
+    try:
+        given = orjson.loads(body)
+        wires = [base64.b64decode(each) for each in given["pipelines"]]
+        return [LoadedPipeline.from_wire(each) for each in wires], bool(given["until_end"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ConfigError(
+            "these are no pipelines as `headwater run` hands them over",
+            hint="run headwater run FILE; both have to be of the same version",
+        ) from None

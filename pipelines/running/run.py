@@ -27,10 +27,11 @@ from headwater.pipelines.reports import Report, RowsMoved, TaskState
 from headwater.pipelines.running.data_directory_lock import (
     COMING,
     DirectoryLock,
+    body_of,
     claim,
+    handed_over,
     join_broker,
 )
-from headwater.pipelines.running.handover import body_of, handed_over
 from headwater.pipelines.running.log_clients import kafka_settings, opening
 from headwater.pipelines.running.migration_approval import agree
 from headwater.pipelines.running.processes import WorkerProcesses
@@ -214,7 +215,7 @@ class _Run:
             await api.stop()
 
     async def _look(self, claimed: DirectoryLock) -> Snapshot:
-        from headwater.pipelines.watching.log_ends import read_ends
+        from headwater.pipelines.watching.http_routes import read_ends
 
         with suppress(HeadwaterError, TimeoutError):  # a picture with a hole is better than none
             async with asyncio.timeout(LOOK_S_MAX):

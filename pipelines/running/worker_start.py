@@ -1,6 +1,6 @@
 """What a worker process is started with (`python -m headwater.pipelines.running.worker_start`)."""
 
-from headwater.core_log.foundation.gc_freeze import all_of_it_stays
+from headwater.core_log.foundation.preload import all_of_it_stays
 
 
 def start() -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.confirmation import find_table, split_target
 from headwater.pipelines.terminal.log_address import LogAddress
-from headwater.pipelines.terminal.table_names import find_table, split_target
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog

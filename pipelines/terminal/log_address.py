@@ -56,7 +56,7 @@ class LogAddress:
     @asynccontextmanager
     async def open(self, *, retry_for_ms: int = PATIENCE_MS) -> AsyncIterator["KafkaLog"]:
         """A client of the log; whether the log answers at all is seen within a few seconds."""
-        from headwater.pipelines.terminal.remarks import remarks_from_logs
+        from headwater.pipelines.terminal.log_place import remarks_from_logs
 
         output = click.get_current_context().find_object(Output)
         assert output is not None, "the root command makes the Output of a run"
@@ -68,7 +68,7 @@ class LogAddress:
     async def open_or_own(self) -> AsyncIterator["KafkaLog"]:
         """The same; where nobody runs, but the directory holds a log, this process owns it for as
         long as the block lasts."""
-        from headwater.pipelines.terminal.remarks import remarks_from_logs
+        from headwater.pipelines.terminal.log_place import remarks_from_logs
         from headwater.pipelines.terminal.resting_log import PROPERTIES, take_or_find
 
         if self._bootstrap is not None or not (self._data / PROPERTIES).is_file():
@@ -109,7 +109,7 @@ class LogAddress:
 
     @asynccontextmanager
     async def _client(self, retry_for_ms: int) -> AsyncIterator["KafkaLog"]:
-        from headwater.core_log.foundation.gc_freeze import all_of_it_stays
+        from headwater.core_log.foundation.preload import all_of_it_stays
 
         with all_of_it_stays():
             from headwater.core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings

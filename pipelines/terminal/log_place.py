@@ -1,10 +1,14 @@
 """Where the log of a pipeline file is, whatever the rest of the file refers to."""
 
+import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.terminal.output import Output
 
 if TYPE_CHECKING:
     from headwater.core_log.foundation.settings import SecuritySettings
@@ -36,7 +40,7 @@ def place_in(path: Path) -> DataDirectory:
 
 
 def _place_of(path: Path) -> DataDirectory:
-    from headwater.core_log.foundation.gc_freeze import all_of_it_stays
+    from headwater.core_log.foundation.preload import all_of_it_stays
 
     with all_of_it_stays():
         from headwater.config.document import MappingNode, read_document
@@ -62,3 +66,39 @@ def _place_of(path: Path) -> DataDirectory:
     if settings.type == "embedded":
         return DataDirectory(data)
     return DataDirectory(data, tuple(settings.bootstrap), settings.security.beside(path.parent))
+
+
+PROGRESS = "headwater.progress"
+"""Where sinks log how far their long work is."""
+
+
+class Remarks(logging.Handler):
+    """Errors always, warnings unless quiet, the rest as `-v` and `-vv` ask for it."""
+
+    def __init__(self, output: Output) -> None:
+        super().__init__()
+        self._output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            self._output.note(f"{record.levelname.lower()}: {record.getMessage()}")
+        elif record.name == PROGRESS:
+            self._output.note(record.getMessage())
+        else:
+            self._output.detail(f"{record.name}: {record.getMessage()}")
+
+
+@contextmanager
+def remarks_from_logs(output: Output) -> Iterator[None]:
+    """Leaves logging as it was, since a command may run inside another program."""
+    root, remarks = logging.getLogger(), Remarks(output)
+    level = root.level
+    root.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(output.verbosity, 2)])
+    root.addHandler(remarks)
+    logging.getLogger(PROGRESS).setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.removeHandler(remarks)
+        root.setLevel(level)
+        logging.getLogger(PROGRESS).setLevel(logging.NOTSET)

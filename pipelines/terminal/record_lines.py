@@ -1,8 +1,19 @@
 """A record as one line for people and as an object for programs."""
 
 import base64
+import json
+from collections.abc import Sequence
+from itertools import groupby
 
+import pyarrow as pa
+
+from headwater.core_log.foundation.errors import DecodeError, HeadwaterError
+from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.records.record_codec import PlainRecord
+from headwater.core_log.rows.codec import SCHEMA_HEADER, TRUNCATE_KEY, codec_for
+from headwater.pipelines.dead_letters.row_display import to_json_value
+from headwater.pipelines.journal.schemas import SchemaReader
 from headwater.pipelines.terminal.output import printable
 from headwater.pipelines.terminal.times import time_text
 
@@ -42,3 +53,82 @@ def line_of(partition: int, record: PlainRecord, key: str, value: str) -> str:
 def as_text(content: bytes | None) -> str:
     """Never more than a line, and nothing that a terminal would obey."""
     return "-" if content is None else printable(content.decode(errors="backslashreplace"))
+
+
+EventGroup = Sequence[PlainRecord]
+
+
+class EventLines:
+    """What is no event of a table, or cannot be decoded, is shown as it is in the log."""
+
+    def __init__(self, log: Log) -> None:
+        self._schemas = SchemaReader(log)
+        self._unknown: set[tuple[str, int]] = set()
+        self._gone: tuple[bytes | None, str] = None, ""
+        """Key of the newest delete, and what was shown for it: a tombstone follows."""
+
+    async def of(self, partition: TopicPartition, records: EventGroup) -> list[str]:
+        lines: list[str] = []
+        for number, group in groupby(records, schema_number):
+            lines += await self._lines(partition, number, list(group))
+        return lines
+
+    async def _lines(
+        self, partition: TopicPartition, number: int | None, group: EventGroup
+    ) -> list[str]:
+        texts = None if number is None else await self._decode(partition.topic, number, group)
+        if texts is not None:
+            pairs = zip(group, texts, strict=True)
+            return [line_of(partition.partition, each, *both) for each, both in pairs]
+        if number is not None and len(group) > 1:  # one of them may be all that cannot be decoded
+            return [line for each in group for line in await self._lines(partition, number, [each])]
+        return [self._plain(partition, each) for each in group]
+
+    def _plain(self, partition: TopicPartition, record: PlainRecord) -> str:
+        key, text = self._gone
+        if record.value is None and key is not None and record.key == key:
+            return line_of(partition.partition, record, text, "-")
+        return record_line(partition.partition, record)
+
+    async def _decode(
+        self, topic: str, number: int, group: EventGroup
+    ) -> list[tuple[str, str]] | None:
+        """Key and value of each; None where not all of them can be decoded."""
+        if (topic, number) in self._unknown:
+            return None
+        try:
+            stored = await self._schemas.find(topic, number)
+            codec = codec_for(stored.wire, topic=topic)
+        except HeadwaterError:
+            self._unknown.add((topic, number))
+            return None
+        keys = pa.array([each.key for each in group], pa.binary())
+        values = pa.array([each.value for each in group], pa.binary())
+        try:
+            changes = codec.decode(keys, values, stored.schema)
+        except DecodeError:
+            return None
+        except HeadwaterError:  # a registry that does not answer
+            self._unknown.add((topic, number))
+            return None
+        return self._show(group, changes)
+
+    def _show(self, group: EventGroup, changes: TableChanges) -> list[tuple[str, str]]:
+        keys = [_json(key) if key else "-" for key in changes.keys.to_pylist()]
+        kinds = [Operation(kind).name.lower() for kind in changes.operations.to_pylist()]
+        rows = map(_json, changes.rows.to_pylist())
+        if kinds[-1] == "delete":
+            self._gone = group[-1].key, keys[-1]
+        return [(key, f"{kind} {row}") for key, kind, row in zip(keys, kinds, rows, strict=True)]
+
+
+def schema_number(record: PlainRecord) -> int | None:
+    """None for what is no event: tombstones, truncate markers, and what others have written."""
+    if record.value is None or record.key == TRUNCATE_KEY:
+        return None
+    number = dict(record.headers).get(SCHEMA_HEADER)
+    return int(number) if number is not None and number.isdigit() else None
+
+
+def _json(row: object) -> str:
+    return printable(json.dumps(to_json_value(row), ensure_ascii=False, default=str))

@@ -2,17 +2,23 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.foundation.endpoint import Endpoint
-from headwater.core_log.foundation.errors import DirectoryInUse
+from headwater.core_log.foundation.errors import DirectoryInUse, LogUnavailable
+from headwater.pipelines.file.loader import LoadedPipeline
+from headwater.pipelines.running.log_clients import kafka_settings
 from headwater.pipelines.terminal.log_owner import find_owner
 
 if TYPE_CHECKING:
     from headwater.core_log.embedded import EmbeddedLog
+
 
 logger = logging.getLogger(__name__)
 
@@ -75,3 +81,35 @@ class LogLender:
 def _command() -> str:
     context = click.get_current_context(silent=True)
     return "headwater" if context is None else context.command_path
+
+
+@asynccontextmanager
+async def log_as_found(loaded: LoadedPipeline) -> AsyncIterator[KafkaLog | None]:
+    """Of whoever runs it; else the directory is opened for as long as this takes. None when there
+    is none yet."""
+    log = await _open(loaded)
+    try:
+        yield log
+    finally:
+        if log is not None:
+            await log.close()
+
+
+async def _open(loaded: LoadedPipeline) -> KafkaLog | None:
+    settings = loaded.spec.log
+    if settings.type == "kafka":
+        return KafkaLog(kafka_settings(loaded, settings.bootstrap))
+    data = loaded.directory / settings.path
+    try:
+        if not (data / PROPERTIES).exists():
+            return None
+        found = await take_or_find(data)
+    except PermissionError:
+        raise LogUnavailable(
+            "the log of this data directory belongs to another user",
+            directory=str(data),
+            hint="run the command as the user who runs the pipeline",
+        ) from None
+    return (
+        KafkaLog(KafkaSettings(bootstrap=[found.kafka])) if isinstance(found, Endpoint) else found
+    )

@@ -12,13 +12,12 @@ import pyarrow as pa
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.pipelines.file.spec import RouteRule, TransformRule
-from headwater.pipelines.transforms.by_schema import BySchema
 from headwater.pipelines.transforms.columns import Add, Cast, Rename
 from headwater.pipelines.transforms.expressions import Expressions
 from headwater.pipelines.transforms.functions import PythonStep, UserFunction
 from headwater.pipelines.transforms.routes import Routes
 from headwater.pipelines.transforms.row_filter import Filter
-from headwater.pipelines.transforms.rows import TransformStep
+from headwater.pipelines.transforms.rows import BySchema, TransformStep
 from headwater.pipelines.transforms.tables import RuleTables
 
 

@@ -11,9 +11,14 @@ from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.column_history import missing_text, missing_value
 from headwater.core_log.model.table_schema import Column, DroppedColumn, TableId, TableSchema
 from headwater.pipelines.file.spec import PipelineHead, TransformRule
-from headwater.pipelines.transforms.by_schema import BySchema
-from headwater.pipelines.transforms.hidden_columns import check_hidden, hidden_columns
-from headwater.pipelines.transforms.masks import mask_text, masked_column, masked_values
+from headwater.pipelines.transforms.masks import (
+    check_hidden,
+    hidden_columns,
+    mask_text,
+    masked_column,
+    masked_values,
+)
+from headwater.pipelines.transforms.rows import BySchema
 from headwater.pipelines.transforms.tables import RuleTables
 
 

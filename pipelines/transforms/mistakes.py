@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.errors import (
+    ConfigError,
+)
 from headwater.pipelines.file.spec import TransformRule
 from headwater.pipelines.transforms.columns import parsed_type
 from headwater.pipelines.transforms.expressions import Expressions

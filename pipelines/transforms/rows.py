@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.model.changes import Operation, TableChanges
-from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 
 
 class TransformStep(Protocol):
@@ -66,3 +66,29 @@ def failing_rows(
                 half = count // 2
                 waiting += [(first, half), (first + half, count - half)]
     return failed
+
+
+T = TypeVar("T")
+
+SCHEMAS_PER_TABLE_MAX = 8
+"""A table's schemas come one after the other; a replay goes through the old ones once."""
+
+
+class BySchema(Generic[T]):
+    """A schema cannot be hashed, but most often it is the very object of the batch before."""
+
+    def __init__(self, work_out: Callable[[TableSchema], T]) -> None:
+        self._work_out = work_out
+        self._known: dict[TableId, list[tuple[TableSchema, T]]] = {}
+
+    def of(self, schema: TableSchema) -> T:
+        known = self._known.setdefault(schema.table, [])
+        for place, (seen, result) in enumerate(known):
+            if seen is schema or seen == schema:
+                if place:
+                    known.insert(0, known.pop(place))
+                return result
+        result = self._work_out(schema)
+        known.insert(0, (schema, result))
+        del known[SCHEMAS_PER_TABLE_MAX:]
+        return result

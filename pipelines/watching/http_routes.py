@@ -2,7 +2,8 @@
 
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 import orjson
@@ -17,14 +18,15 @@ from headwater.core_log.foundation.errors import (
     DirectoryInUse,
     Fenced,
     HeadwaterError,
+    LogRejected,
 )
+from headwater.core_log.model.log import Log, TopicPartition
 from headwater.pipelines.journal.control import RESTART, Signal, pause_wish, write_control
 from headwater.pipelines.journal.generations import source_parts
 from headwater.pipelines.journal.positions import load_positions
-from headwater.pipelines.terminal.table_names import find_table
+from headwater.pipelines.terminal.confirmation import find_table
 from headwater.pipelines.watching.http_api import RequestAnswer
 from headwater.pipelines.watching.http_guard import App, AsgiSend, Receive, Scope
-from headwater.pipelines.watching.log_ends import read_ends
 from headwater.pipelines.watching.metrics import exposition
 from headwater.pipelines.watching.task_status import SOURCE
 
@@ -281,3 +283,29 @@ async def _body(request: Request) -> bytes:
         if len(body) > BODY_BYTES_MAX:
             raise TooLarge("the request is too large", bytes_max=BODY_BYTES_MAX)
     return bytes(body)
+
+
+async def read_ends(log: Log, partitions: Iterable[str]) -> Mapping[str, int]:
+    """Decided ends, by `topic-partition`; our own bookkeeping is nobody's backlog."""
+    named = {name: _partition(name) for name in partitions if not name.startswith("__")}
+    wanted = {name: found for name, found in named.items() if found is not None}
+    if not wanted:
+        return {}
+    try:
+        bounds = await log.bounds(wanted.values())
+    except LogRejected:  # a former topic of a table is gone
+        there = [part for part in wanted.values() if await _is_there(log, part)]
+        bounds = await log.bounds(there)
+        wanted = {name: part for name, part in wanted.items() if part in bounds}
+    return {name: bounds[partition].stable for name, partition in wanted.items()}
+
+
+async def _is_there(log: Log, partition: TopicPartition) -> bool:
+    with suppress(LogRejected):
+        return bool(await log.topic_id(partition.topic))
+    return False
+
+
+def _partition(name: str) -> TopicPartition | None:
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number)) if topic and number.isdigit() else None

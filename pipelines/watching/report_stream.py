@@ -3,11 +3,25 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
 
 import orjson
 
-from headwater.pipelines.reports import Report
-from headwater.pipelines.watching.report_lines import encode_report
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.pipelines.reports import (
+    DeadLettersAdded,
+    GaugesRead,
+    OffsetsApplied,
+    ReadProgress,
+    RemarksMade,
+    Report,
+    RowsMoved,
+    StateChanged,
+    TableKnown,
+    TableVerified,
+    TaskState,
+)
 
 WAITING_MAX = 2_000
 """Lines kept for a listener that is slower than the reports; older ones are then left out."""
@@ -82,3 +96,65 @@ class ReportStream:
         """Lets everybody go."""
         for listener in self._listeners:
             listener.end()
+
+
+KINDS: dict[str, type[Report]] = {
+    kind.__name__: kind
+    for kind in (
+        StateChanged,
+        RowsMoved,
+        ReadProgress,
+        OffsetsApplied,
+        DeadLettersAdded,
+        GaugesRead,
+        RemarksMade,
+        TableKnown,
+        TableVerified,
+    )
+}
+
+
+def report_to_json(report: Report) -> dict[str, Any]:
+    """Something `orjson.dumps` takes."""
+    found: dict[str, Any] = {"kind": type(report).__name__}
+    for each in fields(report):
+        value = getattr(report, each.name)
+        found[each.name] = value.value if isinstance(value, TaskState) else value
+    if isinstance(report, OffsetsApplied):
+        found["positions"] = dict(report.positions)
+    return found
+
+
+def report_from_json(found: dict[str, Any]) -> Report:
+    content = dict(found)
+    try:
+        kind = KINDS[content.pop("kind")]
+        if kind is StateChanged:
+            content["state"] = TaskState(content["state"])
+        if kind is RemarksMade:
+            content["left_out"] = tuple(content["left_out"])
+        return kind(**content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DecodeError(
+            "a line of another process is no report", found=type(error).__name__
+        ) from None
+
+
+def encode_report(report: Report) -> bytes:
+    """One line, its end included."""
+    return orjson.dumps(report_to_json(report), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def decode_report(line: bytes) -> Report:
+    return report_from_json(read_object(line))
+
+
+def read_object(line: bytes) -> dict[str, Any]:
+    """A line that must be a JSON object."""
+    try:
+        found = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise DecodeError("a line of another process is no JSON object", bytes=len(line))
+    return found

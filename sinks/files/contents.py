@@ -11,10 +11,9 @@ from headwater.core_log.model.table_schema import Column, TableSchema
 from headwater.core_log.rows.converters.row import RowConverters
 from headwater.core_log.rows.json.debezium_reader import read_rows
 from headwater.sinks.current_rows import CurrentRows
-from headwater.sinks.files.formats import READABLE
+from headwater.sinks.files.formats import READABLE, rows_of
 from headwater.sinks.files.manifest import Manifest, ManifestCommit
 from headwater.sinks.files.partition_split import ADDED, OPERATION
-from headwater.sinks.files.reader import rows_of
 from headwater.sinks.files.settings import FilesSinkSettings
 from headwater.sinks.files.stores import FileStore
 

@@ -46,7 +46,7 @@ class FilesSinkSettings(YamlSettings):
     under `_headwater/sinks/<pipeline>.<sink>/`; there is one commit per slice, so `commit_every`
     decides how many there are and how large files get.
 
-    `headwater.sinks.files.reader.table(path, "orders")` gives a table as it is committed, and
+    `headwater.sinks.files.formats.table(path, "orders")` gives a table as it is committed, and
     `files(path, "orders")` the names of its files for other tools.
 
     `schema_changes` has no say here, since no file is ever altered. A path may hold several sinks,

@@ -17,7 +17,7 @@ from headwater.core_log.foundation.errors import Fenced, HeadwaterError, SinkRej
 from headwater.core_log.foundation.table_failures import failures_named
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.sinks.files.manifest import CommittedFile, Intent, Manifest, ManifestCommit
-from headwater.sinks.files.path_names import table_directory
+from headwater.sinks.files.partition_split import table_directory
 from headwater.sinks.files.settings import FilesSinkSettings
 from headwater.sinks.files.staged_files import StagedFile, Staging
 from headwater.sinks.files.stores import OURS, FileStore, store_of

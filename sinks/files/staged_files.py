@@ -12,8 +12,7 @@ from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.sinks.files.formats import RowFile, ending_of, open_file
 from headwater.sinks.files.manifest import CommittedFile
-from headwater.sinks.files.partition_split import divide, to_append_rows
-from headwater.sinks.files.path_names import table_directory
+from headwater.sinks.files.partition_split import divide, table_directory, to_append_rows
 from headwater.sinks.files.settings import FilesSinkSettings
 
 ROW_GROUP_BYTES = 8 << 20

@@ -177,7 +177,7 @@ class KafkaSink:
 
     async def _outgoing_of(self, table: TableId) -> "TopicWriter":
         from headwater.core_log.records.compression import Compression
-        from headwater.core_log.rows.codec_table import codec_for
+        from headwater.core_log.rows.codec import codec_for
         from headwater.sinks.kafka.topic_writer import TopicWriter
 
         if table not in self._outgoing:

@@ -21,7 +21,7 @@ from headwater.sinks.sink import (
     ConsistentCut,
     SinkContext,
 )
-from headwater.sinks.spark.altered_columns import AlteredColumns
+from headwater.sinks.spark.columns import AlteredColumns
 from headwater.sinks.spark.file_rewrite import FileRewrite
 from headwater.sinks.spark.key_ranges import DataFile, KeyRange, assign, cells_of
 from headwater.sinks.spark.layout import REBUILD, LakeTableLayout, outgrown, shape

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array
 from headwater.core_log.model.changes import Operation
-from headwater.sinks.fold import NONE, counting, soft_fold, versions
-from headwater.sinks.newest_per_key import key_codes
+from headwater.sinks.fold import NONE, counting, key_codes, soft_fold, versions
 from headwater.sinks.sink import DELETED_AT
 from headwater.sinks.spark.column_types import MOMENT
 from headwater.sinks.spark.layout import (

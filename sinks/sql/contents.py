@@ -12,7 +12,7 @@ from headwater.core_log.model.topic_generations import is_later
 from headwater.sinks.sink import DELETED_AT, AppliedOffsets, DeletedRows
 from headwater.sinks.sql.dialects.dialect import Dialect, qualify, run
 from headwater.sinks.sql.failures import translate_errors
-from headwater.sinks.sql.result_values import column_of
+from headwater.sinks.sql.stored_columns import column_of
 from headwater.sinks.sql.tables import IS_CURRENT, OFFSET, OP, PARTITION, TOPIC, US, SqlTableLayout
 
 if TYPE_CHECKING:

@@ -2,9 +2,13 @@
 
 import re
 from hashlib import sha256
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.core_log.model.table_schema import TableId
+
+if TYPE_CHECKING:
+    pass
+
 
 MARK = re.compile(
     r"headwater:(?P<pipeline>[\w.-]+):(?P<sink>[\w.-]+):(?P<generation>\d+):(?P<origin>[0-9a-f]+)"

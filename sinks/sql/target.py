@@ -32,12 +32,12 @@ from headwater.sinks.sql.failures import (
     refused_by,
     translate_errors,
 )
-from headwater.sinks.sql.identifiers import SHADOW
 from headwater.sinks.sql.offsets import OffsetRow, StoredOffsets
 from headwater.sinks.sql.settings import SqlSettings
 from headwater.sinks.sql.stored_columns import StoredColumns
 from headwater.sinks.sql.tables import (
     OP,
+    SHADOW,
     SchemaAlteration,
     SqlShadow,
     SqlTableLayout,

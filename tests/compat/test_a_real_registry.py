@@ -14,8 +14,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from headwater.core_log.foundation.errors import RegistryRejected
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.table_schema import Column
-from headwater.core_log.rows.codec import RowCodec
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import RowCodec, codec_for
 from headwater.core_log.rows.settings import WireSettings
 from tests.compat.apicurio_registry import demand_compatibility, running_apicurio
 from tests.core_log.rows.json.test_debezium_writer import POSTGRES, customers

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.config.scalars import resolve_scalar
+from headwater.config.document import resolve_scalar
 
 
 @pytest.mark.parametrize("text", ["", "~", "null", "Null", "NULL"])

@@ -16,7 +16,7 @@ from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records import arrow_codec
 from headwater.core_log.records.record_headers import encode_headers
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.settings import WireSettings
 from headwater.sinks.kafka.topic_writer import with_source
 from tests.contract.source_suite import After, context, iterate

@@ -20,7 +20,7 @@ PROCESSES.set_forkserver_preload(  # for all of a test run, as there is one serv
         "headwater.pipelines.commands.run",
         "headwater.pipelines.running.run",
         "headwater.core_log.broker.lifecycle",
-        "headwater.core_log.rows.codec_table",
+        "headwater.core_log.rows.codec",
         "headwater.connectors.postgres.session",
         "sqlalchemy",
         "duckdb",

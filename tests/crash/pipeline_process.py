@@ -28,7 +28,7 @@ from tests.crash.pipeline_points import (
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    [__name__, "sqlalchemy", "duckdb", "headwater.core_log.rows.codec_table"]
+    [__name__, "sqlalchemy", "duckdb", "headwater.core_log.rows.codec"]
 )
 """Imports once; a process that is about to be killed then starts in no time."""
 

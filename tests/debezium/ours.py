@@ -14,8 +14,7 @@ from headwater.connectors.postgres.source import PostgresSource
 from headwater.core_log.foundation.errors import RowsRejected
 from headwater.core_log.model.changes import ChangeBatch, Operation, TableChanges
 from headwater.core_log.records.record_headers import header_column
-from headwater.core_log.rows.codec import RowCodec
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import RowCodec, codec_for
 from headwater.core_log.rows.decimal_nan import declare_nan_columns
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.loops.ingest.encoder import NEW_KEY_HEADER, OLD_KEY_HEADER, headers_of

@@ -15,7 +15,7 @@ from headwater.pipelines.loops.free_space import free_space
 from headwater.pipelines.loops.ingest.ingest import UNIT as SOURCE
 from headwater.pipelines.reports import Report, StateChanged, TaskState
 from headwater.pipelines.running.first_checks import checked_first
-from headwater.pipelines.time_travel.rebuild.reread_check import check_not_reread
+from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
 from headwater.pipelines.time_travel.rebuild.schema_change import cross_over
 from tests.databases import Guest
 

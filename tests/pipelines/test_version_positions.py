@@ -8,7 +8,7 @@ from headwater.pipelines.loops.assembly import make_sink
 from headwater.pipelines.terminal.times import time_text
 from headwater.pipelines.time_travel.history.as_of import parse_as_of
 from headwater.pipelines.time_travel.history.commit_index import CommitIndex
-from headwater.pipelines.time_travel.history.target_positions import ReportedOffsets
+from headwater.pipelines.time_travel.history.cut_points import ReportedOffsets
 from headwater.pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
 from headwater.pipelines.watching.positions_view import (
     offsets_text,

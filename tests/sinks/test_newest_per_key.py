@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.sinks.newest_per_key import newest
+from headwater.sinks.fold import newest
 
 KEYS = st.lists(st.tuples(st.integers(-3, 3), st.one_of(st.none(), st.text("aß\0", max_size=2))))
 

@@ -14,7 +14,7 @@ from headwater.connectors.postgres.events.lookup import LookupConnection
 from headwater.connectors.postgres.events.row_keys import KeyColumns, KeyHistory, key_of
 from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable
 from headwater.connectors.postgres.schema_history import column_numbers
-from headwater.connectors.postgres.schema_history.column_renames import ColumnNames, NamedColumn
+from headwater.connectors.postgres.schema_history.column_numbers import ColumnNames, NamedColumn
 from headwater.connectors.postgres.schema_history.schema_monitor import FormWatch
 from headwater.connectors.postgres.schema_history.table_definition import (
     LOST_KEY,

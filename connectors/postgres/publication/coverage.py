@@ -1,6 +1,6 @@
 """Under which entries of the publication tables are captured, so that no gap goes unnoticed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import orjson
 
@@ -8,7 +8,6 @@ from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.publication.published_tables import OPERATIONS, Publication
 from headwater.connectors.postgres.server.sql_identifiers import few
 from headwater.connectors.postgres.snapshot.progress import PREFIX, TableSnapshotProgress, part_of
-from headwater.connectors.postgres.snapshot.removed_tables import find_returned
 from headwater.core_log.foundation.errors import DecodeError, PositionLost
 from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.table_schema import TableId
@@ -108,3 +107,33 @@ def _parse(text: str) -> tuple[int, Mapping[str, int]]:
         return int(said["number"]), entries
     except (KeyError, ValueError, TypeError, AttributeError):
         raise DecodeError("a part of the position is none of a publication's") from None
+
+
+def positions_of_removed(
+    positions: Positions, tables: Collection[CapturedTable], skipped: Collection[TableId] = ()
+) -> dict[str, str]:
+    """Parts of the position that say so of tables that are no longer captured, or whose changes
+    are `skipped` without their ever having been. Once they are stored, and not before, the server
+    may stop to publish those tables."""
+    new = {part_of(each): TableSnapshotProgress().text() for each in skipped}
+    positions = {**new, **positions}
+    captured = {part_of(each.table) for each in tables}
+    left = {
+        part: TableSnapshotProgress.parse(text)
+        for part, text in positions.items()
+        if part.startswith(PREFIX) and part not in captured
+    }
+    return {part: ledger.leave().text() for part, ledger in left.items() if not ledger.has_left}
+
+
+def find_returned(positions: Positions, tables: Sequence[CapturedTable]) -> list[CapturedTable]:
+    """Tables that had left the file, or were dropped and made anew, or have changed names with
+    another: they are to be emptied in the log, and read again."""
+    found = []
+    for each in tables:
+        ledger = TableSnapshotProgress.parse(
+            positions.get(part_of(each.table), TableSnapshotProgress().text())
+        )
+        if ledger.has_left or ledger.oid not in (0, each.oid):
+            found.append(each)
+    return found

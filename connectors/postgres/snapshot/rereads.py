@@ -2,19 +2,21 @@
 
 import asyncio
 import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.server.lsn import lsn_text
+from headwater.connectors.postgres.settings import SnapshotSettings
 from headwater.connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
 from headwater.connectors.postgres.snapshot.pending_chunks import PendingChunks
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
 from headwater.connectors.postgres.snapshot.reread_estimate import RereadEstimate, estimate_of
-from headwater.connectors.postgres.snapshot.reread_holds import begun_by, held_by_kind, held_by_size
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
+from headwater.connectors.schema_policies import forbidden
 from headwater.core_log.client.gather import let_go
 from headwater.core_log.model.changes import ChangeBatch, Phase, Replacement, source_times
-from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.model.table_schema import TableId, TableSchema
 
 logger = logging.getLogger(__name__)
 
@@ -163,3 +165,21 @@ class Rereads:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failure = error
         self.outbox.stir()
+
+
+def held_by_kind(kinds: Iterable[str], policies: Mapping[str, str]) -> str:
+    """Empty where the file allows all of them."""
+    found = forbidden(kinds, policies)
+    return f"`schema_changes` does not allow {', '.join(found)}" if found else ""
+
+
+def held_by_size(estimate: RereadEstimate, settings: SnapshotSettings) -> str:
+    """Empty where it is small enough, and there is room."""
+    most = settings.reread_max_rows
+    if most is not None and estimate.rows > most:
+        return f"it has {estimate.rows_in_words()}, and `snapshot.reread_max_rows` is {most:,}"
+    return estimate.lacks_space()
+
+
+def begun_by(pipeline: str, table: TableId) -> str:
+    return f"headwater snapshot start {pipeline}/{table} reads it again"

@@ -23,8 +23,7 @@ from headwater.connectors.postgres.snapshot.progress import Pages
 from headwater.connectors.postgres.types.column_reader import ColumnPlan, with_nan
 from headwater.connectors.postgres.wal.kernel_selection import chosen_kernels
 from headwater.connectors.postgres.wal.kernels import Kernels
-from headwater.connectors.snapshot.rate_limit import RateLimit
-from headwater.connectors.snapshot.time_window import TimeWindow
+from headwater.connectors.snapshot.time_window import RateLimit, TimeWindow
 from headwater.connectors.source import SourceContext
 from headwater.core_log.foundation.name_patterns import Pattern
 from headwater.core_log.model.changes import ColumnOrValue, Operation, TableChanges, source_times

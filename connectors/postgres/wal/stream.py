@@ -9,7 +9,6 @@ import numpy as np
 
 from headwater.connectors.postgres.server.connection import PgConnection, has_no_encoding
 from headwater.connectors.postgres.types.datetime import EPOCH_US
-from headwater.connectors.postgres.wal.gather_delay import ReadBatching
 from headwater.connectors.postgres.wal.kernel_selection import chosen_kernels
 from headwater.connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
 from headwater.connectors.postgres.wal.pgoutput import PgoutputDecoder
@@ -20,7 +19,7 @@ from headwater.connectors.postgres.wal.start_replication import (
     take_bytes_as_they_are,
     timeout_ms_of,
 )
-from headwater.connectors.postgres.wal.transport import Transport, open_line
+from headwater.connectors.postgres.wal.transport import ReadBatching, Transport, open_line
 from headwater.connectors.postgres.wal.wal_batch import WalBatch
 from headwater.core_log.foundation.array_types import UInt8Array
 from headwater.core_log.foundation.clock import Clock

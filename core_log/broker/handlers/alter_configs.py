@@ -7,7 +7,7 @@ done: brokers, whose settings are read when they start.
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.administration import decide_and_commit
-from headwater.core_log.broker.config_updates import each_altered
+from headwater.core_log.broker.broker_config import each_altered
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.messages.alter_configs import (
     AlterConfigsRequest,

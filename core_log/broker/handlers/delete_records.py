@@ -7,8 +7,8 @@ compacted only. Deliberately not done: waiting for followers to follow, until th
 
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.administration import code_of
 from headwater.core_log.broker.dispatch import RequestContext, handles
-from headwater.core_log.broker.error_code_table import code_of
 from headwater.core_log.broker.partition import bring_to_disk
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.protocol.error_codes import ErrorCode

@@ -25,8 +25,8 @@ from headwater.core_log.protocol.messages.describe_configs import (
 )
 from headwater.core_log.replication.config_keys import ConfigSource
 from headwater.core_log.replication.decisions import RequestRefusal
+from headwater.core_log.replication.placement import name_problem
 from headwater.core_log.replication.topic_config import KEYS, ConfigEntry, ConfigSynonym
-from headwater.core_log.replication.topic_names import name_problem
 
 if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker

@@ -6,7 +6,7 @@ Deliberately not done: coordinators of share groups (key type 2).
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.dispatch import RequestContext, handles
-from headwater.core_log.groups.placement import partition_of
+from headwater.core_log.groups.group_coordinator import partition_of
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.find_coordinator import (
     Coordinator,

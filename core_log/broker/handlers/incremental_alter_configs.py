@@ -6,7 +6,7 @@ Deliberately not done: brokers, whose settings are read when they start, and the
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.administration import decide_and_commit
-from headwater.core_log.broker.config_updates import each_altered
+from headwater.core_log.broker.broker_config import each_altered
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.incremental_alter_configs import (

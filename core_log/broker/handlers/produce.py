@@ -12,6 +12,7 @@ done: a look at the records of other topics, conversion between formats, throttl
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
+from headwater.core_log.broker.administration import code_of
 from headwater.core_log.broker.batch_contents import (
     MissingKeys,
     check_outline,
@@ -28,8 +29,7 @@ from headwater.core_log.broker.batch_validation import (
 )
 from headwater.core_log.broker.connection import Reply
 from headwater.core_log.broker.dispatch import RequestContext, handles_raw
-from headwater.core_log.broker.error_code_table import code_of
-from headwater.core_log.broker.verification import Verification
+from headwater.core_log.broker.transaction_partitions import Verification
 from headwater.core_log.foundation.errors import BatchRejected, HeadwaterError, LogRejected
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.produce import ProduceRequest

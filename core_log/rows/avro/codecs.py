@@ -11,15 +11,13 @@ from headwater.core_log.model.changes import ColumnOrValue, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.record_views import RecordField
 from headwater.core_log.rows import connect_schema
-from headwater.core_log.rows.avro.confluent_frame import frame, read_framed
 from headwater.core_log.rows.avro.debezium_reader import in_order, read_events, read_flat
 from headwater.core_log.rows.avro.debezium_writer import envelope_pieces
 from headwater.core_log.rows.avro.reader import AvroReader
-from headwater.core_log.rows.avro.rows import row_pieces, zeros_where_null
-from headwater.core_log.rows.avro.schema import avro_schema
-from headwater.core_log.rows.avro.schema_registry import SchemaRegistry
+from headwater.core_log.rows.avro.schema import avro_schema, row_pieces, zeros_where_null
+from headwater.core_log.rows.avro.schema_registry import SchemaRegistry, frame, read_framed
 from headwater.core_log.rows.avro.writer import AvroPart, join, spread, value_pieces
-from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded
+from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded, with_tombstones
 from headwater.core_log.rows.converters.row import RowConverters
 from headwater.core_log.rows.json.flat_codec import (
     flat_schema,
@@ -27,7 +25,6 @@ from headwater.core_log.rows.json.flat_codec import (
     refuse_taken_names,
 )
 from headwater.core_log.rows.settings import WireSettings
-from headwater.core_log.rows.tombstones import with_tombstones
 
 
 class AvroTopic:

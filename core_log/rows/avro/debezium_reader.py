@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.changes import Operation, TableChanges, concat_changes
-from headwater.core_log.rows.avro.rows import fit, row_columns
+from headwater.core_log.rows.avro.schema import fit, row_columns
 from headwater.core_log.rows.avro.writer import spread
 from headwater.core_log.rows.converters.row import RowConverters, refuse
 from headwater.core_log.rows.json.debezium_writer import LETTERS

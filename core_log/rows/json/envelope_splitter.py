@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import RowsRejected
-from headwater.core_log.foundation.gc_freeze import unfreeze_at_exit
+from headwater.core_log.foundation.preload import unfreeze_at_exit
 
 EVENT = '{"before":"JSON","after":"JSON","op":"JSON","source":{"ts_us":"BIGINT","ts_ms":"BIGINT"}}'
 BLOCKS = '{"source":"JSON","transaction":"JSON"}'

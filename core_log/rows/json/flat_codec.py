@@ -1,6 +1,6 @@
 """The value format `flat-json`: rows as Debezium's ExtractNewRecordState leaves them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,18 +10,45 @@ from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.record_views import RecordField
-from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded
-from headwater.core_log.rows.connect_schema import plain, row_fields, struct, text_of
+from headwater.core_log.records.row_parts import RowColumn
+from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded, with_tombstones
+from headwater.core_log.rows.connect_schema import key_schema, plain, row_fields, struct, text_of
 from headwater.core_log.rows.converters.row import RowConverters, refuse
 from headwater.core_log.rows.json.debezium_writer import LETTERS
 from headwater.core_log.rows.json.envelope_splitter import as_text, payloads
-from headwater.core_log.rows.json.key_codec import NO_FRAME, Frame, encode_keys, frame_of, key_frame
 from headwater.core_log.rows.json.object_reader import read_objects, without_carrier
 from headwater.core_log.rows.json.scanner import is_ready_for, scanner_for
 from headwater.core_log.rows.json.strict_reader import carrier
 from headwater.core_log.rows.json.writer import join, json_text, object_pieces
 from headwater.core_log.rows.settings import WireSettings
-from headwater.core_log.rows.tombstones import with_tombstones
+
+Frame = tuple[str, str]
+"""What stands before and after every value."""
+NO_FRAME = ("", "")
+
+
+def encode_keys(
+    forms: RowConverters, texts: Mapping[str, RowColumn], row_count: int, frame: Frame
+) -> pa.BinaryArray:
+    """Null for tables without a key."""
+    names = forms.schema.key
+    if not names:
+        return pa.nulls(row_count, pa.binary())
+    pieces = object_pieces(names, [texts[name] for name in names])
+    return join([frame[0], *pieces, frame[1]], row_count, kind=pa.binary())
+
+
+def key_frame(forms: RowConverters, *, topic: str, has_schemas: bool) -> Frame:
+    if not has_schemas:
+        return NO_FRAME
+    return forms.once(
+        "key", lambda: frame_of(text_of(key_schema(forms.schema, forms.forms, topic=topic)))
+    )
+
+
+def frame_of(schema_text: str) -> Frame:
+    return f'{{"schema":{schema_text},"payload":', "}"
+
 
 DELETED, OPERATION, TIME_MS, TIME_US = "__deleted", "__op", "__source_ts_ms", "__source_ts_us"
 ADDED = {DELETED: pa.string(), OPERATION: pa.string(), TIME_MS: pa.int64(), TIME_US: pa.int64()}

@@ -3,8 +3,10 @@
 from collections.abc import Collection, Mapping
 
 from headwater.core_log.foundation.errors import BeingReadAgain, LogUnavailable
-from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.log import Log, TopicPartition
+from headwater.pipelines.journal.commits import commits_home, decode_commits
 from headwater.pipelines.journal.generations import Generations, TopicSwitch
+from headwater.pipelines.journal.read_to_end import read_decided
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
 
@@ -85,3 +87,18 @@ def carry_offsets(
         for partition, offset in offsets.items()
         if partition not in stands and partition.topic in topic_ids
     }
+
+
+async def prehistory_ends(
+    log: Log, pipeline: str, ends: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, int]:
+    """Per partition where the first remembered commit touched it; `ends` where none did.
+
+    Below these offsets a slice may end anywhere: nobody knows any more what belonged together.
+    """
+    first: dict[TopicPartition, int] = {}
+    async for columns in read_decided(log, commits_home(pipeline)):
+        for _, commit in decode_commits(columns, pipeline):
+            for partition, stretch in commit.touched.items():
+                first.setdefault(partition, stretch.first)
+    return {partition: first.get(partition, end) for partition, end in ends.items()}

@@ -9,8 +9,8 @@ from headwater.core_log.records import arrow_codec
 from headwater.core_log.records.record_headers import header_lists
 from headwater.core_log.rows.codec import AT_HEADER
 from headwater.pipelines.dead_letters.dead_letter import DeadLetter, FailureStage, append_letters
-from headwater.pipelines.dead_letters.failure_budget import DeadLetterBudget
 from headwater.pipelines.file.spec import StopAfter
+from headwater.pipelines.loops.reject_budget import DeadLetterBudget
 from headwater.pipelines.reports import DeadLettersAdded, Reporter
 
 ONE_BATCH = FetchLimit(bytes_max=1)

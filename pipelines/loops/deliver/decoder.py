@@ -27,8 +27,13 @@ from headwater.core_log.records.record_views import (
     RecordViews,
     locate_parts,
 )
-from headwater.core_log.rows.codec import OPERATION_HEADER, SCHEMA_HEADER, TRUNCATE_KEY, RowCodec
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import (
+    OPERATION_HEADER,
+    SCHEMA_HEADER,
+    TRUNCATE_KEY,
+    RowCodec,
+    codec_for,
+)
 from headwater.core_log.rows.json.flat_codec import TIME_US
 from headwater.pipelines.journal.schemas import SchemaReader, StoredSchema
 from headwater.pipelines.loops.thread_offload import beside, pieces_of

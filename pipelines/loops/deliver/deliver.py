@@ -25,10 +25,13 @@ from headwater.pipelines.journal.generations import load_generations
 from headwater.pipelines.journal.internal_topics import COMMITS
 from headwater.pipelines.journal.schemas import every_topic_of
 from headwater.pipelines.loops.deliver.dead_letters import RejectedRecords
-from headwater.pipelines.loops.deliver.group_offsets import GroupOffsetReporter, group_offsets
+from headwater.pipelines.loops.deliver.group_offsets import (
+    GroupOffsetReporter,
+    group_offsets,
+    shield,
+)
 from headwater.pipelines.loops.deliver.pending_rebuilds import RebuildsNeeded
 from headwater.pipelines.loops.deliver.quarantine import Quarantine, said_of
-from headwater.pipelines.loops.deliver.shielded import shield
 from headwater.pipelines.loops.deliver.slice_reader import SliceReader
 from headwater.pipelines.loops.deliver.slicer import Slicer
 from headwater.pipelines.reports import (

@@ -1,11 +1,14 @@
 """Tells the log how far a sink is, while the sink goes on."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
-from headwater.core_log.model.log import Log, Offsets, TopicPartition
-from headwater.pipelines.loops.deliver.shielded import FINISH_S_MAX
+from headwater.core_log.model.log import FetchLimit, Isolation, Log, Offsets, TopicPartition
+from headwater.core_log.records import arrow_codec
+from headwater.pipelines.journal.commits import Commit, commits_home, decode_commits
 
 SPACING_S = 0.25
 """The least time between two tellings: each makes the log wait for its disk."""
@@ -65,3 +68,64 @@ async def group_offsets(log: Log, group: str) -> AsyncIterator[GroupOffsetReport
         await offsets.give_up()
         raise
     await offsets.wait_settled()
+
+
+FETCH_BYTES = 1 << 20
+GATHERED_BYTES = 4 << 10
+"""Some twenty commits, so that what makes a slice due besides time is not missed for long."""
+
+
+class CommitFollower:
+    """The commits from an offset on. `next_offset` is where a restart has to go on."""
+
+    def __init__(self, log: Log, pipeline: str, *, from_offset: int) -> None:
+        self._log, self._pipeline = log, pipeline
+        self._home = commits_home(pipeline)
+        self._ready: deque[tuple[int, Commit]] = deque()
+        self._fetch_from = from_offset
+        self.next_offset = from_offset
+        """Everything below has been handed out, or is nobody's concern."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the next one needs no waiting."""
+        return bool(self._ready)
+
+    async def next(self, *, wait_ms: int, gathers: bool = False) -> tuple[int, Commit] | None:
+        """The next commit and its offset; None when there was none in time. Who `gathers` has time
+        until then, and would rather not wake up for each."""
+        if not self._ready:
+            await self._fetch(wait_ms, GATHERED_BYTES if gathers else 1)
+        if not self._ready:
+            self.next_offset = self._fetch_from
+            return None
+        offset, commit = self._ready.popleft()
+        self.next_offset = offset + 1 if self._ready else self._fetch_from
+        return offset, commit
+
+    async def _fetch(self, wait_ms: int, bytes_min: int) -> None:
+        limit = FetchLimit(bytes_max=FETCH_BYTES, bytes_min=bytes_min, wait_ms_max=wait_ms)
+        wanted = {self._home: self._fetch_from}
+        for part in await self._log.fetch(wanted, limit=limit, isolation=Isolation.COMMITTED):
+            columns = arrow_codec.decode(
+                part.data, from_offset=self._fetch_from, partition=self._home
+            )
+            self._ready.extend(decode_commits(columns, self._pipeline))
+            self._fetch_from = part.next_offset
+
+
+FINISH_S_MAX = 10.0
+"""After this long what was begun is given up as well; it is then done again by the next start."""
+
+
+async def shield(work: Coroutine[Any, Any, None], *, wait_s_max: float = FINISH_S_MAX) -> None:
+    """Being cancelled takes effect when `work` is done."""
+    running = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running], timeout=wait_s_max)
+        running.cancel()
+        with suppress(Exception, asyncio.CancelledError):
+            await running
+        raise

@@ -15,15 +15,14 @@ from headwater.pipelines.journal.generations import Generations, load_generation
 from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import topics_of_no_moment
 from headwater.pipelines.journal.schemas import every_topic_of
-from headwater.pipelines.loops.deliver.commit_follower import CommitFollower
-from headwater.pipelines.loops.deliver.cutover import TopicCutovers
+from headwater.pipelines.loops.deliver.cutover import TopicCutovers, prehistory_ends
+from headwater.pipelines.loops.deliver.group_offsets import CommitFollower
 from headwater.pipelines.loops.deliver.offset_check import (
     REBUILD,
     check_same_log,
     check_stand,
     lost_topics,
 )
-from headwater.pipelines.loops.deliver.untracked_history import prehistory_ends
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, ConsistentCut, Slice, SplitReader
 
 POLL_MS = 500

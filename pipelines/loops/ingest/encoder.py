@@ -31,8 +31,8 @@ from headwater.core_log.rows.codec import (
     TRUNCATE_KEY,
     Encoded,
     RowCodec,
+    codec_for,
 )
-from headwater.core_log.rows.codec_table import codec_for
 from headwater.core_log.rows.decimal_nan import declare_nan_columns
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.journal.generations import Generations

@@ -21,15 +21,15 @@ from headwater.pipelines.journal.generations import Generations, source_parts
 from headwater.pipelines.journal.positions import encode_positions, load_positions, positions_home
 from headwater.pipelines.loops.ingest.commit_rate import CommitRate
 from headwater.pipelines.loops.ingest.encoder import Encoder, PartitionBatch, begun_early
-from headwater.pipelines.loops.ingest.offset_prediction import (
+from headwater.pipelines.loops.ingest.prefetch import (
     OffsetMispredicted,
     OffsetPrediction,
+    Prefetch,
     Touched,
+    read_ahead,
     stretch_of,
 )
-from headwater.pipelines.loops.ingest.prefetch import Prefetch, read_ahead
-from headwater.pipelines.loops.ingest.replacement import Replacements
-from headwater.pipelines.loops.ingest.replacement_states import ReplacementStates
+from headwater.pipelines.loops.ingest.replacement import Replacements, ReplacementStates
 from headwater.pipelines.loops.ingest.signals import Controls, relaying
 from headwater.pipelines.loops.reject_budget import RejectBudget
 from headwater.pipelines.reports import (

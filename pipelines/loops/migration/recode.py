@@ -13,8 +13,13 @@ from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.arrow_codec import RecordColumns
 from headwater.core_log.records.record_headers import encode_header_columns, header_column
-from headwater.core_log.rows.codec import AT_HEADER, OPERATION_HEADER, SCHEMA_HEADER, RowCodec
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import (
+    AT_HEADER,
+    OPERATION_HEADER,
+    SCHEMA_HEADER,
+    RowCodec,
+    codec_for,
+)
 from headwater.core_log.rows.settings import WireSettings
 from headwater.core_log.rows.source_block_reader import blocks_of
 from headwater.pipelines.journal.schemas import StoredSchema

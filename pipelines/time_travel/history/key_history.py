@@ -17,11 +17,10 @@ from headwater.core_log.records.arrow_codec import RecordColumns
 from headwater.core_log.records.murmur2 import partition_of
 from headwater.core_log.records.record_headers import header_column
 from headwater.core_log.records.record_views import RecordScratch, locate
-from headwater.core_log.rows.codec import AT_HEADER, TRUNCATE_KEY
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import AT_HEADER, TRUNCATE_KEY, codec_for
 from headwater.pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
-from headwater.pipelines.loops.deliver.byte_search import batches_with
 from headwater.pipelines.loops.deliver.decoder import RecordDecoder
+from headwater.pipelines.loops.deliver.truncate_barriers import batches_with
 from headwater.pipelines.time_travel.history.commit_index import CommitIndex
 
 LETTERS = "rcudt"

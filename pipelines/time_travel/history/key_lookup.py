@@ -7,7 +7,7 @@ from headwater.core_log.model.log import Log
 from headwater.pipelines.dead_letters.row_display import to_json_value
 from headwater.pipelines.journal.inventory import schemas_of
 from headwater.pipelines.journal.schemas import StoredSchema
-from headwater.pipelines.terminal.table_names import find_table
+from headwater.pipelines.terminal.confirmation import find_table
 from headwater.pipelines.terminal.times import time_text
 from headwater.pipelines.time_travel.history.key_history import KeyChange
 

@@ -1,13 +1,17 @@
 """One rebuild of a table at a time: two by different rules would take each other's copy away."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 
-from headwater.core_log.foundation.errors import SinkUnavailable
+from headwater.core_log.foundation.errors import BeingReadAgain, SinkUnavailable
+from headwater.core_log.model.changes import Phase
+from headwater.core_log.model.log import Log
 from headwater.core_log.model.table_schema import TableId
 from headwater.core_log.storage.files import OsFiles
 from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline
+from headwater.pipelines.journal.positions import load_positions
+from headwater.pipelines.journal.replacements import StoredReplacement, replacements_of
 
 
 @contextmanager
@@ -29,3 +33,30 @@ def alone_with(loaded: LoadedPipeline, part: LoadedPart, table: TableId) -> Iter
         yield
     finally:
         del lock
+
+
+async def check_not_reread(log: Log, pipeline: str, tables: Iterable[TableId]) -> None:
+    """Raises BeingReadAgain for the first of the source's tables that is."""
+    found = replacements_of(await load_positions(log, pipeline))
+    for table in tables:
+        if table in found:
+            raise being_read_again(
+                found[table], "targets follow by themselves: headwater status says how far it is"
+            )
+
+
+def being_read_again(stored: StoredReplacement, hint: str) -> BeingReadAgain:
+    """`hint`: what to do while it is read again without a person."""
+    if stored.phase is Phase.HELD:
+        return BeingReadAgain(
+            "the table is held: it differs from its source until it has been read again",
+            table=str(stored.table),
+            why=stored.why,
+            hint="run the command that `why` names",
+        )
+    return BeingReadAgain(
+        "the table is being read again at its source, and its log is mixed until then",
+        table=str(stored.table),
+        why=stored.why,
+        hint=hint,
+    )

@@ -26,11 +26,14 @@ from headwater.pipelines.journal.schemas import StoredSchema
 from headwater.pipelines.loops.assembly import delivery_of, keeps_rows, make_sink
 from headwater.pipelines.loops.deliver.deliver import deliver
 from headwater.pipelines.reports import Report, RowsMoved
-from headwater.pipelines.time_travel.history.cut_points import CutPoint, check_exact, newest_moment
-from headwater.pipelines.time_travel.history.target_positions import told_below
-from headwater.pipelines.time_travel.rebuild.emptied_copy import begin_empty
+from headwater.pipelines.time_travel.history.cut_points import (
+    CutPoint,
+    check_exact,
+    newest_moment,
+    told_below,
+)
 from headwater.pipelines.time_travel.rebuild.lock import alone_with
-from headwater.pipelines.time_travel.rebuild.replay import Tell, replay
+from headwater.pipelines.time_travel.rebuild.replay import Tell, begin_empty, replay
 from headwater.pipelines.time_travel.verify.result import TableVerdict
 from headwater.pipelines.time_travel.verify.table_comparison import ComparableSink
 from headwater.pipelines.time_travel.verify.table_selection import (

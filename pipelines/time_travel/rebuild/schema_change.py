@@ -14,6 +14,7 @@ from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import replacements_of
 from headwater.pipelines.loops.assembly import keeps_rows
 from headwater.pipelines.reports import ReadProgress, Report, Reporter, RowsMoved
+from headwater.pipelines.time_travel.rebuild.lock import being_read_again
 from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
     TableRebuild,
@@ -22,7 +23,6 @@ from headwater.pipelines.time_travel.rebuild.rebuild import (
     rebuild,
     rebuildable,
 )
-from headwater.pipelines.time_travel.rebuild.reread_check import being_read_again
 
 logger = logging.getLogger(__name__)
 

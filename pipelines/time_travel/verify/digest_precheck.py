@@ -1,15 +1,19 @@
 """A look at a source while the log is read: whether anything differs, not yet what."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from headwater.core_log.client.gather import let_go
+from headwater.core_log.model.log import Log
 from headwater.core_log.rows.digests import Digests
+from headwater.pipelines.loops.deliver.records_by_offset import RecordOffset, changes_at
+from headwater.pipelines.loops.deliver.slice_reader import AfterLog
 from headwater.pipelines.loops.thread_offload import beside
 from headwater.pipelines.time_travel.verify.keyed_diff import ComparisonResult
 from headwater.pipelines.time_travel.verify.log_state import ComparedColumns, LogState
@@ -63,3 +67,18 @@ async def _glance(
         async for batch in batches:
             await beside(partial(glance.take, batch), batch.nbytes)
     return glance
+
+
+async def keys_at(
+    log: Log, places: Collection[RecordOffset], after_log: AfterLog, shape: ComparedColumns
+) -> Mapping[RecordOffset, Mapping[str, Any]]:
+    """What the rows there are called."""
+    of_keys = ComparedColumns(shape.schema, shape.schema.key)
+    named: dict[RecordOffset, Mapping[str, Any]] = {}
+    for changes in await changes_at(log, places, after_log):
+        assert changes.log_partition is not None, "what was read knows its place"
+        assert changes.log_offsets is not None, "what was read knows its place"
+        keys = of_keys.project(changes.rows).to_pylist()
+        for offset, key in zip(changes.log_offsets.to_pylist(), keys, strict=True):
+            named[changes.log_partition, offset] = key
+    return named

@@ -16,8 +16,7 @@ from headwater.core_log.foundation.errors import LogUnavailable, RecordsRejected
 from headwater.core_log.model.changes import Operation, Positions, TableChanges
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId
-from headwater.core_log.rows.codec import RowCodec
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import RowCodec, codec_for
 from headwater.core_log.rows.decimal_nan import declare_nan_columns
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.journal.positions import load_positions

@@ -26,11 +26,15 @@ from headwater.pipelines.time_travel.history.cut_points import (
     check_exact,
     newest_moment,
 )
-from headwater.pipelines.time_travel.rebuild.reread_check import being_read_again
+from headwater.pipelines.time_travel.rebuild.lock import being_read_again
 from headwater.pipelines.time_travel.verify.bag_diff import BagDiff, LogBag, compare_bags
-from headwater.pipelines.time_travel.verify.dead_letter_rows import dead_letters_of, without_dead
+from headwater.pipelines.time_travel.verify.dead_letter_rows import (
+    dead_letters_of,
+    still_unread,
+    without_dead,
+)
 from headwater.pipelines.time_travel.verify.deleted_rows import cleaned_to, ends_in
-from headwater.pipelines.time_travel.verify.digest_precheck import Glancing, glancing
+from headwater.pipelines.time_travel.verify.digest_precheck import Glancing, glancing, keys_at
 from headwater.pipelines.time_travel.verify.incomparable_rows import IncomparableRows
 from headwater.pipelines.time_travel.verify.keyed_diff import (
     ComparisonResult,
@@ -38,7 +42,6 @@ from headwater.pipelines.time_travel.verify.keyed_diff import (
     KeyedDiff,
 )
 from headwater.pipelines.time_travel.verify.log_state import ComparedColumns, LogFold, LogState
-from headwater.pipelines.time_travel.verify.record_keys import keys_at
 from headwater.pipelines.time_travel.verify.repair_log import SourceRepair, repair_log
 from headwater.pipelines.time_travel.verify.repair_target import check_few
 from headwater.pipelines.time_travel.verify.result import (
@@ -49,7 +52,6 @@ from headwater.pipelines.time_travel.verify.result import (
 )
 from headwater.pipelines.time_travel.verify.source_state import SourceSide
 from headwater.pipelines.time_travel.verify.table_selection import ComparedTable
-from headwater.pipelines.time_travel.verify.undecodable_records import still_unread
 from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.sinks.sink import DELETED_AT, Comparable, DeletedRows, Sink, TableContents
 

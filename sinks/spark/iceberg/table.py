@@ -263,7 +263,7 @@ class IcebergLakeTable:
         if self._held is None:
             from pyiceberg.catalog import load_catalog
 
-            from headwater.sinks.spark.iceberg.catalog import remembering
+            from headwater.sinks.spark.iceberg.versions import remembering
 
             kind = "rest" if self._address.uri.startswith("http") else "sql"
             properties = {"type": kind, "uri": self._address.uri, **self._place.iceberg_options}

@@ -4,6 +4,12 @@ import json
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableRequirement, TableUpdate
+
 from headwater.core_log.model.log import TopicPartition
 from headwater.sinks.spark.identity import PREFIX
 from headwater.sinks.spark.sink_state import ENTRIES_KEPT
@@ -11,6 +17,7 @@ from headwater.sinks.spark.table import TableCommit, Version
 
 if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
+
 
 AT = PREFIX + "at"
 NEWEST = ENTRIES_KEPT + 100
@@ -83,3 +90,42 @@ def _said_by(snapshot: "Snapshot") -> dict[str, Any]:
     text = None if summary is None else summary.additional_properties.get(AT)
     said: dict[str, Any] = {} if text is None else json.loads(text)
     return said
+
+
+class RememberingCatalog(SqlCatalog):
+    """The database says in which file the newest version of a table stands; a file of that name
+    always says the same. Remembers one, as each of our tables has a catalog of its own."""
+
+    _remembered: tuple[str, TableMetadata] | None = None
+
+    def commit_table(
+        self,
+        table: Table,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> CommitTableResponse:
+        response = super().commit_table(table, requirements, updates)
+        self._remembered = response.metadata_location, response.metadata
+        return response
+
+    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        """Private to pyiceberg: should another version not call it, files are only read again."""
+        location, remembered = orm_table.metadata_location, self._remembered
+        if location is None or remembered is None or remembered[0] != location:
+            found = super()._convert_orm_to_iceberg(orm_table)
+            self._remembered = found.metadata_location, found.metadata
+            return found
+        metadata = remembered[1]
+        return Table(
+            (orm_table.table_namespace, orm_table.table_name),
+            metadata,
+            location,
+            self._load_file_io(metadata.properties, location),
+            self,
+        )
+
+
+def remembering(catalog: Catalog) -> Catalog:
+    """In the place of one that pyiceberg has made of settings and of its own files of them."""
+    catalog.close()
+    return RememberingCatalog(catalog.name, **catalog.properties)

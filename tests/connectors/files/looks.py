@@ -8,7 +8,7 @@ from typing import Any
 from headwater.connectors.files.file_batch import FileOrigin
 from headwater.connectors.files.scanner import DirectoryScanner
 from headwater.connectors.files.settings import FilesSettings
-from headwater.connectors.files.storage_choice import place_of
+from headwater.connectors.files.source import place_of
 from headwater.core_log.model.changes import ChangeBatch, Operation, Reject
 
 LATER_MS = 60_000

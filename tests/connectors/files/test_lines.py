@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from headwater.connectors.files.file_reader import TextLines
 from headwater.connectors.files.line_parser import layout_of, line_count_of, sift
 from headwater.connectors.files.schema_inference import InferredSchema
 from headwater.connectors.files.settings import FilesSettings
-from headwater.connectors.files.text_lines import TextLines
 from headwater.core_log.model.changes import Operation
 from headwater.core_log.model.table_schema import TableId
 from tests.connectors.files.looks import Reader

@@ -11,10 +11,9 @@ import pytest
 from pydantic import ValidationError
 
 from headwater.connectors.generator.history import end_of, next_end, pieces
-from headwater.connectors.generator.history_choice import history_of
 from headwater.connectors.generator.settings import GeneratorSettings
+from headwater.connectors.generator.snapshot import history_of, truth
 from headwater.connectors.generator.source import GeneratorSource, Pace
-from headwater.connectors.generator.truth import truth
 from headwater.connectors.source import SnapshotProgress, SourceContext, SourceReport
 from headwater.core_log.foundation.errors import PositionLost
 from headwater.core_log.model.changes import Operation, Positions

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.connectors.postgres.doctor.position import examine_position
+from headwater.connectors.postgres.doctor.slots import examine_position
 from headwater.connectors.postgres.publication.monitor import HELD
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.source import PostgresSource
@@ -23,7 +23,7 @@ from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.schemas import topics_of
 from headwater.pipelines.loops.ingest.ingest import UNIT as SOURCE
 from headwater.pipelines.reports import TaskState
-from headwater.pipelines.time_travel.rebuild.reread_check import check_not_reread
+from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
 from tests.connectors.postgres.schema_history.test_cross_over import CREATE, Crossing
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
 from tests.connectors.postgres.stories import source_context

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.connectors.snapshot.rate_limit import RateLimit
+from headwater.connectors.snapshot.time_window import RateLimit
 from headwater.core_log.model.changes import Phase
 from tests.connectors.postgres.schema_history.test_read_again import ROWS
 from tests.connectors.postgres.test_held_rereads import REWRITTEN, Source

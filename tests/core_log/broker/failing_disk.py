@@ -8,7 +8,7 @@ from random import Random
 
 from headwater.core_log.broker.batch_validation import append_batch
 from headwater.core_log.broker.broker import Broker
-from headwater.core_log.broker.partition_recovery import PartitionRecovery
+from headwater.core_log.broker.lifecycle import PartitionRecovery
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.groups.group_coordinator import OffsetCommitter
 from headwater.core_log.groups.offsets import CommittedOffset

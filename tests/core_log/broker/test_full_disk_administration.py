@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from headwater.core_log.broker.partition_recovery import PartitionRecovery
+from headwater.core_log.broker.lifecycle import PartitionRecovery
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.core_log.broker.in_memory import ask, started

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headwater.core_log.broker.batch_validation import append_batch
 from headwater.core_log.broker.broker import Broker
-from headwater.core_log.broker.partition_recovery import PartitionRecovery
+from headwater.core_log.broker.lifecycle import PartitionRecovery
 from headwater.core_log.groups.transactions import VERSION_1, VERSION_2
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.core_log.broker.partition_recovery import PartitionRecovery
+from headwater.core_log.broker.lifecycle import PartitionRecovery
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.builders import append, values_of

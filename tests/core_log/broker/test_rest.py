@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.rest import Calls
 from headwater.core_log.broker.coordination import TICK_S
-from headwater.core_log.broker.periodic_tasks import PeriodicTasks
+from headwater.core_log.broker.lifecycle import PeriodicTasks
 from headwater.core_log.groups.transactions import VERSION_2
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.replication.metadata import OFFSETS_TOPIC, TRANSACTIONS_TOPIC

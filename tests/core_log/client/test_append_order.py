@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from headwater.core_log.client.producer_sequences import ProducerIdAndEpoch
-from headwater.core_log.client.transaction import KafkaTransaction
+from headwater.core_log.client.writer import KafkaTransaction
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.batch_header import Batch
 

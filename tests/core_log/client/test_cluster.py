@@ -8,7 +8,7 @@ import pytest
 
 from headwater.core_log.client import KafkaLog, retry_policy
 from headwater.core_log.client.connection import Channel
-from headwater.core_log.client.handshake import open_link
+from headwater.core_log.client.node import open_link
 from headwater.core_log.client.settings import KafkaSettings
 from headwater.core_log.foundation.errors import ConfigError, LogRejected, LogUnavailable
 from headwater.core_log.model.log import TopicPartition

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.core_log.client.read_committed import (
+from headwater.core_log.client.fetcher import (
     NOTHING,
     AbortedRange,
     committed_batches,

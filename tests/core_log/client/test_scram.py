@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.core_log.client.scram import Scram
+from headwater.core_log.client.sasl import Scram
 from headwater.core_log.foundation.errors import LogRejected
 
 # The exchange that RFC 7677 shows.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.core_log.groups.placement import partition_of
+from headwater.core_log.groups.group_coordinator import partition_of
 
 LARGE = 1 << 31
 

@@ -11,7 +11,7 @@ import pytest
 from headwater.core_log.foundation.errors import RowsRejected
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.table_schema import Column, TableSchema
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.decimal_nan import as_text, declare_nan_columns
 from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.avro.registry_fake import RegistryFake, running_registry

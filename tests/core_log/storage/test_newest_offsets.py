@@ -4,8 +4,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.core_log.storage.key_digests import KeyDigestRows, KeyDigests
-from headwater.core_log.storage.newest_offsets import ENTRY_BYTES_MAX, NewestOffsets
+from headwater.core_log.storage.key_digests import (
+    ENTRY_BYTES_MAX,
+    KeyDigestRows,
+    KeyDigests,
+    NewestOffsets,
+)
 
 KEYS = st.lists(st.binary(max_size=20) | st.binary(min_size=250, max_size=262), max_size=60)
 

@@ -12,7 +12,7 @@ from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
 from headwater.core_log.model.changes import Reject
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.dead_letters.dead_letter import (
     DeadLetter,

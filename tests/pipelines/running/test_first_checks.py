@@ -10,7 +10,7 @@ from headwater.core_log.foundation.errors import Fenced
 from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.file.loader import load
-from headwater.pipelines.journal.batch import small_batch
+from headwater.pipelines.journal.commits import small_batch
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.journal.internal_topics import SCHEMAS, internal_topics
 from headwater.pipelines.journal.positions import encode_positions, positions_home

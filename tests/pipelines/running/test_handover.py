@@ -6,7 +6,7 @@ import pytest
 
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.file.loader import load
-from headwater.pipelines.running.handover import body_of, handed_over
+from headwater.pipelines.running.data_directory_lock import body_of, handed_over
 
 PIPELINE = """
 pipeline: copy

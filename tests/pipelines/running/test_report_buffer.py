@@ -3,7 +3,7 @@
 import asyncio
 
 from headwater.pipelines.reports import OffsetsApplied, RowsMoved, StateChanged, TaskState
-from headwater.pipelines.running.report_buffer import GATHER_S, ReportBuffer
+from headwater.pipelines.running.worker import GATHER_S, ReportBuffer
 from headwater.pipelines.running.worker_protocol import Word
 
 

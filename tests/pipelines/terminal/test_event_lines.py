@@ -11,11 +11,9 @@ from headwater.core_log.model.changes import Operation
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.core_log.records.record_codec import PlainRecord
-from headwater.core_log.rows.codec import SCHEMA_HEADER, TRUNCATE_KEY
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import SCHEMA_HEADER, TRUNCATE_KEY, codec_for
 from headwater.core_log.rows.settings import WireSettings
-from headwater.pipelines.terminal.event_lines import EventLines
-from headwater.pipelines.terminal.record_lines import record_line
+from headwater.pipelines.terminal.record_lines import EventLines, record_line
 from tests.pipelines.journal.test_schemas import TOPIC, a_log, record
 from tests.pipelines.transforms.given import changes_of
 

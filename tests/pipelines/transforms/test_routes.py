@@ -5,7 +5,7 @@ import pytest
 
 from headwater.core_log.foundation.errors import ConfigError, SinkRejected
 from headwater.core_log.model.table_schema import TableId
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.file.spec import RouteRule
 from headwater.pipelines.transforms.after_log import RowTransforms

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from headwater.pipelines.transforms.time_limit import TimeLimit
+from headwater.pipelines.transforms.expressions import TimeLimit
 
 MS_MAX = 400
 

@@ -14,7 +14,7 @@ from headwater.pipelines.reports import (
     StateChanged,
     TaskState,
 )
-from headwater.pipelines.watching.report_lines import decode_report, encode_report
+from headwater.pipelines.watching.report_stream import decode_report, encode_report
 
 REPORTS: list[Report] = [
     StateChanged("shop", "source", "", TaskState.QUARANTINED, "no such slot\n  hint: make it"),

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from headwater.core_log.foundation.errors import SinkUnavailable
 from headwater.core_log.s3.settings import S3Settings
-from headwater.sinks.files import reader
+from headwater.sinks.files import formats
 from headwater.sinks.files.settings import FilesSinkSettings
 from headwater.sinks.files.sink import FilesSink
 from headwater.sinks.files.stores import FileStore
@@ -34,7 +34,7 @@ class FilesBench:
         return FilesSink(settings, context, store=store)
 
     async def rows(self, table: str) -> list[dict[str, Any]]:
-        found = reader.table(self.path, table, s3=self.s3)
+        found = formats.table(self.path, table, s3=self.s3)
         kept = [name for name in found.column_names if name not in ADDED]
         rows: list[dict[str, Any]] = found.select(kept).to_pylist()
         return rows

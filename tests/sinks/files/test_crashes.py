@@ -8,7 +8,7 @@ import pytest
 
 from headwater.core_log.foundation.errors import Fenced, SinkRejected, SinkUnavailable
 from headwater.core_log.s3.settings import S3Settings
-from headwater.sinks.files import reader
+from headwater.sinks.files import formats
 from headwater.sinks.files.stores import FileStore, LocalFileStore, S3FileStore
 from headwater.sinks.sink import AppliedOffset, Sink, Slice
 from tests.contract.sink_suite import AUDIT, ORDERS
@@ -43,7 +43,7 @@ def committed_names(bench: FilesBench) -> set[str]:
     return {
         name
         for table in ("public.orders", "public.audit")
-        for name in reader.files(bench.path, table, s3=bench.s3)
+        for name in formats.files(bench.path, table, s3=bench.s3)
     }
 
 

@@ -14,8 +14,8 @@ from pyarrow import parquet
 
 from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.table_schema import TableId
-from headwater.sinks.files import reader
-from headwater.sinks.files.path_names import NULL, escape, partition_directory, table_directory
+from headwater.sinks.files import formats
+from headwater.sinks.files.partition_split import NULL, escape, partition_directory, table_directory
 from headwater.sinks.files.settings import FilesSinkSettings
 from headwater.sinks.files.stores import LocalFileStore
 from tests.contract.sink_suite import ORDERS
@@ -30,7 +30,7 @@ async def applied(bench: FilesBench, schema: Any, *changes: Any) -> list[Path]:
     topic = ScriptedTopic(f"shop.{schema.table}")
     topic.append(schema, *changes)
     await bench.sink().apply(topic.slice())
-    return [Path(name) for name in reader.files(bench.path, str(schema.table))]
+    return [Path(name) for name in formats.files(bench.path, str(schema.table))]
 
 
 async def test_every_change_is_a_row_that_says_what_and_when_it_was(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ async def test_every_change_is_a_row_that_says_what_and_when_it_was(tmp_path: Pa
 
     await bench.sink().apply(topic.slice())
 
-    found = reader.table(bench.path, "public.orders")
+    found = formats.table(bench.path, "public.orders")
     assert found.column("_headwater_op").to_pylist() == ["r", "u", "d", "t"]
     assert found.column("_headwater_offset").to_pylist() == [0, 1, 3, 5]
     assert found.column("id").to_pylist() == [1, 1, 1, None]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.core_log.foundation.errors import Fenced, SinkRejected
-from headwater.sinks.files import reader
+from headwater.sinks.files import formats
 from headwater.sinks.files.settings import FilesSinkSettings
 from headwater.sinks.files.sink import FilesSink
 from headwater.sinks.files.stores import LocalFileStore
@@ -58,7 +58,7 @@ async def test_a_run_that_clears_up_takes_nothing_from_one_that_commits_after_al
         await second.apply(longer)
     await slow  # acknowledged
 
-    committed = set(reader.files(bench.path, "public.orders"))
+    committed = set(formats.files(bench.path, "public.orders"))
     assert committed <= {f"{bench.path}/{name}" for name in store.names("")}
     assert len(await bench.rows("public.orders")) == 5
 

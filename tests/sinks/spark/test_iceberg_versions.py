@@ -11,8 +11,14 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from headwater.core_log.model.table_schema import TableId
 from headwater.sinks.sink import RebuildRecipe
 from headwater.sinks.spark.iceberg import versions
-from headwater.sinks.spark.iceberg.catalog import RememberingCatalog
-from headwater.sinks.spark.iceberg.versions import AT, AT_ONCE, NEWEST, SPANS, find_removable
+from headwater.sinks.spark.iceberg.versions import (
+    AT,
+    AT_ONCE,
+    NEWEST,
+    SPANS,
+    RememberingCatalog,
+    find_removable,
+)
 from headwater.sinks.spark.sink_state import ENTRIES_KEPT
 from tests.contract.sink_suite import by_id
 from tests.sinks.spark.orders import TABLE, begun, iceberg_bench, many, moved, state_of, topic_of

@@ -12,7 +12,7 @@ from headwater.connectors.postgres.snapshot.progress import (
 )
 from headwater.connectors.postgres.snapshot.visibility import PgSnapshot
 from headwater.connectors.snapshot.key_lookup import having_keys
-from headwater.connectors.snapshot.rate_limit import RateLimit
+from headwater.connectors.snapshot.time_window import RateLimit
 from headwater.core_log.foundation.errors import DecodeError
 from tests.fakes import SimulatedClock
 

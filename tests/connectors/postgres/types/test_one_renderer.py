@@ -18,7 +18,7 @@ from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.source import PostgresSource
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.table_schema import TableId
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.time_travel.verify.source_state import readable
 from tests.connectors.postgres.stories import source_context

@@ -8,8 +8,11 @@ import pyarrow as pa
 import pytest
 
 from headwater.connectors.postgres.settings import PostgresSettings
-from headwater.connectors.postgres.types.builtin import builtin_reading, extension_reading
-from headwater.connectors.postgres.types.bytea import bits_reading
+from headwater.connectors.postgres.types.builtin import (
+    bits_reading,
+    builtin_reading,
+    extension_reading,
+)
 from headwater.connectors.postgres.types.column_reader import TypeReader
 from headwater.connectors.postgres.types.hstore import hstore_reading
 from headwater.connectors.postgres.types.interval import interval_reading

@@ -1,6 +1,6 @@
 """A quiet stream is read at once, a busy one in gulps, and never for long."""
 
-from headwater.connectors.postgres.wal.gather_delay import (
+from headwater.connectors.postgres.wal.transport import (
     GATHER_SECONDS,
     PAUSE_SECONDS,
     ReadBatching,

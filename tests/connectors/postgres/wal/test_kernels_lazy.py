@@ -3,8 +3,7 @@
 import pytest
 
 from headwater.connectors.postgres.snapshot.copy_binary import decode_tuples, tuples_of_messages
-from headwater.connectors.postgres.wal.kernel_selection import kernels_of
-from headwater.connectors.postgres.wal.kernels_lazy import LazyKernels
+from headwater.connectors.postgres.wal.kernel_selection import LazyKernels, kernels_of
 from tests.connectors.postgres.wal import wire
 from tests.connectors.postgres.wal.reader import Inbox, events_of
 from tests.connectors.postgres.wal.wire import Transaction, table

@@ -8,8 +8,7 @@ import pytest
 
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import Column, TableSchema
-from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded, codec_for
 from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.tables import changes, table
 

@@ -8,7 +8,7 @@ import pytest
 
 from headwater.core_log.model.changes import Operation
 from headwater.core_log.model.table_schema import Column
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.json import layout_reader
 from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.tables import SOURCE, changes, table

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import Column
-from headwater.core_log.rows.codec import Encoded
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import Encoded, codec_for
 from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.tables import (
     LEAVES,

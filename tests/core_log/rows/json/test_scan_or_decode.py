@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headwater.core_log.model.table_schema import Column
 from headwater.core_log.records.record_views import RecordField
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.json import scanner
 from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.tables import NOW_US, SOURCE, changes, table

@@ -15,7 +15,7 @@ from headwater.core_log.foundation.errors import RowsRejected
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import Column, TableSchema
 from headwater.core_log.records.record_views import RecordField
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.converters.row import RowConverters
 from headwater.core_log.rows.json import debezium_reader
 from headwater.core_log.rows.json.scanner import EventScanner, ScannedEvents, scanner_for

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from headwater.pipelines.loops.deliver.shielded import shield
+from headwater.pipelines.loops.deliver.group_offsets import shield
 
 
 class Slice:

@@ -15,8 +15,12 @@ from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import Column
 from headwater.core_log.records import arrow_codec
 from headwater.core_log.records.batch_header import Batch
-from headwater.pipelines.journal.batch import small_batch
-from headwater.pipelines.journal.commits import OffsetRange, commits_home, decode_commits
+from headwater.pipelines.journal.commits import (
+    OffsetRange,
+    commits_home,
+    decode_commits,
+    small_batch,
+)
 from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.journal.read_to_end import read_decided
 from headwater.pipelines.journal.schemas import SchemaReader

@@ -24,7 +24,7 @@ from headwater.pipelines.loops.deliver.slicer import SliceLimits, Slicer
 from headwater.pipelines.loops.ingest import replacement
 from headwater.pipelines.time_travel.history.as_of import OffsetsAsOf
 from headwater.pipelines.time_travel.history.cut_points import moment_of
-from headwater.pipelines.time_travel.rebuild.reread_check import check_not_reread
+from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
 from headwater.sinks.sink import Slice
 from tests.memory_log import Crash, Fuse
 from tests.pipelines.flow import (

@@ -10,8 +10,7 @@ import pyarrow as pa
 from headwater.core_log.model.changes import Operation, Reject, TableChanges
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.core_log.records.compression import Compression
-from headwater.core_log.rows.codec import Encoded
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import Encoded, codec_for
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.loops.ingest.unserializable_rows import (
     encoded_or_set_aside,

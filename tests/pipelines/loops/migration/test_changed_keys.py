@@ -7,7 +7,7 @@ import pyarrow as pa
 from headwater.core_log.model.changes import Operation, TableChanges, source_times
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.core_log.records.record_headers import header_column
-from headwater.core_log.rows.codec_table import codec_for
+from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.loops.ingest.encoder import (
     NEW_KEY_HEADER,

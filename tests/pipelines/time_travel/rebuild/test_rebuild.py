@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater.connectors.generator.settings import GeneratorSettings
-from headwater.connectors.generator.truth import truth
+from headwater.connectors.generator.snapshot import truth
 from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import ConfigError, SinkRejected
@@ -31,7 +31,7 @@ from headwater.pipelines.time_travel.rebuild.rebuild import (
     rebuild,
     rebuild_elsewhere,
 )
-from headwater.sinks.files.reader import table as read_files
+from headwater.sinks.files.formats import table as read_files
 from scripts.shop_targets import Rows, rows_in_sqlite, rows_of_arrow
 
 PIPELINE = """

@@ -32,6 +32,7 @@ from headwater.pipelines.time_travel.history.cut_points import (
     newest_moment,
     told_below,
 )
+from headwater.pipelines.time_travel.rebuild.former_rows import fill_former, keeps_deleted
 from headwater.pipelines.time_travel.rebuild.lock import alone_with
 from headwater.pipelines.time_travel.rebuild.replay import Tell, begin_empty, replay
 from headwater.pipelines.time_travel.verify.result import TableVerdict
@@ -129,6 +130,7 @@ async def rebuild(
         stack.push_async_callback(shadow.close)
         rebuilt = RebuildResult()
         if wanted.as_of is None:
+            await _fill_former(rebuilding, live, shadow, log, clock=clock)
             await _fill(rebuilding, shadow, log, rebuilt, clock=clock, tell=tell)
         else:
             rebuilt.rows = await _fill_to(
@@ -229,6 +231,23 @@ async def _put_back(
     rebuilt.kept = await live.swap(rebuilding.target, carry_over)
     if is_running:
         await _wish_restart(rebuilding, log, clock=clock)
+
+
+async def _fill_former(
+    rebuilding: TableRebuild, live: Sink, shadow: Sink, log: Log, *, clock: Clock
+) -> None:
+    beginnings = await beginnings_in(rebuilding, log)
+    if beginnings and keeps_deleted(rebuilding.part, rebuilding.target):
+        await fill_former(
+            rebuilding.loaded,
+            rebuilding.part,
+            shadow,
+            log,
+            rebuilding.subject.schema,
+            live=_data_of(rebuilding, await live.committed_offsets(sorted(rebuilding.topics))),
+            beginnings=beginnings,
+            clock=clock,
+        )
 
 
 async def _fill(

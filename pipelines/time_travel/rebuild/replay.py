@@ -35,6 +35,7 @@ class Replay:
 
 
 Tell = Callable[[Replay], None]
+Through = Callable[[AsyncIterator[TableChanges]], AsyncIterator[TableChanges]]
 
 
 async def replay(
@@ -47,9 +48,10 @@ async def replay(
     end: Ends,
     clock: Clock,
     tell: Tell = lambda _: None,
+    through: Through | None = None,
 ) -> int:
     """Applies what stands between the two, from where the target says that it is on. Returns how
-    many changes that were."""
+    many changes that were. `through`: what changes go through last, all of them in this process."""
     topics = sorted({partition.topic for partition in end})
     delivery = delivery_of(
         loaded,
@@ -63,7 +65,13 @@ async def replay(
     )
     ids = {topic: await log.topic_id(topic) for topic in topics}
     stands = await _standing(sink, start, end, ids)
-    split_reader = split_reader_of(loaded, log, skipped=delivery.set_aside.skipped_offsets)
+    skipped = delivery.set_aside.skipped_offsets
+    split_reader = None if through else split_reader_of(loaded, log, skipped=skipped)
+
+    def read(part: Slice) -> AsyncIterator[TableChanges]:
+        changes = delivery.reader.read(part)
+        return changes if through is None else through(changes)
+
     records = max(PORTION_RECORDS, getattr(part.settings, "slice_rows", 0))
     wanted = sum(end[each] - at for each, at in stands.items())
     truncated = await CommitIndex(log, loaded.name).find_truncated(stands, end)
@@ -75,7 +83,7 @@ async def replay(
                 start={each: AppliedOffset(ids[topic], stands[each]) for each in moves},
                 end={each: AppliedOffset(ids[topic], to) for each, to in moves.items()},
                 cut=None,
-                read=delivery.reader.read,
+                read=read,
                 truncated=truncated & {topic},
                 split_reader=split_reader,
                 heard=delivery.reader.hear,

@@ -263,6 +263,29 @@ async def test_deleted_rows_stay_whatever_types_their_columns_had(crossing: Cros
         assert found == ({} if "_headwater_deleted_at" not in rows[0] else gone)
 
 
+async def test_rows_deleted_before_the_target_came_to_the_new_form_stay(
+    crossing: Crossing,
+) -> None:
+    await crossing.run()
+    await crossing.run("DELETE FROM items WHERE id = 3")
+
+    await crossing.run(
+        "DELETE FROM items WHERE id = 4",
+        "INSERT INTO items VALUES (3, 'again', 33), (51, 'short', 51)",
+        "DELETE FROM items WHERE id IN (3, 51)",
+        "UPDATE items SET b = 0 WHERE id = 5",
+        "ALTER TABLE items ALTER a TYPE int USING length(a)",
+    )
+
+    assert crossing.targets("id, a, b") == crossing.source("id, a, b")
+    assert await crossing.differing() == {"source": 0, "sql": 0, "spark": 0}
+    for rows in crossing.rows():
+        marked = [row for row in rows if row.get("_headwater_deleted_at") is not None]
+        gone = {row["id"]: (row["a"], row["b"]) for row in marked}
+        is_kept = "_headwater_deleted_at" in rows[0]
+        assert gone == ({3: (None, 33), 4: (None, 4), 51: (None, 51)} if is_kept else {})
+
+
 async def test_a_table_without_rows_has_its_new_form_in_the_target(crossing: Crossing) -> None:
     await crossing.run()
 

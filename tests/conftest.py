@@ -28,6 +28,7 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 
 TOGETHER = {
     "crash": ("tests/crash/",),
+    "architecture": ("tests/architecture/",),
     "spark": (
         "tests/pipelines/spark_source/",
         "tests/sinks/spark/test_contract.py",
@@ -35,7 +36,7 @@ TOGETHER = {
     ),
 }
 """One process does all of each: the first keep several processes of their own busy, the second
-share a Spark that takes long to start."""
+parse every file once, the third share a Spark that takes long to start."""
 
 
 @pytest.hookimpl(trylast=True)

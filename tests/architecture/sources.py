@@ -44,11 +44,22 @@ def tree_of(path: str) -> ast.Module:
 
 
 @cache
+def nodes_of(path: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree_of(path)))
+
+
+def forget_trees() -> None:
+    """A million nodes, which every later collection of garbage would go through."""
+    tree_of.cache_clear()
+    nodes_of.cache_clear()
+
+
+@cache
 def imports_of(path: str) -> frozenset[str]:
     """Dotted names of the modules it imports, wherever in the file; `from a import b` gives a and
     a.b, because b may be a module."""
     names: set[str] = set()
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

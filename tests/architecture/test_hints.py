@@ -8,7 +8,7 @@ import click
 import pytest
 
 from headwater.pipelines.cli import cli
-from tests.architecture.sources import PRODUCT, ROOT, python_files
+from tests.architecture.sources import PRODUCT, python_files, tree_of
 
 COMMAND = re.compile(r"\bheadwater ((?:[a-z]+ ?)[^`;:,()\n]*)")
 FILLED = "X"
@@ -65,7 +65,7 @@ def test_every_command_of_a_hint_can_be_run(package: str) -> None:
     wrong = [
         f"{path}:{line}: headwater {found[1]}: {why}"
         for path in python_files(package)
-        for line, text in said(ast.parse((ROOT / path).read_text()))
+        for line, text in said(tree_of(path))
         for found in COMMAND.finditer(text)
         if (why := wrong_in(found[1].split()))
     ]

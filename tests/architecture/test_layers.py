@@ -11,9 +11,9 @@ from tests.architecture.sources import (
     ROOT,
     imports_of,
     module_of,
+    nodes_of,
     python_files,
     text_of,
-    tree_of,
 )
 
 MAY_IMPORT = {
@@ -145,7 +145,7 @@ def test_the_log_touches_files_in_one_module() -> None:
     strays = [
         f"{path}:{node.lineno}"
         for path in LOG_PATHS
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if path not in its_own and isinstance(node, ast.Call) and opens(node)
     ]
 

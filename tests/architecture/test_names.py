@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.architecture.sources import PRODUCT, python_files, tree_of
+from tests.architecture.sources import PRODUCT, nodes_of, python_files, tree_of
 
 KAFKA_MESSAGES = "core_log/protocol/messages/"
 """Kafka names the parts of its messages, and gives some of them the same name."""
@@ -29,7 +29,7 @@ DEFINED_TWICE = {
 def test_a_public_class_is_defined_once() -> None:
     places = defaultdict(set)
     for path in python_files(*PRODUCT):
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].add(path)
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import headwater
-from tests.architecture.sources import CODE, PRODUCT, ROOT, imports_of, python_files, tree_of
+from tests.architecture.sources import CODE, PRODUCT, ROOT, imports_of, nodes_of, python_files
 from tests.architecture.test_layers import HEAVY
 
 PATHS = python_files(*CODE, "headwater")
@@ -28,7 +28,7 @@ def test_no_text_names_a_module_by_its_short_name() -> None:
     strays = [
         f"{path}:{node.lineno}: {name}"
         for path in PATHS
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
         for name in SHORT.findall(node.value)
         if is_module(name)

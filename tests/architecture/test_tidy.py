@@ -13,6 +13,7 @@ from tests.architecture.sources import (
     PRODUCT,
     ROOT,
     module_of,
+    nodes_of,
     python_files,
     text_files,
     text_of,
@@ -59,7 +60,7 @@ def test_names_say_what_a_thing_is() -> None:
     names = [
         (path, node.name)
         for path in FILES
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, definitions) and BANNED_NAME.search(node.name)
     ]
 

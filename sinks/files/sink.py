@@ -245,7 +245,7 @@ def check_start(part: Slice, head: ManifestCommit) -> None:
 
 
 def fenced_error(sequence: int) -> Fenced:
-    return Fenced("another run has moved the target on", commit=sequence)
+    return Fenced("another run has moved the target", commit=sequence)
 
 
 def id_of(part: Slice) -> str:

@@ -1,4 +1,4 @@
-"""Which type a column of the log gets in a lake, and values put into it without a change."""
+"""The lake type of each column of the log, and lossless conversion of values to it."""
 
 from typing import Any
 
@@ -14,8 +14,11 @@ MOMENT = pa.timestamp("us", "UTC")
 
 
 def lake_type(kind: pa.DataType, *, is_iceberg: bool = False) -> pa.DataType:
-    """A type of the format that holds every value of `kind`. What no format can hold, such as
-    times with nanoseconds and decimals of more than 38 digits, becomes text."""
+    """Returns a type of the format that holds every value of `kind`.
+
+    Text is used for types that no format can hold: times with nanoseconds, decimals of more than 38
+    digits.
+    """
     if kind in UNSIGNED or kind in (pa.int8(), pa.int16()):
         wider = UNSIGNED.get(kind, kind)
         return pa.int32() if is_iceberg and wider in (pa.int8(), pa.int16()) else wider
@@ -74,7 +77,7 @@ SPARK_TYPES = {
 
 
 def spark_type(kind: pa.DataType) -> str:
-    """As Spark's SQL calls a type of the lake."""
+    """Returns the name of a lake type in Spark SQL."""
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_list(kind):
@@ -87,7 +90,7 @@ def spark_type(kind: pa.DataType) -> str:
 
 
 def put(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values as `kind`; raises `pyarrow.ArrowInvalid` for one that does not fit."""
+    """Returns the same values as `kind`; raises `pyarrow.ArrowInvalid` if one does not fit."""
     if column.type == kind:
         return column
     if pa.types.is_null(column.type):
@@ -100,7 +103,7 @@ def put(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def take_back(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """What `put` was given, of type `kind`."""
+    """Returns the original values, of type `kind`: the inverse of `put`."""
     if column.type == kind:
         return column
     if pa.types.is_string(column.type) and pa.types.is_timestamp(kind):
@@ -134,7 +137,7 @@ def _put_list(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _with_items(column: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Lists of the same lengths with other items, which null lists have none of."""
+    """Returns lists of the same lengths with other items; null lists have no items."""
     lengths = pc.fill_null(pc.list_value_length(column), 0)
     ends = pc.cumulative_sum(lengths).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])

@@ -32,8 +32,8 @@ class _Task:
 
 
 def keep_archives() -> None:
-    """Before each task Spark's workers read anew what every archive on their path holds, that with
-    all of PySpark among them. It takes as long as a small task does, and none ever changes."""
+    """Spark's workers read every archive on their path again before each task, PySpark included.
+    That takes as long as a small task, and archives never change."""
     for finder in sys.path_importer_cache.values():
         if isinstance(finder, zipimporter):
             finder.invalidate_caches = _nothing  # type: ignore[method-assign]
@@ -46,7 +46,7 @@ def _nothing() -> None:
 def map_arrow(
     frame: "DataFrame", function: ArrowFunction, schema: "str | StructType"
 ) -> "DataFrame":
-    """`DataFrame.mapInArrow`, which would ask for pandas and then not use it."""
+    """Works as `DataFrame.mapInArrow`, which requires pandas without using it."""
     from pyspark.sql import DataFrame
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType
@@ -59,14 +59,14 @@ def map_arrow(
 
 @dataclass(slots=True)
 class AlteredColumns:
-    """Followed through the forms of a stretch, from what the files of the table have."""
+    """Columns followed through the layouts of an offset range, starting at the table's files."""
 
     held: HeldColumns
     renamed: dict[str, str] = field(default_factory=dict)
-    """Names of now to those in the files."""
+    """Current names to the names in the files."""
     filled: dict[str, Column] = field(default_factory=dict)
     left: frozenset[str] = frozenset()
-    """Names in the files that are no column's any more, or another one's."""
+    """Names in the files that belong to no column now, or to another one."""
 
     def rename(
         self,
@@ -76,14 +76,14 @@ class AlteredColumns:
         policy: Mapping[str, str],
         partition_by: Collection[str],
     ) -> pa.Schema:
-        """The columns that the table has, under their names in this form."""
+        """Returns the table's columns, under their names in this layout."""
         renames = self.held.find_renames(schema, _same(schema)) if may_rename(policy) else {}
         renames = {old: new for old, new in renames.items() if old in present.names}
         for old, new in renames.items():
             is_taken = new in present.names and new not in renames
             if is_taken or old in partition_by:
                 raise RebuildNeeded(
-                    "a column cannot get its new name in place",
+                    "a column cannot be renamed in place",
                     table=str(schema.table),
                     column=old,
                     becomes=new,
@@ -97,7 +97,7 @@ class AlteredColumns:
         return pa.schema([each.with_name(renames.get(each.name, each.name)) for each in present])
 
     def learn(self, schema: TableSchema, *, skipped: Collection[str], is_new: bool) -> None:
-        """The table has the columns of this form; `is_new`: it had no files before."""
+        """Takes over the columns of this layout; `is_new`: the table had no files before."""
         names = {name: name for name in schema.names if name not in skipped}
         if not is_new:
             self.filled |= self.held.find_fills(schema, names)

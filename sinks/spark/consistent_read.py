@@ -1,4 +1,4 @@
-"""All tables of a lake as of one moment of their source: `tables_at("./lake", pipeline="shop")`."""
+"""All tables of a lake at one consistent cut: `tables_at("./lake", pipeline="shop")`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,13 +16,16 @@ from headwater.sinks.spark.table_directories import safe
 
 @dataclass(frozen=True, slots=True)
 class TablesAt:
-    """Which version of each table belongs to a cut. A version of Delta is what `versionAsOf` and
-    `DeltaTable(..., version=...)` take; one of Iceberg is a sequence number."""
+    """The version of each table at a cut.
+
+    A Delta version is the value of `versionAsOf` and `DeltaTable(..., version=...)`; an Iceberg
+    version is a sequence number.
+    """
 
     cut: ConsistentCut
     versions: Mapping[TableId, int]
     left_out: frozenset[TableId] = frozenset()
-    """Tables that have none, as their source was reading them again."""
+    """Tables without a version at this cut, because the source was reading them again."""
 
 
 def tables_at(
@@ -33,9 +36,11 @@ def tables_at(
     cut: int | None = None,
     s3: S3Settings | None = None,
 ) -> TablesAt:
-    """The newest cut that all tables have, or the newest one that is no later than `cut`, an
-    offset in the log's `__headwater_commits`. The sink has to have `consistent_cut: true`; its name
-    is only needed where several sinks of the pipeline share the place."""
+    """Returns the newest cut that all tables have, or the newest one at or before `cut`.
+
+    `cut` is an offset of `__headwater_commits`. The sink needs `consistent_cut: true`. Name the
+    sink if several sinks of the pipeline share the path.
+    """
     place = place_of(path, s3 or S3Settings(), directory=Path.cwd())
     sink = sink or _only_sink(place.store, pipeline, path)
     for entry in reversed(SinkStateLog(place.store, pipeline=pipeline, sink=sink).entries()):
@@ -43,7 +48,7 @@ def tables_at(
         if held is not None and entry.versions and (cut is None or held.offset <= cut):
             return TablesAt(held, entry.versions, entry.left_out)
     raise SinkRejected(
-        "no consistent cut is known there",
+        "this path has no consistent cut",
         hint="set `consistent_cut: true` in the sink",
         path=path,
         pipeline=pipeline,
@@ -51,7 +56,7 @@ def tables_at(
 
 
 def _only_sink(store: FileStore, pipeline: str, path: str) -> str:
-    """The one of this pipeline that keeps its tables there."""
+    """Returns the pipeline's sink that keeps its tables at this path."""
     start = f"{DIRECTORY}/{safe(pipeline)}."
     found = {
         name.removeprefix(start).partition("/")[0]
@@ -62,7 +67,7 @@ def _only_sink(store: FileStore, pipeline: str, path: str) -> str:
     sinks = [name for name, ledger in ledgers.items() if not ledger.head().recipe]
     if len(sinks) > 1:
         raise SinkRejected(
-            "several sinks of the pipeline keep their tables there",
+            "several sinks of the pipeline keep their tables at this path",
             hint=f'name one of them: sink="{sinks[0]}"',
             sinks=", ".join(sinks),
         )

@@ -1,4 +1,4 @@
-"""Changes that Spark reads: what its tasks do is planned here, and what they wrote is heard of."""
+"""The driver's part of work in Spark: plans tasks and collects their results."""
 
 import json
 import pickle
@@ -40,19 +40,23 @@ if TYPE_CHECKING:
 
 SAMPLE_POINTS, SAMPLE_RECORDS = 8, 500
 LASTING = ("SinkRejected", "SchemaRefused", "TableFailed")
-"""Errors of tasks that the same task would meet again, as of a damaged file."""
+"""Errors that a second attempt of the same task would meet again, such as a damaged file."""
 LARGEST = 2
-"""So many times the wanted size of a file one task holds at most, about."""
+"""A task holds at most about this many times the wanted file size."""
 SPLIT_ROWS_MIN = 50_000
-"""Less than this is not divided only in order to give every core a part."""
+"""Fewer records than this are not split only to give every core a part."""
 
 
 class BadRecords(Exception):
-    """Executors met records that have to be named; whoever reads them here again will meet them."""
+    """Executors met records that must be rejected by name; reading them in this process names
+    them."""
 
 
 class SparkWork:
-    """No row passes through this process, but for a small sample of the keys."""
+    """Work of one slice that Spark does.
+
+    No row passes through this process, except a small sample of the keys.
+    """
 
     def __init__(
         self,
@@ -66,7 +70,7 @@ class SparkWork:
         split_rows: int,
         truncates: Truncates = NO_TRUNCATES,
     ) -> None:
-        """`newest` is the schema that all changes most likely have."""
+        """`newest` is the schema that most changes probably have."""
         self._session, self._reader = session, reader
         self._start, self._end, self._bounds = start, end, bounds
         self._split_rows, self._truncates = split_rows, truncates
@@ -90,8 +94,11 @@ class SparkWork:
                 raise SchemasChanged from None
 
     def splits(self, cores: int) -> list[Split]:
-        """As few as there are cores for, since what a task reads it folds before it moves on. Where
-        that is too much for a task, so many that no core waits for the others at the end."""
+        """Returns splits of the log.
+
+        There are as few as there are cores, because a task merges what it reads. If that is too
+        much for one task, there are so many that no core waits for the others at the end.
+        """
         rows = sum(
             stand.next_offset - self._start[part].next_offset for part, stand in self._end.items()
         )
@@ -107,7 +114,7 @@ class SparkWork:
         layout: LakeTableLayout,
         cells: Sequence[KeyRange],
     ) -> "DataFrame":
-        """What counts of all changes, in parcels, those of a cell together."""
+        """Returns the newest changes in chunks, those of one key range together."""
         schemas, truncates = tuple(self._schemas), self._truncates
         read = DivideSplits(self._reader, layout, schemas, tuple(cells), truncates)
         parcels = _spread(spark, splits, read, DIVIDED_DDL)
@@ -137,7 +144,7 @@ class SparkWork:
             for number, cell in enumerate(cells)
             if number not in written and not touched.isdisjoint(cell.files)
         ]
-        # Parts of a cell share its files: what nothing fell into is written anew all the same.
+        # Parts of a key range share its files: a part without changes is rewritten all the same.
         for number in missed:
             written[number] = rewriting.cell(cells[number], left)
         return PreparedFiles(
@@ -165,7 +172,7 @@ class SparkWork:
         return PreparedFiles(added, files, counts)
 
     def _look(self, spark: "SparkSession", splits: Sequence[Split]) -> Sequence[TableSchema]:
-        """Under which schemas the changes are, in the order of their coming."""
+        """Returns the schemas of the changes, in the order of their appearance."""
         shapes = _spread(spark, splits, ReadSchemas(self._reader), SHAPES_DDL)
         found: list[TableSchema] = []
         for row in sorted(rows_of(shapes), key=lambda row: (row["topic"], row["part"], row["at"])):
@@ -192,7 +199,7 @@ class SparkWork:
         return split_large(cells, sample, rows=rows, rows_max=rows_max, cores=cores)
 
     def _sample(self, splits: Sequence[Split], layout: LakeTableLayout) -> pa.Array:
-        """Keys from places all over the stretch."""
+        """Returns keys from evenly spread places of the offset range."""
         key = layout.key[0]
         found = [pa.array([], layout.columns.field(key).type)]
         for part in _points(splits):
@@ -205,7 +212,7 @@ class SparkWork:
 
 
 def _points(splits: Sequence[Split]) -> list[Split]:
-    """A few records each, at equal distances."""
+    """Returns a few records each, at equal distances."""
     total, found, before = sum(each.end - each.start for each in splits), list[Split](), 0
     for split in splits:
         length = split.end - split.start
@@ -229,7 +236,7 @@ def _spread(
     function: Callable[[Iterator[Any]], Iterator[pa.RecordBatch]],
     schema: str,
 ) -> "DataFrame":
-    """One task of Spark for each."""
+    """Returns one Spark task for each of them."""
     count = max(len(tasks), 1)
     numbers = spark.range(0, len(tasks), 1, count)
     return map_arrow(numbers, RangePartitioner(tuple(map(pickle.dumps, tasks)), function), schema)
@@ -238,7 +245,7 @@ def _spread(
 def rewrite_elsewhere(
     session: "Callable[[], SparkSession]", rewriting: FileRewrite, tasks: Sequence[CellTask]
 ) -> list[list[DataFile]]:
-    """Changes that are in this process into cells that are better rewritten by executors."""
+    """Merges changes of this process into key ranges whose rewrite is left to executors."""
     with alive():
         numbered = [(at, *task) for at, task in enumerate(tasks)]
         written, _ = collect(_spread(session(), numbered, RewriteTasks(rewriting), WRITTEN_DDL))
@@ -246,7 +253,7 @@ def rewrite_elsewhere(
 
 
 def collect(written: "DataFrame") -> tuple[dict[int, list[DataFile]], list[ChangeCount]]:
-    """What the tasks say that they have written, by the number of the cell, and have read."""
+    """Returns the files that the tasks have written and read, by the number of the key range."""
     found: dict[int, list[DataFile]] = {}
     counts: list[ChangeCount] = []
     for row in rows_of(written):
@@ -259,7 +266,7 @@ def collect(written: "DataFrame") -> tuple[dict[int, list[DataFile]], list[Chang
 
 
 def rows_of(frame: "DataFrame") -> "list[Row]":
-    """All rows; what became of the tasks in our words."""
+    """Returns all rows; errors of the tasks become errors of ours."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -278,13 +285,14 @@ def rows_of(frame: "DataFrame") -> "list[Row]":
 
 @contextmanager
 def alive() -> Iterator[None]:
-    """Spark's process may die under any call; the next session then is another one's."""
+    """Returns whether Spark's process lives; it may die under any call, and the next session is
+    new."""
     from py4j.protocol import Py4JError
 
     try:
         yield
     except (Py4JError, ConnectionError, EOFError) as error:
-        raise SinkUnavailable("Spark's process has died", kind=type(error).__name__) from error
+        raise SinkUnavailable("the Spark process has died", kind=type(error).__name__) from error
 
 
 def _last_line(text: str) -> str:

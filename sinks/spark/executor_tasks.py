@@ -1,7 +1,7 @@
-"""What executors of Spark do: the log to changes that count, and these to new files of cells."""
+"""The executors' part of work in Spark: log to newest changes, and these to new files."""
 
-# Spark moves whole batches of Arrow as values of one binary column. Taking them apart into rows of
-# its own, sorting those and putting them together again costs several times what all the rest does.
+# Spark moves whole Arrow batches as values of one binary column. Splitting them into Spark rows,
+# sorting those and joining them again costs several times as much as all the rest.
 
 import json
 import pickle
@@ -33,32 +33,31 @@ SHAPES = pa.schema(
 SHAPES_DDL = "topic string, part int, at bigint, shape binary"
 DIVIDED = pa.schema([("cell", pa.int32()), ("rows", pa.binary()), ("counts", pa.binary())])
 DIVIDED_DDL = "cell int, rows binary, counts binary"
-"""Either rows or counts: these travel with the data, so that what a task has done twice counts
-once."""
+"""A Spark row with either rows or counts. Counts travel with the data, so a task that ran twice
+counts once."""
 NO_CELL = -1
-"""Where only counts are told."""
+"""The number of a Spark row that has only counts."""
 NO_TRUNCATES = Truncates()
 HELD_BYTES_MAX = 192 << 20
-"""Of changes that a task keeps in order to find out which are the newest of their keys."""
+"""Bytes of changes that a task keeps at most to find the newest of each key."""
 PARCEL_BYTES = 4 << 20
-"""Of rows that travel as one value, about, before they are packed."""
+"""Bytes of rows that travel as one value, about, before compression."""
 PACKING = pa.ipc.IpcWriteOptions(compression="lz4")
-"""Every byte of a value is moved many times on its way through Spark."""
+"""Compressed, because every byte of a value is moved many times on its way through Spark."""
 NumberedCell = tuple[int, KeyRange, Sequence[MergeStep]]
-"""With the changes that fall into it."""
+"""A key range, with the changes in it."""
 
 
 class UnknownSchema(Exception):
-    """Executors met changes under a schema for which the table was not made ready."""
+    """Executors met changes of a schema that the table was not prepared for."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangePartitioner:
-    """Each task of Spark is given numbers, and has with it what stands under them: no step of
-    Spark's is needed to bring it there."""
+    """Gives each Spark task its numbers and its input, so that Spark needs no shuffle for it."""
 
     tasks: tuple[bytes, ...]
-    """Pickled one by one, since a task wants its own alone."""
+    """Tasks, pickled one by one because each Spark task needs only its own."""
     function: Callable[[Iterator[Any]], Iterator[pa.RecordBatch]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -71,13 +70,15 @@ class RangePartitioner:
 
 @dataclass(frozen=True, slots=True)
 class DivideSplits:
-    """Splits of the log to the changes that count, by the cells that they fall into. Of a key
-    with very many changes one is left per task, or few."""
+    """Reads splits of the log and returns the newest changes by key range.
+
+    One change of each key is left per task, or a few if there are very many.
+    """
 
     reader: SplitReader
     layout: LakeTableLayout
     schemas: tuple[TableSchema, ...]
-    """For which the layout was made."""
+    """Schemas for which the layout was made."""
     cells: tuple[KeyRange, ...]
     truncates: Truncates = NO_TRUNCATES
 
@@ -104,8 +105,7 @@ class DivideSplits:
 
 @dataclass(slots=True)
 class TaskBuffer:
-    """Changes in the order of the log; of these, those that the table could show where that is
-    enough."""
+    """Changes in log order; for mirrors, only the newest of each key are kept."""
 
     layout: LakeTableLayout
     cells: Sequence[KeyRange]
@@ -123,8 +123,11 @@ class TaskBuffer:
         self.bytes = sum(piece.nbytes for piece in self._pieces)
 
     def divide(self) -> Iterator[pa.RecordBatch]:
-        """All that counts of it, by cells, in parcels. Each piece is taken apart by itself, so that
-        nothing is moved far, and those who take parcels need not wait for the last one."""
+        """Returns the newest changes in chunks by key range.
+
+        Each part is split by itself: little data is moved, and readers of chunks need not wait for
+        the last one.
+        """
         places = self._counting()
         if places is None:
             places = np.arange(sum(map(len, self._pieces)))
@@ -147,7 +150,8 @@ class TaskBuffer:
         self._pieces, self.bytes = [], 0
 
     def _counting(self) -> Int64Array | None:
-        """Where they are; None for all. Between two truncates, each key stands for itself."""
+        """Returns where these keys are; None for all. Keys between two truncates are
+        independent."""
         if self.layout.mode == "scd2" or not self._pieces:
             return None
         names = [*self.layout.key, *({EPOCH} & set(self._pieces[0].schema.names))]
@@ -161,7 +165,7 @@ class TaskBuffer:
     def _choose(
         self, places: Int64Array
     ) -> Iterator[tuple[pa.RecordBatch, Int64Array, Int64Array]]:
-        """Each piece with those of its rows that are at these places, and the cells of these."""
+        """Yields each part with its rows at these places, and their key ranges."""
         ends = np.cumsum([len(piece) for piece in self._pieces])
         cuts = np.searchsorted(places, [0, *ends])
         for piece, end, (first, last) in zip(self._pieces, ends, pairwise(cuts), strict=True):
@@ -196,7 +200,7 @@ def _pack(counts: Sequence[ChangeCount]) -> pa.BinaryArray:
 
 @dataclass(frozen=True, slots=True)
 class RewriteCells:
-    """Changes by their cells to new files of these cells."""
+    """Rewrites key ranges: changes by key range to new files."""
 
     rewriting: FileRewrite
     cells: tuple[KeyRange, ...]
@@ -221,7 +225,7 @@ class RewriteCells:
 
 @dataclass(frozen=True, slots=True)
 class RewriteTasks:
-    """Cells with their changes to new files of these cells."""
+    """Rewrites key ranges whose changes are given."""
 
     rewriting: FileRewrite
 
@@ -232,7 +236,7 @@ class RewriteTasks:
 
 @dataclass(frozen=True, slots=True)
 class AppendSplits:
-    """Splits of the log to files of all their changes, each of about the wanted size."""
+    """Writes all changes of splits to files, each of about the wanted size."""
 
     reader: SplitReader
     rewriting: FileRewrite
@@ -245,7 +249,7 @@ class AppendSplits:
         rows = 0
         for split in splits:
             for changes in _of_split(self.reader, split, self.schemas, counts.extend):
-                # Without a key every row counts, and a truncate is one.
+                # Without a key every row counts, and a truncate is one row.
                 is_one = changes.is_truncate and not layout.key
                 if is_one and not self.truncates.stands_for_all(changes):
                     continue
@@ -265,7 +269,7 @@ class AppendSplits:
 
 @dataclass(frozen=True, slots=True)
 class ReadSchemas:
-    """Splits of the log to the schemas of their changes."""
+    """Returns the schemas of the changes in splits of the log."""
 
     reader: SplitReader
 
@@ -290,7 +294,7 @@ def _of_split(
     schemas: Sequence[TableSchema] | None,
     heard: Heard = lambda _: None,
 ) -> Iterator[TableChanges]:
-    """Raises `UnknownSchema` for changes under other schemas than were expected."""
+    """Raises `UnknownSchema` for changes of schemas other than the expected ones."""
     for changes in reader.read(split.starts, split.ends, heard):
         if schemas is not None and changes.schema not in schemas:
             raise UnknownSchema
@@ -308,5 +312,5 @@ def _write(
 
 
 def read_file(said: Mapping[str, Any]) -> DataFile:
-    """A file as a task has told of it."""
+    """Returns a file from a task's report."""
     return DataFile(**{**said, "partition": tuple(said["partition"])})

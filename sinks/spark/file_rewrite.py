@@ -1,4 +1,4 @@
-"""One cell of a table written anew: what it holds read, changes folded in, new files written."""
+"""The rewrite of one key range: read its files, merge changes, write new files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,26 +14,25 @@ from headwater.sinks.spark.storage_location import StorageLocation
 
 @dataclass(frozen=True, slots=True)
 class FileRewrite:
-    """Everything that a task needs to know; travels to executors."""
+    """A rewrite of files with all that a task needs to know; it is pickled for executors."""
 
     place: StorageLocation
     layout: LakeTableLayout
     keeps_partitions: bool = False
-    """Whether columns that divide the table stand in its files as well."""
+    """Whether partition columns are stored in the files too."""
 
     def cell(self, cell: KeyRange, steps: Sequence[MergeStep]) -> list[DataFile]:
-        """The new files of a cell; those that it had are to be removed."""
+        """Returns the new files of a key range; its former files are to be removed."""
         base = parquet_files.read(self.place, cell, self.layout)
         return self._write(fold(base, steps, self.layout))
 
     def add_missing(self, cell: KeyRange, rows: pa.Table) -> list[DataFile] | None:
-        """The new files of a cell that gets those of the rows whose keys it has not; None where it
-        has them all."""
+        """Returns the new files with rows whose keys are missing; None if no key is missing."""
         found = add_missing(parquet_files.read(self.place, cell, self.layout), rows, self.layout)
         return None if found is None else self._write(found)
 
     def append(self, events: pa.Table) -> list[DataFile]:
-        """Files of changes as they are."""
+        """Returns files of the changes without a merge."""
         return self._write(to_append_rows(events))
 
     def _write(self, rows: pa.Table) -> list[DataFile]:

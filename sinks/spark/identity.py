@@ -1,4 +1,4 @@
-"""What a table says of itself in the properties of its format: whose it is, and where it stands."""
+"""A table's own properties: its owner and its offsets."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ PREFIX = "headwater."
 
 @dataclass(frozen=True, slots=True)
 class TableIdentity:
-    """As `TableState` has it."""
+    """Properties with the names of `TableState`."""
 
     owner: TableOwner | None
     feeds: Mapping[str, TopicFeed]
@@ -33,7 +33,7 @@ class TableIdentity:
     columns: HeldColumns
 
     def stands(self, next_offset: Callable[[str], int | None]) -> AppliedOffsets:
-        """`next_offset` says what the table remembers under the name of a transaction."""
+        """`next_offset` returns what the table stores under a transaction's name."""
         found: dict[TopicPartition, AppliedOffset] = {}
         if self.owner is None:
             return found
@@ -82,7 +82,7 @@ def properties_of(like: TableCreation, feeds: Mapping[str, TopicFeed]) -> dict[s
 def continue_table(
     state: LakeTableState, change: TableCommit
 ) -> tuple[TableCreation, Mapping[str, TopicFeed]]:
-    """What the table is once the change is made, and what feeds it then."""
+    """Returns the table's identity and feeds after the change."""
     assert state.owner is not None, "only a table of ours is written to"
     if change.becomes is not None:
         return change.becomes, dict(change.feeds)

@@ -1,4 +1,4 @@
-"""Spark's jobs of one piece of work, so that a stop ends them instead of waiting for them."""
+"""Spark jobs of one piece of work, so that a stop cancels them instead of waiting for them."""
 
 import threading
 from collections.abc import Callable
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROGRESS = "headwater.progress"
-"""Where it is logged how far long work is: commands pass it on though they say little else."""
+"""The logger of progress of long work; commands show it even if they are quiet."""
 
 Result = TypeVar("Result")
 
@@ -18,7 +18,7 @@ _current = threading.local()
 
 
 class JobGroup:
-    """What a thread has Spark do while it does this work. Its next job is cancelled as well."""
+    """Spark jobs that a thread starts for one piece of work. Its next job is cancelled too."""
 
     def __init__(self) -> None:
         self._name = f"headwater-{uuid4().hex}"
@@ -26,7 +26,7 @@ class JobGroup:
         self._is_cancelled = False
 
     def run(self, work: Callable[[], Result]) -> Result:
-        """In the thread that calls this, and nowhere else."""
+        """Runs the work in the calling thread."""
         _current.group = self
         try:
             return work()
@@ -34,14 +34,14 @@ class JobGroup:
             _current.group = None
 
     def join(self, session: "SparkSession") -> None:
-        """From now on jobs of this thread are of this group."""
+        """Makes further jobs of this thread part of this group."""
         self._session = session
         session.sparkContext.setJobGroup(self._name, "headwater", interruptOnCancel=True)
         if self._is_cancelled:
             raise JobsCancelled
 
     def describe_progress(self) -> str:
-        """How far Spark's stages of it are that run just now; empty while none does."""
+        """Returns the progress of the stages that run now; empty if none runs."""
         if self._session is None:
             return ""
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -56,22 +56,23 @@ class JobGroup:
         return f"Spark has done {done:,} of {total:,} tasks" if total else ""
 
     def cancel(self) -> None:
-        """Call it until the work has ended: a job that begins a moment later is not met."""
+        """Cancels running jobs. Call it until the work has ended: a job that starts later is
+        missed."""
         self._is_cancelled = True
         if self._session is None:
             return
         from py4j.protocol import Py4JError
 
-        with suppress(Py4JError, OSError):  # Spark may be ending, too
+        with suppress(Py4JError, OSError):  # Spark may be stopping, too
             self._session.sparkContext.cancelJobGroup(self._name)
 
 
 class JobsCancelled(Exception):
-    """The work was told to stop before it had begun with Spark."""
+    """The work was cancelled before its first Spark job."""
 
 
 def join_current(session: "SparkSession") -> "SparkSession":
-    """For whoever opens a session: jobs of this thread belong to the work that it does."""
+    """Adds jobs of this thread to the group of the work that opens a session."""
     group = getattr(_current, "group", None)
     if group is not None:
         group.join(session)

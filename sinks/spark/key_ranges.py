@@ -1,5 +1,4 @@
-"""The range of keys of every file, and the cells into which changes fall: what is rewritten as
-one."""
+"""The key range of every file, and the ranges that are rewritten as one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,40 +12,40 @@ import pyarrow.compute as pc
 from headwater.core_log.foundation.array_types import Int64Array
 
 Bound = int | str
-"""A value of the key's first column, exactly as it was written: text, or a number. Days, moments
-and times of day are counted from their zero, decimals in their smallest step."""
+"""A value of the key's first column, exactly as written: text, or a number. Dates and times are
+counted from zero, decimals in units of their smallest step."""
 
 TEXT_LETTERS_MAX = 200
-"""Longer keys have no range: they could not be told from one another by what readers keep."""
+"""Longer text keys have no range, because readers keep only truncated bounds."""
 EXACT = Context(prec=80)
 DAY_US = 86_400_000_000
 FIRST_DAY, LAST_DAY = -719_162, 2_932_897
-"""Of the years 1 to 9999, the last one excluded: readers of four digits know no others."""
+"""The range of years 1 to 9999, which readers of four-digit years know."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One Parquet file of a table. Without a range it may hold any key."""
+    """One Parquet file of a table. A file without a range may hold any key."""
 
     path: str
-    """From the table's root."""
+    """Relative to the table's root."""
     rows: int
     size: int
     low: Bound | None = None
     high: Bound | None = None
-    """The smallest and the largest value of the key's first column."""
+    """With `low`, the smallest and the largest value of the key's first column."""
     partition: tuple[str | None, ...] = ()
-    """Values of the columns by which the table is divided."""
+    """Values of the partition columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """A stretch of keys, and the files that hold keys of it. Cells never overlap."""
+    """A range of keys, and the files with keys of it. Ranges never overlap."""
 
     low: Bound | None
-    """None: from the very first."""
+    """Inclusive; None: from the first key on."""
     high: Bound | None
-    """Up to here and without it; None: to the very last."""
+    """Exclusive; None: to the last key."""
     files: tuple[DataFile, ...]
 
     @property
@@ -55,13 +54,14 @@ class KeyRange:
 
 
 def has_ranges(kind: pa.DataType) -> bool:
-    """Whether values are kept exactly enough to tell where one belongs."""
+    """Returns whether values are kept exactly enough to locate a key."""
     is_text = pa.types.is_string(kind)
     return bool(is_text or pa.types.is_integer(_counted_type(kind)) or pa.types.is_decimal128(kind))
 
 
 def cells_of(files: Sequence[DataFile]) -> list[KeyRange]:
-    """Files whose ranges overlap share a cell; between two cells, the gap belongs to the lower."""
+    """Returns the key ranges. Files with overlapping ranges share one; a gap belongs to the lower
+    one."""
     if not files or any(each.low is None or each.high is None for each in files):
         return [KeyRange(None, None, tuple(files))]
     groups: list[list[DataFile]] = []
@@ -84,9 +84,11 @@ def cells_of(files: Sequence[DataFile]) -> list[KeyRange]:
 def split_large(
     cells: Sequence[KeyRange], sample: pa.Array, *, rows: int, rows_max: int, cores: int = 1
 ) -> list[KeyRange]:
-    """The same with those divided that would get too large, were `rows` changes to come that are
-    like `sample`. Parts of a cell share its files: all of them are rewritten, or none. Where there
-    are more than `cores`, so many that no core waits for the others at the end."""
+    """Returns the ranges with large ones split, if `rows` changes like `sample` come.
+
+    Parts of a range share its files, so all parts are rewritten or none. If there are more than
+    `cores`, there are so many that no core waits for the others at the end.
+    """
     found: list[KeyRange] = []
     places = assign(sample, cells)
     for number, cell in enumerate(cells):
@@ -100,7 +102,7 @@ def split_large(
 
 
 def _parts(cell: KeyRange, sample: pa.Array, coming: int, parts: int) -> list[KeyRange]:
-    """Cut where the changes and the files that are there have about as many rows on both sides."""
+    """Splits where changes and existing rows are about equal in number on both sides."""
     weighted = [(value, coming / max(len(sample), 1)) for value in bounds_in(sample)]
     for each in cell.files:
         if each.low is not None:
@@ -117,7 +119,7 @@ def _parts(cell: KeyRange, sample: pa.Array, coming: int, parts: int) -> list[Ke
 
 
 def assign(keys: pa.Array, cells: Sequence[KeyRange]) -> Int64Array:
-    """The number of the cell that each key falls into."""
+    """Returns the number of the range of each key."""
     bounds = [cell.low for cell in cells[1:] if cell.low is not None]
     if not bounds:
         return np.zeros(len(keys), dtype=np.int64)
@@ -132,7 +134,7 @@ def assign(keys: pa.Array, cells: Sequence[KeyRange]) -> Int64Array:
 
 
 def within(keys: pa.ChunkedArray, cell: KeyRange) -> pa.ChunkedArray | None:
-    """Which keys fall into the cell; None when there is no bound."""
+    """Returns which keys are in the range; None if it has no bound."""
     masks = []
     keys = _in_numbers(keys)
     if cell.low is not None:
@@ -145,7 +147,7 @@ def within(keys: pa.ChunkedArray, cell: KeyRange) -> pa.ChunkedArray | None:
 
 
 def range_of(keys: pa.ChunkedArray) -> tuple[Bound | None, Bound | None]:
-    """The smallest and the largest; None where they cannot be kept exactly."""
+    """Returns the smallest and the largest value; None if they cannot be kept exactly."""
     if not len(keys) or not has_ranges(keys.type) or keys.null_count:
         return None, None
     found = pc.min_max(_in_numbers(keys))
@@ -156,7 +158,7 @@ def range_of(keys: pa.ChunkedArray) -> tuple[Bound | None, Bound | None]:
 
 
 def bounds_in(column: Any) -> list[Bound | None]:
-    """Its values as bounds."""
+    """Returns the values as bounds."""
     return [
         None if each is None else bound_of(each, column.type)
         for each in _in_numbers(column).to_pylist()
@@ -164,7 +166,7 @@ def bounds_in(column: Any) -> list[Bound | None]:
 
 
 def bound_of(value: int | str | Decimal, kind: pa.DataType) -> Bound:
-    """`value` is one that Arrow made of a value of that type, counted where it can be counted."""
+    """Returns the bound of `value`, a Python value from Arrow, as a number if its type has one."""
     return int(value.scaleb(kind.scale, EXACT)) if isinstance(value, Decimal) else value
 
 
@@ -173,13 +175,13 @@ def decimal_of(bound: int, kind: pa.DataType) -> Decimal:
 
 
 def _counted_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which values of this one are counted, where it has one."""
+    """Returns the integer type in which values of this type are counted, if there is one."""
     is_moment = pa.types.is_date32(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind)
     return pa.int64() if is_moment or pa.types.is_integer(kind) else kind
 
 
 def _in_numbers(keys: Any) -> Any:
-    """The same in the same order; 64 bits where they can be counted."""
+    """Returns the column in the same order, as 64-bit integers if possible."""
     if pa.types.is_date32(keys.type) or pa.types.is_time32(keys.type):
         keys = keys.cast(pa.int32())
     return keys.cast(_counted_type(keys.type))
@@ -191,5 +193,5 @@ def _scalar(bound: Bound, kind: pa.DataType) -> pa.Scalar:
 
 
 def _order(value: Any) -> Any:
-    """Text is ordered by its bytes, as all engines do."""
+    """Text is ordered by its bytes, as in all engines."""
     return value.encode() if isinstance(value, str) else value

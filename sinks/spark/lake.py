@@ -1,4 +1,4 @@
-"""The tables of one sink in their place, whatever their format."""
+"""The tables of one sink at their path, independent of their format."""
 
 import re
 from dataclasses import dataclass, field
@@ -16,12 +16,12 @@ from headwater.sinks.spark.table_directories import directory_of, safe
 
 @dataclass(frozen=True, slots=True)
 class LakeShadow:
-    """The copy of a table that is being made, in a directory of the live one."""
+    """A shadow of a table, in a directory of the live one."""
 
     table: TableId
     generation: int
     newest: TableSchema | None = None
-    """Whose types its columns get; None: those that come first."""
+    """The schema whose types its columns get; None: the first one."""
 
     @property
     def directory(self) -> str:
@@ -30,7 +30,7 @@ class LakeShadow:
 
 @dataclass(slots=True)
 class Lake:
-    """Knows tables by name, and holds on to those it has met."""
+    """The lake: finds tables by name, and keeps those it has opened."""
 
     settings: SparkSettings
     context: SinkContext
@@ -77,7 +77,7 @@ class Lake:
         self._kept.clear()
 
     def _format(self, place: StorageLocation, table: TableId) -> LakeTable:
-        """The table there, as its format sees it."""
+        """Returns the table at this path, opened by its format."""
         if self.settings.format == "iceberg":
             from headwater.sinks.spark.iceberg.table import CatalogAddress, IcebergLakeTable
 

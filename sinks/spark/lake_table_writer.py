@@ -1,4 +1,4 @@
-"""One table of the lake as the sink keeps it: looked at, prepared, and moved on by one commit."""
+"""The writer of one table of the lake: load, prepare, and one commit."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,12 +42,12 @@ from headwater.sinks.spark.table import (
 )
 
 ATTEMPTS_MAX = 5
-"""Of a commit that our own maintenance, or a person's, came before."""
+"""Attempts of a commit when maintenance or a person commits first."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableSlice:
-    """The part of a slice that goes into one table."""
+    """The part of a slice for one table."""
 
     start: AppliedOffsets
     end: AppliedOffsets
@@ -57,17 +57,17 @@ class TableSlice:
 
 @dataclass(frozen=True, slots=True)
 class PreparedFiles:
-    """Files that are written, and those whose place they take."""
+    """New files, and the files that they replace."""
 
     added: Sequence[DataFile]
     removed: Sequence[DataFile]
     counts: Sequence[ChangeCount] = ()
-    """Of what was read for them in other processes."""
+    """Counts of what was read in other processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedCommit:
-    """What a commit needs: where the table stood, how it looks now, and what is written."""
+    """A prepared commit: the table's former state, its new layout, and the files."""
 
     state: LakeTableState | None
     layout: LakeTableLayout
@@ -75,25 +75,25 @@ class PreparedCommit:
 
 
 class SchemasChanged(Exception):
-    """There are changes under other schemas than was thought; now it is known which."""
+    """The slice has changes of other schemas than expected; these are the schemas."""
 
 
 class SliceWork(Protocol):
-    """The changes of a stretch, wherever they are read."""
+    """The changes of a slice of one table, read in this process or on executors."""
 
     def schemas(self) -> Sequence[TableSchema]:
-        """Under which the changes are, in the order of their coming."""
+        """The schemas of the changes, in the order of their appearance."""
         ...
 
     def prepare(
         self, rewriting: FileRewrite, files: Sequence[DataFile], *, all_files: bool
     ) -> PreparedFiles:
-        """Writes new files for a table that has `files`; every one anew where it must be."""
+        """Writes new files for a table with `files`; rewrites every file if required."""
         ...
 
 
 class LakeTableWriter:
-    """Does its work in threads; one call of `apply` at a time."""
+    """Writes one table. Its work runs in threads; one call of `apply` at a time."""
 
     def __init__(
         self,
@@ -106,12 +106,12 @@ class LakeTableWriter:
         generation: int = 1,
         newest: TableSchema | None = None,
     ) -> None:
-        """`newest`: whose types the columns of a copy get, whatever comes before."""
+        """`newest`: the schema whose types the shadow's columns get."""
         self.table, self.lake, self.place = table, lake, place
         self._settings, self._context = settings, context
         self._generation, self._last = generation, newest
         self.newest: LakeTableState | None = None
-        """What our last commit made of it."""
+        """The state after our last commit."""
 
     @property
     def owner(self) -> TableOwner:
@@ -119,7 +119,7 @@ class LakeTableWriter:
 
     @property
     def ignores_deletes(self) -> bool:
-        """Whether the settings want rows to stay that are deleted, unmarked."""
+        """Returns whether deletes are ignored: the rows stay unmarked."""
         return self._settings.of(str(self.table)).deletes == "ignore"
 
     @property
@@ -136,19 +136,21 @@ class LakeTableWriter:
 
     @property
     def keeps_partitions(self) -> bool:
-        """Whether columns that divide the table stand in its files as well."""
+        """Returns whether partition columns are stored in the files too."""
         return self._is_iceberg
 
     def load(self) -> LakeTableState | None:
-        """The table as it is; raises `SinkRejected` where it is somebody else's."""
+        """Returns the table's state; raises `SinkRejected` if somebody else owns it."""
         state = self.lake.load()
         if state is not None:
             self._check_owner(state)
         return state
 
     def waits_for_rebuild(self, *, has_key: bool = False) -> str | None:
-        """In what the table is kept otherwise than the settings now ask for, in words. A table of
-        all changes does not say itself whether its rows have a key."""
+        """Returns how the table differs from the settings, in words; a rebuild is needed.
+
+        A table of all changes (`append`) does not store whether its rows have a key.
+        """
         state, chosen = self.lake.load(), self._settings.of(str(self.table))
         if state is None or state.owner != self.owner:
             return None
@@ -162,8 +164,8 @@ class LakeTableWriter:
     def prepare(
         self, work: SliceWork, stretch: TableSlice, *, passed: Mapping[TopicPartition, PassedRange]
     ) -> PreparedCommit:
-        """Writes what is to be committed. `passed` is what the ledger says beyond the table's own
-        stands."""
+        """Writes the files of a commit. `passed` are offsets of the sink state beyond the table's
+        own."""
         state = self.load()
         self._check_not_put_back(state)
         self._check_start(state, stretch, passed)
@@ -178,8 +180,10 @@ class LakeTableWriter:
             return PreparedCommit(state, layout, prepared)
 
     def commit(self, ready: PreparedCommit, stretch: TableSlice, *, id: str) -> bool:
-        """Rows and stands at once; false where somebody's commit came before. `id` names the
-        table, should it have to be made."""
+        """Commits rows and offsets together; returns false if another commit came first.
+
+        `id` is the table's identity if it is created.
+        """
         try:
             self.newest = self._commit(ready.state, ready.layout, ready.prepared, stretch, id=id)
         except Overtaken:
@@ -192,11 +196,11 @@ class LakeTableWriter:
         state: LakeTableState | None,
         feeds: Mapping[str, TopicFeed],
     ) -> tuple[LakeTableLayout, bool]:
-        """How rows under these schemas are kept; whether all files must be written anew."""
+        """Returns the layout for these schemas, and whether all files must be rewritten."""
         present = None if state is None else state.schema
         chosen = self._settings.of(str(self.table))
         known = merge_feeds({} if state is None else state.feeds, feeds)
-        # Schemas come in their order only from one partition.
+        # Only one partition has its schemas in order.
         may_drop = sum(feed.partitions for feed in known.values()) <= 1
         policy = self._context.schema_changes
         all_files, layout = False, None
@@ -220,9 +224,9 @@ class LakeTableWriter:
             present, all_files, loose = layout.schema, all_files or changes, loose | layout.loose
         assert layout is not None, "there are no changes without a schema"
         if state is not None and state.key and layout.key[:1] != (state.key,):
-            # The ranges of its files are of the former key.
+            # The ranges of its files belong to the former key.
             raise RebuildNeeded(
-                "the key is not the one that the target's table has",
+                "the target table has another key",
                 table=str(self.table),
                 held=state.key,
                 comes=layout.key[0] if layout.key else "none",
@@ -281,7 +285,7 @@ class LakeTableWriter:
             return
         if state.owner is None:
             raise SinkRejected(
-                "a table of that name is there, and no pipeline made it",
+                "a table of this name exists, and no pipeline made it",
                 table=str(self.table),
                 place=self.place.root,
                 owner="nobody",
@@ -301,7 +305,7 @@ class LakeTableWriter:
     def _check_not_put_back(self, state: LakeTableState | None) -> None:
         if state is not None and state.is_put_back:
             raise SinkRejected(
-                "somebody has put the table back to a version that does not say where it stood",
+                "the table was restored to a version without offsets",
                 table=str(self.table),
                 place=self.place.root,
                 hint=f"headwater rebuild {self._context.pipeline}/{self.table} --swap",
@@ -313,7 +317,7 @@ class LakeTableWriter:
         stretch: TableSlice,
         passed: Mapping[TopicPartition, PassedRange],
     ) -> None:
-        """A partition that the table knows nothing of begins with this stretch."""
+        """Returns partitions that the table does not know yet; they begin with this slice."""
         stands = {} if state is None else state.stands
         for part, stand in stretch.start.items():
             check_stand(part, farthest(part, stands, passed), stand)
@@ -326,8 +330,8 @@ def _division(columns: Sequence[str]) -> str:
 def farthest(
     part: TopicPartition, table: AppliedOffsets, passed: Mapping[TopicPartition, PassedRange]
 ) -> AppliedOffset | None:
-    """Where a partition stands: what the ledger adds to the table's own is a stretch without
-    rows that begins there."""
+    """Returns a partition's offset. The sink state adds ranges without rows that begin at the
+    table's offset."""
     mine, more = table.get(part), passed.get(part)
     if mine is None or more is None:
         return mine if more is None else more.end
@@ -339,7 +343,7 @@ def farthest(
 def check_stand(part: TopicPartition, held: AppliedOffset | None, wanted: AppliedOffset) -> None:
     if held is not None and held != wanted:
         raise Fenced(
-            "the target has been moved on by another process",
+            "the target was moved by another process",
             topic=part.topic,
             partition=part.partition,
         )
@@ -347,11 +351,11 @@ def check_stand(part: TopicPartition, held: AppliedOffset | None, wanted: Applie
 
 CellTask = tuple[KeyRange, Sequence[MergeStep]]
 Elsewhere = Callable[[FileRewrite, Sequence[CellTask]], Sequence[Sequence[DataFile]]]
-"""Rewrites cells in other processes; the new files of each."""
+"""Rewrites key ranges in other processes; returns the new files of each."""
 
 
 class InProcessWork:
-    """Changes that are in memory, applied in this process by a few threads."""
+    """Changes in memory, applied in this process by a few threads."""
 
     def __init__(
         self,
@@ -361,7 +365,7 @@ class InProcessWork:
         elsewhere: Elsewhere | None = None,
         rows_max: int = 0,
     ) -> None:
-        """What would rewrite more than `rows_max` rows is done `elsewhere`."""
+        """Leaves a rewrite of more than `rows_max` rows to `elsewhere`."""
         self._pieces, self._threads = pieces, threads
         self._elsewhere, self._rows_max = elsewhere, rows_max
 
@@ -416,7 +420,7 @@ class InProcessWork:
 
 
 def steps_of(pieces: Sequence[TableChanges], layout: LakeTableLayout) -> list[MergeStep]:
-    """Changes in columns of the table, and truncates where they stand between them."""
+    """Returns the changes under the table's columns, with truncates between them."""
     found: list[MergeStep] = []
     held: list[pa.RecordBatch] = []
     for piece in pieces:
@@ -437,7 +441,7 @@ def steps_of(pieces: Sequence[TableChanges], layout: LakeTableLayout) -> list[Me
 def without_truncated(
     files: Sequence[DataFile], steps: Sequence[MergeStep], layout: LakeTableLayout
 ) -> tuple[Sequence[DataFile], Sequence[MergeStep]]:
-    """What is left to be done where the whole table was emptied in between."""
+    """Returns the steps after the last truncate of the whole table."""
     if layout.mode != "mirror" or layout.ignores_deletes:
         return files, steps
     for at in reversed(range(len(steps))):

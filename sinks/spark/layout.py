@@ -1,4 +1,4 @@
-"""How a table of the lake looks: the source's columns, those that are ours, and how they change."""
+"""The layout of a lake table: the source's columns, Headwater's columns, and their changes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,51 +45,52 @@ EVENT_COLUMNS = {
     OFFSET: pa.int64(),
     COMMITTED_AT: pa.int64(),
 }
-"""What an event may carry besides its row: `Operation`, place in the log, microseconds."""
+"""Columns of an event besides its row: `Operation`, topic, partition, offset, microseconds."""
 EVENT_NAMES: Mapping[Mode, tuple[str, ...]] = {
     "mirror": (OP, OFFSET),
     "soft_delete": (OP, OFFSET, COMMITTED_AT),
     "append": tuple(EVENT_COLUMNS),
     "scd2": (OP, OFFSET, COMMITTED_AT),
 }
-"""What of it each way of keeping a table asks for."""
+"""The event columns that each mode needs."""
 REBUILD = "headwater rebuild PIPELINE/TABLE --swap makes the table anew"
 
 
 @dataclass(frozen=True, slots=True)
 class LakeTableLayout:
-    """A table of the lake as it is written to. Travels to executors."""
+    """The layout of a table as it is written now. It is pickled for executors."""
 
     table: TableId
     mode: Mode
     key: tuple[str, ...]
     columns: pa.Schema
-    """The source's columns, by the types that the lake gives them."""
+    """The source's columns with their lake types."""
     skipped: frozenset[str] = frozenset()
     """Columns of the source that the policy leaves out."""
     partition_by: tuple[str, ...] = ()
     file_rows: int = 500_000
     ignores_deletes: bool = False
     loose: frozenset[str] = frozenset()
-    """Columns that keep a type which does not hold all values of the one that the source has now:
-    those that would be another value in it are rejected."""
+    """Columns whose lake type does not hold all values of the source's present type. Values that
+    would become other values are rejected."""
     forgotten: frozenset[str] = frozenset()
-    """Columns that went since the files were written: what these hold under such names is old."""
+    """Columns removed since the files were written; values under such names in files are
+    ignored."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Columns to what they were called when the files were written."""
+    """Columns to their names when the files were written."""
     filled: Mapping[str, Column] = field(default_factory=dict)
-    """Columns that came since, with a value for all rows of the files."""
+    """Columns added since, with one value for all rows of the files."""
     held: HeldColumns = field(default_factory=HeldColumns)
     """The ids of the columns."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the table's rows."""
+        """Returns the Arrow schema of the table's rows."""
         return _concat(self.columns, OWN_COLUMNS[self.mode])
 
     @property
     def events(self) -> pa.Schema:
-        """Of changes on their way to the table."""
+        """Returns the Arrow schema of changes before they are merged."""
         return _concat(self.columns, self._event_columns)
 
     @property
@@ -97,8 +98,10 @@ class LakeTableLayout:
         return {name: EVENT_COLUMNS[name] for name in EVENT_NAMES[self.mode]}
 
     def conform(self, changes: TableChanges) -> pa.RecordBatch:
-        """The changes under the table's columns; null where they have no such column. Raises
-        `RecordsRejected` for values that the lake cannot hold."""
+        """Returns the changes under the table's columns; null if they lack a column.
+
+        Raises `RecordsRejected` for values that the lake cannot hold.
+        """
         partition, offsets = changes.log_partition, changes.log_offsets
         assert partition is not None and offsets is not None, "what was read knows its place"
         count, held = len(changes), set(changes.rows.schema.names)
@@ -129,7 +132,7 @@ class LakeTableLayout:
 
     def _put_unchanged(self, changes: TableChanges, column: pa.Array, field: pa.Field) -> pa.Array:
         if self.mode != "append" and field.name not in self.key:
-            # Of a row that went, only the key is asked for.
+            # A deleted row needs only its key.
             is_gone = pc.equal(changes.operations, int(Operation.DELETE))
             column = pc.if_else(is_gone, pa.scalar(None, column.type), column)
         bad = find_changed(column, field.type, by=put)
@@ -148,8 +151,8 @@ def shape(
     may_drop: bool,
     is_iceberg: bool = False,
 ) -> tuple[LakeTableLayout, bool]:
-    """The layout for rows under `schema`, where the table has the columns `present`; and whether
-    what is there must be written anew for it."""
+    """Returns the layout for `schema` if the table has the columns `present`, and whether files
+    must be rewritten."""
     mode: Mode = settings.mode if schema.key else "append"
     _check_names(schema)
     _check_division(schema, settings)
@@ -171,7 +174,7 @@ def shape(
 def outgrown(
     schemas: Sequence[TableSchema], layout: LakeTableLayout, *, is_iceberg: bool
 ) -> frozenset[str]:
-    """Columns that come in other types as well than the copy has, which are not all held by it."""
+    """Returns columns of the shadow that cannot hold all values of their later types."""
     kept = {field.name: field.type for field in layout.columns}
     return frozenset(
         column.name
@@ -204,7 +207,7 @@ def _evolve(
     if policy.get("drop_column", "evolve") == "evolve" and (
         layout.mode != "mirror" or not may_drop
     ):
-        policy["drop_column"] = "lenient"  # what was there stays readable
+        policy["drop_column"] = "lenient"  # existing rows stay readable
     columns = tuple(
         replace(each, type=lake_type(each.type, is_iceberg=is_iceberg)) for each in schema.columns
     )
@@ -246,7 +249,7 @@ def _check_names(schema: TableSchema) -> None:
     for name, short in zip(schema.names, folded, strict=True):
         if folded.count(short) > 1:
             raise SchemaRefused(
-                "two columns would have one name for those who read the lake",
+                "two columns have the same name for readers of the lake",
                 table=str(schema.table),
                 column=name,
                 hint="rename one of them with `transform: rename`",
@@ -267,11 +270,11 @@ def _check_division(schema: TableSchema, settings: LakeTableSettings) -> None:
             tests = (pa.types.is_integer, pa.types.is_string, pa.types.is_date, pa.types.is_boolean)
             if not any(test(kind) for test in tests):
                 raise SchemaRefused(
-                    "a table is divided only by text, whole numbers, dates and truth values",
+                    "a partition column must be text, an integer, a date or a boolean",
                     table=str(schema.table),
                     column=name,
                     type=str(kind),
-                    hint="leave the column out of `partition_by`, or `add` one that says its day",
+                    hint="remove the column from `partition_by`, or `add` a column with its date",
                 )
 
 
@@ -285,7 +288,7 @@ def _rejected_error(changes: TableChanges, bad: Sequence[int], field: pa.Field) 
     why = f"column {field.name!r} does not fit into {field.type}: the value is "
     partition: TopicPartition = changes.log_partition
     return RecordsRejected(
-        "records do not fit the lake's types",
+        "the records have values that do not fit the lake's types",
         topic=partition.topic,
         partition=partition.partition,
         reasons={changes.log_offsets[at].as_py(): why + scalar_class(column[at]) for at in bad},

@@ -1,4 +1,4 @@
-"""What keeps a table of the lake healthy: small files put together, files of the past removed."""
+"""Maintenance of a lake table: compaction of small files, removal of expired files."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -16,7 +16,7 @@ from headwater.sinks.spark.settings import SparkSettings
 from headwater.sinks.spark.table import LakeTableState, Overtaken, TableCommit
 
 SMALL = 4
-"""A file of less than one of so many parts of the wanted rows is small."""
+"""A file smaller than the wanted rows divided by this is small."""
 
 
 def health_of(table: TableId, state: LakeTableState, *, file_rows: int) -> TableHealth:
@@ -30,7 +30,7 @@ def health_of(table: TableId, state: LakeTableState, *, file_rows: int) -> Table
 
 
 def maintain(kept: LakeTableWriter, settings: SparkSettings, *, now_ms: int) -> list[str]:
-    """Whoever writes to the table goes on, and tries again where our commit came first."""
+    """Compacts and removes files; the writer continues and retries if our commit came first."""
     state = kept.load()
     if state is None:
         return []
@@ -39,10 +39,13 @@ def maintain(kept: LakeTableWriter, settings: SparkSettings, *, now_ms: int) -> 
     groups = list(
         _groups(state, file_rows=chosen.file_rows, files_min=settings.maintenance.small_files)
     )
-    if groups and settings.format != "parquet":  # whose readers may not know what has been replaced
+    # readers of this manifest may not know which files were replaced
+    if groups and settings.format != "parquet":
         compacted = _compact(kept, state, groups, file_rows=chosen.file_rows, now_ms=now_ms)
         if compacted is not None:
-            said.append(f"{kept.table}: {compacted[0]} small files became {compacted[1]}")
+            said.append(
+                f"{kept.table}: {compacted[0]} small files were compacted into {compacted[1]}"
+            )
     gone = _remove_unneeded(kept, state, settings.maintenance.retain_ms, now_ms=now_ms)
     if gone:
         said.append(f"{kept.table}: {len(gone)} files removed that no version needs")
@@ -52,7 +55,7 @@ def maintain(kept: LakeTableWriter, settings: SparkSettings, *, now_ms: int) -> 
 def _remove_unneeded(
     kept: LakeTableWriter, state: LakeTableState, retain_ms: int, *, now_ms: int
 ) -> Sequence[str]:
-    """A copy of the table that is in the making lies below it, and is not for us to judge."""
+    """Leaves out the shadow of the table, which lies below its directory."""
     copy = LakeShadow(kept.table, state.generation + 1).directory
     gone = [
         name
@@ -92,7 +95,7 @@ def _compact(
 
 
 def _groups(state: LakeTableState, *, file_rows: int, files_min: int) -> Iterator[list[DataFile]]:
-    """Small files that lie side by side, as many as make one of the wanted size."""
+    """Returns groups of adjacent small files, each for one file of the wanted size."""
     small = [each for each in state.files if each.rows * SMALL < file_rows]
     if len(small) < files_min:
         return

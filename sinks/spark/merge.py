@@ -1,4 +1,4 @@
-"""What changes make of a table's rows, for each way of keeping it."""
+"""The merge of changes into a table's rows, for each mode."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,12 +25,12 @@ from headwater.sinks.spark.layout import (
 from headwater.sinks.spark.settings import Mode
 
 LETTERS = pa.array(["r", "c", "u", "d", "t"])
-"""Debezium's letter of every `Operation`."""
+"""Debezium's op code of every `Operation`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TruncateStep:
-    """All rows went, or only those with certain values."""
+    """A truncate of all rows, or of those with certain values."""
 
     committed_us: int
     where: Mapping[str, Any] = field(default_factory=dict)
@@ -41,7 +41,7 @@ MergeStep: TypeAlias = pa.Table | TruncateStep
 
 
 def fold(base: pa.Table, steps: Iterable[MergeStep], layout: LakeTableLayout) -> pa.Table:
-    """The rows after all steps, one after the other, in the order of their keys."""
+    """Returns the rows after all steps in their order, sorted by key."""
     rows, is_ordered = base, False
     for step in steps:
         if isinstance(step, TruncateStep):
@@ -52,13 +52,13 @@ def fold(base: pa.Table, steps: Iterable[MergeStep], layout: LakeTableLayout) ->
 
 
 def add_missing(base: pa.Table, rows: pa.Table, layout: LakeTableLayout) -> pa.Table | None:
-    """With those of the rows whose keys it has not; None where it has them all."""
+    """Returns the rows with those of `rows` whose keys are missing; None if no key is missing."""
     more = rows.filter(pc.invert(_is_among(rows, base, layout)))
     return _in_key_order(pa.concat_tables([base, more]), layout) if more.num_rows else None
 
 
 def to_append_rows(events: pa.Table) -> pa.Table:
-    """Every change as a row of its own."""
+    """Returns every change as a row."""
     letters = LETTERS.take(pa.array(np.asarray(events.column(OP))))
     moments = events.column(COMMITTED_AT).cast(pa.int64()).cast(MOMENT)
     replaced = {OP: pa.chunked_array([letters]), COMMITTED_AT: moments}
@@ -67,7 +67,7 @@ def to_append_rows(events: pa.Table) -> pa.Table:
 
 
 def _in_key_order(rows: pa.Table, layout: LakeTableLayout) -> pa.Table:
-    """So that readers who look for a key may pass over most of a file."""
+    """Sorts by key, so that readers of one key can skip most of a file."""
     if not layout.key or layout.mode == "append" or rows.num_rows < 2:
         return rows
     places = _key_order(_keys(rows, layout))
@@ -75,16 +75,16 @@ def _in_key_order(rows: pa.Table, layout: LakeTableLayout) -> pa.Table:
 
 
 def _key_order(keys: pa.RecordBatch) -> Int64Array | None:
-    """Where each comes from; None where they are in order, or have none."""
+    """Returns the sorted order of the rows; None if they are in order or have no key."""
     found: Int64Array
     if keys.num_columns == 1 and pa.types.is_integer(keys.column(0).type):
         values = keys.column(0)
         if not values.null_count:
-            found = np.argsort(values.to_numpy(), kind="stable")  # fast where much is in order
+            found = np.argsort(values.to_numpy(), kind="stable")  # fast if much is in order
             return None if _is_rising(found) else found
     try:
         sorted_ = pc.sort_indices(keys, [(name, "ascending") for name in keys.schema.names])
-    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):  # types that have no order
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):  # types without an order
         return None
     found = sorted_.to_numpy().astype(np.int64)
     return None if _is_rising(found) else found
@@ -95,8 +95,11 @@ def _is_rising(numbers: Int64Array) -> bool:
 
 
 def _mirror(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Table:
-    """Which rows are left, and in which order, is found out by the keys alone. All others are
-    moved once: that costs more than everything else together."""
+    """Merges the newest row of each key into the base.
+
+    The rows to keep and their order are found by the keys alone, and all other columns are moved
+    once: moving is the largest cost.
+    """
     deleted = _is_deleted(events)
     order = _log_order(events)
     if order is None:
@@ -142,8 +145,11 @@ def _append(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Tab
 
 
 def _scd2(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Table:
-    """A row per version. States within one commit were never seen from outside and are left out,
-    as is a version that would end before it begins."""
+    """Returns one row per version (`scd2`).
+
+    States inside one commit were never visible and are left out, as is a version that would end
+    before it begins.
+    """
     events = _in_order(events)
     times_of_log = np.asarray(events.column(COMMITTED_AT))
     order, times, begins, ends = versions(_keys(events, layout), times_of_log)
@@ -192,8 +198,8 @@ def _truncate(rows: pa.Table, step: TruncateStep, layout: LakeTableLayout) -> pa
 
 
 def _with_ended(rows: pa.Table, places: pa.ChunkedArray, since: pa.ChunkedArray) -> pa.Table:
-    """Current versions with a place in `since` end there. What began no earlier than its successor
-    never was."""
+    """Ends current versions that have a place in `since`; drops versions that begin after their
+    end."""
     ends = since.take(places)
     is_current = rows.column(IS_CURRENT)
     is_ended = pc.and_(is_current, ends.is_valid())
@@ -214,8 +220,10 @@ def _in_order(events: pa.Table) -> pa.Table:
 
 
 def _log_order(events: pa.Table) -> Int64Array | None:
-    """Where each comes from; None where they are in order. A key lives in one partition of a topic,
-    so that offsets say which change is the newer."""
+    """Returns the order of events; None if they are in order.
+
+    A key is in one partition of a topic, so its offsets order its changes.
+    """
     offsets = np.asarray(events.column(OFFSET))
     return None if _is_rising(offsets) else np.argsort(offsets, kind="stable")
 
@@ -230,7 +238,7 @@ def _is_among(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.C
 
 
 def _places(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.ChunkedArray:
-    """For every row of the base the place of an event with its key, or null."""
+    """Returns for every base row the place of an event with its key, or null."""
     if len(layout.key) == 1:
         name = layout.key[0]
         wanted = events.column(name).combine_chunks()
@@ -262,7 +270,7 @@ def _rows(events: pa.Table, layout: LakeTableLayout) -> pa.Table:
 
 
 def _with(rows: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
-    """With these columns in the place of what it has of their names, or behind."""
+    """Returns the table with these columns, replaced by name or appended."""
     for name, column in columns.items():
         at = rows.schema.get_field_index(name)
         rows = rows.append_column(name, column) if at < 0 else rows.set_column(at, name, column)
@@ -270,5 +278,5 @@ def _with(rows: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
 
 
 def count_changes(steps: Sequence[MergeStep]) -> int:
-    """How many changes there are in all steps."""
+    """Returns the number of changes in all steps."""
     return sum(step.num_rows for step in steps if isinstance(step, pa.Table))

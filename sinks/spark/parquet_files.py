@@ -1,4 +1,4 @@
-"""The Parquet files of a table: written with the range of their keys, read back by stretches."""
+"""The Parquet files of a table: written with their key ranges, read in parts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -27,7 +27,7 @@ ENDING = ".parquet"
 ROW_GROUP_ROWS = 100_000
 SAMPLE_ROWS = 4_000
 SPLIT_AT = 1.5
-"""So many times the wanted size is still one file."""
+"""Up to this many times the wanted size is still one file."""
 
 
 def write(
@@ -37,8 +37,10 @@ def write(
     *,
     keeps_partitions: bool = False,
 ) -> list[DataFile]:
-    """New files of rows that are in the order of their keys, none much larger than wanted. Columns
-    by which the table is divided stand in the files only where the format wants them there."""
+    """Writes new files of rows in key order, none much larger than wanted.
+
+    Partition columns are stored in the files only if the format requires it.
+    """
     found: list[DataFile] = []
     for values, part in _partitions(rows, layout, keeps_partitions=keeps_partitions):
         found += [
@@ -49,7 +51,7 @@ def write(
 
 
 def read(place: StorageLocation, cell: KeyRange, layout: LakeTableLayout) -> pa.Table:
-    """The rows of the cell, with the columns that the layout has now."""
+    """Returns the rows of the key range, under the columns of the layout."""
     parts = [_read_one(place, each, cell, layout) for each in cell.files]
     if not parts:
         return layout.schema.empty_table()
@@ -63,7 +65,7 @@ def stream(
     *,
     only: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of some files, a little at a time; of other columns than `only` just nulls."""
+    """Yields all rows of some files in batches; columns other than `only` are null."""
     from pyarrow import parquet
 
     for each in files:
@@ -107,8 +109,8 @@ def _write_one(
 
 
 def _repetitive(rows: pa.Table) -> list[str]:
-    """Columns whose values come again and again. To look every value of the others up in a
-    dictionary would take longer than all the rest of writing, and save nothing."""
+    """Returns columns with repeated values. A dictionary of other columns would take longer than
+    the rest of writing, and save nothing."""
     places = np.arange(0, rows.num_rows, -(-rows.num_rows // SAMPLE_ROWS))
     sample = rows.take(pa.array(places))
     return [
@@ -120,8 +122,11 @@ def _repetitive(rows: pa.Table) -> list[str]:
 
 
 def _with_ends(rows: pa.Table) -> bool | list[str]:
-    """Columns of which the file says the smallest and the largest value: not those with days or
-    moments outside of the years 1 to 9999, which some who read such ends cannot express."""
+    """Returns columns with minimum and maximum in the file.
+
+    Dates and timestamps outside the years 1 to 9999 have none, because some readers cannot express
+    them.
+    """
     chosen = [
         name
         for name, column in zip(rows.schema.names, rows.columns, strict=True)
@@ -163,7 +168,7 @@ def _read_one(
 
 
 def _conform(rows: pa.Table, data: DataFile, layout: LakeTableLayout) -> pa.Table:
-    """Under the columns of the layout: a file can be older than some of them."""
+    """Returns the rows under the layout's columns; a file can be older than some columns."""
     given = dict(zip(layout.partition_by, data.partition, strict=False))
     columns = []
     for field in layout.schema:
@@ -184,7 +189,7 @@ def _conform(rows: pa.Table, data: DataFile, layout: LakeTableLayout) -> pa.Tabl
 
 
 def _filled(rows: pa.Table, layout: LakeTableLayout, field: pa.Field) -> pa.ChunkedArray:
-    """Of a row that went, only the key is known."""
+    """Returns rows with only the key, which is all that is known of deleted rows."""
     column = layout.filled[field.name]
     value = put(pa.array([missing_value(column)], column.type), field.type)
     values = _repeated(value, rows.num_rows)
@@ -215,7 +220,7 @@ def _pieces(rows: pa.Table, layout: LakeTableLayout) -> Iterator[pa.Table]:
 
 
 def _at_new_keys(keys: pa.ChunkedArray, cuts: Sequence[int]) -> list[int]:
-    """Rows with the same first column of the key stay in one file, so that ranges do not touch."""
+    """Keeps rows with the same first key column in one file, so that ranges do not touch."""
     found = [0]
     for cut in cuts[1:-1]:
         value, at = keys[cut], cut
@@ -228,7 +233,7 @@ def _at_new_keys(keys: pa.ChunkedArray, cuts: Sequence[int]) -> list[int]:
 def _partitions(
     rows: pa.Table, layout: LakeTableLayout, *, keeps_partitions: bool
 ) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
-    """The rows by the values of the columns that divide the table, as text."""
+    """Returns the rows grouped by the values of the partition columns, as text."""
     if not layout.partition_by:
         yield (), rows
         return
@@ -237,7 +242,7 @@ def _partitions(
         mask = None
         if "" in values.values() and not keeps_partitions:
             raise SinkRejected(
-                "empty text cannot divide a Delta table, which takes it for null",
+                "empty text cannot be a partition value of a Delta table, which reads it as null",
                 hint="leave the column out of `partition_by`, and rebuild the table",
                 table=str(layout.table),
                 partition_by=layout.partition_by,

@@ -1,4 +1,4 @@
-"""A second copy of a table in a directory of the live one, and the commit that puts it in place."""
+"""A shadow of a table in a directory of the live one, and the commit that swaps it in."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def shadow_of(lake: Lake, recipe: RebuildRecipe) -> LakeShadow:
-    """The copy that is in the making already, if it is made by the same recipe, or a new one."""
+    """Returns the shadow in progress if its recipe is the same, or a new one."""
     shadow = LakeShadow(recipe.table, _live(lake, recipe.table).generation + 1, recipe.newest)
     copy = Lake(lake.settings, lake.context, shadow)
     ledger = copy.ledger()
@@ -39,13 +39,17 @@ def shadow_of(lake: Lake, recipe: RebuildRecipe) -> LakeShadow:
             kept.lake.drop()
         ledger.forget()
         if not ledger.add(replace(next_entry(SinkState(), writer=""), recipe=recipe.digest)):
-            raise SinkUnavailable("somebody else begins a copy now", table=str(recipe.table))
+            raise SinkUnavailable(
+                "another process starts a copy of the table now", table=str(recipe.table)
+            )
     return shadow
 
 
 def swap(lake: Lake, table: TableId, carry_over: CarryOver | None = None) -> str:
-    """One commit of the live table takes its files out and the copy's in. The old version can be
-    read until its files are removed."""
+    """Swaps files in one commit of the live table.
+
+    The former version can be read until its files are removed.
+    """
     kept = lake.table(table)
     for _ in range(ATTEMPTS_MAX):
         live = _live(lake, table)
@@ -54,7 +58,7 @@ def swap(lake: Lake, table: TableId, carry_over: CarryOver | None = None) -> str
         state = copy.table(table).load()
         if state is None or state.owner is None:
             raise SinkRejected(
-                "there is no copy to put in the table's place",
+                "the table has no copy to swap in",
                 table=str(table),
                 hint="headwater rebuild PIPELINE/TABLE makes one",
             )
@@ -87,26 +91,28 @@ def swap(lake: Lake, table: TableId, carry_over: CarryOver | None = None) -> str
             continue
         _forget(copy, table)
         return f"version {live.version} of {kept.place.root}"
-    raise SinkUnavailable("others keep committing to the table", table=str(table))
+    raise SinkUnavailable("other writers keep committing to the table", table=str(table))
 
 
 def _live(lake: Lake, table: TableId) -> LakeTableState:
     live = lake.table(table).load()
     if live is None:
-        raise SinkRejected("there is no table to make a copy of", table=str(table))
+        raise SinkRejected("the table to copy does not exist", table=str(table))
     return live
 
 
 def _stands(copy: Lake, state: LakeTableState) -> "AppliedOffsets":
-    """The copy's own, and what it knows beyond them of stretches without rows."""
+    """Returns the shadow's offsets, with its known ranges without rows."""
     passed = copy.ledger().head().passed
     return {part: farthest(part, state.stands, passed) or at for part, at in state.stands.items()}
 
 
 def _take_over(lake: Lake, table: TableId, live: LakeTableState, copy: LakeTableState) -> None:
-    """What is known beyond the live table's own stands says nothing of the copy's rows, which may
-    have come from another topic. Before the swap, since without it only a stretch without rows is
-    read again."""
+    """Forgets ranges without rows that are known of the live table.
+
+    They say nothing of the shadow's rows, which may come from another topic. This is done before
+    the swap: a range without rows is at worst read again.
+    """
     ledger, topics = lake.ledger(), live.feeds.keys() | copy.feeds.keys()
     for _ in range(ATTEMPTS_MAX):
         head = ledger.head()
@@ -116,17 +122,19 @@ def _take_over(lake: Lake, table: TableId, live: LakeTableState, copy: LakeTable
             return
         if ledger.add(replace(next_entry(head, writer=""), passed=passed, feeds=feeds)):
             return
-    raise SinkUnavailable("others keep writing beside the tables", pipeline=lake.context.pipeline)
+    raise SinkUnavailable(
+        "other writers keep changing the sink's state", pipeline=lake.context.pipeline
+    )
 
 
 def _forget(copy: Lake, table: TableId) -> None:
-    """The copy is no table of its own any more; its files stay where they are."""
+    """Makes the shadow no table any more; its files stay where they are."""
     copy.table(table).lake.forget()
     copy.ledger().forget()
 
 
 ROWS_AT_ONCE = 500_000
-"""Rows that are carried over in one commit of the copy."""
+"""Rows that are copied in one commit of the shadow."""
 
 
 def carried_over(
@@ -136,7 +144,7 @@ def carried_over(
     state: LakeTableState,
     carry_over: CarryOver,
 ) -> LakeTableState:
-    """The copy as it is then."""
+    """Returns the shadow with the copied rows."""
     modes = {live.mode, state.mode}
     is_unmarked = modes == {"mirror"} and kept.ignores_deletes
     if modes != {"soft_delete"} and (not is_unmarked or carry_over.until_us is not None):
@@ -162,7 +170,7 @@ def carried_over(
 def _find_deleted(
     kept: LakeTableWriter, live: LakeTableState, wanted: LakeTableLayout, carry_over: CarryOver
 ) -> Iterator[pa.RecordBatch]:
-    """In the columns of the copy."""
+    """Returns the rows under the shadow's columns."""
     layout = layout_of(live, kept.table, carry_over.key)
     for rows in parquet_files.stream(kept.place, live.files, layout):
         if layout.mode == "soft_delete":
@@ -186,7 +194,7 @@ def _conform(rows: pa.RecordBatch, layout: LakeTableLayout) -> pa.RecordBatch:
 
 
 def _columns_of_other_types(held: pa.Schema, wanted: pa.Schema) -> set[str]:
-    """Whose values the copy has no place for."""
+    """Returns columns whose values the shadow cannot hold."""
     return {
         field.name
         for field in wanted
@@ -197,7 +205,7 @@ def _columns_of_other_types(held: pa.Schema, wanted: pa.Schema) -> set[str]:
 def _put(
     copy: LakeTableWriter, state: LakeTableState, layout: LakeTableLayout, rows: pa.Table
 ) -> LakeTableState:
-    """One commit, after which the copy stands where it stood."""
+    """Copies rows in one commit, and leaves the shadow's offsets as they were."""
     rewriting = FileRewrite(copy.place, layout, keeps_partitions=copy.keeps_partitions)
     cells = cells_of(state.files)
     places = assign(pa.concat_arrays(rows.column(layout.key[0]).chunks), cells)

@@ -1,4 +1,4 @@
-"""One Spark session for everything that this process does with Spark, opened when first needed."""
+"""The one Spark session of this process, opened when first needed."""
 
 import atexit
 import logging
@@ -31,7 +31,7 @@ JAVA_MIN = 17
 JAVA_HINT = "apt install openjdk-17-jre-headless, or let JAVA_HOME say where a newer one is"
 VERSION = re.compile(r'version "(\d+)')
 PACKAGES = ("core_log", "connectors", "sinks", "pipelines", "config")
-"""What executors on other machines are sent, unless they have it installed."""
+"""Packages that are sent to executors on other machines, unless they are installed there."""
 LOG_PROPERTIES = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -49,21 +49,21 @@ logger.loss.level = off
 logger.tasks.name = org.apache.spark.executor.Executor
 logger.tasks.level = off
 """
-"""What a task fails with comes back as an exception, and is told once. A cluster that gives us no
-executor says so as a warning, and else nothing would. The level of the `shell` is
-what Spark would else lower ours to, with two lines about it."""
+"""Log levels. Errors of tasks come back as exceptions and are logged once. A cluster that gives no
+executor logs only a warning. Spark's `shell` level would lower ours, with two lines about it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionChoices:
-    """How Spark runs. A process has one Spark, so the first choices count for all who share it."""
+    """The settings of Spark. A process has one Spark, so the first settings count for all its
+    users."""
 
     master: str = "local[*]"
     """`local[N]`, or a cluster: `spark://HOST:PORT`, `yarn`, `k8s://...`."""
     memory_bytes: int = 1 << 30
-    """Heap of the driver, which in local mode does all the work."""
+    """Heap of the driver, which does all the work in local mode."""
     scratch: Path | None = None
-    """Where Spark spills; None for the system's own place for such files."""
+    """Directory to which Spark spills; None for the system's directory for temporary files."""
     python: str = ""
     """Interpreter of the executors; empty for this process's own."""
     config: Mapping[str, str] = field(default_factory=dict)
@@ -75,9 +75,10 @@ class SessionChoices:
 
 
 def open_session(choices: SessionChoices) -> "SparkSession":
-    """The session of this process. Takes some seconds the first time: call it beside the loop.
+    """Returns the session of this process; opens it if needed.
 
-    Raises ConfigError where Java is missing, or Spark already runs by other choices.
+    Opening takes some seconds: call it in a thread. Raises ConfigError if Java is missing, or if
+    Spark already runs with other settings.
     """
     held = _find_held()
     with held.lock:
@@ -89,7 +90,7 @@ def open_session(choices: SessionChoices) -> "SparkSession":
             held.session, held.choices = _start(choices), choices
         elif held.choices != choices:
             raise ConfigError(
-                "Spark already runs in this process, by other settings",
+                "Spark already runs in this process with other settings",
                 hint="give all Spark sinks of the pipeline the same master, memory and config",
                 running=_describe(held.choices),
                 wanted=_describe(choices),
@@ -98,7 +99,7 @@ def open_session(choices: SessionChoices) -> "SparkSession":
 
 
 def close_session() -> None:
-    """Ends Spark in this process, whoever uses it."""
+    """Stops Spark in this process, for all its users."""
     held = _find_held()
     with held.lock:
         if held.session is not None:
@@ -108,20 +109,21 @@ def close_session() -> None:
 
 @cache
 def warn_without_java() -> None:
-    """Once in a process, when a lake is met. As long as all slices are small none is missed."""
+    """Warns once in a process, when a lake is opened: Java is not needed while all slices are
+    small."""
     if _java() is None:
         logger.warning(
-            "Spark needs Java, and there is none: what is too large for this process will have to"
-            " wait; %s",
+            "Spark needs Java, which is not installed: slices that are too large for this process "
+            "will wait; %s",
             JAVA_HINT,
         )
 
 
 def examine_java() -> Diagnostic | None:
-    """Why Spark could not start here, where the reason is Java."""
+    """Returns why Spark cannot start here, if Java is the reason."""
     java = _java()
     if java is None:
-        return Diagnostic("Spark needs Java, and there is none", JAVA_HINT)
+        return Diagnostic("Spark needs Java, which is not installed", JAVA_HINT)
     asked = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     found = VERSION.search(asked.stderr)
     if found is None:
@@ -145,7 +147,8 @@ def _find_held() -> _Held:
 
 
 def _is_alive(session: "SparkSession") -> bool:
-    """Not once somebody has stopped it, its process has died, or a cluster has let it go."""
+    """Returns whether the session is usable: not stopped, its process alive, its cluster
+    connected."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     context = session.sparkContext
@@ -174,15 +177,17 @@ def _give_up(session: "SparkSession") -> None:
 
 
 def _forget_dead_process() -> None:
-    """PySpark never lets go of a process that has died, and would ask it for every next session.
-    One that was just killed may answer no more a moment before it counts as dead: the next attempt
-    comes by here, too."""
+    """Forgets a Spark process that has died.
+
+    PySpark never forgets it and would use it for every next session. A process that was just killed
+    may fail a moment before it counts as dead: the next attempt comes here too.
+    """
     from pyspark import SparkContext
 
     process = SparkContext._gateway.proc if SparkContext._gateway is not None else None
     if process is not None and process.poll() is not None:
         SparkContext._gateway = SparkContext._jvm = None
-        logger.warning("Spark's process has ended by itself; another one is started")
+        logger.warning("the Spark process has ended unexpectedly; a new one is started")
 
 
 def _describe(choices: SessionChoices | None) -> str:
@@ -205,7 +210,7 @@ def _start(choices: SessionChoices) -> "SparkSession":
 
     place = Path(tempfile.mkdtemp(prefix="headwater-spark-", dir=choices.scratch))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
-    # Without it the workers take whatever `python3` the path holds.
+    # Without it the workers take the first `python3` of their path.
     os.environ["PYSPARK_PYTHON"] = choices.python or sys.executable
     builder = SparkSession.builder.master(choices.master).appName("headwater")
     for name, value in (_settings(choices, place) | dict(choices.config)).items():
@@ -214,7 +219,7 @@ def _start(choices: SessionChoices) -> "SparkSession":
         session = builder.getOrCreate()
     except (PySparkException, RuntimeError, OSError) as error:
         raise SinkUnavailable(
-            "Spark does not start", master=choices.master, kind=type(error).__name__
+            "Spark cannot start", master=choices.master, kind=type(error).__name__
         ) from error
     if not choices.is_local:
         session.sparkContext.addPyFile(str(_pack(place)))
@@ -232,14 +237,14 @@ def _settings(choices: SessionChoices, place: Path) -> dict[str, str]:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Moments are moments: no time zone of a machine has a say in them.
+        # Timestamps are UTC; the machine's time zone has no influence.
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.scheduler.mode": "FAIR",
-        # There is nothing to decide anew after a step, and each would become a job of its own.
+        # Adaptive execution is off: it has nothing to decide here, and makes a job of each step.
         "spark.sql.adaptive.enabled": "false",
-        # A row of ours is a parcel of many rows.
+        # One Spark row is a chunk of many rows.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "8",
     }
     if choices.is_local:
@@ -254,7 +259,7 @@ def _settings(choices: SessionChoices, place: Path) -> dict[str, str]:
 
 
 def _pack(place: Path) -> Path:
-    """Our package as one file that executors can import from."""
+    """Returns our package as one file that executors can import."""
     root = Path(headwater.__file__).parent
     packed = place / "headwater.zip"
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -22,110 +22,111 @@ TABLE = r"\{table\}"
 
 
 class LakeTableSettings(YamlSettings):
-    """How some tables are kept; what is left out is taken from a pattern further up."""
+    """How matching tables are kept; a key that is left out comes from an earlier matching
+    pattern."""
 
     mode: Mode = "mirror"
-    """`mirror`: the table as the source has it; `soft_delete`: the same, but deleted rows stay and
-    say since when; `append`: a row per change; `scd2`: a row per version, with its time."""
+    """`mirror`: the rows of the source now; `soft_delete`: the same, with deleted rows kept and
+    marked; `append`: one row per change; `scd2`: one row per version, with its times."""
     deletes: Deletes | None = None
-    """What a delete does in `mirror`: `hard` removes the row, `soft` is mode `soft_delete`,
-    `ignore` leaves the row as it was. The sink's own `deletes` where it is left out."""
+    """Effect of a delete in `mirror`: `hard` removes the row, `soft` is mode `soft_delete`,
+    `ignore` leaves the row as it was. Default: the sink's own `deletes`."""
     partition_by: Texts = Field((), examples=["country", ["country", "order_day"]])
-    """Columns whose values divide the table's files, so that readers can pass over most of them."""
+    """Columns that partition the table's files, so that readers can skip most of them."""
     file_rows: int = Field(500_000, ge=1)
-    """About how many rows a file has. Files hold ranges of the key, and a change rewrites those
-    files whose ranges it falls into: small ones make small changes cheap, large ones make reading
-    cheap."""
+    """Rows per file, about. Files hold ranges of the key, and a change rewrites the files of its
+    range: small files make small changes cheap, large files make reads cheap."""
 
 
 class CatalogSettings(YamlSettings):
-    """The catalog of `format: iceberg`, which says what the newest version of a table is."""
+    """The catalog of `format: iceberg`, which names the newest version of each table."""
 
     uri: str = Field("", examples=["sqlite:///lake/catalog.db", "https://catalog.example/api"])
-    """A database by SQLAlchemy's address, or a REST catalog. Empty: `catalog.db` beside the
-    tables."""
+    """A database in SQLAlchemy's form, or the address of a REST catalog. Empty: `catalog.db` beside
+    the tables."""
     namespace: str = "headwater"
-    """Where the catalog keeps the tables."""
+    """The catalog's namespace for the tables."""
     properties: dict[str, str] = Field({}, examples=[{"token": "${env:CATALOG_TOKEN}"}])
-    """What else pyiceberg wants to know of the catalog, by its own names."""
+    """Further properties of pyiceberg's catalog, by pyiceberg's names."""
 
 
 class MaintenanceSettings(YamlSettings):
-    """What keeps tables healthy; done by the sink between slices, and by `headwater maintain`."""
+    """Maintenance of tables, done by the sink between slices, and by `headwater maintain`."""
 
     every_ms: DurationMs = 3_600_000
-    """How often tables are looked at; `0s` leaves it to `headwater maintain`."""
+    """How often tables are checked; `0s` leaves it to `headwater maintain`."""
     small_files: int = Field(16, ge=2)
-    """From how many files of less than a quarter of `file_rows` on they are put together."""
+    """Number of files with less than a quarter of `file_rows` from which on they are compacted."""
     retain_ms: DurationMs = Field(604_800_000, ge=3_600_000)
-    """How long files stay that no longer belong to a table, so that versions of before can be
-    read and readers can end. Files of runs that broke off stay as long; they look like those of a
-    slice that is being written, and so it cannot be less than an hour."""
+    """How long files stay that no longer belong to a table, for readers of earlier versions. Files
+    of interrupted runs stay as long, because they look like files of a slice in progress;
+    therefore at least one hour."""
 
 
 class SparkSettings(YamlSettings):
-    """Keeps tables of a lake equal to the source's: rows and the offsets that they came from are
-    one commit of the table. Small slices are applied in this process; large ones by Spark, whose
-    executors read the log themselves."""
+    """Keeps tables of a lake equal to the source's: rows and their offsets are one commit of the
+    table. Small slices are applied in this process; large ones by Spark, whose executors read
+    the log themselves."""
 
     follows_columns: ClassVar[bool] = True
-    """Its tables know the ids of their columns, which `assembly.follows_columns` asks."""
+    """The tables store the ids of their columns, as `assembly.follows_columns` requires."""
 
     path: str = Field(min_length=1, examples=["./lake", "s3://lake/shop"])
-    """Directory, or `s3://BUCKET/PREFIX`, under which the tables are."""
+    """Directory, or `s3://BUCKET/PREFIX`, of the tables."""
     s3: S3Settings = S3Settings()
-    """How the bucket of an `s3://` path is reached. The store has to know conditional writes
+    """Access to the bucket of an `s3://` path. The store must support conditional writes
     (`If-None-Match`), as Amazon, MinIO, Ceph and R2 do."""
     format: TableFormat = "delta"
-    """`delta`, `iceberg` (wants the extra `headwater[iceberg]`), or `parquet`: plain files of
-    changes (mode `append`), whose manifest is Delta's log. Who reads the files without it may see
-    some of a run that broke off, and after a rebuild, or once a column has become wider, those of
-    before as well until `maintenance` removes them."""
+    """`delta`, `iceberg` (needs the extra `headwater[iceberg]`), or `parquet`: plain files of
+    changes (mode `append`), whose manifest is Delta's log. Readers of `parquet` that do not use
+    the manifest may see files of an interrupted run. After a rebuild, or after a column became
+    wider, they also see the former files until `maintenance` removes them."""
     catalog: CatalogSettings = CatalogSettings()
     """The catalog of `format: iceberg`."""
     table: str = Field("{schema}.{table}", examples=["{schema}/{table}"], pattern=TABLE)
-    """What a table's directory is called, made of `{schema}` and `{table}`."""
+    """Name of a table's directory, made of `{schema}` and `{table}`."""
     deletes: Deletes = "hard"
-    """What a delete does to tables in mode `mirror`, see `tables`."""
+    """Effect of a delete on tables in mode `mirror`, see `tables`."""
     tables: dict[PatternText, LakeTableSettings] = Field(
         {}, examples=[{"*": {"mode": "mirror"}, "public.orders": {"mode": "scd2"}}]
     )
-    """Tables by pattern to how they are kept; of several that match, the last counts."""
+    """Table patterns to how those tables are kept; if several match, the last one wins."""
     commit_every_ms: DurationMs = 10_000
-    """How long changes are gathered before they are committed together."""
+    """How long changes are collected before they are committed together."""
     slice_rows: int = Field(5_000_000, ge=1)
-    """Rows after which a slice ends at the next commit boundary, instead of `limits.slice_rows`:
-    Spark reads large slices as easily as small ones, and a table is rewritten less often."""
+    """Rows after which a slice ends at the next commit boundary, instead of `limits.slice_rows`. It
+    is larger because Spark reads large slices as easily as small ones, and tables are rewritten
+    less often."""
     slice_size_bytes: SizeBytes = Field(2 << 30, ge=1)
-    """Bytes in the log after which it does."""
+    """Bytes in the log after which a slice ends at the next commit boundary."""
     consistent_cut: bool = False
-    """Whether every slice leaves a record of which versions of all tables belong together, so that
-    `headwater.tables_at` can open them as of one moment of the source."""
+    """Whether every slice records which versions of all tables belong together, so that
+    `headwater.tables_at` can open them at one consistent cut."""
     small_rows: int = Field(200_000, ge=0)
-    """Up to how many records of one table in a slice are applied in this process, without Spark."""
+    """Records of one table in a slice up to which it is applied in this process, without Spark."""
     rewritten_rows: int = Field(2_000_000, ge=0)
-    """Up to how many rows a small slice may rewrite in this process; Spark does what is more."""
+    """Rows that a small slice may rewrite in this process; larger rewrites are left to Spark."""
     tables_at_once: int = Field(2, ge=1)
-    """How many tables are worked on at the same time."""
+    """Number of tables that are written at the same time."""
     master: str = Field("local[*]", examples=["spark://spark.example:7077"])
-    """Where Spark does its work: `local[N]`, or a cluster's address."""
+    """Spark's master: `local[N]`, or a cluster's address."""
     memory_bytes: SizeBytes = Field(1 << 30, ge=256 << 20)
-    """Heap of Spark's driver, which in local mode does all the work."""
+    """Heap of Spark's driver, which does all the work in local mode."""
     scratch: Path | None = None
-    """Where Spark spills; left out, the system's own place for such files."""
+    """Directory to which Spark spills. Default: the system's directory for temporary files."""
     python: str = ""
-    """Interpreter of the executors; empty for the one that runs this."""
+    """Interpreter of the executors. Default: the one that runs this process."""
     spark: dict[str, str] = Field({}, examples=[{"spark.executor.memory": "4g"}])
     """Spark's own settings by their own names; they win over ours."""
     split_rows: int = Field(2_500_000, ge=1)
-    """How many records of the log one task of Spark reads at most. The larger, the more changes of
-    one key meet in a task, which then hands on only the newest."""
+    """Records of the log that one Spark task reads at most. The larger it is, the more changes of
+    one key meet in a task, which passes on only the newest."""
     maintenance: MaintenanceSettings = MaintenanceSettings()
     """Compaction, and removal of files that are no longer needed."""
 
     @property
     def local_path(self) -> str:
-        """Where it is on a disk of this machine; empty where it is not."""
+        """Returns the path if it is on a disk of this machine; else empty."""
         return "" if self.path.startswith("s3://") else self.path
 
     @model_validator(mode="after")
@@ -144,7 +145,7 @@ class SparkSettings(YamlSettings):
         return self
 
     def of(self, table: str) -> LakeTableSettings:
-        """How `table`, as `schema.table`, is kept."""
+        """Returns how `table` (`schema.table`) is kept."""
         chosen: dict[str, object] = {}
         for pattern, settings in self.tables.items():
             if Pattern(pattern).matches(table):

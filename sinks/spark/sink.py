@@ -1,4 +1,4 @@
-"""The `spark` sink: slices of the log into tables of a lake, each by one commit of the table."""
+"""The `spark` sink: slices of the log to tables of a lake, each by one commit of the table."""
 
 import asyncio
 import logging
@@ -72,8 +72,8 @@ CANCEL_AGAIN_S, PROGRESS_S = 0.2, 10.0
 class SparkSink:
     """Keeps tables of a lake equal to the source's, exactly once.
 
-    A lake has no commit over several tables: each moves on by its own, and says itself where it
-    stands. What has been done of a slice that broke off is not done again.
+    A lake has no commit over several tables: each table has its own commits and stores its own
+    offsets. The finished parts of an interrupted slice are not applied again.
     """
 
     Settings = SparkSettings
@@ -87,9 +87,9 @@ class SparkSink:
         self._portions = WorkSplit(settings)
         self._writer = uuid4().hex
         self._told: dict[TopicPartition, AppliedOffset] = {}
-        """What this sink knows that its tables hold."""
+        """The offsets that this sink last reported for its tables."""
         self._done: dict[TopicPartition, tuple[AppliedOffset, AppliedOffset]] = {}
-        """Of a slice that broke off: what has been committed of it by this very sink."""
+        """The parts of an interrupted slice that this sink has committed."""
         self._maintained_ms: int | None = None
 
     async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
@@ -173,7 +173,7 @@ class SparkSink:
         return await in_thread(lambda: versions_of(self._lake.table(table), newest=newest))
 
     async def close(self) -> None:
-        """Spark belongs to the process, and other sinks may go on with it."""
+        """Closes the sink. Spark stays: it belongs to the process, and other sinks may use it."""
 
     def _stands(self, topics: frozenset[str]) -> AppliedOffsets:
         head = self._ledger.head()
@@ -194,7 +194,7 @@ class SparkSink:
         return found
 
     def _remaining(self, part: Slice) -> Slice:
-        """The slice without what has been done of it."""
+        """Returns the slice without its finished parts."""
         done = {
             each
             for each, edges in self._done.items()
@@ -205,7 +205,7 @@ class SparkSink:
     def _check_idle(
         self, part: Slice, head: SinkState, portions: Mapping[TableId, TableWork]
     ) -> None:
-        """Of topics that have nothing in this slice, whether somebody else has moved them on."""
+        """Checks whether somebody else has moved topics that have nothing in this slice."""
         busy = frozenset[str]().union(*(each.topics for each in portions.values()))
         idle = {each.topic for each in part.start} - busy
         stands = self._stands(frozenset(idle))
@@ -214,8 +214,8 @@ class SparkSink:
                 check_stand(each, stands.get(each), stand)
 
     def _announce(self, part: Slice, portions: Mapping[TableId, TableWork]) -> SinkState:
-        """Which table every topic goes to is written down before the table is made, so that none
-        is ever forgotten."""
+        """Stores the table of every topic before the table is made, so that none is ever
+        forgotten."""
         for _ in range(ATTEMPTS_MAX):
             head = self._ledger.head()
             feeds, anew, found = dict(head.feeds), set[str](), set[TopicPartition]()
@@ -239,19 +239,19 @@ class SparkSink:
             if self._ledger.add(entry):
                 if found:
                     raise SinkUnavailable(
-                        "what is kept beside the tables was lost, and is known again from them: "
-                        "the sink goes on where its tables stand",
+                        "the sink's state beside the tables was lost and is restored from them: "
+                        "the sink continues at its tables' offsets",
                         topics=sorted({each.topic for each in found}),
                     )
                 return entry
-        raise SinkUnavailable("others keep writing beside the tables", pipeline=self._writer)
+        raise SinkUnavailable("other writers keep changing the sink's state", pipeline=self._writer)
 
     def _check_not_gone(self, table: TableId, portion: TableWork, head: SinkState) -> None:
         for each, held in self._told.items():
             is_fed = each.topic in portion.topics and each.topic in head.feeds
             if is_fed and held.next_offset:
                 raise SinkUnavailable(
-                    "the table that held this topic's rows has gone; it will be filled anew",
+                    "the table of this topic's rows is gone; it will be filled again",
                     table=str(table),
                     topic=each.topic,
                 )
@@ -259,7 +259,7 @@ class SparkSink:
     async def _commit(
         self, part: Slice, head: SinkState, portions: Mapping[TableId, TableWork]
     ) -> None:
-        """All tables get their chance, whatever becomes of the others."""
+        """Applies every table, even if others fail."""
         gate = asyncio.Semaphore(self._settings.tables_at_once)
 
         async def one(table: TableId, portion: TableWork) -> None:
@@ -290,7 +290,7 @@ class SparkSink:
         stretch: TableSlice,
         passed: Mapping[TopicPartition, PassedRange],
     ) -> None:
-        """One table, prepared again where somebody's commit came before ours."""
+        """Commits one table; prepares it again if another commit came first."""
         for _ in range(ATTEMPTS_MAX):
             try:
                 ready = await in_thread(partial(kept.prepare, portion.work, stretch, passed=passed))
@@ -304,13 +304,15 @@ class SparkSink:
                 part.heard(ready.prepared.counts)
                 return
         raise SinkUnavailable(
-            "others keep committing to the table", table=str(kept.table), attempts=ATTEMPTS_MAX
+            "other writers keep committing to the table",
+            table=str(kept.table),
+            attempts=ATTEMPTS_MAX,
         )
 
     async def _name_bad_records(
         self, kept: LakeTableWriter, part: Slice, portion: TableWork
     ) -> None:
-        """Read here, they raise what says which they are."""
+        """Reads the records in this process, which raises the error that names them."""
         feeds = portion.stretch(part).feeds
         layout, _ = await in_thread(lambda: kept.layout(portion.work.schemas(), kept.load(), feeds))
         async for changes in of_topics(part, portion.topics, are_wanted=True).changes():
@@ -318,7 +320,8 @@ class SparkSink:
                 await in_thread(partial(layout.conform, changes))
 
     def _settle(self, part: Slice, portions: Mapping[TableId, TableWork]) -> None:
-        """Says what moved without rows, and which versions of the tables belong together."""
+        """Stores offsets that moved without rows, and the versions of the tables that belong
+        together."""
         for _ in range(ATTEMPTS_MAX):
             head = self._ledger.head()
             passed = dict(head.passed)
@@ -343,7 +346,7 @@ class SparkSink:
             )
             if self._ledger.add(entry):
                 return
-        raise Fenced("another run has moved the target on", pipeline=self._context.pipeline)
+        raise Fenced("another run has moved the target", pipeline=self._context.pipeline)
 
     def _versions(self, head: SinkState) -> dict[TableId, int]:
         states = {kept.table: kept.load() for kept in self._lake.tables(head)}
@@ -383,7 +386,7 @@ class SparkSink:
         return self._lake.tables(self._ledger.head())
 
     async def _maintain_when_due(self) -> None:
-        """Between slices, so that our own commits never come before one another."""
+        """Runs between slices, so that maintenance never competes with our own commits."""
         every_ms, now_ms = self._settings.maintenance.every_ms, self._context.clock.monotonic_ms()
         if self._maintained_ms is None:
             self._maintained_ms = now_ms
@@ -407,7 +410,7 @@ class SparkSink:
         ]
         if tables and not chosen:
             raise ConfigError(
-                "the lake has no such table",
+                "the lake does not have this table",
                 table=", ".join(sorted(tables)),
                 hint="there is " + (", ".join(str(kept.table) for kept in known) or "none"),
             )
@@ -427,7 +430,7 @@ class SparkSink:
             self._context.report(health_of(kept.table, state, file_rows=chosen.file_rows))
 
     def _drop_table(self, table: TableId, topics: frozenset[str]) -> list[str]:
-        """Also one that nobody can read any more, where the ledger says that it is ours."""
+        """Includes an unreadable table if the sink state says that it is ours."""
         kept, head, said = self._lake.table(table), self._ledger.head(), list[str]()
         if _is_ours(kept, is_known=not topics.isdisjoint(head.feeds)):
             kept.lake.drop()
@@ -441,10 +444,10 @@ class SparkSink:
             entry = replace(entry, feeds=feeds, passed=passed, versions=versions)
             if (feeds, passed) == (head.feeds, head.passed) or self._ledger.add(entry):
                 return said
-        raise SinkUnavailable("others keep writing beside the tables", table=str(table))
+        raise SinkUnavailable("other writers keep changing the sink's state", table=str(table))
 
     def _drop(self) -> list[str]:
-        """The ledger knows them all, so that those go as well that nobody can read any more."""
+        """Drops the tables that the sink state knows, unreadable ones included."""
         said, failures = list[str](), list[HeadwaterError]()
         for kept in self._find_known():
             try:
@@ -454,7 +457,7 @@ class SparkSink:
                         said.append(f"removed table {kept.table} under {kept.place.root}")
             except HeadwaterError as error:
                 failures.append(error)
-        if failures:  # the ledger stays: by it the next attempt knows them
+        if failures:  # the sink state stays: the next attempt finds the tables by it
             raise failures[0]
         self._ledger.forget()
         self._lake.forget()
@@ -463,8 +466,8 @@ class SparkSink:
 
 
 def _is_ours(kept: LakeTableWriter, *, is_known: bool) -> bool:
-    """Whether the table is there and may be removed: of one that nobody can read, what is known of
-    it beside the tables decides."""
+    """Returns whether the table exists and may be removed; the sink state decides for an unreadable
+    one."""
     try:
         return kept.load() is not None
     except SinkRejected as error:
@@ -474,7 +477,7 @@ def _is_ours(kept: LakeTableWriter, *, is_known: bool) -> bool:
 
 
 def _planned_columns(kept: LakeTableWriter, schema: TableSchema) -> list[str]:
-    """Each with its type in the lake, and what would be changed of it; raises as a slice would."""
+    """Yields each column with its lake type and its pending changes; raises as a slice would."""
     state = kept.load()
     wanted = kept.layout([schema], state, {})[0].columns
     held = {} if state is None else {each.name: each.type for each in state.schema}
@@ -493,7 +496,7 @@ def _planned_columns(kept: LakeTableWriter, schema: TableSchema) -> list[str]:
 
 
 def _ahead(state: LakeTableState, part: Slice, topics: Collection[str]) -> set[TopicPartition]:
-    """Partitions of which a table holds something else than the slice begins with."""
+    """Returns partitions whose offset in the table is not the slice's start."""
     return {
         each
         for each, stand in part.start.items()
@@ -507,8 +510,8 @@ def _without(stands: AppliedOffsets, done: Iterable[TopicPartition]) -> AppliedO
 
 
 def _worst(failures: Sequence[BaseException]) -> BaseException:
-    """What must not be hidden behind another: the end of this run, and what is no failure of
-    ours. A table that time does not cure goes before those for which the slice is tried again."""
+    """Returns the error that must be raised first: the end of this run, or an error that is no
+    failure of ours. A table's permanent error goes before retryable ones."""
     unexpected = [each for each in failures if not isinstance(each, HeadwaterError)]
     fenced = [each for each in failures if isinstance(each, Fenced)]
     lasting = [each for each in failures if getattr(each, "cure", None) is not Cure.TIME]
@@ -521,8 +524,10 @@ async def _in_threads(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.Rec
 
 
 async def in_thread(work: Callable[[], Result]) -> Result:
-    """Waits for the thread even when cancelled, so that no write goes on behind our back; what it
-    has Spark do is cancelled, and done again by the next start."""
+    """Waits for the thread even when cancelled, so that no write continues unseen.
+
+    Its Spark jobs are cancelled, and repeated at the next start.
+    """
     loop, group = asyncio.get_running_loop(), JobGroup()
     began_s = loop.time()
     running = loop.run_in_executor(None, partial(group.run, work))
@@ -535,5 +540,5 @@ async def in_thread(work: Callable[[], Result]) -> Result:
         while not running.done():
             await loop.run_in_executor(None, group.cancel)
             await asyncio.wait([running], timeout=CANCEL_AGAIN_S)
-        running.exception()  # nobody is left to be told of it
+        running.exception()  # no caller is left to receive it
         raise

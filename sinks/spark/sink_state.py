@@ -1,4 +1,4 @@
-"""What a sink remembers beside its tables: which table a topic goes to, and what moved nothing."""
+"""State of a sink beside its tables: each topic's table, and offset ranges without rows."""
 
 import json
 from collections.abc import Mapping
@@ -12,44 +12,46 @@ from headwater.sinks.sink import AppliedOffset, ConsistentCut
 from headwater.sinks.spark.table_directories import safe
 
 ENTRIES_KEPT = 1_000
-"""So many cuts can be opened, as long as the tables still have those versions."""
+"""The newest entries that are kept; their cuts can be opened while tables have the versions."""
 DIRECTORY, HEAD = "_headwater", "head.json"
 
 
 class PassedRange(NamedTuple):
-    """A stretch of a partition in which nothing was for a table."""
+    """An offset range of a partition without rows for a table."""
 
     end: AppliedOffset
     since: int
-    """The offset where it begins: it goes on from a table that stands there or beyond, and says
-    nothing of one that was put back to an earlier version."""
+    """The offset where it begins. It extends a table at or beyond this offset, and does not count
+    for one that was restored to an earlier version."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkState:
-    """One state of the ledger. Entries are numbered, and a number can be given once."""
+    """One state of the sink. Entries are numbered, and each number can be written only once."""
 
     sequence: int = 0
     writer: str = ""
     passed: Mapping[TopicPartition, PassedRange] = field(default_factory=dict)
-    """Of the log's own topics, and what comes after the last rows of all others."""
+    """Offsets of the log's own topics, and ranges after the last rows of all other topics."""
     feeds: Mapping[str, tuple[TableId, str]] = field(default_factory=dict)
-    """Topic to its table, and the table's identity: what is said of a topic counts for that one."""
+    """Topic to its table and the table's id; entries of the topic count for that id only."""
     cut: ConsistentCut | None = None
     versions: Mapping[TableId, int] = field(default_factory=dict)
-    """Which versions of the tables belong together at the cut."""
+    """Versions of the tables that belong together at the cut."""
     left_out: frozenset[TableId] = frozenset()
-    """Tables that the source was reading again then."""
+    """Tables that the source was reading again at the cut."""
     recipe: str = ""
-    """By what the table is made, beside a copy."""
+    """The recipe of the table, beside a shadow."""
 
     def tables(self) -> dict[TableId, str]:
         return dict(self.feeds.values())
 
 
 class SinkStateLog:
-    """A directory of small JSON files beside the tables. The tables are the truth: without the
-    ledger it would only not be known which they are."""
+    """A directory of small JSON files beside the tables.
+
+    The tables are the truth: without this directory only their list is unknown.
+    """
 
     def __init__(self, store: FileStore, *, pipeline: str, sink: str) -> None:
         self._store = store
@@ -57,7 +59,7 @@ class SinkStateLog:
         self._head: SinkState | None = None
 
     def head(self) -> SinkState:
-        """The newest entry, whoever made it."""
+        """Returns the newest entry of any writer."""
         sequence = self._hint() if self._head is None else self._head.sequence
         found = self._head
         if found is None:
@@ -71,7 +73,7 @@ class SinkStateLog:
         return found
 
     def add(self, entry: SinkState) -> bool:
-        """Whether it was the next one; else somebody else has made that."""
+        """Stores the entry; returns false if another writer has stored its number."""
         if not self._store.create(self._name(entry.sequence), _encode(entry)):
             return False
         self._head = entry
@@ -82,7 +84,7 @@ class SinkStateLog:
         return True
 
     def entries(self) -> list[SinkState]:
-        """All that are kept, oldest first."""
+        """Returns all kept entries, oldest first."""
         found = [self._read(sequence) for sequence in self._sequences()]
         return [each for each in found if each is not None]
 
@@ -153,5 +155,5 @@ def _decode(document: Mapping[str, Any]) -> SinkState:
 
 
 def next_entry(head: SinkState, *, writer: str) -> SinkState:
-    """The one that would follow, with nothing changed yet."""
+    """Returns the entry after this one, with nothing changed yet."""
     return replace(head, sequence=head.sequence + 1, writer=writer, cut=None)

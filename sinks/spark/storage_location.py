@@ -1,4 +1,4 @@
-"""Where a lake is: a directory or a bucket, as PyArrow, deltalake and our own store reach it."""
+"""The location of a lake: a directory or a bucket, for PyArrow, deltalake and our own store."""
 
 import os
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StorageLocation:
-    """A directory of the lake. Travels to executors, with what is needed to reach it."""
+    """A directory of the lake. It is pickled for executors, with its credentials."""
 
     root: str
     """An absolute path, or `s3://BUCKET/PREFIX`."""
@@ -38,7 +38,7 @@ class StorageLocation:
 
     @property
     def options(self) -> dict[str, str]:
-        """For deltalake."""
+        """Returns the options of deltalake."""
         if self.is_local:
             return {}
         settings = self.s3
@@ -56,7 +56,7 @@ class StorageLocation:
 
     @property
     def iceberg_options(self) -> dict[str, str]:
-        """For pyiceberg."""
+        """Returns the options of pyiceberg."""
         if self.is_local:
             return {}
         settings = self.s3
@@ -71,7 +71,7 @@ class StorageLocation:
         return {name: value for name, value in found.items() if value}
 
     def files(self, name: str) -> list[tuple[str, int]]:
-        """Everything below, with the time of its last change in milliseconds."""
+        """Yields all files below, with their last modification in milliseconds."""
         from pyarrow import fs
 
         base = self._at(name).rstrip("/")
@@ -92,7 +92,7 @@ class StorageLocation:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[pa.NativeFile]:
-        """Durable at the end, under a name that nobody has used before."""
+        """Opens a file for writing: durable at the end, under a name that was never used before."""
         with self._failures(name):
             path = self._at(name)
             if self.is_local:
@@ -144,7 +144,7 @@ class StorageLocation:
             ) from error
         except OSError as error:
             raise SinkUnavailable(
-                "the lake's store refuses",
+                "the lake's store refuses access",
                 file=f"{self.root}/{name}",
                 reason=error.strerror or type(error).__name__,
             ) from error
@@ -157,7 +157,7 @@ def place_of(path: str, s3: S3Settings, *, directory: Path) -> StorageLocation:
 
 
 def _sync(path: str) -> None:
-    """The file, and its name."""
+    """Returns the file and its name."""
     for each in (path, path.rpartition("/")[0]):
         descriptor = os.open(each, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""A table of the lake, whatever its format: what it is at one version, and one change of it."""
+"""A table of the lake in any format: its state at one version, and one commit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,17 +15,17 @@ from headwater.sinks.spark.settings import Mode
 
 
 class Overtaken(Exception):
-    """Somebody else has committed to the table since it was looked at."""
+    """Another commit came after the state was loaded."""
 
 
 class TableOwner(NamedTuple):
-    """Whose a table is: stored in it, and checked before it is written."""
+    """The owner of a table; it is stored in it, and checked before a write."""
 
     pipeline: str
     sink: str
     namespace: str
     table: str
-    """Which table of the source it is."""
+    """The source's table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class TopicFeed:
 def merge_feeds(
     held: Mapping[str, TopicFeed], more: Mapping[str, TopicFeed]
 ) -> dict[str, TopicFeed]:
-    """A slice need not touch all partitions of a topic."""
+    """Merges feeds: a slice need not touch all partitions of a topic."""
     found = dict(held)
     for topic, feed in more.items():
         before = held.get(topic)
@@ -51,35 +51,34 @@ def merge_feeds(
 
 @dataclass(frozen=True, slots=True)
 class LakeTableState:
-    """A table at one version of its own. What it holds of the log stands in it, in the same commit
-    as the rows."""
+    """A table at one version. Its offsets are stored in it, in the commit of its rows."""
 
     version: int
-    """Delta: of its log; Iceberg: counted in a property."""
+    """Delta: the version of its log; Iceberg: a counter in a property."""
     id: str
-    """Another one when the table was made anew."""
+    """The table's id; a table that was created again has another."""
     schema: pa.Schema
     files: tuple[DataFile, ...]
     stands: AppliedOffsets
     generation: int
     mode: Mode
     key: str
-    """First column of the key by which rows are told apart; empty where none is."""
+    """First column of the row key; empty if the table has no key."""
     owner: TableOwner | None
-    """None where no pipeline made it."""
+    """None if no pipeline made the table."""
     feeds: Mapping[str, TopicFeed] = field(default_factory=dict)
     partition_by: tuple[str, ...] = ()
     columns: HeldColumns = field(default_factory=HeldColumns)
-    """Which of the source's columns are the table's."""
+    """The columns of the source that the table has."""
     is_put_back: bool = False
-    """By somebody who could not say where the table stood then: `stands` are not of its rows."""
+    """Restored by somebody who could not store the offsets: `stands` do not match its rows."""
     native: Any = field(default=None, repr=False, compare=False)
-    """The format's own handle on this version."""
+    """The format's own handle of this version."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """One commit: all of it becomes visible, or nothing."""
+    """One commit, atomic."""
 
     added: Sequence[DataFile] = ()
     removed: Sequence[DataFile] = ()
@@ -88,19 +87,19 @@ class TableCommit:
     cut: ConsistentCut | None = None
     committed_ms: int = 0
     schema: pa.Schema | None = None
-    """The new columns, where they change."""
+    """The new columns, if they change."""
     columns: HeldColumns | None = None
-    """The same with the ids of the source's, where that changes."""
+    """The columns with the source's ids, if they change."""
     becomes: "TableCreation | None" = None
-    """What a rebuilt copy was made as; the table is that from now on."""
+    """What a rebuilt shadow was made as; the table has this identity from now on."""
     operation: str = "MERGE"
     keeps_rows: bool = False
-    """The rows stay what they are, they only lie in other files."""
+    """The rows stay the same and are only in other files."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableCreation:
-    """What a table begins with."""
+    """A table's first properties."""
 
     id: str
     schema: pa.Schema
@@ -113,45 +112,45 @@ class TableCreation:
 
 
 class LakeTable(Protocol):
-    """One table of a lake by its place. Every method may be called from any thread."""
+    """One table of a lake by its path. Every method may be called from any thread."""
 
     def load(self) -> LakeTableState | None:
-        """None when there is no table."""
+        """Returns the state; None if there is no table."""
         ...
 
     def create(self, creation: TableCreation, change: TableCommit) -> LakeTableState:
-        """Makes the table with its first rows; raises `Overtaken` when there is one."""
+        """Creates the table with its first rows; raises `Overtaken` if it exists."""
         ...
 
     def commit(self, state: LakeTableState, change: TableCommit) -> LakeTableState:
-        """Goes on from `state`; raises `Overtaken` when the table is no longer that."""
+        """Commits after `state`; raises `Overtaken` if the table has another state now."""
         ...
 
     def versions(self, count: int) -> Sequence["Version"]:
-        """The newest versions, newest first, that say where they stood."""
+        """Yields the newest versions that store offsets, newest first."""
         ...
 
     def at(self, version: int) -> LakeTableState:
-        """The table as it was."""
+        """Returns the table at a former version."""
         ...
 
     def find_unneeded(self, *, older_than_ms: int, now_ms: int) -> list[str]:
-        """Files, of rows and of what is known of them, that no younger version needs, and that are
-        themselves as old; older versions may be forgotten for that."""
+        """Returns data and metadata files that no younger version needs and that are as old
+        themselves; older versions may be expired for that."""
         ...
 
     def forget(self) -> None:
-        """It is no table any more; its files stay, since another one has them now."""
+        """Removes the table but not its files, because another table has them now."""
         ...
 
     def drop(self) -> None:
-        """Takes away the table and all that is in its place."""
+        """Removes the table and everything below its path."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A commit of a table: which part of the log, and of the source, it holds."""
+    """A commit of a table: the offsets of the log, and of the source, that it holds."""
 
     version: int
     committed_ms: int
@@ -170,5 +169,5 @@ def owner_of(pipeline: str, sink: str, table: TableId) -> TableOwner:
 def transaction_name(
     pipeline: str, part: TopicPartition, stand: AppliedOffset, generation: int
 ) -> str:
-    """Under which a table remembers where it stands in one partition."""
+    """Returns the transaction id under which a table stores its offset of one partition."""
     return f"headwater:{pipeline}:{stand.topic_id}:{generation}:{part.partition}"

@@ -1,4 +1,4 @@
-"""Directories of tables, safe whatever the tables are called."""
+"""Names of tables' directories, safe for every table name."""
 
 import re
 from hashlib import sha256
@@ -10,7 +10,7 @@ DIGEST_LETTERS = 8
 
 
 def directory_of(table: TableId, template: str) -> str:
-    """`{schema}.{table}` filled in. Where there is no schema, what separates it goes as well."""
+    """Returns `{schema}.{table}` filled in. Without a schema, its separator is dropped too."""
     if not table.namespace:
         template = re.sub(r"\{schema\}[./_-]?", "", template)
     parts = {"{schema}": safe(table.namespace), "{table}": safe(table.name)}
@@ -18,8 +18,8 @@ def directory_of(table: TableId, template: str) -> str:
 
 
 def safe(name: str) -> str:
-    """Plain names stay; others get a digest, so that no two become one, nothing is hidden, and
-    nothing leads upwards."""
+    """Returns a safe name. Plain names stay; others get a digest, so that no two names collide,
+    none is hidden, and none leads upwards."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:LETTERS_MAX].lstrip("._")
     if plain == name:
         return name

@@ -1,4 +1,4 @@
-"""Tables of the lake read back, for comparing: their rows at one version, and where it stands."""
+"""Reading lake tables for `verify`: their rows at one version, and their offsets."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ from headwater.sinks.spark.sink_state import PassedRange
 from headwater.sinks.spark.table import LakeTableState
 
 LOOKED_BACK = 4
-"""So many times the wanted versions are looked through for what partitions did before."""
+"""This many times the wanted versions are searched for offsets of partitions before."""
 OFFSET_BITS = 48
 """No partition ever has more records."""
 
@@ -71,7 +71,7 @@ def open_table(
 
 
 def versions_of(kept: LakeTableWriter, *, newest: int) -> list[TableVersion]:
-    """Those that say where they stood; our own maintenance moves nothing and says nothing."""
+    """Yields versions that store offsets; commits of maintenance store none."""
     state = kept.load()
     if state is None:
         return []
@@ -80,7 +80,7 @@ def versions_of(kept: LakeTableWriter, *, newest: int) -> list[TableVersion]:
     moved = frozenset[TopicPartition]().union(*(each.stands for each in versions))
     held = {part: stand.next_offset for part, stand in state.stands.items() if part not in moved}
     found = list[TableVersion]()
-    for each in reversed(versions):  # a commit only says where partitions went that it moved
+    for each in reversed(versions):  # a commit stores only the offsets of partitions that it moved
         held |= each.stands
         stands = {
             part: AppliedOffset(ids[part.topic], at)
@@ -92,7 +92,7 @@ def versions_of(kept: LakeTableWriter, *, newest: int) -> list[TableVersion]:
 
 
 def layout_of(state: LakeTableState, table: TableId, key: tuple[str, ...]) -> LakeTableLayout:
-    """The table as it is, whatever the settings say now."""
+    """Returns the layout of the table itself, independent of the present settings."""
     own = OWN_COLUMNS[state.mode]
     return LakeTableLayout(
         table,
@@ -128,8 +128,11 @@ def _batches(
 def _standing(
     kept: LakeTableWriter, state: LakeTableState, layout: LakeTableLayout, schema: TableSchema
 ) -> Iterator[pa.RecordBatch]:
-    """The last change of every key since the last truncate of its partition, unless it is a
-    delete. The files are read twice, so that memory does not grow with their rows' width."""
+    """Yields the last change of every key since the last truncate of its partition, unless it is a
+    delete.
+
+    The files are read twice, so that memory does not grow with the width of the rows.
+    """
     standing = CurrentRows()
     wanted = [*schema.key, OP, TOPIC, PARTITION, OFFSET]
     for batch in parquet_files.stream(kept.place, state.files, layout, only=wanted):
@@ -143,7 +146,8 @@ def _standing(
 
 
 def _orders(batch: pa.RecordBatch) -> pa.Array:
-    """Offsets; those of a later generation of a topic are behind all of an earlier one."""
+    """Returns comparable offsets; those of a later topic generation are greater than all earlier
+    ones."""
     topics = batch.column(TOPIC).dictionary_encode()
     numbers = np.array([number_of(topic) - 1 for topic in topics.dictionary.to_pylist()], np.int64)
     return pc.add(batch.column(OFFSET), pa.array(numbers[topics.indices.to_numpy()] << OFFSET_BITS))

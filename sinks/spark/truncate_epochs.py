@@ -1,4 +1,4 @@
-"""Truncates in a stretch that Spark reads: between which of them every change stands."""
+"""Truncates in an offset range that Spark reads, and the epochs of changes between them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,35 +14,35 @@ from headwater.sinks.spark.layout import LakeTableLayout
 from headwater.sinks.spark.merge import MergeStep, TruncateStep
 
 EPOCH = "_headwater_epoch"
-"""Of an event the number of truncates that come before it."""
+"""The number of truncates before an event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truncates:
-    """Those of one table, in the order in which they are obeyed. Travels to executors.
+    """The truncates of one table, in the order in which they apply; pickled for executors.
 
-    A change stands right before the next truncate of its own topic, or behind all of them: that is
-    where this process would read it.
+    A change belongs before the next truncate of its own topic, or after all: this process would
+    read it there.
     """
 
     steps: tuple[TruncateStep, ...] = ()
     markers: Mapping[TopicPartition, Sequence[tuple[int, int]]] = field(default_factory=dict)
-    """Offset and number of every truncate, in the order of offsets."""
+    """Offset and number of every truncate, by offset."""
     firsts: frozenset[tuple[TopicPartition, int]] = frozenset()
-    """The one marker of each truncate that stands for all of them."""
+    """The one marker that stands for all markers of a truncate."""
 
     def __bool__(self) -> bool:
         return bool(self.steps)
 
     def emptied_by(self, layout: LakeTableLayout) -> int:
-        """So many of them leave nothing of what was before the last of them."""
+        """Returns whether these truncates leave nothing of what was before the last of them."""
         if layout.mode != "mirror" or layout.ignores_deletes:
             return 0
         full = [number for number, step in enumerate(self.steps, 1) if not step.where]
         return full[-1] if full else 0
 
     def remaining(self, layout: LakeTableLayout) -> tuple[TruncateStep, ...]:
-        """Those that have to be obeyed row by row."""
+        """Returns the truncates that must be applied row by row."""
         return self.steps[self.emptied_by(layout) :]
 
     def stands_for_all(self, marker: TableChanges) -> bool:
@@ -52,14 +52,14 @@ class Truncates:
     def add_epochs(
         self, events: pa.RecordBatch, changes: TableChanges, layout: LakeTableLayout
     ) -> pa.RecordBatch:
-        """With their epochs, and without those of which nothing will be left."""
+        """Returns the changes with their epochs, without those that a later truncate removes."""
         assert changes.log_partition is not None and changes.log_offsets is not None
         epochs = self._epochs(changes.log_partition, changes.log_offsets)
         placed = events.append_column(EPOCH, pa.array(epochs, pa.int32()))
         return placed.filter(pa.array(epochs >= self.emptied_by(layout)))
 
     def between(self, events: pa.Table, layout: LakeTableLayout) -> list[MergeStep]:
-        """Events in any order, and the truncates where they stand between them."""
+        """Returns the events, in any order, with the truncates between them."""
         first = self.emptied_by(layout)
         epochs = np.asarray(events.column(EPOCH))
         rows = events.drop_columns([EPOCH])
@@ -80,7 +80,7 @@ class Truncates:
 
 
 def truncates_of(found: Sequence[Truncate]) -> Truncates:
-    """`found` are in the order in which they are obeyed."""
+    """`found` are in the order in which they apply."""
     markers: dict[TopicPartition, list[tuple[int, int]]] = {}
     for number, each in enumerate(found):
         for partition, offset in each.markers.items():

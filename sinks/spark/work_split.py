@@ -1,4 +1,5 @@
-"""What a slice has for each table of the lake, and who works on it: this process or Spark."""
+"""The work of a slice for each table of the lake, and where it is done: in this process or in
+Spark."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,24 +23,23 @@ if TYPE_CHECKING:
 
 INTERNAL = "__"
 SMALL_TOGETHER = 5
-"""Small tables of one slice are applied in this process as long as they are together no more than
-so many times what one may have."""
+"""Small tables of one slice are applied in this process up to this many times the limit of one."""
 THREADS = 2
-"""In which one table's files are written at the same time, in this process."""
+"""Threads that write one table's files in this process."""
 
 
 @dataclass(slots=True)
 class TableWork:
-    """What a slice has for one table."""
+    """The work of a slice for one table."""
 
     work: SliceWork
     topics: frozenset[str]
     id: str = ""
     bounds: Mapping[TopicPartition, Bounds] | None = None
-    """How far the log reached before others began to read it."""
+    """The log's offsets when other processes began to read it."""
 
     def stretch(self, part: Slice) -> TableSlice:
-        """Its part of the slice."""
+        """The table's part of the slice."""
         ends = {each: stand for each, stand in part.end.items() if each.topic in self.topics}
         feeds = {
             topic: TopicFeed(
@@ -53,7 +53,7 @@ class TableWork:
 
 @dataclass(frozen=True, slots=True)
 class WorkSplit:
-    """Large portions are read by Spark's executors, small ones here."""
+    """Splits a slice: large parts are read by Spark's executors, small ones in this process."""
 
     settings: SparkSettings
 
@@ -65,7 +65,7 @@ class WorkSplit:
             if len(changes) and changes.log_partition in part.end:
                 mine = pieces.setdefault(changes.schema.table, [])
                 if changes.is_truncate and self._empties(changes):
-                    mine.clear()  # there is no need to keep what nobody will see
+                    mine.clear()  # rows that will never be visible need not be kept
                 mine.append(changes)
         found = {
             table: TableWork(self._gather(mine), _topics_of(mine))
@@ -91,7 +91,7 @@ class WorkSplit:
         return is_mirror and chosen.deletes == "hard" and not truncate.truncated_where
 
     async def _large(self, part: Slice, head: SinkState) -> dict[TableId, frozenset[str]]:
-        """Tables whose changes Spark reads, and the topics that these are in."""
+        """Returns tables whose changes Spark reads, and their topics."""
         if part.split_reader is None:
             return {}
         records: dict[str, int] = {}

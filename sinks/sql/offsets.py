@@ -148,7 +148,7 @@ def check(stored: Mapping[TopicPartition, OffsetRow], start: AppliedOffsets) -> 
         row = stored.get(partition)
         if row is not None and row.stand != stand:
             raise Fenced(
-                "the target has been moved on by another process",
+                "the target was moved by another process",
                 topic=partition.topic,
                 partition=partition.partition,
                 stands_at=row.stand.next_offset,

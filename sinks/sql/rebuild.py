@@ -36,7 +36,7 @@ def shadow_of(target: "SqlTarget", recipe: RebuildRecipe) -> SqlShadow:
             held = target.dialect.find(connection, live)
             if held is None or (held.mark is None and target.dialect.keeps_marks):
                 raise SinkRejected(
-                    "there is no table to make a copy of", table=str(table), target=str(live)
+                    "the table to copy does not exist", table=str(table), target=str(live)
                 )
             begun = target.dialect.find(connection, target.tables.beside(live, SHADOW))
             mark = None if begun is None else begun.mark
@@ -89,7 +89,7 @@ def swap(target: "SqlTarget", table: TableId, carry_over: CarryOver | None = Non
         found = dialect.find(connection, shadow)
         if found is None or found.mark is None:
             raise SinkRejected(
-                "there is no copy to put in the table's place",
+                "the table has no copy to swap in",
                 table=str(table),
                 hint="headwater rebuild PIPELINE/TABLE makes one",
             )

@@ -324,7 +324,7 @@ class SqlTables:
         claim = self.dialect.claim(place, mark) if is_empty else None
         if claim is None:
             raise SinkRejected(
-                "a table of that name is there, and no pipeline made it",
+                "a table of this name exists, and no pipeline made it",
                 table=str(table),
                 target=str(place),
                 hint="rename or drop it, or give ours another name with `route` or `table:`",
@@ -522,7 +522,7 @@ class SqlTables:
             )
         if [self._fold(name) for name in key] != [self._fold(name) for name in layout.key]:
             raise RebuildNeeded(
-                "the key is not the one that the target's table has",
+                "the target table has another key",
                 table=str(schema.table),
                 held=tuple(key),
                 comes=layout.key,

@@ -254,7 +254,7 @@ class SqlTarget:
         gone = [part for part in start if part in self._told and part not in counting]
         if gone:
             raise SinkUnavailable(
-                "the table that held this topic's rows has gone; it will be filled anew",
+                "the table of this topic's rows is gone; it will be filled again",
                 topic=gone[0].topic,
             )
         self._stale = stale

@@ -1,4 +1,4 @@
-"""Delta's log in JSON: the actions of one commit, as its protocol wants them."""
+"""Delta's log in JSON: the actions of one commit, in the form of its protocol."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ NTZ = "timestampNtz"
 
 
 def protocol(schema: pa.Schema) -> dict[str, Any]:
-    """The least that readers and writers must know."""
+    """Returns the lowest protocol versions that readers and writers must support."""
     if any(_has_ntz(field.type) for field in schema):
         found: dict[str, Any] = {"minReaderVersion": 3, "minWriterVersion": 7}
         return {"protocol": found | {"readerFeatures": [NTZ], "writerFeatures": [NTZ]}}
@@ -87,8 +87,11 @@ def add(
 
 
 def _stats(file: DataFile, key: pa.Field | None) -> str:
-    """What readers may know of a file without opening it. Written by hand, since a decimal is a
-    number that JSON knows and its writer does not."""
+    """Returns a file's statistics, which readers use without opening the file.
+
+    They are written by hand: Delta wants decimals as JSON numbers, and Python's writer has no such
+    numbers.
+    """
     found = [f'"numRecords":{file.rows}']
     if key is not None and file.low is not None and file.high is not None:
         low, high = _describe(file.low, key.type), _describe(file.high, key.type)
@@ -100,7 +103,7 @@ def _stats(file: DataFile, key: pa.Field | None) -> str:
 
 
 def _describe(bound: Bound, kind: pa.DataType) -> str | None:
-    """In JSON, as Delta has values of this type; None where it has no word for it."""
+    """Returns the value as Delta writes it in JSON; None if Delta has no form for the type."""
     if isinstance(bound, str):
         return json.dumps(bound, ensure_ascii=False)
     if pa.types.is_decimal(kind):
@@ -170,7 +173,7 @@ def stands_said(info: Mapping[str, Any]) -> dict[TopicPartition, int]:
 
 
 def is_anothers_restore(content: bytes) -> bool:
-    """Whether a commit puts the table back, and is none of ours."""
+    """Returns whether the commit restores an older version and is not ours."""
     if b'"RESTORE"' not in content:
         return False
     said = [json.loads(line) for line in content.splitlines() if line.strip()]
@@ -204,11 +207,11 @@ def _kind(kind: pa.DataType) -> Any:
     if pa.types.is_map(kind):
         key, value = _kind(kind.key_type), _kind(kind.item_type)
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
-    raise SchemaRefused("Delta has no such type", type=str(kind), hint="`cast` the column")
+    raise SchemaRefused("Delta does not have this type", type=str(kind), hint="`cast` the column")
 
 
 def arrow_schema(text: str) -> pa.Schema:
-    """The columns of a table, from Delta's own spelling of them."""
+    """Returns the columns of a table, read from Delta's schema."""
     return pa.schema([_field(each) for each in json.loads(text)["fields"]])
 
 

@@ -1,4 +1,4 @@
-"""A Delta table: read through deltalake, committed by one new file of its log."""
+"""A Delta table: read by deltalake, committed by one new file of its log."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,18 +30,21 @@ HOUR_MS = 3_600_000
 
 
 DAMAGE = ("Json error", "Parquet error", "Arrow error", "Invalid JSON")
-"""In what deltalake says of a log that no reader can read."""
+"""Parts of deltalake's messages about a log that cannot be read."""
 
 
 class DeltaLakeTable:
-    """Versions are numbered, and a number can be given once: that is what makes a commit
-    conditional, in a directory as in a bucket."""
+    """A Delta table of the lake.
+
+    Versions are numbered, and each number can be written only once. That makes a commit
+    conditional, in a directory as in a bucket.
+    """
 
     def __init__(self, place: StorageLocation) -> None:
         self._place = place
         self._held: DeltaTable | None = None
         self._newest_commit: tuple[int, bytes | None] = (-1, None)
-        """What was last read of the log, so that it need not be read twice."""
+        """The newest commit that was read, kept so that it is not read twice."""
 
     def load(self) -> LakeTableState | None:
         table = self._newest()
@@ -94,7 +97,9 @@ class DeltaLakeTable:
                 DeltaTable(self._place.root, version=version, storage_options=self._place.options)
             )
         except (DeltaError, OSError) as error:
-            raise SinkRejected("the table has no such version any more", version=version) from error
+            raise SinkRejected(
+                "this version of the table no longer exists", version=version
+            ) from error
 
     def find_unneeded(self, *, older_than_ms: int, now_ms: int) -> list[str]:
         table = self._newest()
@@ -117,7 +122,7 @@ class DeltaLakeTable:
     def drop(self) -> None:
         store = self._place.store
         names = store.names("")
-        # The log goes first: without it there is no table, whatever else is left.
+        # The log is removed first: without it there is no table, even if other files remain.
         store.remove([name for name in names if name.startswith(LOG)])
         store.remove([name for name in names if not name.startswith(LOG)])
         self._held = None
@@ -148,14 +153,14 @@ class DeltaLakeTable:
                 raise SinkRejected(
                     "the Delta log of a table is damaged",
                     place=root,
-                    hint="put its files back from a copy; or drop the table with its data, and"
-                    " it is filled anew: headwater drop PIPELINE/TABLE --data",
+                    hint="restore its files from a backup; or drop the table with its data, and "
+                    "it is filled again: headwater drop PIPELINE/TABLE --data",
                 ) from error
             why = str(error).partition("\n")[0]
-            raise SinkUnavailable("the lake's store refuses", place=root, why=why) from error
+            raise SinkUnavailable("the lake's store refuses access", place=root, why=why) from error
 
     def _is_there(self, version: int) -> bool:
-        """Whether the table still is the one that was held: it can have been dropped."""
+        """Returns whether the table still exists; it can have been dropped."""
         return self._commit_of(version) is not None
 
     def _commit_of(self, version: int) -> bytes | None:
@@ -170,7 +175,7 @@ class DeltaLakeTable:
         return found
 
     def _checkpoint(self) -> None:
-        """Only makes reading faster; another time will do."""
+        """A checkpoint only makes reads faster; the next attempt will do."""
         from deltalake.exceptions import DeltaError
 
         try:
@@ -180,15 +185,20 @@ class DeltaLakeTable:
             pass
 
     def _forget_versions(self, table: "DeltaTable") -> None:
-        """Files of the log before the last checkpoint go once they are as old as Delta keeps them:
-        30 days, or what the table's `delta.logRetentionDuration` says."""
+        """Removes old files of the log.
+
+        Files before the last checkpoint go after 30 days, or after the table's
+        `delta.logRetentionDuration`.
+        """
         from deltalake.exceptions import DeltaError
 
         try:
             table.cleanup_metadata()
         except (DeltaError, OSError) as error:
             root = self._place.root
-            raise SinkUnavailable("the lake's store refuses", table=root, why=str(error)) from error
+            raise SinkUnavailable(
+                "the lake's store refuses access", table=root, why=str(error)
+            ) from error
 
     def _state(self, table: "DeltaTable") -> LakeTableState:
         metadata = table.metadata()
@@ -212,8 +222,11 @@ class DeltaLakeTable:
         )
 
     def _is_put_back(self, version: int, generation: int) -> bool:
-        """By a person, to another version of the same generation: where the table stood is told by
-        transactions, of which Delta keeps the last whatever the rows are put back to."""
+        """Returns whether a person has restored another version of the same generation.
+
+        Delta keeps the last transaction ids through a restore, so the offsets tell where the table
+        was.
+        """
         from deltalake import DeltaTable
 
         read, content = self._newest_commit
@@ -288,13 +301,13 @@ class DeltaLakeTable:
         ]
         name, content = _log_name(state.version + 1), actions.encode(written)
         is_new = self._place.store.create(name, content)
-        # Ours, of which the answer got lost, says the same to the letter, its number included.
+        # Our own commit, whose answer was lost, has exactly the same text, its number included.
         if not is_new and self._place.store.read(name) != content:
             raise Overtaken
 
 
 def _ntz(schema: pa.Schema) -> list[pa.Field]:
-    """What a table was once able to hold stays in its protocol."""
+    """Returns the protocol with all features that the table already has."""
     return [pa.field(f"was {each.name}", each.type) for each in schema]
 
 

@@ -1,4 +1,4 @@
-"""An Iceberg table: one transaction of its catalog carries files, offsets and a new shape."""
+"""An Iceberg table: one transaction of its catalog carries files, offsets and schema."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 LISTS = ".avro"
-"""How the names of files end that say which files a version has."""
+"""Endings of the names of files that list a version's files."""
 LATER = datetime(9999, 1, 1)
-"""Than all that there is."""
+"""A time later than all others."""
 SETTINGS = {
-    # A commit that came too late is looked at by us, and never repeated blindly.
+    # A commit that came too late is examined by our code, never repeated blindly.
     "commit.retry.num-retries": "0",
     "write.metadata.delete-after-commit.enabled": "true",
-    # Each of them lists all versions, and every commit copies what is said of them.
+    # Each metadata file lists all versions, and every commit copies the list.
     "write.metadata.previous-versions-max": "20",
 }
 
@@ -54,7 +54,10 @@ class CatalogAddress:
 
 
 class IcebergLakeTable:
-    """The catalog gives the newest version to one of several who want to make it."""
+    """An Iceberg table of the lake.
+
+    If several writers commit the same version, the catalog accepts one.
+    """
 
     def __init__(self, place: StorageLocation, address: CatalogAddress) -> None:
         self._place, self._address = place, address
@@ -72,8 +75,8 @@ class IcebergLakeTable:
                 raise SinkRejected(
                     "the metadata of an Iceberg table is damaged",
                     place=self._place.root,
-                    hint="put its files back from a copy; or drop the table with its data, and"
-                    " it is filled anew: headwater drop PIPELINE/TABLE --data",
+                    hint="restore its files from a backup; or drop the table with its data, and "
+                    "it is filled again: headwater drop PIPELINE/TABLE --data",
                 ) from error
             self._check_place(table)
             return self._state(table)
@@ -87,7 +90,7 @@ class IcebergLakeTable:
         from sqlalchemy.exc import IntegrityError
 
         with self._failures():
-            with suppress(NamespaceAlreadyExistsError, IntegrityError):  # of another thread
+            with suppress(NamespaceAlreadyExistsError, IntegrityError):  # set by another thread
                 self._catalog.create_namespace_if_not_exists(self._address.namespace)
             properties = SETTINGS | properties_of(creation, change.feeds)
             try:
@@ -139,7 +142,7 @@ class IcebergLakeTable:
             for each in table.metadata.snapshots:
                 if each.sequence_number == version:
                     return self._state(table, snapshot_id=each.snapshot_id)
-        raise SinkRejected("the table has no such version any more", version=version)
+        raise SinkRejected("this version of the table no longer exists", version=version)
 
     def find_unneeded(self, *, older_than_ms: int, now_ms: int) -> list[str]:
         from pyiceberg.exceptions import CommitFailedException
@@ -152,7 +155,8 @@ class IcebergLakeTable:
         gone = find_removable(table.metadata.snapshots, older_than_ms=older_than_ms, now_ms=now_ms)
         with self._failures():
             if gone:
-                with suppress(CommitFailedException):  # somebody's came first; another time will do
+                # another commit came first; the next attempt will do
+                with suppress(CommitFailedException):
                     _only(table, gone).maintenance.expire_snapshots().older_than(LATER).commit()
             table = self._catalog.load_table(self._identifier)
             needed = {self._relative(path) for path in _named_in(table)}
@@ -188,7 +192,7 @@ class IcebergLakeTable:
             )
             for part, stand in change.stands.items()
         }
-        # Our files name their columns, and the table says which number each name has.
+        # Our files name their columns; the table maps each name to its field id.
         names = transaction.table_metadata.schema().name_mapping.model_dump_json()
         transaction.set_properties({**offsets, "schema.name-mapping.default": names})
         metadata = transaction.table_metadata
@@ -237,10 +241,11 @@ class IcebergLakeTable:
         return {self._relative(task.file.file_path): task.file for task in scan.plan_files()}
 
     def _check_place(self, table: "Table") -> None:
-        """One catalog may be given for lakes at several places, and knows tables by name alone."""
+        """Checks the table's location: a catalog knows tables by name, and can serve several
+        lakes."""
         if table.location().rstrip("/") != self._location:
             raise SinkRejected(
-                "the catalog has a table of that name at another place",
+                "the catalog has a table of this name at another path",
                 hint="give the sink another `catalog: {namespace: ...}`",
                 name=".".join(self._identifier),
                 place=table.location(),
@@ -273,7 +278,7 @@ class IcebergLakeTable:
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """What the catalog and its files refuse, in words."""
+        """Raises errors of the catalog and its files as errors of ours."""
         from pyiceberg.exceptions import RESTError
         from sqlalchemy.exc import SQLAlchemyError
 
@@ -281,14 +286,14 @@ class IcebergLakeTable:
             yield
         except (SQLAlchemyError, RESTError, OSError) as error:
             raise SinkUnavailable(
-                "the catalog or its store refuses",
+                "the catalog or its store refuses access",
                 place=self._place.root,
                 why=type(error).__name__,
             ) from error
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """pyiceberg's types as ours are."""
+    """Returns the plain Arrow type of pyiceberg's type."""
     if pa.types.is_large_string(kind):
         return pa.string()
     if pa.types.is_large_binary(kind):
@@ -312,15 +317,15 @@ def _change_columns(transaction: "Transaction", held: pa.Schema, wanted: pa.Sche
             update.union_by_name(wanted)
     except (ValidationError, ValueError) as error:
         raise SchemaRefused(
-            "Iceberg cannot change a column so in place",
+            "Iceberg cannot make this column change in place",
             why=str(error).splitlines()[0],
-            hint="drop this table with its data, and it is read anew:"
-            " headwater drop PIPELINE/TABLE --data",
+            hint="drop this table with its data, and it is filled again: headwater drop "
+            "PIPELINE/TABLE --data",
         ) from error
 
 
 def _named_in(table: "Table") -> Iterator[str]:
-    """All files of all versions that there are. Versions share most of what names their files."""
+    """Returns all files of all versions. Versions share most manifests."""
     lists: dict[str, ManifestFile] = {}
     for snapshot in table.metadata.snapshots:
         yield snapshot.manifest_list
@@ -332,8 +337,11 @@ def _named_in(table: "Table") -> Iterator[str]:
 
 
 def _only(table: "Table", snapshots: Sequence["Snapshot"]) -> "Table":
-    """The table as if it had no other versions. A transaction copies its table dozens of times,
-    all versions included, and hands the catalog nothing but what is to change."""
+    """Returns the table without its other versions.
+
+    A transaction copies its table dozens of times, all versions included, and sends the catalog
+    only the change.
+    """
     from pyiceberg.table import Table
 
     ids = {each.snapshot_id for each in snapshots}
@@ -343,10 +351,12 @@ def _only(table: "Table", snapshots: Sequence["Snapshot"]) -> "Table":
 
 
 def _forget_removed(update: Any) -> None:
-    """A list that only names what its own commit removed says nothing to later ones. pyiceberg
-    hands it on all the same, and reads it for every commit: each would be slower than the last.
-    What tells it which lists there are is private; where another version has none of that name,
-    nothing is done here, and commits are slower."""
+    """Leaves out manifests that only name files which their own commit removed.
+
+    pyiceberg keeps them and reads them for every commit, so each commit would be slower than the
+    last. The list is private to pyiceberg: in a version without it nothing is done, and commits are
+    slower.
+    """
     held = getattr(update, "_existing_manifests", None)
     if held is None:
         return
@@ -356,7 +366,7 @@ def _forget_removed(update: Any) -> None:
 
 
 def _divide_otherwise(transaction: "Transaction", columns: Sequence[str]) -> None:
-    """Files of before say themselves how they are divided."""
+    """Returns partition values from files of before, which store them."""
     held = [field.name for field in transaction.table_metadata.spec().fields]
     with transaction.update_spec() as spec:
         for name in held:

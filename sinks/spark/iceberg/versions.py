@@ -1,4 +1,4 @@
-"""Versions of an Iceberg table: what each says of itself, and which of them are forgotten."""
+"""Versions of an Iceberg table: their properties, and which of them are expired."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -21,13 +21,12 @@ if TYPE_CHECKING:
 
 AT = PREFIX + "at"
 NEWEST = ENTRIES_KEPT + 100
-"""So many versions stay, all of those among them that cuts of the ledger name: a slice makes one,
-and compaction some."""
+"""The newest versions that stay, including those of consistent cuts: a slice makes one, compaction
+some."""
 SPANS = 200
-"""Into so many the time is divided that older versions stay, and one of each does."""
+"""The number of spans of time in which one older version each stays."""
 AT_ONCE = 5_000
-"""Not more are forgotten by one commit, the oldest first: pyiceberg compares each of them with all
-versions that there are."""
+"""Versions expired by one commit, oldest first: pyiceberg compares each with all versions."""
 
 
 def newest_first(snapshots: Collection["Snapshot"]) -> list["Snapshot"]:
@@ -35,7 +34,7 @@ def newest_first(snapshots: Collection["Snapshot"]) -> list["Snapshot"]:
 
 
 def said_of(change: TableCommit) -> dict[str, str]:
-    """What a version says of itself for `version_of`."""
+    """Returns a version's own properties, for `version_of`."""
     said: dict[str, Any] = {
         "stands": [
             [part.topic, part.partition, at.next_offset] for part, at in change.stands.items()
@@ -66,9 +65,12 @@ def version_of(snapshot: "Snapshot") -> Version:
 def find_removable(
     snapshots: Collection["Snapshot"], *, older_than_ms: int, now_ms: int
 ) -> Sequence["Snapshot"]:
-    """Those that are too old, and most of the others. Every commit writes down all versions that
-    there are, and would take the longer the more there are: a week of one every ten seconds is
-    60,480 of them. A swap and what it took the place of stay: a person may ask for that."""
+    """Returns the versions to expire: the too old ones, and most of the others.
+
+    Every commit writes a list of all versions, so it slows with their number: a commit every ten
+    seconds makes 60,480 in a week. A swap and the version before it stay, so that a person can go
+    back.
+    """
     found: list[Snapshot] = []
     swaps = [each for each in snapshots if _said_by(each).get("swapped")]
     wanted = {id for each in swaps for id in (each.snapshot_id, each.parent_snapshot_id)}
@@ -93,8 +95,11 @@ def _said_by(snapshot: "Snapshot") -> dict[str, Any]:
 
 
 class RememberingCatalog(SqlCatalog):
-    """The database says in which file the newest version of a table stands; a file of that name
-    always says the same. Remembers one, as each of our tables has a catalog of its own."""
+    """A catalog that remembers one metadata file.
+
+    The database names the file of the newest version, and a file never changes. Each of our tables
+    has its own catalog.
+    """
 
     _remembered: tuple[str, TableMetadata] | None = None
 
@@ -109,7 +114,8 @@ class RememberingCatalog(SqlCatalog):
         return response
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
-        """Private to pyiceberg: should another version not call it, files are only read again."""
+        """Is private to pyiceberg: if another version does not call it, files are only read
+        again."""
         location, remembered = orm_table.metadata_location, self._remembered
         if location is None or remembered is None or remembered[0] != location:
             found = super()._convert_orm_to_iceberg(orm_table)
@@ -126,6 +132,6 @@ class RememberingCatalog(SqlCatalog):
 
 
 def remembering(catalog: Catalog) -> Catalog:
-    """In the place of one that pyiceberg has made of settings and of its own files of them."""
+    """Returns such a catalog in place of one that pyiceberg made of settings and its own files."""
     catalog.close()
     return RememberingCatalog(catalog.name, **catalog.properties)

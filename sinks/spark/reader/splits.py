@@ -1,4 +1,4 @@
-"""Divides stretches of the log into parts that executors read side by side."""
+"""Splits of the log that executors read in parallel."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A stretch of one partition, as `SplitReader.read` takes it. Made to be pickled."""
+    """An offset range of one partition, as `SplitReader.read` takes it. It is pickled."""
 
     partition: TopicPartition
     topic_id: str
@@ -32,8 +32,8 @@ def splits_of(
     *,
     records: int,
 ) -> list[Split]:
-    """Parts of at most so many offsets. `bounds` say what is still there: nothing is spent on
-    offsets below."""
+    """Returns splits of at most this many offsets. `bounds` are the existing offsets; lower ones
+    are left out."""
     return [
         split
         for partition in sorted(end)
@@ -50,7 +50,7 @@ def splits_of(
 def _divide(
     partition: TopicPartition, topic_id: str, start: int, end: int, records: int
 ) -> Iterator[Split]:
-    """Of equal length, so that none is done long before the others."""
+    """Returns splits of equal length, so that all take about equally long."""
     length = max(end - start, 0)
     count = -(-length // records)
     for number in range(count):

@@ -58,7 +58,7 @@ async def test_what_others_commit_is_read(
     bench.chosen["tables"] = {"*": {"mode": "append"}}
     sink = await begun(bench, topic)
     await moved(sink, topic, 2)
-    assert await bench.sink().maintain() == ["public.orders: 3 small files became 1"]
+    assert await bench.sink().maintain() == ["public.orders: 3 small files were compacted into 1"]
     read = count_reads(monkeypatch)
 
     await moved(sink, topic, 1)

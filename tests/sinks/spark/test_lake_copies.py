@@ -188,7 +188,7 @@ async def test_small_files_are_put_together_while_the_sink_goes_on(tmp_path: Pat
     topic.append(ORDERS, ("c", {"id": 4, "note": "a"}))
     await sink.apply(topic.slice())
 
-    assert said == ["public.orders: 4 small files became 1"]
+    assert said == ["public.orders: 4 small files were compacted into 1"]
     assert len(state_of(bench).files) == 2
     assert [row["id"] for row in by_id(await bench.rows("public.orders"))] == [0, 1, 2, 3, 4]
 

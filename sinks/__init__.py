@@ -7,8 +7,8 @@ SINKS = {
     "spark": "headwater.sinks.spark.sink:SparkSink",
     "sql": "headwater.sinks.sql.sink:SqlSink",
 }
-"""YAML `type:` to the class behind it, imported when used. Other packages add theirs by entry
-points of the group `headwater.sinks`."""
+"""YAML `type:` to the sink class, imported when used. Other packages add theirs by entry points of
+the group `headwater.sinks`."""
 
 SETTINGS = {
     "console": "headwater.sinks.console.settings:ConsoleSettings",
@@ -17,4 +17,4 @@ SETTINGS = {
     "spark": "headwater.sinks.spark.settings:SparkSettings",
     "sql": "headwater.sinks.sql.settings:SqlSettings",
 }
-"""The same to what may be set: whoever only reads pipeline files needs no more than that."""
+"""YAML `type:` to the settings class, which is all that a reader of pipeline files needs."""

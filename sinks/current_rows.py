@@ -1,4 +1,4 @@
-"""Which of very many changes make up a table now, found from their keys alone."""
+"""The current rows among very many changes, found by their keys alone."""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,8 +14,11 @@ ROW, DELETE, TRUNCATE = 0, 1, 2
 
 
 class CurrentRows:
-    """Some thirty bytes per change, however wide its row. Feed it a change log once for the keys,
-    and read it again in the same order for the rows."""
+    """Finds the current rows of a change log.
+
+    It needs some thirty bytes per change, independent of the row's width. Read the log once for the
+    keys, and again in the same order for the rows.
+    """
 
     def __init__(self) -> None:
         self._digests: list[Digests] = []
@@ -32,9 +35,12 @@ class CurrentRows:
         orders: pa.Array | None = None,
         origins: pa.RecordBatch | None = None,
     ) -> None:
-        """`letters` are Debezium's. Of a key the change with the highest of `orders` counts, and a
-        truncate takes away what is below it of its own origin; without them all are of one origin,
-        in the order of their coming."""
+        """Adds changes; `letters` are Debezium's op codes.
+
+        Of each key the change with the highest value of `orders` counts, and a truncate removes
+        what is below it of its own origin. Without `orders` and origins the order of arrival
+        counts.
+        """
         rows = keys.num_rows
         kinds = np.zeros(rows, np.int8)
         kinds[np.asarray(_equal(letters, "d"))] = DELETE
@@ -47,7 +53,8 @@ class CurrentRows:
         self._count += rows
 
     def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows that stand of the same changes, however they are divided now."""
+        """Returns the current rows among the same changes; their division into batches may
+        differ."""
         stands, at = self._stands(), 0
         for batch in batches:
             yield batch.filter(pa.array(stands[at : at + batch.num_rows]))

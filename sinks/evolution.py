@@ -1,4 +1,4 @@
-"""What becomes of a target's table when the source's has another shape, by policy."""
+"""Changes of a target table after a change of the source's schema, by policy."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,14 +14,14 @@ INTEGER_BITS = {
     pa.uint8(): (False, 8), pa.uint16(): (False, 16), pa.uint32(): (False, 32),
     pa.uint64(): (False, 64),
 }  # fmt: skip
-"""Whether there are negative ones, and how many bits the largest has."""
+"""Integer types: whether they are signed, and the bits of their largest value."""
 DIGITS = {7: 3, 8: 3, 15: 5, 16: 5, 31: 10, 32: 10, 63: 19, 64: 20}
 FLOAT_BITS = {pa.float16(): 11, pa.float32(): 24, pa.float64(): 53}
 UNITS = ("s", "ms", "us", "ns")
 
 
 class EvolutionAction(Enum):
-    """What is done to one column of the target."""
+    """What happens to one column of the target."""
 
     ADD = "add the column"
     DROP = "drop the column"
@@ -55,20 +55,23 @@ ACTIONS: Mapping[str, Mapping[str, EvolutionAction | None]] = {
         "ignore": EvolutionAction.STAY,
     },
 }
-"""Kind of change, policy, action; what is not here is refused. A renamed column is one that went
-and one that came, unless `may_rename`. A type that the old one's values do not fit into is never
-changed in place, since that would be a silent cast: such a table is made anew from the log."""
+"""Kind of change and policy to action; every other pair is refused.
+
+A renamed column is one removed and one added, unless `may_rename`. A type that does not hold the
+former values is never changed in place, because that would be a silent cast: the table is rebuilt
+from the log.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class EvolutionStep:
-    """One difference between a table of the target and the schema of the changes to come."""
+    """One difference between a target table and the schema of the next changes."""
 
     kind: str
     column: str
     action: EvolutionAction
     becomes: Column | None = None
-    """The column as the source has it now; None when it has gone."""
+    """The source's column now; None if it was removed."""
 
 
 def steps(
@@ -79,9 +82,11 @@ def steps(
     policy: Mapping[str, str],
     comes: TableSchema | None = None,
 ) -> list[EvolutionStep]:
-    """What is to be done to a table with the columns `present`, in the order of their names' first
-    appearance; raises `SchemaRefused` for what the policy, or any policy, does not allow. `comes`
-    is what the changes have, where the target says it by other types: those of `wanted`."""
+    """Returns the steps for a table with the columns `present`, in order of their names.
+
+    Raises `SchemaRefused` for a change that this policy, or any policy, does not allow. `comes` is
+    the schema of the changes, if the target stores it by other types, which are in `wanted`.
+    """
     there = {column.name: column for column in present}
     found: list[EvolutionStep] = []
     for column in wanted.columns:
@@ -103,15 +108,15 @@ def steps(
 
 
 def may_rename(policy: Mapping[str, str]) -> bool:
-    """Whether a column of which it is known that it is the same gets its new name in place."""
+    """Returns whether a column is renamed in place if its id shows that it is the same."""
     comes = ACTIONS["add_column"].get(policy.get("add_column", "evolve"))
     goes = ACTIONS["drop_column"].get(policy.get("drop_column", "evolve"))
     return comes is EvolutionAction.ADD and goes is not None
 
 
 def toward(schema: TableSchema, newest: TableSchema | None) -> TableSchema:
-    """`schema` with the types that its columns have at the end, where those of now would not do:
-    so a table that is filled from its beginning need not be changed on the way."""
+    """Returns `schema` with its columns' final types where the present ones are too narrow. A table
+    filled from its beginning is then not altered on the way."""
     if newest is None:
         return schema
     last = {column.name: column.type for column in newest.columns}
@@ -125,7 +130,7 @@ def toward(schema: TableSchema, newest: TableSchema | None) -> TableSchema:
 
 
 def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
-    """Whether every value of `narrow` is, unchanged, a value of `wide`."""
+    """Returns whether every value of `narrow` is, unchanged, a value of `wide`."""
     if wide == narrow:
         return True
     if narrow in INTEGER_BITS:

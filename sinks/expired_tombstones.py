@@ -1,4 +1,4 @@
-"""Whether deletes went out of the log while somebody read it who had not come to them yet."""
+"""Detects deletes that compaction removed from the log before a reader had reached them."""
 
 from collections.abc import Mapping
 
@@ -13,13 +13,16 @@ def check_no_delete_was_missed(
     before: Mapping[TopicPartition, Bounds | RetainedRange],
     after: Mapping[TopicPartition, Bounds | RetainedRange],
 ) -> None:
-    """Raises PositionLost. `start` is where the reading of everything began, `before` and `after`
-    how far the partitions reached when it began and when it was done."""
+    """Raises PositionLost if a delete was missed.
+
+    `start` is where the whole read began; `before` and `after` are the log start offsets when it
+    began and when it ended.
+    """
     for partition, kept in after.items():
         dropped_to = kept.deletes_dropped_to
         if dropped_to > max(before[partition].deletes_dropped_to, start[partition].next_offset):
             raise PositionLost(
-                "deletes aged out of the log while they were being read",
+                "the log removed deletes before they were read",
                 hint="raise log.delete_retention, then rebuild the table",
                 topic=partition.topic,
                 partition=partition.partition,

@@ -1,4 +1,5 @@
-"""Days and moments that Arrow neither writes nor reads: the ends of time, and far years."""
+"""Dates and timestamps that Arrow cannot write or read: infinities, and years beyond four
+digits."""
 
 import re
 from collections.abc import Mapping
@@ -11,18 +12,18 @@ import pyarrow.compute as pc
 from headwater.core_log.rows.text.time import infinities
 
 YEAR_1, YEAR_10000 = -719_162, 2_932_897
-"""In days since 1970: between them a year has four digits and is of our era."""
+"""Days since 1970 between which a year has four digits and is of our era."""
 PER_DAY = {"D": 1, "s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 INFINITE_DAYS = {2**31 - 1: "infinity", -(2**31): "-infinity"}
 UNWRITTEN = "<"
-"""How Arrow begins what it says in place of a moment."""
+"""Start of Arrow's output for a timestamp that it cannot write."""
 OF_OTHER_ERAS = r"^(?:-\d|0000-)"
 YEAR = re.compile(r"^-?\d+")
 PARTS = re.compile(r"(-?\d{4,7})(-\d\d-\d\d)(?:[ T]([\d:.]+))?(?:Z|\+00(?::?00)?)?( BC)?")
 
 
 def are_near(column: pa.Array) -> bool:
-    """Whether there is nothing of the kind among these dates or moments."""
+    """Returns whether none of these dates or timestamps is extreme."""
     found = pc.min_max(_numbers(column))
     if not found["min"].is_valid:
         return True
@@ -32,12 +33,14 @@ def are_near(column: pa.Array) -> bool:
 
 
 def datetime_texts(column: pa.Array) -> pa.StringArray:
-    """Of dates and moments, those in UTC with a `Z`; years before the first are below one."""
+    """Returns dates and timestamps as text, UTC with a `Z`; years before the year 1 are zero or
+    negative."""
     if are_near(column):
         return column.cast(pa.string())
     unit, words = _unit(column.type), _words(column.type)
     zone = "Z" if unit != "D" and column.type.tz else ""
-    bare = column.cast(pa.timestamp(unit)) if zone else column  # a zone has Arrow count wrong
+    # Arrow counts wrong if there is a zone
+    bare = column.cast(pa.timestamp(unit)) if zone else column
     text = bare.cast(pa.string())
     if zone:
         text = pc.binary_join_element_wise(text, zone, "")
@@ -50,7 +53,7 @@ def datetime_texts(column: pa.Array) -> pa.StringArray:
 
 
 def plain(value: pa.Scalar) -> Any:
-    """Python's value, with text for each moment in it that Python does not have."""
+    """Returns Python's value, with text for each timestamp that Python does not have."""
     try:
         return value.as_py()
     except (OverflowError, ValueError):
@@ -62,7 +65,7 @@ def plain(value: pa.Scalar) -> Any:
 
 
 def with_eras(text: pa.StringArray, *, zone: str = "") -> pa.StringArray:
-    """What `written` wrote as PostgreSQL reads it: `0044-03-15 12:00:00+00 BC`."""
+    """Returns text in PostgreSQL's form: `0044-03-15 12:00:00+00 BC`."""
     is_infinite = pc.ends_with(text, "infinity")
     if zone:
         text = pc.if_else(is_infinite, text, pc.binary_join_element_wise(text, zone, ""))
@@ -73,8 +76,8 @@ def with_eras(text: pa.StringArray, *, zone: str = "") -> pa.StringArray:
 
 
 def read(text: pa.StringArray, kind: pa.DataType) -> pa.Array:
-    """Either form; `kind` is that of days, or of moments without a zone. Raises `ValueError` for
-    what is neither."""
+    """Reads either form; `kind` is a date, or a timestamp without a zone. Raises `ValueError` for
+    other text."""
     unit, ends = _unit(kind), {word: number for number, word in _words(kind).items()}
     numbers = [
         None if each is None else ends[each] if each in ends else _number(each, unit)
@@ -102,7 +105,7 @@ def _before(year: re.Match[str]) -> str:
 def _number(text: str, unit: Any) -> int:
     match = PARTS.fullmatch(text)
     if match is None:
-        raise ValueError("this is no moment")
+        raise ValueError("the text is not a timestamp")
     year, day, clock, is_before = match.groups()
     number = 1 - int(year) if is_before else int(year)
     sign = "-" if number < 0 else ""

@@ -1,4 +1,4 @@
-"""Times of day as text and back, the end of a day and what lies beyond it included."""
+"""Times of day to text and back, with 24:00:00 and beyond."""
 
 import re
 
@@ -12,14 +12,14 @@ FORM = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,9}))?")
 
 
 def are_within(column: pa.Array) -> pa.BooleanArray:
-    """Which of these times of day are before its end; those that are null are."""
+    """Returns which times are before the end of the day; null for null."""
     numbers = _numbers(column)
     is_within = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, PER_DAY[column.type.unit]))
     return is_within.fill_null(True)
 
 
 def clock_texts(column: pa.Array) -> pa.StringArray:
-    """`24:00:00` is the end of a day, which Arrow does not write."""
+    """Returns times as text; Arrow does not write the end of a day, `24:00:00`."""
     is_within = are_within(column)
     if pc.all(is_within, min_count=0).as_py():
         return column.cast(pa.string())
@@ -30,7 +30,7 @@ def clock_texts(column: pa.Array) -> pa.StringArray:
 
 
 def read(text: pa.StringArray, kind: pa.DataType) -> pa.Array:
-    """Raises `ValueError` for what is no time, or has more digits than `kind`."""
+    """Raises `ValueError` for text that is no time, or that has more digits than `kind`."""
     numbers = [
         None if each is None else _number(each, DIGITS[kind.unit]) for each in text.to_pylist()
     ]
@@ -51,11 +51,11 @@ def _text(number: int, digits: int) -> str:
 def _number(text: str, digits: int) -> int:
     match = FORM.fullmatch(text)
     if match is None:
-        raise ValueError("this is no time of day")
+        raise ValueError("the text is not a time of day")
     sign, hours, minutes, seconds, behind = match.groups()
     fraction = (behind or "").ljust(digits, "0")
     if fraction[digits:].strip("0"):
-        raise ValueError("this time has more digits than its type")
+        raise ValueError("the time has more digits than its type")
     whole: int = (int(hours) * 60 + int(minutes)) * 60 + int(seconds)
     number = whole * int(10**digits) + int(fraction[:digits] or 0)
     return -number if sign else number

@@ -1,4 +1,4 @@
-"""Which changes of a stretch count for a way of keeping a table: one fold for every sink."""
+"""The changes of a slice that count for a mode: one fold for every sink."""
 
 import logging
 from collections.abc import Collection
@@ -12,36 +12,38 @@ from headwater.core_log.foundation.array_types import BoolArray, Int64Array
 from headwater.core_log.model.table_schema import TableId
 
 NONE = -1
-"""In the place of a place."""
+"""Stands for no place."""
 
 
 class SoftFold(NamedTuple):
-    """What a stretch makes of a table whose deleted rows stay."""
+    """The effect of a slice on a table that keeps deleted rows."""
 
     states: Int64Array
-    """The last state of every key that has one."""
+    """The places of each key's last state, for keys that have one."""
     ends: Int64Array
-    """For each of these the delete that ended it, or `NONE`."""
+    """For each state the place of the delete that ended it, or `NONE`."""
     deletes: Int64Array
-    """The first delete of every other key: what it ended came before the stretch."""
+    """The first delete of every other key; the deleted state is older than the slice."""
 
 
 class Versions(NamedTuple):
-    """What a stretch makes of a table of versions: by key and time, one per key and commit."""
+    """The versions of a slice: by key and time, one per key and commit."""
 
     places: Int64Array
     times: Int64Array
     begins: BoolArray
     """Which are the first of their key."""
     ends: BoolArray
-    """Which are the last."""
+    """Which are the last of their key."""
 
 
 def counting(
     mode: str, keys: pa.RecordBatch, deleted: BoolArray, *, ignores_deletes: bool = False
 ) -> Int64Array | None:
-    """Where the changes stand that `mode` could show, in order; None for all of them. A stretch
-    that is folded part by part, and then once more, comes to the same as in one go."""
+    """Returns the places of changes that `mode` could show, in order; None for all.
+
+    Folding a slice in parts, and then the results, is the same as folding it at once.
+    """
     if mode in ("append", "scd2"):
         return None
     if ignores_deletes and deleted.any():
@@ -57,7 +59,8 @@ def counting(
 
 
 def soft_fold(keys: pa.RecordBatch, deleted: BoolArray) -> SoftFold:
-    """Of several deletes after a state the first one counts: that is since when it is gone."""
+    """Folds changes for `soft_delete`. The first of several deletes after a state counts: the row
+    is gone since then."""
     count, nothing = keys.num_rows, np.zeros(0, np.int64)
     if not deleted.any():
         last = newest(keys)
@@ -66,7 +69,7 @@ def soft_fold(keys: pa.RecordBatch, deleted: BoolArray) -> SoftFold:
     codes, codes_end = key_codes(keys)
     at = np.arange(count)
     lasts = np.full(codes_end, NONE)
-    lasts[codes[~deleted]] = at[~deleted]  # of several values for one place the last one stays
+    lasts[codes[~deleted]] = at[~deleted]  # of several values for one place the last one wins
     gone = at[deleted]
     gone = gone[gone > lasts[codes[gone]]][::-1]
     firsts = np.full(codes_end, NONE)
@@ -77,8 +80,11 @@ def soft_fold(keys: pa.RecordBatch, deleted: BoolArray) -> SoftFold:
 
 
 def versions(keys: pa.RecordBatch, committed_us: Int64Array) -> Versions:
-    """States within one commit were never seen from outside and are left out. The clock of a
-    source may go back; a later change is later all the same."""
+    """Folds changes for `scd2`.
+
+    States inside one commit were never visible and are left out. If the source's clock goes back, a
+    later change still counts as later.
+    """
     codes, _ = key_codes(keys)
     order = np.argsort(codes, kind="stable")
     codes = codes[order]
@@ -91,7 +97,7 @@ def versions(keys: pa.RecordBatch, committed_us: Int64Array) -> Versions:
 
 
 def _never_back(codes: Int64Array, times: Int64Array) -> Int64Array:
-    """The running maximum of the times of each key."""
+    """Returns the running maximum of each key's times."""
     distinct, places = np.unique(times, return_inverse=True)
     dense = np.unique(codes, return_inverse=True)[1].reshape(-1) * len(distinct)
     rising = np.maximum.accumulate(places.reshape(-1) + dense) - dense
@@ -104,8 +110,8 @@ logger = logging.getLogger(__name__)
 
 def warn_of_other_key(table: TableId) -> None:
     logger.warning(
-        "deleted rows of %s stay in its old table: they do not have the columns of the new key, or"
-        " not their types",
+        "deleted rows of %s stay in its old table: they lack columns of the new key, or have "
+        "other types",
         table,
     )
 
@@ -113,8 +119,8 @@ def warn_of_other_key(table: TableId) -> None:
 def warn_of_other_types(table: TableId, columns: Collection[str]) -> None:
     if columns:
         logger.warning(
-            "deleted rows of %s have null in columns of another type, and their values in the old"
-            " table: %s",
+            "deleted rows of %s have null in columns of changed type; the values stay in the old "
+            "table: %s",
             table,
             ", ".join(sorted(columns)),
         )
@@ -124,11 +130,11 @@ Codes = npt.NDArray[np.int64]
 
 CODE_MAX = 1 << 62
 GAPS_MAX = 8
-"""So many times as many codes as rows is no waste yet."""
+"""Codes may be this many times as numerous as rows."""
 
 
 def key_codes(keys: pa.RecordBatch) -> tuple[Codes, int]:
-    """A number below the second for every row, the same for rows with the same key."""
+    """Returns a code for every row, equal for equal keys; all codes are below the second result."""
     if keys.num_columns == 1 and (close := _close_numbers(keys.column(0))) is not None:
         return close
     codes: Codes = np.zeros(keys.num_rows, dtype=np.int64)
@@ -146,19 +152,19 @@ def key_codes(keys: pa.RecordBatch) -> tuple[Codes, int]:
 
 
 def newest(keys: pa.RecordBatch) -> pa.Int64Array | None:
-    """Where the last row of every key stands, in order; None when no key comes twice."""
+    """Returns the places of each key's last row, in order; None if no key repeats."""
     rows = keys.num_rows
     if rows < 2:
         return None
     codes, count = key_codes(keys)
     last: Codes = np.full(count, -1, dtype=np.int64)
-    last[codes] = np.arange(rows)  # of several values for one place the last one stays
+    last[codes] = np.arange(rows)  # of several values for one place the last one wins
     last = last[last >= 0]
     return None if len(last) == rows else pa.array(np.sort(last))
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Lists and structs as text: Arrow knows no codes for them."""
+    """Returns lists and structs as text, because Arrow cannot encode them."""
     if not pa.types.is_nested(column.type):
         return column
     texts = [None if value is None else repr(value) for value in column.to_pylist()]
@@ -166,7 +172,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _close_numbers(column: pa.Array) -> tuple[Codes, int] | None:
-    """Numbers that lie close together, as most keys do, are their own codes."""
+    """Returns dense numbers, as most keys are, as their own codes."""
     if not len(column) or not pa.types.is_signed_integer(column.type) or column.null_count:
         return None
     values: Codes = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)

@@ -1,4 +1,4 @@
-"""What a target's table calls the columns of its source, by their ids, and what becomes of them."""
+"""The column ids of a target table, and the renames and fills that follow from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from headwater.core_log.model.table_schema import Column, TableSchema
 
 @dataclass(frozen=True, slots=True)
 class HeldColumns:
-    """Kept with the table, in the same commit as its columns."""
+    """Names of a target table's columns, stored with it in the commit of its columns."""
 
     names: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
-    """By the id of the source's table, and that of the column."""
+    """By the id of the source's table, and of the column."""
     others: frozenset[str] = frozenset()
-    """Columns that came without an id."""
+    """Columns without an id."""
 
     @classmethod
     def parse(cls, text: str | None) -> "HeldColumns":
@@ -36,8 +36,10 @@ class HeldColumns:
         return orjson.dumps({"names": names, "others": sorted(self.others)}).decode()
 
     def find_renames(self, schema: TableSchema, names: Mapping[str, str]) -> dict[str, str]:
-        """Old to new names of the target. `names`: what it is to call the source's columns. None of
-        a target that several tables share: they need not have been altered alike."""
+        """Returns old to new names in the target; `names` are the source columns' names there.
+
+        A target shared by several source tables has none: they need not be altered alike.
+        """
         held = self._of(schema)
         return {
             held[column.id]: names[column.name]
@@ -49,8 +51,8 @@ class HeldColumns:
         }
 
     def find_fills(self, schema: TableSchema, names: Mapping[str, str]) -> dict[str, Column]:
-        """Columns that came with a value for all rows that are here, or under the name of another
-        one, by the target's names. Rows stay under the key that they have."""
+        """Returns, by target name, columns that get a value for existing rows, or another column's
+        name. Rows keep their key."""
         held = self._of(schema)
         taken = set(held.values())
         return {
@@ -66,7 +68,7 @@ class HeldColumns:
         }
 
     def learnt(self, schema: TableSchema, names: Mapping[str, str]) -> "HeldColumns":
-        """With the columns of a form that the table now has."""
+        """Returns the names after the table has the columns of a new form."""
         if not schema.id:
             return self
         now = {

@@ -1,4 +1,4 @@
-"""Values put into another type than their own, and which of them would not be the same there."""
+"""Conversion of values to another type, and detection of values that change by it."""
 
 from collections.abc import Callable
 
@@ -13,13 +13,12 @@ FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
 
 def cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The values that `kind` has nearest to these; raises one of `FAILURES` where Arrow says that
-    there are none."""
+    """Returns the nearest values of `kind`; raises one of `FAILURES` if Arrow has none."""
     if pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
-        # Arrow asks for room for every number of the type, not only for those that are there.
+        # Arrow requires room for every number of the type, not only for those that occur.
         column = column.cast(pa.decimal128(20, 0))
     elif pa.types.is_decimal(column.type) and pa.types.is_floating(kind):
-        # Arrow's own cast is off by a bit now and then; text becomes the nearest number.
+        # Arrow's own cast is sometimes off by one bit; text becomes the nearest number.
         column = column.cast(pa.string())
     elif pa.types.is_string(kind) and pa.types.is_time(column.type):
         return extreme_times.clock_texts(column)
@@ -31,8 +30,8 @@ def cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def find_changed(column: pa.Array, kind: pa.DataType, *, by: CastFunction = cast) -> list[int]:
-    """Where values stand that are not the same any more once they have been put into `kind` and
-    taken back. Any value may become text, if there is a way to write it."""
+    """Returns the places of values that change when converted to `kind` and back. Any value may
+    become text if it has a text form."""
     if column.null_count == len(column):
         return []
     if pa.types.is_dictionary(column.type):

@@ -382,7 +382,7 @@ def _check_names(topics: Sequence[TopicPlan]) -> None:
         owner = owners.setdefault(each.topic, each.table)
         if owner != each.table:
             raise ConfigError(
-                "two tables would share one topic, since topics allow fewer characters",
+                "two tables have the same topic, since topics allow fewer characters",
                 hint="capture only one of them, or give log.topic another form",
                 topic=each.topic,
                 tables=[owner, each.table],

@@ -115,7 +115,7 @@ async def check_was_whole(options: ReadOptions, part: ReadSplit) -> None:
     if part.is_state and held.cleaned_to > part.end:
         problem = "compaction has passed that moment while it was being read"
     elif held.deletes_dropped_to > max(part.deletes_dropped_to, part.start):
-        problem = "deletes aged out of the log while they were being read"
+        problem = "the log removed deletes before they were read"
     else:
         return
     raise PositionLost(

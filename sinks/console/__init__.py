@@ -1,1 +1,1 @@
-"""Changes as lines, for people who want to see them go by."""
+"""Changes as lines of text on standard output."""

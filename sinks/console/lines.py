@@ -1,4 +1,4 @@
-"""Changes as text, a line each: built in columns, so that a busy console stays a cheap one."""
+"""Changes as lines of text, built by column so that a busy console costs little."""
 
 import numpy as np
 import orjson
@@ -13,11 +13,12 @@ WORD_WIDTH = 8
 NULL, EMPTY = pa.scalar("null"), pa.scalar("")
 
 AWKWARD = r"[^\x20-\x7e\p{L}\p{N}\p{P}\p{S}]|[\"\\]"
-"""What JSON writes otherwise, or a terminal might obey."""
+"""Characters that JSON escapes, or that a terminal might obey."""
 
 
 def people_lines(changes: TableChanges) -> str:
-    """`update   shop.orders id=7 status="paid" total="12.50"`; a delete shows its key."""
+    """Returns lines such as `update shop.orders id=7 status="paid" total="12.50"`; a delete shows
+    its key."""
     table = printable(str(changes.schema.table))
     if changes.is_truncate:
         share = (f" {printable(name)}={value}" for name, value in _share(changes).items())
@@ -28,8 +29,8 @@ def people_lines(changes: TableChanges) -> str:
 
 
 def json_lines(changes: TableChanges) -> str:
-    """`{"op": "update", "table": "shop.orders", "row": {"id": 7, ...}, "at": "shop.orders-0@5"}`;
-    whatever is neither a number, a truth nor a composition is text."""
+    """Returns lines such as `{"op": "update", "table": "shop.orders", "row": {"id": 7, ...}, "at":
+    "shop.orders-0@5"}`. Values are text unless they are numbers, booleans or nested."""
     table, at = quote(str(changes.schema.table)), _places(changes)
     if changes.is_truncate:
         share = ", ".join(f"{quote(name)}: {value}" for name, value in _share(changes).items())
@@ -45,12 +46,12 @@ def json_lines(changes: TableChanges) -> str:
 
 
 def _share(changes: TableChanges) -> dict[str, str]:
-    """Of a truncate what all rows have that go; nothing when every row goes."""
+    """Returns the values shared by all rows of a truncate; empty if it removes every row."""
     return {name: quote(str(value)) for name, value in changes.truncated_where.items()}
 
 
 def _cells(changes: TableChanges) -> list[tuple[str, pa.Array]]:
-    """Names and written values of all columns, those of the key first."""
+    """Returns names and formatted values of all columns, the key's first."""
     return [(name, cell_texts(changes.rows.column(name))) for name in _order(changes)]
 
 
@@ -60,7 +61,7 @@ def _order(changes: TableChanges) -> list[str]:
 
 
 def _show(changes: TableChanges, cells: list[pa.Array]) -> list[pa.Array]:
-    """Of a delete only the key, where there is one."""
+    """Leaves only the key of a delete, if the table has one."""
     key = len(changes.schema.key)
     is_delete = pc.equal(changes.operations, int(Operation.DELETE))
     if not key:
@@ -69,7 +70,7 @@ def _show(changes: TableChanges, cells: list[pa.Array]) -> list[pa.Array]:
 
 
 def cell_texts(column: pa.Array) -> pa.Array:
-    """Values as people write them; what is no number and no truth stands in double quotes."""
+    """Returns values as people write them; all but numbers and booleans are in double quotes."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return cell_texts(column.cast(kind.value_type))
@@ -94,13 +95,13 @@ def cell_texts(column: pa.Array) -> pa.Array:
 
 
 def _floats(column: pa.Array) -> pa.Array:
-    """JSON has no word for what is no number, and none for infinity."""
+    """Writes NaN and infinity as text, because JSON has no form for them."""
     texts = column.cast(pa.string())
     return pc.if_else(pc.is_finite(column), texts, _concat('"', texts, '"')).fill_null(NULL)
 
 
 def _decimals(column: pa.Array) -> pa.Array:
-    """Arrow writes some of them with an exponent, people do not."""
+    """Writes decimals without the exponent that Arrow uses for some."""
     texts = column.cast(pa.string())
     if not pc.any(pc.match_substring(texts, "E")).as_py():
         return texts
@@ -108,7 +109,7 @@ def _decimals(column: pa.Array) -> pa.Array:
 
 
 def _dump(value: object) -> str:
-    """Bytes, lists and structs, which are rare."""
+    """Writes bytes, lists and structs, which are rare, one by one."""
     return orjson.dumps(value, default=_foreign, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
@@ -117,7 +118,7 @@ def _foreign(value: object) -> str:
 
 
 def _quoted_column(texts: pa.Array) -> pa.Array:
-    """The quick way for all, and the careful one for the few that need it."""
+    """Quotes a whole column at once, and the few awkward values one by one."""
     found = _concat('"', texts, '"')
     awkward = pc.match_substring_regex(texts, AWKWARD).fill_null(False)
     if pc.any(awkward).as_py():
@@ -132,7 +133,7 @@ def quote(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """What a terminal might obey, in JSON's escapes."""
+    """Returns the text with terminal control characters in JSON's escapes."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else _escape(each) for each in text)
@@ -144,7 +145,7 @@ def _escape(character: str) -> str:
 
 
 def _places(changes: TableChanges) -> pa.Array | str:
-    """`topic-0@17`: where in the log each change stands."""
+    """Returns the place of each change in the log, such as `topic-0@17`."""
     if changes.log_partition is None or changes.log_offsets is None:
         return "null"
     topic, partition = changes.log_partition

@@ -1,4 +1,4 @@
-"""Prints changes as they come, decoded: decimals and dates as people write them."""
+"""Prints changes as they arrive, with decimals and dates in readable form."""
 
 import sys
 from collections.abc import Sequence
@@ -15,8 +15,10 @@ from headwater.sinks.sink import AppliedOffsets, SinkContext, Slice
 
 
 class ConsoleSink:
-    """At least once: standard output cannot be asked what it has shown, so the pipeline's own
-    group remembers how far it came."""
+    """Prints changes, at least once.
+
+    Standard output cannot store offsets, so the pipeline's consumer group does.
+    """
 
     Settings = ConsoleSettings
 
@@ -55,7 +57,7 @@ class ConsoleSink:
         return ()
 
     async def close(self) -> None:
-        """Standard output is not ours to close."""
+        """Does nothing: standard output does not belong to the sink."""
 
     def _print(self, text: str) -> None:
         try:
@@ -63,5 +65,5 @@ class ConsoleSink:
             self._output.flush()
         except BrokenPipeError:
             raise SinkRejected(
-                "nobody reads the output any more", hint="take out the console sink, or restart"
+                "standard output is closed", hint="take out the console sink, or restart"
             ) from None

@@ -1,4 +1,4 @@
-"""What a sink has applied and made, kept in a compacted topic beside its data."""
+"""The offsets and created topics of a Kafka sink, in a compacted topic beside its data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,8 +14,8 @@ from headwater.core_log.records import arrow_codec
 from headwater.core_log.records.batch_header import Batch
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
-# Offsets of a consumer group would not do: a cluster takes them only for topics of its own, and
-# forgets them a week after the group was last seen.
+# A consumer group cannot store them: a cluster accepts offsets only for its own topics, and forgets
+# them a week after the group's last activity.
 FORMAT_VERSION = 1
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20)}
 
@@ -26,15 +26,15 @@ def stands_topic(name: str) -> TopicSettings:
 
 @dataclass(slots=True)
 class StoredTopicOffsets:
-    """What the records of the topic come to."""
+    """The contents of the topic."""
 
     stands: dict[TopicPartition, AppliedOffset] = field(default_factory=dict)
     created: set[str] = field(default_factory=set)
-    """Topics that this sink has made, and may therefore take away again."""
+    """Topics that this sink has created, and may therefore delete."""
 
 
 def encode_stands(stands: AppliedOffsets, *, now_ms: int) -> list[Batch]:
-    """One record per partition of our log."""
+    """Returns one record per partition of our log."""
     keys = [orjson.dumps([topic, partition]) for topic, partition in stands]
     values = [
         {"version": FORMAT_VERSION, "topic_id": topic_id, "next_offset": next_offset}
@@ -53,7 +53,7 @@ def _encode(keys: list[bytes], values: list[dict[str, object]], now_ms: int) -> 
 
 
 async def load_remembered(log: Log, topic: str) -> StoredTopicOffsets:
-    """Read to the uncommitted end, so that what is just being committed is waited for."""
+    """Reads the topic to its uncommitted end, and so waits for a commit in progress."""
     home = TopicPartition(topic, 0)
     bounds = (await log.bounds([home]))[home]
     found, offset = StoredTopicOffsets(), bounds.start
@@ -73,7 +73,7 @@ async def load_remembered(log: Log, topic: str) -> StoredTopicOffsets:
 def _remember(found: StoredTopicOffsets, key: object, value: Mapping[str, Any]) -> None:
     if value.get("version") != FORMAT_VERSION:
         raise DecodeError(
-            "what this sink has applied was written by another version of headwater",
+            "the stored offsets of this sink have the format of another version of headwater",
             version=value.get("version"),
         )
     if isinstance(key, str):

@@ -1,4 +1,4 @@
-"""Writes changes to topics of another cluster, with what has been applied in one transaction."""
+"""Writes changes to topics of another cluster, with the sink's offsets in one transaction."""
 
 import asyncio
 from collections.abc import Sequence
@@ -29,15 +29,16 @@ GONE_WAIT_MS, GONE_LOOKS_MAX = 50, 400
 
 
 class KafkaSink:
-    """Exactly once where the cluster has transaction.version 2. Rows and what has been applied of
-    the log commit in one transaction of the cluster; a second sink of the same pipeline and name
-    fences the first.
+    """Writes changes to topics of another cluster.
 
-    On older clusters it is at least once. What has been applied stands in a compacted topic
-    `headwater.PIPELINE.NAME.applied` of that cluster. Of the `source` block only the time of the
-    commit is the source's own, and the connector is `headwater`. A truncate is a record with the
-    key `{"__headwater":"truncate"}` in every partition, since compacted topics take no record
-    without a key.
+    Exactly once if the cluster has transaction.version 2: rows and offsets commit in one
+    transaction of the cluster, and a second sink of the same pipeline and name fences the first. At
+    least once on older clusters.
+
+    The offsets are in a compacted topic `headwater.PIPELINE.NAME.applied` of that cluster. In the
+    `source` block only the commit time is the source's own, and the connector is `headwater`. A
+    truncate is a record with the key `{"__headwater":"truncate"}` in every partition, because
+    compacted topics need a key.
     """
 
     Settings = KafkaSinkSettings
@@ -55,7 +56,7 @@ class KafkaSink:
         return f"{self._name}.applied"
 
     async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
-        """Only looks: who writes is decided when something is applied."""
+        """Only reads: the first apply decides who writes."""
         from headwater.sinks.kafka.offset_topic import load_remembered
 
         try:
@@ -73,7 +74,7 @@ class KafkaSink:
             self._writer = None
             raise _unavailable(error) from error
         except BaseException:
-            self._writer = None  # whatever state it is in, a new one begins well
+            self._writer = None  # a new writer recovers from any state
             raise
 
     async def plan(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
@@ -91,7 +92,8 @@ class KafkaSink:
                 return ()
             return (
                 Diagnostic(
-                    "the cluster has no transaction.version 2, so this sink is at least once",
+                    "the cluster does not have transaction.version 2, so this sink is at least "
+                    "once",
                     "upgrade the cluster to Apache Kafka 4.0 or newer and its features with it",
                     is_fatal=False,
                 ),
@@ -102,7 +104,7 @@ class KafkaSink:
             await log.close()
 
     async def drop(self) -> Sequence[str]:
-        """Topics that were there before, or were made by somebody else, stay."""
+        """Deletes the topics that this sink created; other topics stay."""
         from headwater.sinks.kafka.offset_topic import load_remembered
 
         there = await self._topics()
@@ -119,12 +121,14 @@ class KafkaSink:
         return [f"topic {topic}" for topic in dropped]
 
     async def _until_gone(self, topics: set[str]) -> None:
-        """Apache Kafka answers before every broker has heard of it."""
+        """Waits until the topics are gone: Apache Kafka answers before every broker knows."""
         for _ in range(GONE_LOOKS_MAX):
             if not topics & await self._topics():
                 return
             await asyncio.sleep(GONE_WAIT_MS / 1_000)
-        raise SinkUnavailable("the cluster takes its time to delete topics", topics=sorted(topics))
+        raise SinkUnavailable(
+            "the cluster has not deleted the topics in time", topics=sorted(topics)
+        )
 
     async def close(self) -> None:
         if self._log is not None:
@@ -157,7 +161,7 @@ class KafkaSink:
             stored = self._stands.get(partition)
             if stored is not None and stored != stand:
                 raise Fenced(
-                    "the target has been moved by somebody else",
+                    "the target was moved by another process",
                     topic=partition.topic,
                     partition=partition.partition,
                     stored=stored.next_offset,
@@ -165,7 +169,8 @@ class KafkaSink:
                 )
 
     async def _open(self) -> "KafkaWriter":
-        """Opening fences whoever wrote before, so that what is read then stands."""
+        """Opens the producer, which fences every earlier writer, so that offsets read afterwards
+        are final."""
         from headwater.sinks.kafka.offset_topic import load_remembered, stands_topic
 
         if self._writer is None:
@@ -185,7 +190,7 @@ class KafkaSink:
             taken = [other for other, each in self._outgoing.items() if each.topic == topic]
             if taken:
                 raise SinkRejected(
-                    "two tables would share one topic",
+                    "two tables have the same topic",
                     hint="give `topic` another form",
                     table=str(table),
                     other=str(taken[0]),
@@ -212,7 +217,7 @@ class KafkaSink:
         return await log.partition_count(topic)
 
     async def _note_created(self, topic: str) -> None:
-        """Before it is, so that a drop finds it whatever happens in between."""
+        """Stores a topic's name before it is created, so that a drop finds it after a failure."""
         from headwater.sinks.kafka.offset_topic import encode_created
 
         for batch in encode_created(topic, now_ms=self._context.clock.now_ms()):

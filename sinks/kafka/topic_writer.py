@@ -1,4 +1,4 @@
-"""Tables to topics of the other cluster, changes to batches for their partitions."""
+"""Topics of the other cluster for tables, and record batches for changes."""
 
 import re
 from collections.abc import Iterator
@@ -32,18 +32,18 @@ class TopicWriter:
     compression: int
     batch_bytes_max: int
     turn: int = 0
-    """Of tables without a key, whose batches go round."""
+    """The next partition for tables without a key, whose batches rotate."""
 
     def encode(
         self, changes: TableChanges, *, pipeline: str, now_ms: int
     ) -> Iterator[tuple[TopicPartition, Batch]]:
-        """A truncate goes into every partition, as it does in our own log."""
+        """Encodes changes. A truncate goes into every partition, as in our own log."""
         described = with_source(changes, pipeline)
         encoded = self.codec.encode(described, now_us=now_ms * 1_000)
         if changes.is_truncate and changes.truncated_where:
             raise SinkRejected(
-                "a truncate of one share of a table has no form in a topic",
-                hint="leave this table out, or let each share keep a topic of its own",
+                "a truncate of one part of a table has no form in a topic",
+                hint="exclude this table, or give each part a topic of its own",
                 table=str(changes.schema.table),
             )
         if changes.is_truncate:
@@ -85,7 +85,8 @@ def topic_name(template: str, *, pipeline: str, table: TableId) -> str:
 
 
 def with_source(changes: TableChanges, pipeline: str) -> TableChanges:
-    """Of the `source` block the log gives back only the time; what is known of the rest is said."""
+    """Fills the `source` block. The log returns only the time of it; other known fields are
+    added."""
     table = changes.schema.table
     source: dict[str, ColumnOrValue] = {
         "version": _version(),

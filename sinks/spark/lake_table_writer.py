@@ -289,11 +289,11 @@ class LakeTableWriter:
                 table=str(self.table),
                 place=self.place.root,
                 owner="nobody",
-                hint="move it away, or give ours another name with `route` or `table:`",
+                hint="move it away, or choose another name with `route` or `table:`",
             )
         is_ours = state.owner[:2] == self.owner[:2]
         raise SinkRejected(
-            "two tables of the source would become one"
+            "two tables of the source have the same target table"
             if is_ours
             else "the table belongs to another pipeline or sink",
             table=str(self.table),

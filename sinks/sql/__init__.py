@@ -1,1 +1,1 @@
-"""Rows into the tables of any database that SQLAlchemy reaches, offsets in the same transaction."""
+"""Rows into tables of any database that SQLAlchemy supports, offsets in the same transaction."""

@@ -1,4 +1,4 @@
-"""Columns as the text, the literals or the Python values that a driver takes."""
+"""Columns as text, SQL literals or Python values for a driver."""
 
 from typing import Any
 
@@ -15,13 +15,13 @@ ParameterRows = list[tuple[Any, ...]]
 TO_ESCAPE = r"[\\\t\n\r]"
 ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 DOUBLE_DIGITS = 15
-"""Decimals that a double keeps."""
+"""Digits of a decimal that a double keeps."""
 SCIENTIFIC_BELOW = 6
 """Arrow writes smaller decimals than 1e-6 with an exponent."""
 
 
 def text_of(column: pa.Array) -> pa.StringArray:
-    """Every value as people and databases write it; UTC where there is a zone."""
+    """Returns every value as databases write it, in UTC if it has a zone."""
     kind = column.type
     if pa.types.is_string(kind):
         return column
@@ -44,7 +44,7 @@ def text_of(column: pa.Array) -> pa.StringArray:
 
 
 def copy_text(rows: pa.RecordBatch) -> memoryview:
-    """The rows in the text format of PostgreSQL's COPY."""
+    """Returns the rows in the text format of PostgreSQL's COPY."""
     columns = [_copy(column) for column in rows.columns]
     lines = pc.binary_join_element_wise(
         *columns, "\t", null_handling="replace", null_replacement="\\N"
@@ -68,8 +68,8 @@ def _copy(column: pa.Array) -> pa.StringArray:
 
 
 def value_lists(rows: pa.RecordBatch) -> pa.StringArray:
-    """Per row the list of its values as SQL literals, `(1,'two',NULL)`, for a MySQL session in
-    which a backslash is a backslash."""
+    """Returns each row as a list of SQL literals, `(1,'two',NULL)`, for a MySQL session with
+    NO_BACKSLASH_ESCAPES."""
     columns = [_literal(column) for column in rows.columns]
     lists = pc.binary_join_element_wise(
         *columns, ",", null_handling="replace", null_replacement="NULL"
@@ -82,7 +82,7 @@ def _literal(column: pa.Array) -> pa.StringArray:
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return text
     if pa.types.is_floating(kind) and pc.all(pc.is_finite(column)).as_py() is not False:
-        return text  # the others are words, and words want quotes
+        return text  # the others are words and need quotes
     if _is_binary(kind):
         return pc.binary_join_element_wise("X'", text, "'", "")
     if _is_textual(kind):
@@ -91,12 +91,12 @@ def _literal(column: pa.Array) -> pa.StringArray:
 
 
 def sqlite_rows(rows: pa.RecordBatch) -> ParameterRows:
-    """The rows as tuples of what SQLite stores."""
+    """Returns the rows as tuples of SQLite's storage types."""
     return list(zip(*(_sqlite_values(column) for column in rows.columns), strict=True))
 
 
 def sqlite_values(rows: pa.RecordBatch) -> list[Any]:
-    """The same, all values of a row behind those of the row before it."""
+    """Returns the same values in one list, row after row."""
     width = rows.num_columns
     values: list[Any] = [None] * (rows.num_rows * width)
     for place, column in enumerate(rows.columns):
@@ -118,7 +118,7 @@ def _sqlite_values(column: pa.Array) -> list[Any]:
 
 
 def _list(column: pa.Array) -> list[Any]:
-    """`to_pylist`, several times faster."""
+    """Works as `to_pylist`, several times faster."""
     if column.null_count == 0 or not pa.types.is_primitive(column.type):
         found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
         return found
@@ -129,14 +129,14 @@ def _list(column: pa.Array) -> list[Any]:
 
 
 def _concat(lines: pa.StringArray) -> memoryview:
-    """The texts one after the other, without copying them."""
+    """Concatenates the texts without copying them."""
     _, offsets, data = lines.buffers()
     ends = np.frombuffer(offsets, dtype=np.int32)[lines.offset : lines.offset + len(lines) + 1]
     return memoryview(data)[int(ends[0]) : int(ends[-1])]
 
 
 def statements(lists: pa.StringArray, *, bytes_max: int) -> list[bytes]:
-    """The lists joined by commas, in as few texts as stay below `bytes_max`."""
+    """Joins the lists by commas, into as few texts as fit `bytes_max`."""
     if not len(lists):
         return []
     _, offsets, _ = lists.buffers()
@@ -165,7 +165,7 @@ def _plain_decimals(column: pa.Array) -> pa.StringArray:
 
 
 def _nearest_doubles(column: pa.Array) -> pa.Array:
-    """One division of exact numbers: Arrow's own cast is off by a bit now and then."""
+    """Divides exact numbers once: Arrow's own cast is sometimes off by one bit."""
     column = column.cast(pa.decimal128(38, column.type.scale))
     halves = np.frombuffer(column.buffers()[1], dtype=np.int64).reshape(-1, 2)
     unscaled = halves[column.offset : column.offset + len(column), 0]
@@ -174,7 +174,8 @@ def _nearest_doubles(column: pa.Array) -> pa.Array:
 
 
 def _hex(column: pa.BinaryArray) -> pa.StringArray:
-    """Two digits per byte: all bytes of the column are one long text, cut at doubled offsets."""
+    """Returns two digits per byte: all bytes of the column are one long text, split at doubled
+    offsets."""
     _, offsets, data = column.buffers()
     if data is None or not len(column):
         return column.cast(pa.string())

@@ -1,4 +1,4 @@
-"""Changes of one table, gathered from small pieces until writing them is worth a step."""
+"""Changes of one table, buffered from small batches until a write is worthwhile."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ NumberArray = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class BufferedChanges:
-    """Changes under one schema with their places in the log. Never a truncate."""
+    """Changes of one schema with their places in the log, never a truncate."""
 
     schema: TableSchema
     rows: pa.RecordBatch
@@ -26,7 +26,7 @@ class BufferedChanges:
     committed_us: pa.Int64Array
     offsets: pa.Int64Array
     origins: NumberArray
-    """Per change the place of its partition in `partitions`."""
+    """For each change the index of its partition in `partitions`."""
     partitions: tuple[TopicPartition, ...]
 
     def __len__(self) -> int:
@@ -61,7 +61,7 @@ class BufferedChanges:
 
 
 def chunk_of(pieces: Sequence[TableChanges]) -> BufferedChanges:
-    """All pieces are of one table and one schema."""
+    """Returns one chunk; all batches are of one table and one schema."""
     partitions = tuple(dict.fromkeys(_partition_of(piece) for piece in pieces))
     places = {partition: place for place, partition in enumerate(partitions)}
     lengths = [len(piece) for piece in pieces]
@@ -77,7 +77,7 @@ def chunk_of(pieces: Sequence[TableChanges]) -> BufferedChanges:
 
 
 class ChangeBuffer:
-    """What has been read and not been written yet, per table."""
+    """Changes that are read but not yet written, per table."""
 
     def __init__(self, *, rows_max: int, bytes_max: int) -> None:
         self._rows_max, self._bytes_max = rows_max, bytes_max
@@ -86,7 +86,7 @@ class ChangeBuffer:
         self._bytes = 0
 
     def add(self, changes: TableChanges) -> list[BufferedChanges]:
-        """Takes changes in, and gives out what has to be written first, or now."""
+        """Adds changes; yields those that must be written now."""
         ready: list[BufferedChanges] = []
         table = str(changes.schema.table)
         held = self._pieces.get(table)
@@ -102,7 +102,7 @@ class ChangeBuffer:
         return ready
 
     def release(self, table: str) -> list[BufferedChanges]:
-        """What is held of one table."""
+        """Yields the buffered changes of one table."""
         return self._release(table) if self._pieces.get(table) else []
 
     def release_all(self) -> list[BufferedChanges]:
@@ -144,17 +144,17 @@ def _concat_rows(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def with_columns(rows: pa.RecordBatch, added: dict[str, pa.Array]) -> pa.RecordBatch:
-    """The rows with more columns at their end."""
+    """Returns the rows with more columns at their end."""
     return pa.RecordBatch.from_arrays(
         [*rows.columns, *added.values()], names=[*rows.schema.names, *added]
     )
 
 
 def times_of(microseconds: pa.Int64Array) -> pa.Array:
-    """Moments in UTC without naming a zone: every database keeps those unchanged."""
+    """Returns timestamps in UTC without a zone, which every database keeps unchanged."""
     return pc.cast(microseconds, pa.timestamp("us"))
 
 
 def moment_literal(microseconds: int) -> str:
-    """Such a moment in a statement."""
+    """Returns such a timestamp as a literal."""
     return f"'{times_of(pa.array([microseconds])).cast(pa.string())[0].as_py()}'"

@@ -1,4 +1,4 @@
-"""A table of the target read back in one transaction: its rows, and where it stands."""
+"""A target table read in one transaction: its rows and its offsets."""
 
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import closing
@@ -29,12 +29,12 @@ BEGINNINGS = {
     ),
     "sqlite": ("BEGIN",),
 }
-"""What makes everything that is then read be of one moment; others do what they do by default."""
+"""Statements that begin a consistent read; other databases use their default."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedSqlTable:
-    """Lasts as long as the transaction, which `close_contents` ends."""
+    """A table that is open until `close_contents` ends its transaction."""
 
     stands: AppliedOffsets
     columns: tuple[str, ...]
@@ -45,7 +45,7 @@ class OpenedSqlTable:
 def open_contents(
     target: "SqlTarget", schema: TableSchema, topics: Collection[str]
 ) -> OpenedSqlTable:
-    """Nothing is locked, and whoever writes goes on."""
+    """Opens a table without locks; writers continue."""
     dialect = target.dialect
     with translate_errors(dialect, table=str(schema.table)):
         connection = target.connect()
@@ -73,7 +73,7 @@ def open_contents(
 
 
 def close_contents(target: "SqlTarget", opened: OpenedSqlTable) -> None:
-    """Also in the middle of the rows."""
+    """Ends the transaction, also before all rows are read."""
     opened.pages.close()
     if target.dialect.name == "sqlite":
         run(target.connect(), "ROLLBACK")
@@ -89,7 +89,7 @@ def _columns(connection: "sa.Connection", place: TableId) -> set[str]:
 
 
 def _comes_back(dialect: Dialect, schema: TableSchema, name: str) -> bool:
-    """MySQL writes its JSON anew, in an order of its own."""
+    """Returns whether values come back unchanged; MySQL stores JSON in its own form and order."""
     fit = dialect.fit(schema.column(name), is_key=name in schema.key)
     return not (dialect.name == "mysql" and fit.sql == "JSON")
 
@@ -120,9 +120,12 @@ def _newest_of_each(
     schema: TableSchema,
     topics: Sequence[str],
 ) -> str:
-    """The last change of every key since the last truncate of its partition, or in a later
-    generation of its topic, unless it is a delete. A later generation has a longer name, or one
-    that sorts behind."""
+    """Selects the last change of every key since the last truncate of its partition, unless it is a
+    delete.
+
+    A truncate in a later generation of its topic counts too. A later generation has a longer name,
+    or one that sorts behind.
+    """
     table, op = qualify(dialect, layout.table), dialect.quote(OP)
     topic, partition, offset = (dialect.quote(name) for name in (TOPIC, PARTITION, OFFSET))
     keys = ", ".join(dialect.quote(layout.names[name]) for name in schema.key)
@@ -149,7 +152,7 @@ def _newest_of_each(
 
 
 def _select(dialect: Dialect, column: str, kind: pa.DataType) -> str:
-    """MySQL shows only six digits of its single precision."""
+    """Selects a column; MySQL shows only six digits of its single precision."""
     name = dialect.quote(column)
     is_short = dialect.name == "mysql" and kind == pa.float32()
     return f"CAST({name} AS DOUBLE)" if is_short else name
@@ -175,7 +178,7 @@ def _pages(
 def _read(
     dialect: Dialect, connection: "sa.Connection", statement: str, width: int
 ) -> Generator[list[Any], None, None]:
-    """Pages of columns, each a text column or a list of the driver's values."""
+    """Yields pages of columns, each a text column or a list of the driver's values."""
     if dialect.name == "postgresql":
         yield from _copy(connection, statement, width)
         return
@@ -198,7 +201,7 @@ def _read(
 
 
 def _copy(connection: "sa.Connection", statement: str, width: int) -> Iterator[list[pa.Array]]:
-    """PostgreSQL's COPY as CSV, in which a null is nothing and an empty text is quoted."""
+    """Reads by PostgreSQL's COPY as CSV, in which a null is empty and an empty text is quoted."""
     driver: Any = connection.connection.driver_connection
     with driver.cursor() as cursor, cursor.copy(f"COPY ({statement}) TO STDOUT CSV") as copy:
         lines: list[bytes] = []

@@ -1,4 +1,4 @@
-"""From the settings to a connection that is strict, exact and in UTC."""
+"""A connection from settings: strict, exact and in UTC."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,7 +46,7 @@ def connect_to(engine: "sa.Engine", dialect: Dialect) -> "sa.Connection":
     try:
         with _in_our_words(engine, only_known=True):
             dialect.prepare(connection)
-        connection.connection.commit()  # SQLAlchemy knows nothing of what was done by hand
+        connection.connection.commit()  # SQLAlchemy does not know of statements that bypass it
     except BaseException:
         connection.close()
         raise
@@ -55,7 +55,7 @@ def connect_to(engine: "sa.Engine", dialect: Dialect) -> "sa.Connection":
 
 @contextmanager
 def _in_our_words(engine: "sa.Engine", *, only_known: bool) -> Iterator[None]:
-    """SQLite looks at its file no sooner than a connection is prepared."""
+    """Translates errors of connecting: SQLite opens its file only when a connection is prepared."""
     try:
         yield
     except Exception as error:

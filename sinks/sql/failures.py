@@ -1,4 +1,4 @@
-"""What a driver's error becomes in our own words, without anything that a row holds."""
+"""Driver errors as errors of ours, without any value of a row."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -12,15 +12,15 @@ from headwater.sinks.sql.dialects.dialect import Dialect, DriverProblem
 COLUMN = re.compile(
     r"^COPY .*?, line \d+, column (.+?): |column [`'](?:.*[`']\.[`'])?(.+?)[`'] at row"
 )
-"""How PostgreSQL and MySQL name a column beside the value, which stands elsewhere."""
+"""How PostgreSQL and MySQL name a column; the value is elsewhere in the message."""
 
 
 class RetryTransaction(Exception):
-    """The same transaction once more may succeed at once."""
+    """The same transaction may succeed if it is repeated at once."""
 
 
 class SchemaChangeFirst(Exception):
-    """These statements have to run outside of the transaction, which then begins again."""
+    """These statements must run outside the transaction, which then begins again."""
 
     def __init__(self, statements: list[str], *, table: str) -> None:
         super().__init__(f"{len(statements)} statements")
@@ -28,12 +28,12 @@ class SchemaChangeFirst(Exception):
 
 
 def meaning(dialect: Dialect, error: BaseException) -> tuple[DriverProblem, str]:
-    """Of an error of the driver, wrapped by SQLAlchemy or not."""
+    """Classifies a driver's error, wrapped by SQLAlchemy or not."""
     return dialect.problem(getattr(error, "orig", None) or error)
 
 
 class RefusedRow(NamedTuple):
-    """Why a database does not take a row, and the column of the source that it names, if any."""
+    """The reason why a database refuses a row, and the source column that it names, if any."""
 
     problem: DriverProblem
     why: str
@@ -41,7 +41,7 @@ class RefusedRow(NamedTuple):
 
 
 def refused_by(dialect: Dialect, error: BaseException, *, columns: Mapping[str, str]) -> RefusedRow:
-    """`columns` are those of the source, to their names in the database."""
+    """Returns the reason; `columns` are the source's, to their names in the database."""
     cause = getattr(error, "orig", None) or error
     diag = getattr(cause, "diag", None)
     said = str(cause) if diag is None else f"{diag.context}\n"
@@ -53,8 +53,8 @@ def refused_by(dialect: Dialect, error: BaseException, *, columns: Mapping[str, 
 
 @contextmanager
 def translate_errors(dialect: Dialect, *, table: str = "") -> Iterator[None]:
-    """Errors of the driver leave as our own. Others of Python's are bugs: they get the name of
-    their table, where it is known."""
+    """Turns driver errors into errors of ours. Other Python errors are bugs: they get their table's
+    name, if it is known."""
     try:
         yield
     except (HeadwaterError, RetryTransaction, SchemaChangeFirst):
@@ -68,7 +68,7 @@ def translate_errors(dialect: Dialect, *, table: str = "") -> Iterator[None]:
 
 
 def is_of_driver(error: BaseException) -> bool:
-    """Python's database drivers have their own `Error`; SQLAlchemy wraps those."""
+    """Returns whether a database driver raised the error, directly or through SQLAlchemy."""
     kinds = type(error).__mro__
     return isinstance(error, OverflowError) or any(
         kind.__name__ in ("Error", "SQLAlchemyError") for kind in kinds
@@ -85,5 +85,5 @@ def ours(dialect: Dialect, error: BaseException, *, table: str = "") -> Exceptio
     if problem is DriverProblem.AGAIN:
         return RetryTransaction(said)
     if problem is DriverProblem.GONE:
-        return SinkUnavailable("a table of the target has gone or changed", **facts)
-    return SinkRejected("the database does not take this", **facts)
+        return SinkUnavailable("a table of the target is gone or has changed", **facts)
+    return SinkRejected("the database refuses the statement or value", **facts)

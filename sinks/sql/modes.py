@@ -1,4 +1,4 @@
-"""What a stretch of changes does to a table, for each way of keeping it."""
+"""The effect of changes on a table, for each mode."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 LETTERS = pa.array(["r", "c", "u", "d", "t"])
-"""Debezium's letter of every `Operation`."""
+"""Debezium's op code of every `Operation`."""
 
 
 def write(
     dialect: Dialect, connection: "sa.Connection", layout: SqlTableLayout, chunk: BufferedChanges
 ) -> None:
-    """Applies the changes; only those are ever written that the table could show."""
+    """Applies the changes; writes only those that the table could show."""
     WRITERS[layout.mode](dialect, connection, layout, chunk)
 
 
@@ -98,8 +98,11 @@ def _append(
 def _scd2(
     dialect: Dialect, connection: "sa.Connection", layout: SqlTableLayout, chunk: BufferedChanges
 ) -> None:
-    """A row per version. States within one commit were never seen from outside and are left out,
-    as is a version that would end before it begins."""
+    """Writes one row per version (`scd2`).
+
+    States inside one commit were never visible and are left out, as is a version that would end
+    before it begins.
+    """
     order, times, begins, ends = versions(chunk.keys, chunk.committed_us.to_numpy())
     chunk = replace(chunk.take(pa.array(order)), committed_us=pa.array(times))
     firsts = chunk.take(pa.array(np.flatnonzero(begins)))
@@ -125,9 +128,9 @@ def _end_versions(
     keys: pa.RecordBatch,
     since: pa.Array,
 ) -> None:
-    """The current versions of rows with these values end."""
+    """Ends the current versions of rows with these values."""
     by_values = [RowMatch(name) for name in keys.schema.names]
-    # What began no earlier than its successor never was.
+    # A version that begins no earlier than its successor was never visible.
     dialect.delete(
         connection,
         layout.table,
@@ -153,7 +156,7 @@ def remove_all(
     only: pa.RecordBatch | None,
     committed_us: pa.Int64Array,
 ) -> None:
-    """The table was truncated; `only` narrows that to rows with these values."""
+    """Applies a truncate; `only` limits it to rows with these values."""
     if only is not None:
         _remove(dialect, connection, layout, only, committed_us=committed_us)
         return
@@ -165,7 +168,7 @@ def remove_all(
         run(connection, f"UPDATE {table} SET {deleted_at} = {at} WHERE {deleted_at} IS NULL")
     elif layout.mode == "scd2":
         current, until = dialect.quote(IS_CURRENT), dialect.quote(VALID_TO)
-        since = dialect.quote(VALID_FROM)  # what began no earlier never was
+        since = dialect.quote(VALID_FROM)  # a version that begins no earlier was never visible
         run(connection, f"DELETE FROM {table} WHERE {current} AND {since} >= {at}")
         run(connection, f"UPDATE {table} SET {current} = FALSE, {until} = {at} WHERE {current}")
 
@@ -178,7 +181,7 @@ def _remove(
     *,
     committed_us: pa.Int64Array,
 ) -> None:
-    """The rows that have these values went, all at one moment."""
+    """Removes the rows with these values, all at one moment."""
     match = [RowMatch(name) for name in rows.schema.names]
     since = pc.take(times_of(committed_us), pa.array(np.zeros(rows.num_rows, dtype=np.int64)))
     if layout.mode == "mirror" and not layout.ignores_deletes:
@@ -200,7 +203,7 @@ def _keys(layout: SqlTableLayout, chunk: BufferedChanges) -> pa.RecordBatch:
 
 
 def _rows(layout: SqlTableLayout, chunk: BufferedChanges) -> pa.RecordBatch:
-    """Under the target's names; null where the source has a column no longer."""
+    """Returns the rows under the target's names; null for removed source columns."""
     rows = chunk.rows.select(list(layout.names))
     rows = rows.rename_columns(list(layout.names.values()))
     absent = {

@@ -1,4 +1,4 @@
-"""Lists, structures and maps as JSON, in which every value keeps what it is, and back."""
+"""Lists, structs and maps as lossless JSON, and back."""
 
 import math
 from base64 import b64decode, b64encode
@@ -15,24 +15,24 @@ from headwater.sinks import extreme_datetimes, extreme_times
 
 WORDS = {math.inf: "Infinity", -math.inf: "-Infinity"}
 NAN = "NaN"
-"""What PostgreSQL writes as well for numbers that JSON has no form for."""
+"""PostgreSQL's text for numbers that JSON does not have."""
 OfLeaf = Callable[[pa.StringArray, pa.DataType], pa.Array]
 
 
 def nested_texts(column: pa.Array) -> pa.StringArray:
-    """Bytes in base64, decimals and moments as text, maps as lists of pairs."""
+    """Returns bytes in base64, decimals and timestamps as text, maps as lists of pairs."""
     texts = [None if each is None else orjson.dumps(each).decode() for each in _plain(column)]
     return pa.array(texts, pa.string())
 
 
 def read(text: pa.StringArray, kind: pa.DataType, of_leaf: OfLeaf) -> pa.Array:
-    """`of_leaf` reads what is text within. Raises `ValueError` for what was not written so."""
+    """Reads such text; `of_leaf` reads text values inside. Raises `ValueError` for other text."""
     values = [None if each is None else orjson.loads(each) for each in text.to_pylist()]
     return _build(values, kind, of_leaf)
 
 
 def _plain(column: pa.Array) -> list[Any]:
-    """What JSON can hold, for each value."""
+    """Returns a JSON value for each value."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _plain(column.cast(kind.value_type))
@@ -52,7 +52,7 @@ def _plain(column: pa.Array) -> list[Any]:
 
 
 def _leaves(column: pa.Array) -> pa.Array:
-    """As text where Python has not all values of the type."""
+    """Returns text for types that Python does not hold completely."""
     kind = column.type
     if pa.types.is_time(kind):
         return extreme_times.clock_texts(column)
@@ -87,7 +87,7 @@ def _build(values: Sequence[Any], kind: pa.DataType, of_leaf: OfLeaf) -> pa.Arra
     if pa.types.is_struct(kind):
         names = {field.name for field in kind}
         if any(each is not None and {*each} != names for each in values):
-            raise ValueError("this is no such structure")
+            raise ValueError("the text is not this kind of struct")
         members = [
             _build([each and each[field.name] for each in values], field.type, of_leaf)
             for field in kind
@@ -100,7 +100,7 @@ def _build(values: Sequence[Any], kind: pa.DataType, of_leaf: OfLeaf) -> pa.Arra
         return pa.MapArray.from_arrays(_offsets(values), keys, items, kind, mask=mask)
     if _is_list(kind):
         if any(not isinstance(each, list | None) for each in values):
-            raise ValueError("this is no list")
+            raise ValueError("the text is not a list")
         flat = _build([item for each in values for item in each or ()], kind.value_type, of_leaf)
         plain = pa.ListArray.from_arrays(_offsets(values), flat, mask=mask)
         return plain.cast(kind)

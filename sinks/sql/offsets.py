@@ -1,4 +1,4 @@
-"""The offsets that a target holds, in the table `_headwater_offsets` beside its rows."""
+"""The offsets of a target, in the table `_headwater_offsets` beside its rows."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,13 +33,13 @@ TABLE = sa.Table(
     mariadb_charset="utf8mb4",
     mariadb_collate="utf8mb4_bin",
 )
-"""`target` is the table that the topic's rows went to, as JSON, empty before the first of them;
-a row counts when that table carries the row's generation."""
+"""`target` is the table of the topic's rows, as JSON, empty before the first row; a row counts if
+that table has the row's generation."""
 KEY = ("pipeline", "sink", "topic", "partition", "generation")
 
 
 class OffsetRow(NamedTuple):
-    """What is stored about one partition."""
+    """The stored offsets of one partition."""
 
     partition: TopicPartition
     generation: int
@@ -48,7 +48,7 @@ class OffsetRow(NamedTuple):
 
 
 class StoredOffsets:
-    """All rows of one sink of one pipeline. Transactions are the caller's."""
+    """All offsets of one sink of one pipeline. The caller owns the transactions."""
 
     def __init__(self, pipeline: str, sink: str) -> None:
         self._pipeline, self._sink = pipeline, sink
@@ -57,7 +57,7 @@ class StoredOffsets:
         return sa.inspect(connection).has_table(TABLE.name)
 
     def ensure(self, connection: "Connection") -> None:
-        """Makes the table; another process doing the same at this moment is no harm."""
+        """Creates the table; another process may do the same at this moment."""
         if self.is_there(connection):
             return
         try:
@@ -82,7 +82,7 @@ class StoredOffsets:
         return self._rows(connection, sa.select(TABLE).where(self._ours))
 
     def insert(self, connection: "Connection", rows: Iterable[OffsetRow]) -> None:
-        """Raises `sqlalchemy.exc.IntegrityError` where somebody else has just done so."""
+        """Raises `sqlalchemy.exc.IntegrityError` if another process has just inserted the same."""
         values = [self._values(row) for row in rows]
         if values:
             connection.execute(TABLE.insert(), values)
@@ -90,7 +90,7 @@ class StoredOffsets:
     def replace(
         self, connection: "Connection", pairs: Iterable[tuple[OffsetRow, OffsetRow]]
     ) -> None:
-        """Each first row becomes the second; they were locked by `read`."""
+        """Replaces each first row by the second; `read` has locked them."""
         changed = [
             {f"old_{name}": value for name, value in self._values(old).items() if name in KEY}
             | {f"new_{name}": value for name, value in self._values(new).items()}
@@ -143,7 +143,7 @@ class StoredOffsets:
 
 
 def check(stored: Mapping[TopicPartition, OffsetRow], start: AppliedOffsets) -> None:
-    """Raises `Fenced` where the target stands elsewhere than the slice begins."""
+    """Raises `Fenced` if the target's offsets are not the slice's start."""
     for partition, stand in start.items():
         row = stored.get(partition)
         if row is not None and row.stand != stand:

@@ -1,4 +1,4 @@
-"""The mark on a table of ours: which pipeline keeps it, and which stored offsets count."""
+"""The mark on our tables: which pipeline owns it, and which stored offsets count."""
 
 import re
 from hashlib import sha256
@@ -17,16 +17,19 @@ MARK = re.compile(
 
 
 class OwnershipMark(NamedTuple):
-    """Travels with the table when it is renamed, so that one rename swaps rows and offsets."""
+    """The owner mark in a table's comment.
+
+    It moves with the table when it is renamed, so one rename swaps rows and offsets.
+    """
 
     pipeline: str
     sink: str
     generation: int
-    """Raised by every rebuild; stored offsets name it."""
+    """Incremented by every rebuild; stored offsets name it."""
     origin: str
-    """Tells which table of the source it is, without its name."""
+    """Identifies the source table without its name."""
     recipe: str = ""
-    """By what it was made, if it was made as a copy."""
+    """The recipe of a copy, if the table was made as one."""
 
     def __str__(self) -> str:
         ending = f":{self.recipe}" if self.recipe else ""
@@ -34,7 +37,7 @@ class OwnershipMark(NamedTuple):
 
 
 def read_mark(text: str | None) -> OwnershipMark | None:
-    """The mark somewhere in a table's comment; None where there is none."""
+    """Returns the mark in a table's comment; None if there is none."""
     found = MARK.search(text or "")
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Looks at a database without changing it: what would be made there, and what stands in the way."""
+"""Checks of a database without changes: tables to create, and problems."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 MAY_CREATE = {
     "postgresql": "SELECT has_schema_privilege(current_schema(), 'CREATE')",
 }
-"""Dialect to a question whose answer must be true."""
+"""Dialect to a query whose result must be true."""
 
 
 def plan(target: "SqlTarget", schemas: Sequence[TableSchema]) -> list[str]:
-    """The statements that `schemas` would need now, and a sentence about tables without a key."""
+    """Yields the statements that `schemas` would need now, and notes on tables without a key."""
     if _is_missing_file(target):
         return _plan_in_memory(target, schemas)
     found: list[str] = []
@@ -33,7 +33,7 @@ def plan(target: "SqlTarget", schemas: Sequence[TableSchema]) -> list[str]:
                 next_topics = [generation_name(first_of(each), number_of(each) + 1) for each in fed]
                 shaping = target.shaping(schema, next_topics)
                 if shaping.is_of_key:
-                    found.append(f"-- once `run --migrate` has given {schema.table} its new key:")
+                    found.append(f"-- after `run --migrate` has given {schema.table} its new key:")
                 found += [f"{each};" for each in (*shaping.statements, *shaping.drops)]
                 found += _remarks(schema)
         finally:
@@ -42,7 +42,7 @@ def plan(target: "SqlTarget", schemas: Sequence[TableSchema]) -> list[str]:
 
 
 def examine(target: "SqlTarget") -> list[Diagnostic]:
-    """Whether the database answers, and whether tables may be made in it."""
+    """Checks whether the database answers and lets us create tables."""
     if _is_missing_file(target):
         directory = Path(str(target.engine.url.database)).parent
         if directory.is_dir():
@@ -66,7 +66,7 @@ def examine(target: "SqlTarget") -> list[Diagnostic]:
         return []
     return [
         Diagnostic(
-            "the role may not make tables in its schema",
+            "the role must not create tables in its schema",
             f"GRANT USAGE, CREATE ON SCHEMA public TO {target.engine.url.username};",
         )
     ]
@@ -94,7 +94,7 @@ def _is_missing_file(target: "SqlTarget") -> bool:
 
 
 def _plan_in_memory(target: "SqlTarget", schemas: Sequence[TableSchema]) -> list[str]:
-    """A database file that does not exist yet stays so."""
+    """Plans in memory, so that a missing database file is not created."""
     engine = sa.create_engine("sqlite://")
     with engine.connect() as connection:
         found: list[str] = []

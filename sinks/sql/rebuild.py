@@ -1,4 +1,4 @@
-"""A second copy of a table beside the live one, and the step in which they change places."""
+"""A second copy of a table beside the live one, and the swap of both."""
 
 from collections.abc import Collection
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def shadow_of(target: "SqlTarget", recipe: RebuildRecipe) -> SqlShadow:
-    """The copy that is in the making already, if it is made by the same recipe, or a new one."""
+    """Returns the copy in progress if its recipe is the same, or a new one."""
     table = recipe.table
     with translate_errors(target.dialect, table=str(table)):
         connection = target.connect()
@@ -52,7 +52,7 @@ def shadow_of(target: "SqlTarget", recipe: RebuildRecipe) -> SqlShadow:
 
 
 def _drop_copy(target: "SqlTarget", live: TableId) -> None:
-    """One that was filled by other rules: its offsets count for no table from then on."""
+    """Drops a copy of another recipe: its offsets count for no table from then on."""
     with _changing_tables(target) as connection:
         copy = target.tables.beside(live, SHADOW)
         run(connection, f"DROP TABLE {qualify(target.dialect, copy)}")
@@ -60,7 +60,7 @@ def _drop_copy(target: "SqlTarget", live: TableId) -> None:
 
 @contextmanager
 def _changing_tables(target: "SqlTarget") -> "Iterator[sa.Connection]":
-    """One transaction, after which all that is known of tables is asked anew."""
+    """Runs one transaction; all cached facts about tables are read again after it."""
     connection = target.connect()
     connection.rollback()
     transaction = connection.begin()
@@ -81,7 +81,7 @@ def _is_ours(target: "SqlTarget", mark: OwnershipMark) -> bool:
 
 
 def swap(target: "SqlTarget", table: TableId, carry_over: CarryOver | None = None) -> str:
-    """The stored offsets need no change: those count that the table in place names."""
+    """Swaps copy and live table. Stored offsets stay: those of the table in place count."""
     dialect = target.dialect
     live = target.tables.live(table)
     shadow, old = (target.tables.beside(live, suffix) for suffix in (SHADOW, OLD))
@@ -100,7 +100,7 @@ def swap(target: "SqlTarget", table: TableId, carry_over: CarryOver | None = Non
         for statement in dialect.rename([(live, old), (shadow, live)]):
             run(connection, statement)
         rows = target.offsets.read_all(connection)
-        # Of the log's own topics the sink's stand counts, not that of the copy.
+        # For the log's own topics the sink's offset counts, not the copy's.
         past = [
             row
             for row in rows
@@ -120,8 +120,8 @@ def _carry_over(
     copy: TableId,
     carry_over: CarryOver,
 ) -> None:
-    """Deleted rows that only the live table still has, with the values that the copy has a place
-    for."""
+    """Copies deleted rows that only the live table still has, with the columns that the copy
+    has."""
     there, here = (_columns(target, connection, place) for place in (live, copy))
     own = {name for name in here if name.startswith(OWN)}
     is_marked = own == {DELETED_AT} and DELETED_AT in there
@@ -159,7 +159,7 @@ def _carry_over(
 def _columns(
     target: "SqlTarget", connection: "sa.Connection", table: TableId
 ) -> dict[str, tuple[pa.DataType | None, str]]:
-    """What each holds, as far as that can be said, and what the database calls it."""
+    """Returns each column's type, if known, and its name in the database."""
     import sqlalchemy as sa
 
     found = sa.inspect(connection).get_columns(table.name, schema=table.namespace or None)
@@ -179,7 +179,7 @@ def _holds(wide: tuple[pa.DataType | None, str], narrow: tuple[pa.DataType | Non
 
 
 def drop_table(target: "SqlTarget", table: TableId, topics: Collection[str]) -> list[str]:
-    """With its copies, and the offsets of its topics. Raises where it is another sink's."""
+    """Drops the table, its copies and its topics' offsets. Raises if it is another sink's."""
     said: list[str] = []
     live = target.tables.live(table)
     with translate_errors(target.dialect, table=str(table)), _changing_tables(target) as connection:
@@ -205,7 +205,7 @@ def drop_table(target: "SqlTarget", table: TableId, topics: Collection[str]) -> 
 
 
 def drop(target: "SqlTarget") -> list[str]:
-    """Only tables that carry the mark of this sink of this pipeline."""
+    """Drops only tables with the mark of this sink of this pipeline."""
     said: list[str] = []
     with translate_errors(target.dialect):
         connection = target.connect()

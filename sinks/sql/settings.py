@@ -19,46 +19,46 @@ def check_pattern(text: str) -> str:
 
 
 class SqlTableSettings(YamlSettings):
-    """How some tables are kept; what is left out is taken from a pattern further up."""
+    """How matching tables are kept; a key left out comes from an earlier matching pattern."""
 
     mode: Mode = "mirror"
-    """`mirror`: the table as the source has it; `soft_delete`: the same, but deleted rows stay and
-    say since when; `append`: a row per change; `scd2`: a row per version, with its time."""
+    """`mirror`: the rows of the source now; `soft_delete`: the same, with deleted rows kept and
+    marked; `append`: one row per change; `scd2`: one row per version, with its times."""
     deletes: Deletes | None = None
-    """What a delete does in `mirror`: `hard` removes the row, `soft` is mode `soft_delete`,
-    `ignore` leaves the row as it was. The sink's own `deletes` where it is left out."""
+    """Effect of a delete in `mirror`: `hard` removes the row, `soft` is mode `soft_delete`,
+    `ignore` leaves the row as it was. Default: the sink's own `deletes`."""
     types: dict[str, SqlType] = Field({}, examples=[{"total": "NUMERIC(30,6)"}])
-    """Column to the type it gets in the database, instead of the one the type table gives."""
+    """Column to its type in the database, instead of the default type."""
 
 
 class SqlSettings(YamlSettings):
-    """Keeps tables of a database equal to the source's, through any driver of SQLAlchemy."""
+    """Keeps tables of a database equal to the source's, through any SQLAlchemy driver."""
 
     follows_columns: ClassVar[bool] = True
-    """Its tables know the ids of their columns, which `assembly.follows_columns` asks."""
+    """The tables store the ids of their columns, as `assembly.follows_columns` requires."""
 
     url: Annotated[SecretStr, AfterValidator(check_address)] = Field(
         examples=["${env:REPORTING_URL}"]
     )
-    """Where the database is, as SQLAlchemy writes it: `postgresql://user:password@host/name`,
+    """Address of the database in SQLAlchemy's form: `postgresql://user:password@host/name`,
     `mysql://...`, `mariadb://...`, `sqlite:///file.db` (relative to the pipeline file)."""
     namespace: str = Field("", examples=["{schema}", "reporting"])
-    """Schema (in MySQL: database) of the tables, made when it is missing; `{schema}` is the one at
-    the source. Empty: the one that the connection comes to."""
+    """Schema (in MySQL: database) of the tables, created if it is missing; `{schema}` is the
+    source's schema. Empty: the connection's default."""
     table: str = Field("{table}", examples=["{schema}_{table}"], pattern=r"\{table\}")
-    """How a table is called, made of `{schema}` and `{table}`."""
+    """Name of a table, made of `{schema}` and `{table}`."""
     deletes: Deletes = "hard"
-    """What a delete does to tables in mode `mirror`, see `tables`."""
+    """Effect of a delete on tables in mode `mirror`, see `tables`."""
     tables: dict[Annotated[str, AfterValidator(check_pattern)], SqlTableSettings] = Field(
         {}, examples=[{"*": {"mode": "mirror"}, "public.orders": {"mode": "scd2"}}]
     )
-    """Tables by pattern to how they are kept; of several that match, the last counts."""
+    """Table patterns to how those tables are kept; if several match, the last one wins."""
     chunk_rows: int = Field(50_000, ge=1)
     """Rows of a table that are written in one step."""
     chunk_bytes: SizeBytes = Field(16 << 20, ge=1 << 10)
-    """Bytes of rows that are gathered before they are written, over all tables."""
+    """Bytes of rows that are buffered before they are written, over all tables."""
     connect_timeout_ms: DurationMs = Field(10_000, ge=1)
-    """How long to wait for a connection."""
+    """Timeout of a connection attempt."""
 
     @model_validator(mode="after")
     def _append_and_scd2_keep_deletes(self) -> Self:
@@ -72,12 +72,13 @@ class SqlSettings(YamlSettings):
 
     @property
     def local_path(self) -> str:
-        """Where it is on a disk of this machine, as far as the address says; empty where not."""
+        """Returns the path if it is on a disk of this machine, as far as the address shows; else
+        empty."""
         scheme, _, path = self.url.get_secret_value().partition(":///")
         return path.partition("?")[0] if scheme.partition("+")[0] == "sqlite" else ""
 
     def of(self, table: str) -> SqlTableSettings:
-        """How `table`, as `schema.table`, is kept."""
+        """Returns how `table` (`schema.table`) is kept."""
         chosen: dict[str, object] = {}
         for pattern, settings in self.tables.items():
             if Pattern(pattern).matches(table):

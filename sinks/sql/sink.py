@@ -1,4 +1,4 @@
-"""The `sql` sink: slices of the log into tables of a database, each as one transaction."""
+"""The `sql` sink: each slice of the log into tables of a database, in one transaction."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 ATTEMPTS_MAX = 5
-"""Of a transaction that the database ended in favour of another one."""
+"""Attempts of a transaction that the database aborted in favour of another one."""
 
 
 class SqlSink:
-    """Keeps tables of a database equal to the source's, exactly once: rows and the offsets that
-    they came from commit together. All of the driver's work is done on one thread of its own."""
+    """Keeps tables of a database equal to the source's, exactly once.
+
+    Rows and their offsets commit together. All of the driver's work is done in one thread.
+    """
 
     Settings = SqlSettings
 
@@ -50,7 +52,7 @@ class SqlSink:
         self._writing: asyncio.Future[None] | None = None
 
     def prepare(self) -> None:
-        """Loading SQLAlchemy takes as long as asking the log all that comes before."""
+        """Loads SQLAlchemy early: that takes as long as the first requests to the log."""
         self._start(lambda _: None).add_done_callback(asyncio.Future.exception)
 
     async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
@@ -67,7 +69,8 @@ class SqlSink:
                 refusals += 1
                 if refusals == ATTEMPTS_MAX:
                     raise SinkUnavailable(
-                        "the database keeps ending the transaction for others", why=str(refusal)
+                        "the database keeps aborting the transaction in favour of others",
+                        why=str(refusal),
                     ) from None
             else:
                 return
@@ -107,7 +110,7 @@ class SqlSink:
     async def contents(
         self, schema: TableSchema, topics: Collection[str]
     ) -> AsyncIterator[TableContents]:
-        """In a transaction of this sink's only connection, so it applies nothing meanwhile."""
+        """Runs in a transaction of this sink's only connection, so it applies nothing meanwhile."""
         from headwater.sinks.sql.contents import close_contents, open_contents
 
         opened = await self._ask(lambda target: open_contents(target, schema, topics))
@@ -154,17 +157,17 @@ class SqlSink:
             await self._run(lambda target: target.rollback())
             earlier = None if writing is None else writing.exception()
             if isinstance(earlier, Fenced) and isinstance(error, Exception):
-                raise earlier from None  # what we have read is nobody's concern any more
+                raise earlier from None  # results that were read are needed no more
             raise
 
     async def _write(self, chunks: Sequence[BufferedChanges]) -> None:
-        """The last one goes on while the next is read, as the beginning does while the first is."""
+        """Writes while the next changes are read. The beginning also runs during the first read."""
         for chunk in chunks:
             await self._settle()
             self._writing = self._start(partial(_write_chunk, chunk))
 
     async def _settle(self) -> None:
-        """Raises what the last writing raised."""
+        """Raises the error of the last write."""
         writing, self._writing = self._writing, None
         if writing is not None:
             await writing

@@ -1,4 +1,4 @@
-"""The ids of the columns of a target's tables, in the table `_headwater_columns` beside them."""
+"""Column ids of a target's tables, in the table `_headwater_columns` beside them."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -38,7 +38,7 @@ TABLE = sa.Table(
 
 
 class StoredColumns:
-    """Of all tables of one sink of one pipeline. Transactions are the caller's."""
+    """All column ids of one sink of one pipeline. The caller owns the transactions."""
 
     def __init__(self, pipeline: str, sink: str) -> None:
         self._pipeline, self._sink = pipeline, sink
@@ -52,7 +52,7 @@ class StoredColumns:
         self._is_there = False
 
     def creation(self, connection: "Connection") -> str:
-        """The statement that makes the table."""
+        """Returns the statement that creates the table."""
         return str(sa.schema.CreateTable(TABLE).compile(dialect=connection.dialect)).strip()
 
     def read(self, connection: "Connection", live: TableId, generation: int) -> HeldColumns:
@@ -75,7 +75,7 @@ class StoredColumns:
         connection.execute(TABLE.insert(), [values])
 
     def delete(self, connection: "Connection", live: TableId, *, before: int | None = None) -> None:
-        """Of all generations of a table, or those before one."""
+        """Deletes rows of all generations of a table, or of those before one."""
         if not self.is_there(connection):
             return
         where = [self._ours, TABLE.c.target == _digest(live)]
@@ -84,7 +84,7 @@ class StoredColumns:
         connection.execute(TABLE.delete().where(*where))
 
     def drop_if_empty(self, connection: "Connection") -> bool:
-        """Whether the table was dropped, as no other sink keeps anything in it."""
+        """Returns whether the table was dropped, because no other sink has rows in it."""
         if not self.is_there(connection):
             return False
         connection.execute(TABLE.delete().where(self._ours))
@@ -115,22 +115,22 @@ ZONE = r"(Z|[+]00(:?00)?)$"
 
 
 def column_of(values: Any, kind: pa.DataType, *, name: str, table: str) -> pa.Array:
-    """Texts, or Python's own values where a driver has them, as values of `kind`."""
+    """Returns text, or the driver's Python values, as values of `kind`."""
     try:
         return _to_types(values if isinstance(values, pa.Array) else _plain(values, kind), kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError, TypeError):
         raise SinkRejected(
-            "a column of the target holds values that are none of its type",
+            "a column of the target has values that are not of its type",
             table=table,
             column=name,
             type=str(kind),
-            hint="somebody else has written to the table: headwater rebuild PIPELINE/TABLE --swap"
-            " makes it anew",
+            hint="another program has written to the table: headwater rebuild PIPELINE/TABLE "
+            "--swap makes it again",
         ) from None
 
 
 def _plain(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Numbers and bytes as they are, everything else as its text."""
+    """Returns numbers and bytes as they are, all other values as text."""
     if all(value is None or type(value) is bytes for value in values):
         is_binary = _is_binary(kind)
         return pa.array(values if is_binary else [_text(value) for value in values])
@@ -161,7 +161,7 @@ def _to_types(values: pa.Array, kind: pa.DataType) -> pa.Array:
         return _unhex(values).cast(kind)
     if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
         return _moments(values, kind)
-    if pa.types.is_time(kind):  # there is no cast of its own
+    if pa.types.is_time(kind):  # there is no such cast
         return _clocks(values, kind)
     if pa.types.is_nested(kind):
         return nested_json.read(values, kind, _to_types)

@@ -1,4 +1,5 @@
-"""The tables of the target: what they should look like, whose they are, and what makes them so."""
+"""The target's tables: their wanted form, their owner, and the statements that create or alter
+them."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,14 +31,16 @@ if TYPE_CHECKING:
 
 SHADOW, OLD = "__headwater_new", "__headwater_old"
 OWN = "_headwater_"
-"""How every column begins that is ours and not the source's."""
+"""Prefix of our own columns."""
 
 DIGEST_LETTERS = 8
 
 
 def fit(name: str, *, bytes_max: int, suffix: str = "") -> str:
-    """`name` with its suffix, cut in the middle where that is too long: the digest of the whole
-    name keeps two long names with the same beginning apart."""
+    """Returns `name` with its suffix, shortened in the middle if too long.
+
+    The digest of the whole name keeps two long names with the same beginning apart.
+    """
     if len((name + suffix).encode()) <= bytes_max:
         return name + suffix
     digest = "_" + sha256(name.encode()).hexdigest()[:DIGEST_LETTERS] + suffix
@@ -48,14 +51,14 @@ def fit(name: str, *, bytes_max: int, suffix: str = "") -> str:
 def fit_columns(
     table: TableId, names: Iterable[str], *, bytes_max: int, is_case_sensitive: bool
 ) -> dict[str, str]:
-    """Column of the source to column of the target; raises `SchemaRefused` where two become one."""
+    """Returns source column to target column; raises `SchemaRefused` if two get the same name."""
     fitted = {name: fit(name, bytes_max=bytes_max) for name in names}
     taken: dict[str, str] = {}
     for name, short in fitted.items():
         folded = short if is_case_sensitive else short.casefold()
         if folded in taken:
             raise SchemaRefused(
-                "two columns would have one name in the target",
+                "two columns have the same name in the target",
                 table=str(table),
                 columns=(taken[folded], name),
                 hint="rename one of them with `transform: rename`",
@@ -72,7 +75,7 @@ def fit_columns(
 
 
 def fit_table(table: TableId, *, namespace: str, name: str, bytes_max: int) -> TableId:
-    """Where a table of the source goes, by the templates of the settings."""
+    """Returns the target table of a source table, by the templates of the settings."""
     parts = {"{schema}": table.namespace, "{table}": table.name}
     filled = [_fill(template, parts) for template in (namespace, name)]
     if any("\0" in text for text in filled):
@@ -112,58 +115,58 @@ REBUILD = "headwater rebuild PIPELINE/TABLE --swap makes the table anew"
 
 @dataclass(frozen=True, slots=True)
 class SqlTableLayout:
-    """A table of the target as rows under one schema are written to it."""
+    """A table of the target as rows of one schema are written to it."""
 
     table: TableId
     mode: Mode
     ignores_deletes: bool
     key: tuple[str, ...]
-    """Columns of the target that tell its rows apart."""
+    """Key columns of the target."""
     names: Mapping[str, str]
-    """Column of the source to column of the target, of those that are written."""
+    """Source column to target column, for those that are written."""
     absent: Mapping[str, pa.DataType | None]
     """Columns of the target that the source no longer has."""
     generation: int
     stays: Mapping[str, pa.DataType] = field(default_factory=dict)
-    """Columns of the source to the type that the target keeps for them, though it does not hold
-    all of their values: those that would be another value in it are rejected."""
+    """Source columns to the target's type that is kept though it does not hold all values. Values
+    that would become other values are rejected."""
 
     @property
     def source_key(self) -> tuple[str, ...]:
-        """The target's names of the columns by which the source tells rows apart."""
+        """The target's names of the source's key columns."""
         return tuple(name for name in self.key if not name.startswith(OWN))
 
 
 class SchemaAlteration(NamedTuple):
-    """What has to happen before rows can be written."""
+    """The steps before rows can be written."""
 
     layout: SqlTableLayout
     statements: Sequence[str] = ()
     drops: Sequence[str] = ()
-    """Statements that may as well come after the rows."""
+    """Statements that may run after the rows."""
     is_of_key: bool = False
-    """Whether the statements only give it another key: then it is looked at again."""
+    """Whether the statements only change the key; the table is then read again."""
     fills: Mapping[str, Column] = MappingProxyType({})
-    """Columns of the target whose value in the rows that are there the source's column says."""
+    """Columns of the target that get the source column's value in existing rows."""
     held: HeldColumns = HeldColumns()
     """The ids of its columns afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqlShadow:
-    """The table that is being rebuilt, and the generation its copy will have."""
+    """The copy of a table in a rebuild, and its generation."""
 
     table: TableId
     generation: int
     newest: TableSchema | None = None
-    """Whose types its columns get; None: those that come first."""
+    """The schema whose types its columns get; None: the first one."""
     recipe: str = ""
-    """The digest of what the copy is made by."""
+    """The digest of the copy's recipe."""
 
 
 @dataclass(slots=True)
 class SqlTables:
-    """Looks at each table once per connection; `forget` makes it look again."""
+    """Tables of the target. Each is read once per connection, until `forget`."""
 
     dialect: Dialect
     settings: SqlSettings
@@ -175,7 +178,7 @@ class SqlTables:
         self._layouts.clear()
 
     def live(self, table: TableId) -> TableId:
-        """Where a table of the source is kept."""
+        """Returns the live table of a source table."""
         return fit_table(
             table,
             namespace=self.settings.namespace,
@@ -184,7 +187,7 @@ class SqlTables:
         )
 
     def place(self, table: TableId) -> TableId:
-        """Where its rows are written now: to the copy while there is one in the making."""
+        """Returns the table to write to: the copy while a rebuild is in progress."""
         live = self.live(table)
         return live if self.shadow is None else self.beside(live, SHADOW)
 
@@ -210,9 +213,11 @@ class SqlTables:
         may_rekey: bool = False,
         held_in: Callable[[int], HeldColumns] = lambda _: HeldColumns(),
     ) -> SchemaAlteration:
-        """What the target's table needs for rows under `schema`. `may_rekey`: all that is in it
-        came under another key, and nothing will come under that any more. `held_in` says which
-        columns the table of a generation holds."""
+        """Returns the target table's form and its alteration for rows of `schema`.
+
+        `may_rekey`: all its rows came under another key, and none will come under that key.
+        `held_in` returns the stored columns of a generation.
+        """
         settings = self.settings.of(str(schema.table))
         place = self.place(schema.table)
         mode: Mode = settings.mode if schema.key else "append"
@@ -257,7 +262,7 @@ class SqlTables:
         return shaping._replace(layout=replace(shaping.layout, stays=stays))
 
     def _kept_as(self, schema: TableSchema, settings: SqlTableSettings) -> TableSchema:
-        """What the table is made for: in a copy, for what comes last."""
+        """Returns the schema for which the table is made; for a copy, the last one."""
         newest = None if self.shadow is None else self.shadow.newest
         kept = toward(schema, newest)
         given = {name: schema.column(name) for name in settings.types if name in schema.names}
@@ -266,7 +271,7 @@ class SqlTables:
     def _outgrown(
         self, schema: TableSchema, kept: TableSchema, layout: SqlTableLayout
     ) -> dict[str, pa.DataType]:
-        """Columns whose values come in a former type, and the type that the copy has for them."""
+        """Returns columns whose values come in a former type, with the copy's type."""
         found: dict[str, pa.DataType] = {}
         for column, becomes in zip(schema.columns, kept.columns, strict=True):
             if column.name not in layout.names or column.type == becomes.type:
@@ -282,7 +287,7 @@ class SqlTables:
     def columns(
         self, schema: TableSchema, layout: SqlTableLayout, settings: SqlTableSettings
     ) -> dict[str, str]:
-        """Columns of the target with their types there."""
+        """Returns columns of the target with their types there."""
         found = {
             layout.names[column.name]: self._sql_type(column, layout, settings)
             for column in schema.columns
@@ -327,7 +332,7 @@ class SqlTables:
                 "a table of this name exists, and no pipeline made it",
                 table=str(table),
                 target=str(place),
-                hint="rename or drop it, or give ours another name with `route` or `table:`",
+                hint="rename or drop it, or choose another name with `route` or `table:`",
             )
         return claim
 
@@ -342,7 +347,7 @@ class SqlTables:
             )
         if mark.origin != origin_of(table):
             raise SinkRejected(
-                "two tables of the source would become one",
+                "two tables of the source have the same target table",
                 table=str(table),
                 target=str(place),
                 hint="set `table: '{schema}_{table}'` or `namespace: '{schema}'` in the sink, or "
@@ -366,7 +371,7 @@ class SqlTables:
         statements = [*statements, *self._renaming(schema, layout, renames)]
         is_history = layout.mode != "mirror"
         if policy.get("drop_column", "evolve") == "evolve" and (is_history or not may_drop):
-            policy["drop_column"] = "lenient"  # what was there stays readable
+            policy["drop_column"] = "lenient"  # existing rows stay readable
         is_key = {name: layout.names[name] in layout.key for name in schema.names}
         wanted = TableSchema(
             schema.table,
@@ -409,7 +414,7 @@ class SqlTables:
     def _renaming(
         self, schema: TableSchema, layout: SqlTableLayout, renames: Mapping[str, str]
     ) -> list[str]:
-        """Names that pass from one column to another do so by way of names of ours."""
+        """Yields renames; names that move between columns pass through temporary names of ours."""
         olds = {self._fold(name) for name in renames}
         pairs: list[tuple[str, str]] = []
         later: list[tuple[str, str]] = []
@@ -425,7 +430,7 @@ class SqlTables:
             found = self.dialect.rename_column(layout.table, old, new)
             if found is None or (later and not self.dialect.has_transactional_ddl):
                 raise RebuildNeeded(
-                    "this database cannot give columns these names in place",
+                    "the database cannot rename these columns in place",
                     table=str(schema.table),
                     columns=tuple(renames),
                     become=tuple(renames.values()),
@@ -459,7 +464,7 @@ class SqlTables:
             statements = self.dialect.widen(layout.table, name, kind)
         if statements is None:
             raise RebuildNeeded(
-                "this database cannot change a column in place",
+                "the database cannot change the column in place",
                 table=str(schema.table),
                 column=step.column,
                 wanted=kind,
@@ -468,13 +473,13 @@ class SqlTables:
         return statements
 
     def _held_key(self, connection: "sa.Connection", layout: SqlTableLayout) -> list[str]:
-        """The columns of the target that tell its rows apart now."""
+        """Returns the target's present key columns."""
         import sqlalchemy as sa
 
         where = layout.table.namespace or None
         found = sa.inspect(connection).get_pk_constraint(layout.table.name, schema=where)
         key = found["constrained_columns"]
-        if self.dialect.name == "mysql":  # SQLAlchemy leaves doubled quotes in names of columns
+        if self.dialect.name == "mysql":  # SQLAlchemy leaves doubled quotes in column names
             key = [name.replace("``", "`") for name in key]
         return key
 
@@ -486,7 +491,7 @@ class SqlTables:
         settings: SqlTableSettings,
         mark: OwnershipMark,
     ) -> Sequence[str]:
-        """Nothing where the key is the right one, or nothing can be done about it."""
+        """Returns nothing if the key is right, or if the database cannot change it."""
         held, wanted = self._held_key(connection, layout), layout.key
         if [*map(self._fold, held)] == [*map(self._fold, wanted)]:
             return ()
@@ -502,15 +507,18 @@ class SqlTables:
         settings: SqlTableSettings,
         renames: Mapping[str, str],
     ) -> tuple[list[Column], dict[str, str]]:
-        """The table's columns under the source's names, ours left out, and which of the renames
-        have to be made; raises where the table was made for something else."""
+        """Reads the table's columns under the source's names, without ours, and the renames to
+        make.
+
+        Raises if the table was made for another purpose.
+        """
         import sqlalchemy as sa
 
         inspector = sa.inspect(connection)
         where = layout.table.namespace or None
         found = inspector.get_columns(layout.table.name, schema=where)
         key = self._held_key(connection, layout)
-        if self.dialect.name == "mysql":  # SQLAlchemy leaves doubled quotes in names of columns
+        if self.dialect.name == "mysql":  # SQLAlchemy leaves doubled quotes in column names
             found = [{**each, "name": each["name"].replace("``", "`")} for each in found]
         own = {each["name"] for each in found if self._fold(each["name"]).startswith(OWN)}
         if own != OWN_COLUMNS[layout.mode].keys():
@@ -544,13 +552,13 @@ class SqlTables:
     def _unmade(
         self, schema: TableSchema, renames: Mapping[str, str], there: Collection[str]
     ) -> dict[str, str]:
-        """A rename may have been made before, where that could not be one with the rows."""
+        """Returns the renames not yet made; some may have been made before without the rows."""
         present, olds = {*map(self._fold, there)}, {*map(self._fold, renames)}
         found = {old: new for old, new in renames.items() if self._fold(old) in present}
         for old, new in found.items():
             if self._fold(new) in present - olds:
                 raise RebuildNeeded(
-                    "a column has got the name of another one that the target still has",
+                    "a column has the former name of another one that the target still has",
                     table=str(schema.table),
                     held=old,
                     comes=new,
@@ -566,7 +574,7 @@ class SqlTables:
         layout: SqlTableLayout,
         settings: SqlTableSettings,
     ) -> pa.DataType:
-        """What a column there holds; what the source wants it to, where that cannot be said."""
+        """Returns the type of an existing column; the source's wanted type if unknown."""
         assert isinstance(found, dict)
         held = self.dialect.arrow_type(found["type"])
         if name not in layout.names:

@@ -1,4 +1,4 @@
-"""One database as a target: a transaction per slice, in which rows and offsets change together."""
+"""A database as target: one transaction per slice, which changes rows and offsets together."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REJECTS_MAX = 100
-"""Records that are looked for before they are reported; the next attempt finds the next ones."""
+"""Records found before they are reported; the next attempt finds the next ones."""
 
 
 class SqlTarget:
-    """Everything here happens on one thread, as drivers want it."""
+    """A database. All of its work runs in one thread, as drivers require."""
 
     def __init__(
         self, settings: SqlSettings, context: SinkContext, *, shadow: SqlShadow | None = None
@@ -77,7 +77,7 @@ class SqlTarget:
         self._drops: dict[TableId, Sequence[str]] = {}
 
     def stands(self, topics: Sequence[str]) -> AppliedOffsets:
-        """What counts of the stored offsets, as the tables themselves say it."""
+        """Returns the stored offsets that count by the tables' own marks."""
         with translate_errors(self.dialect):
             connection = self.connect()
             try:
@@ -87,7 +87,7 @@ class SqlTarget:
         return dict(self._told)
 
     def stands_in(self, connection: "sa.Connection", topics: Sequence[str]) -> AppliedOffsets:
-        """The same in a transaction that is open."""
+        """Returns the same in an open transaction."""
         self._generations.clear()
         self.tables.forget()
         rows: list[OffsetRow] = []
@@ -97,7 +97,7 @@ class SqlTarget:
         return {partition: row.stand for partition, row in counting.items()}
 
     def begin(self, start: AppliedOffsets) -> None:
-        """Locks the stored offsets; raises `Fenced` where they are not `start`."""
+        """Locks the stored offsets; raises `Fenced` if they are not `start`."""
         with translate_errors(self.dialect):
             connection = self.connect()
             self.offsets.ensure(connection)
@@ -121,7 +121,7 @@ class SqlTarget:
         assert connection.in_transaction(), "a slice is one transaction"
 
     def truncate(self, changes: TableChanges) -> None:
-        """Removes what came before; a slice brings a truncate once, for all partitions."""
+        """Removes earlier rows; a slice yields a truncate once, for all partitions."""
         assert changes.log_partition is not None, "what a sink is handed has its place in the log"
         layout = self._layout(changes.schema, [changes.log_partition.topic])
         with translate_errors(self.dialect, table=str(changes.schema.table)):
@@ -143,7 +143,7 @@ class SqlTarget:
                 self.connect(),
                 [(self._locked[part], self._move(part, stand)) for part, stand in end.items()],
             )
-            # Only now, so that the generation of a table made in between is above theirs.
+            # Last, so that the generation of a table created meanwhile is higher.
             self.offsets.delete(self.connect(), self._stale)
             if not self.dialect.has_transactional_ddl:
                 self._check_unswapped()
@@ -153,7 +153,7 @@ class SqlTarget:
             self._drop_columns()
 
     def rollback(self) -> None:
-        """Never raises; a connection that cannot even do this is given up."""
+        """Rolls back and never raises; a connection that cannot roll back is dropped."""
         self._generations.clear()
         self.tables.forget()
         self.columns.forget()
@@ -169,7 +169,7 @@ class SqlTarget:
             self.disconnect()
 
     def run_outside(self, statements: Sequence[str], *, table: str) -> None:
-        """DDL where it commits by itself. It may have been done by half before."""
+        """Runs DDL that commits by itself. An earlier attempt may have done half of it."""
         self.rollback()
         with translate_errors(self.dialect, table=table):
             for statement in statements:
@@ -177,7 +177,7 @@ class SqlTarget:
             self.connect().connection.commit()
 
     def shaping(self, schema: TableSchema, topics: Collection[str] = ()) -> SchemaAlteration:
-        """`topics`: where rows of this form come from."""
+        """`topics` are the topics of rows of this schema."""
         connection = self.connect()
         live = self.tables.live(schema.table)
         generation = self.next_generation(connection, live)
@@ -193,14 +193,14 @@ class SqlTarget:
         )
 
     def next_generation(self, connection: "sa.Connection", live: TableId) -> int:
-        """One that no stored offset names yet."""
+        """Returns a generation that no stored offset names yet."""
         if not self.offsets.is_there(connection):
             return 1
         rows = self.offsets.read_all(connection)
         return max((row.generation for row in rows if row.target == live), default=0) + 1
 
     def fed_by(self, live: TableId) -> set[str]:
-        """The topics that a table's rows have come from."""
+        """Returns the topics of a table's rows."""
         connection = self.connect()
         if not self.offsets.is_there(connection):
             return set()
@@ -228,8 +228,11 @@ class SqlTarget:
         self.engine.dispose()
 
     def _drop_columns(self) -> None:
-        """Where DDL would have ended the transaction. Its rows are there already, so a column that
-        cannot be dropped, as a view needs it, stays until another slice."""
+        """Drops columns for which DDL would have ended the transaction.
+
+        The rows are already written. A column that cannot be dropped, for example because of a
+        view, stays until another slice.
+        """
         statements = [each for drops in self._drops.values() for each in drops]
         for statement in statements:
             try:
@@ -258,7 +261,7 @@ class SqlTarget:
                 topic=gone[0].topic,
             )
         self._stale = stale
-        if self.shadow is not None:  # they are of the very generation that begins now
+        if self.shadow is not None:  # they belong to the generation that begins now
             self.offsets.delete(connection, stale)
         fresh = {part: self._fresh(part, stand) for part, stand in start.items()}
         new = [row for part, row in fresh.items() if part not in counting]
@@ -266,14 +269,14 @@ class SqlTarget:
             self.offsets.insert(connection, new)
         except Exception as error:
             if is_of_driver(error) and meaning(self.dialect, error)[0] is DriverProblem.TAKEN:
-                raise Fenced("another process has begun to fill the target") from None
+                raise Fenced("another process fills the target") from None
             raise
         self._locked = fresh | {part: counting[part] for part in start if part in counting}
 
     def _counting(
         self, connection: "sa.Connection", rows: Sequence[OffsetRow]
     ) -> tuple[dict[TopicPartition, OffsetRow], list[OffsetRow]]:
-        """The rows that count, one per partition, and those whose table is no longer there."""
+        """Returns the offset rows that count, one per partition, and those whose table is gone."""
         counting: dict[TopicPartition, OffsetRow] = {}
         stale: list[OffsetRow] = []
         for row in rows:
@@ -298,7 +301,7 @@ class SqlTarget:
     def _generation(
         self, connection: "sa.Connection", live: TableId | None, row: OffsetRow
     ) -> int | None:
-        """The generation of a table as it is now; asked again when a stored one is newer."""
+        """Returns the table's present generation; read again if a stored one is newer."""
         if live is None:
             return None
         held = self._generations.get(live)
@@ -309,14 +312,17 @@ class SqlTarget:
             is_unmarked = found is not None and not self.dialect.keeps_marks
             held = mark.generation if mark is not None else 1 if is_unmarked else None
             if held != self._generations.get(live, held):
-                self.tables.forget()  # another table is in its place: its layout is another, too
+                self.tables.forget()  # another table has this name now, with another layout
             self._generations[live] = held
         return held
 
     def _check_unswapped(self) -> None:
-        """A copy can take a table's place after the offsets were locked and before the first row is
-        written: then the rows of this slice are in the copy, which may have later ones. From that
-        row on nobody renames the table, so that what it says of itself now stays true."""
+        """Raises if a copy took the table's place before the first row was written.
+
+        That can happen after the offsets were locked: the slice's rows are then in the copy,
+        perhaps with later ones. After the first row no process can rename the table, so its mark
+        stays valid.
+        """
         if not self.dialect.keeps_marks:
             return
         for live, generation in set(self._fed.values()):
@@ -324,7 +330,7 @@ class SqlTarget:
             found = self.dialect.find(self.connect(), place)
             if found is None or found.mark is None or found.mark.generation != generation:
                 raise SinkUnavailable(
-                    "a copy has taken the table's place; it goes on from where that stands",
+                    "a copy has replaced the table; the sink continues at the copy's offsets",
                     table=str(live),
                 )
 
@@ -339,7 +345,8 @@ class SqlTarget:
         return OffsetRow(partition, generation, stand, target)
 
     def _is_fed_by_one(self, live: TableId) -> bool:
-        """Then its schemas come in order, and what is gone from the newest is gone for good."""
+        """Returns whether at most one partition feeds the table: then schemas come in order, and
+        removed columns stay removed."""
         connection = self.connect()
         if not self.offsets.is_there(connection):
             return True
@@ -347,7 +354,7 @@ class SqlTarget:
         return len({row.partition for row in rows}) <= 1
 
     def _layout(self, schema: TableSchema, topics: Sequence[str]) -> SqlTableLayout:
-        """How rows under `schema` are kept, the table having been made so."""
+        """Returns the layout for `schema`, after the table was altered for it."""
         layout = self.tables.find_layout(schema)
         if layout is None:
             with translate_errors(self.dialect, table=str(schema.table)):
@@ -366,7 +373,7 @@ class SqlTarget:
         if not self.dialect.has_transactional_ddl:
             if shaping.statements:
                 raise SchemaChangeFirst(list(shaping.statements), table=str(schema.table))
-            # A column that a later schema of the same slice has again is not dropped.
+            # A column that returns in a later schema of the slice is not dropped.
             self._drops[shaping.layout.table] = shaping.drops
             self._learn(schema, shaping)
             return shaping.layout
@@ -388,7 +395,7 @@ class SqlTarget:
         return shaping.layout
 
     def _learn(self, schema: TableSchema, shaping: SchemaAlteration) -> None:
-        """What the rows that are there have in new columns, and which columns these are."""
+        """Fills new columns of existing rows, and stores the columns' ids."""
         connection, layout = self.connect(), shaping.layout
         for name, column in shaping.fills.items():
             table, quoted = qualify(self.dialect, layout.table), self.dialect.quote(name)
@@ -399,7 +406,7 @@ class SqlTarget:
                 [pa.array([missing_value(column)], column.type)], names=[name]
             )
             self.dialect.update(connection, layout.table, rows, match=(), unset=name)
-            if layout.mode == "append":  # of a row that went, only the key is known
+            if layout.mode == "append":  # a deleted row has only its key
                 operation = self.dialect.quote(OP)
                 run(connection, f"UPDATE {table} SET {quoted} = NULL WHERE {operation} = 'd'")
         live = self.tables.live(schema.table)
@@ -409,7 +416,7 @@ class SqlTarget:
     def _attempt(
         self, layout: SqlTableLayout, chunk: BufferedChanges, *, keep: bool = True
     ) -> RefusedRow | None:
-        """Writes the changes, or takes everything back and says why not."""
+        """Writes the changes, or rolls back and returns the reason."""
         connection = self.connect()
         with translate_errors(self.dialect, table=str(chunk.schema.table)):
             nested = connection.begin_nested()
@@ -432,7 +439,7 @@ class SqlTarget:
             return None
 
     def _blame(self, layout: SqlTableLayout, chunk: BufferedChanges, refused: RefusedRow) -> None:
-        """Halves the changes until those are alone that cannot be written."""
+        """Finds single changes that cannot be written, by halving."""
         reasons: dict[int, str] = {}
         waiting = [(0, len(chunk), refused)]
         while waiting and len(reasons) < REJECTS_MAX:
@@ -447,7 +454,7 @@ class SqlTarget:
                     waiting.append((*half, found))
         if not reasons:
             raise SinkRejected(
-                "the rows cannot be written together, though each of them can",
+                "the rows can be written one by one, but not together",
                 table=str(chunk.schema.table),
                 why=refused.why,
             )
@@ -464,7 +471,8 @@ def _describe(chunk: BufferedChanges, place: int, refused: RefusedRow) -> str:
 
 
 def _rejected_error(chunk: BufferedChanges, reasons: dict[int, str]) -> RecordsRejected:
-    """Of one partition, the one of the first; those of others come when the slice does again."""
+    """Returns the error for one partition, the first record's; others follow when the slice is
+    repeated."""
     origin = int(chunk.origins[min(reasons)])
     partition = chunk.partitions[origin]
     found = {
@@ -481,21 +489,24 @@ def _rejected_error(chunk: BufferedChanges, reasons: dict[int, str]) -> RecordsR
 
 
 def _unlike(layout: SqlTableLayout, chunk: BufferedChanges) -> dict[int, str]:
-    """Rows that a database would take with another value, in columns whose types stay, and why:
-    most of them round numbers and cut moments without a word."""
+    """Returns rows that a database would store with another value, and why.
+
+    Most databases round numbers and truncate timestamps silently. Only columns whose types stay are
+    checked.
+    """
     found: dict[int, str] = {}
     for name, kind in layout.stays.items():
         is_asked = name in chunk.schema.key or layout.mode == "append"
         for place in find_changed(chunk.rows.column(name), kind):
-            if is_asked or not chunk.deleted[place]:  # of a row that went, the key is enough
+            if is_asked or not chunk.deleted[place]:  # a deleted row needs only its key
                 value = scalar_class(chunk.rows.column(name)[place])
                 found[place] = f"column {name!r} does not fit into {kind}: the value is {value}"
     return found
 
 
 def _parse_given(layout: SqlTableLayout, rows: pa.RecordBatch) -> pa.RecordBatch | None:
-    """Of a truncate's row of nulls the columns that a route has filled: only rows with these
-    values are meant."""
+    """Returns the columns that a route has filled in a truncate's row of nulls: only rows with
+    these values are removed."""
     names = [
         name
         for name, column in zip(rows.schema.names, rows.columns, strict=True)

@@ -1,4 +1,4 @@
-"""The page that says which column type each database gets for each type of the log."""
+"""Writes the page of column types: each log type in each database."""
 
 import pyarrow as pa
 

@@ -135,7 +135,7 @@ def _far_moment(text: str, unit: str) -> int:
         return INFINITE_MS[text] * PER_SECOND[unit] // 1_000
     match = FAR.fullmatch(text)
     if match is None or match[4] is None or not match[5]:
-        raise ValueError("this is no moment")
+        raise ValueError("the text is not a timestamp")
     return _count(match, unit)
 
 

@@ -370,7 +370,7 @@ class Encoder:
             owner = self._owners.setdefault(topic.name, schema.table)
             if owner != schema.table:
                 raise ConfigError(
-                    "two tables would share one topic, since topics allow fewer characters",
+                    "two tables have the same topic, since topics allow fewer characters",
                     hint="capture only one of them, or give log.topic another form",
                     topic=topic.name,
                     tables=[str(owner), str(schema.table)],

@@ -1,1 +1,1 @@
-"""What differs from one database to the next, a module each."""
+"""Differences between databases, one module each."""

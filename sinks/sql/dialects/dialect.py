@@ -1,4 +1,4 @@
-"""The seam between the sink and one kind of database."""
+"""The interface between the sink and one kind of database."""
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DriverProblem(Enum):
-    """What an error of a driver means to us."""
+    """The class of a driver's error."""
 
     AWAY = "the database does not answer"
     AGAIN = "the database chose another transaction; the same once more may succeed"
@@ -26,39 +26,39 @@ class DriverProblem(Enum):
 
 
 class ColumnFit(NamedTuple):
-    """The type of a column in the database, and the values it holds unchanged."""
+    """A column's type in the database, and the values that it holds unchanged."""
 
     sql: str
     holds: pa.DataType
 
 
 class RowMatch(NamedTuple):
-    """A condition on a row of the table: its column beside the same column of the given row."""
+    """A condition on a row of the table: its column equals a column of the given row."""
 
     column: str
     operator: str = "="
 
 
 class ExistingTable(NamedTuple):
-    """A table that is there."""
+    """An existing table."""
 
     mark: OwnershipMark | None
     is_empty: bool
 
 
 class Dialect(Protocol):
-    """One kind of database. Tables are named as they are in it; `rows` have its column names.
+    """One kind of database. Tables have their database names; `rows` have its column names.
 
-    Whatever it keeps between calls belongs to one connection, until `forget`.
+    State between calls belongs to one connection, until `forget`.
     """
 
     name: str
     name_bytes_max: int
     is_case_sensitive: bool
-    """Whether two columns may differ in nothing but the case of their letters."""
+    """Returns whether two columns may differ only by the case of their letters."""
     has_transactional_ddl: bool
     keeps_marks: bool
-    """Whether a table can carry its mark; where not, every table that is there counts as ours."""
+    """Whether a table can store its mark; if not, every existing table counts as ours."""
 
     def quote(self, name: str) -> str: ...
 
@@ -67,18 +67,18 @@ class Dialect(Protocol):
         ...
 
     def begin(self, connection: "sa.Connection") -> None:
-        """A transaction begins that will write."""
+        """Begins a transaction that will write."""
         ...
 
     def forget(self) -> None:
-        """The connection, or the transaction that made something in it, is gone."""
+        """Forgets state of a connection, or of a transaction that was rolled back."""
         ...
 
     def fit(self, column: Column, *, is_key: bool) -> ColumnFit: ...
 
     def arrow_type(self, kind: object) -> pa.DataType | None:
-        """What a column found in the database holds, by SQLAlchemy's type of it; None when that
-        cannot be said."""
+        """Returns the type of values in an existing column, by its SQLAlchemy type; None if
+        unknown."""
         ...
 
     def find(self, connection: "sa.Connection", table: TableId) -> ExistingTable | None: ...
@@ -86,28 +86,31 @@ class Dialect(Protocol):
     def create(
         self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: OwnershipMark
     ) -> list[str]:
-        """Statements that make a table; every column but the key's may be null."""
+        """Returns statements that create a table; only key columns are NOT NULL."""
         ...
 
     def claim(self, table: TableId, mark: OwnershipMark) -> list[str] | None:
-        """Puts the mark on a table that somebody else made; None where that cannot be done."""
+        """Returns the statement that marks somebody else's table as ours; None if not possible."""
         ...
 
     def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
-        """None where the database cannot do that."""
+        """Returns statements; None if the database cannot widen a column."""
         ...
 
     def write_as_text(
         self, table: TableId, column: str, *, held: pa.DataType, comes: pa.DataType
     ) -> list[str] | None:
-        """Statements that make a text of each value in a column outside of the key, as values of
-        the wider type `comes` are written from now on; None where the database cannot do that."""
+        """Returns statements that turn a column, not of the key, into text.
+
+        Each value becomes the text that values of the wider type `comes` will have. None if the
+        database cannot do that.
+        """
         ...
 
     def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None: ...
 
     def rename_column(self, table: TableId, column: str, becomes: str) -> list[str] | None:
-        """None where it is not known how this database does it."""
+        """Returns the statement; None if this database's statement is unknown."""
         ...
 
     def rekey(
@@ -118,12 +121,12 @@ class Dialect(Protocol):
         *,
         mark: OwnershipMark,
     ) -> list[str] | None:
-        """Statements that make these columns, with their types, the key of the rows that are
-        there; None where the database cannot do that."""
+        """Returns statements that make these columns, with their types, the key of existing rows;
+        None if the database cannot do that."""
         ...
 
     def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
-        """All of them, in that order, in what its readers see as one step."""
+        """Returns statements that rename all of them in order, as one step for readers."""
         ...
 
     def insert(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> None: ...
@@ -137,8 +140,10 @@ class Dialect(Protocol):
         key: Sequence[str],
         is_new: BoolArray,
     ) -> None:
-        """No two of the rows have the same key. `is_new` says of which of them the source had
-        none before: the table nearly never has them, but it may."""
+        """Inserts or updates rows with distinct keys.
+
+        `is_new` marks rows that the source had just inserted: the table rarely has them already.
+        """
         ...
 
     def update(
@@ -151,9 +156,11 @@ class Dialect(Protocol):
         where: str | None = None,
         unset: str | None = None,
     ) -> None:
-        """Sets the columns that are not matched in all rows of the table that match one of these,
-        in which the column `where` is true and the column `unset` null. Of these three conditions
-        there is one at least."""
+        """Sets the columns that are not matched in all table rows that match one of these rows.
+
+        In these table rows the column `where` is true and the column `unset` is null. At least one
+        of the three conditions is given.
+        """
         ...
 
     def delete(
@@ -165,15 +172,15 @@ class Dialect(Protocol):
         match: Sequence[RowMatch],
         where: str | None = None,
     ) -> None:
-        """Deletes all rows of the table that match one of these, whose columns are all matched."""
+        """Deletes all table rows that match one of these, whose columns are all matched."""
         ...
 
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
-        """Rows that the database would take without keeping their values, with the reason."""
+        """Returns rows that the database would store with changed values, with the reason."""
         ...
 
     def problem(self, error: BaseException) -> tuple[DriverProblem, str]:
-        """What it means, and a sentence in which no value of a row stands."""
+        """Returns the class of an error, and a sentence without any value of a row."""
         ...
 
 
@@ -182,13 +189,13 @@ def qualify(dialect: Dialect, table: TableId) -> str:
 
 
 def renamed_column(dialect: Dialect, table: TableId, column: str, becomes: str) -> list[str]:
-    """As most databases do it."""
+    """Returns the statement of most databases."""
     names = f"{dialect.quote(column)} TO {dialect.quote(becomes)}"
     return [f"ALTER TABLE {qualify(dialect, table)} RENAME COLUMN {names}"]
 
 
 def run(connection: "sa.Connection", statement: str) -> None:
-    """A statement as it is: no percent sign or colon in it means anything but itself."""
+    """Runs a statement as it is: percent signs and colons have no special meaning."""
     cursor = connection.connection.cursor()
     try:
         cursor.execute(statement)
@@ -201,7 +208,7 @@ def text_literal(text: str) -> str:
 
 
 def column_list(dialect: Dialect, columns: Mapping[str, str], key: Sequence[str]) -> str:
-    """What stands between the parentheses of CREATE TABLE."""
+    """Returns the text between the parentheses of CREATE TABLE."""
     lines = [
         f"{dialect.quote(name)} {kind}{' NOT NULL' if name in key else ''}"
         for name, kind in columns.items()

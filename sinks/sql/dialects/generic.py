@@ -1,4 +1,4 @@
-"""Any other database that SQLAlchemy knows: its statements, row by row as the driver does it."""
+"""Any other database that SQLAlchemy supports: its statements, row by row."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ KEY_LETTERS = 255
 
 
 class GenericDialect:
-    """Keeps to what SQL's standard and SQLAlchemy have in common."""
+    """Uses only what SQL's standard and SQLAlchemy have in common."""
 
     is_case_sensitive = False
     has_transactional_ddl = False
@@ -59,7 +59,8 @@ class GenericDialect:
         return ColumnFit(found.compile(dialect=self._engine.dialect), holds)
 
     def arrow_type(self, kind: object) -> pa.DataType | None:
-        """Of decimals alone, which databases round; they refuse what else does not fit."""
+        """Returns the type of decimals only: databases round these, and refuse other values that do
+        not fit."""
         from sqlalchemy import types as st
 
         if not isinstance(kind, st.Numeric) or isinstance(kind, st.Float):
@@ -179,16 +180,16 @@ class GenericDialect:
             )
 
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
-        """Drivers take Python's times, which end with the day and with the year 9999."""
+        """Returns times that Python does not have: 24:00 and years after 9999."""
         found: dict[int, str] = {}
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
             if pa.types.is_temporal(column.type) and not pa.types.is_duration(column.type):
                 places = pc.indices_nonzero(pc.invert(_are_pythons(column))).to_pylist()
-                found |= dict.fromkeys(places, f"no driver takes such a time, as in column {name}")
+                found |= dict.fromkeys(places, f"column {name} has a time that drivers do not take")
         return found
 
     def problem(self, error: BaseException) -> tuple[DriverProblem, str]:
-        """By the kinds of errors that every driver has."""
+        """Classifies by the kinds of errors that every driver has."""
         kinds = {kind.__name__ for kind in type(error).__mro__}
         said = type(error).__name__
         if "DataError" in kinds:
@@ -231,7 +232,7 @@ def _are_pythons(column: pa.Array) -> pa.BooleanArray:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """As something that every driver takes."""
+    """Returns values that every driver takes."""
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.unit != "ns":
         return column.cast(US)
@@ -248,7 +249,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _number(rows: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The values under names that cannot be a column's."""
+    """Returns the values under names that cannot be a column's."""
     return _values(rows.rename_columns([f"v{place}" for place in range(rows.num_columns)]))
 
 

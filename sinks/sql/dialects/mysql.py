@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: long INSERT statements built in columns, and joins with a temporary table."""
+"""MySQL and MariaDB: long INSERT statements built by column, and joins with a temporary table."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ FITS = {
     pa.uint64(): ColumnFit("BIGINT UNSIGNED", pa.uint64()),
     pa.float32(): ColumnFit(
         "DOUBLE", pa.float64()
-    ),  # FLOAT shows six digits of a value's seven or eight
+    ),  # FLOAT shows six of a value's seven or eight digits
     pa.float64(): ColumnFit("DOUBLE", pa.float64()),
     pa.date32(): ColumnFit("DATE", pa.date32()),
 }
@@ -68,7 +68,7 @@ STATEMENT_BYTES_MAX = 4 << 20
 
 
 class MysqlDialect:
-    """DDL commits whatever is open, so it never happens in the middle of a transaction."""
+    """MySQL and MariaDB. Their DDL commits an open transaction, so it never runs inside one."""
 
     name = "mysql"
     name_bytes_max = 64
@@ -98,7 +98,7 @@ class MysqlDialect:
             "information_schema.collations ON collation_name IN ('utf8mb4_nopad_bin', "
             "'utf8mb4_0900_bin')"
         )
-        # A key that ends in spaces is another key, which collations that pad do not know.
+        # A key with trailing spaces is another key, but padding collations do not distinguish it.
         packet_bytes, collation = cursor.fetchone() or (1 << 20, None)
         self._collation = collation or self._collation
         self._statement_bytes = min(packet_bytes // 2, STATEMENT_BYTES_MAX)
@@ -211,7 +211,7 @@ class MysqlDialect:
         *,
         mark: OwnershipMark,
     ) -> list[str]:
-        """One statement, which happens as a whole or not at all."""
+        """Returns one statement, which is atomic."""
         columns = [
             f"MODIFY COLUMN {self.quote(name)} {kind} NOT NULL" for name, kind in key.items()
         ]
@@ -318,8 +318,8 @@ class MysqlDialect:
         return " AND ".join(conditions)
 
     def _stage(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> str:
-        """A temporary table with the rows, its columns as in the real one; making and dropping one
-        commits nothing."""
+        """Creates a temporary table of the rows, with the real table's columns; that commits
+        nothing."""
         stage = self.quote("headwater_stage")
         names = ", ".join(self.quote(name) for name in rows.schema.names)
         run(connection, f"DROP TEMPORARY TABLE IF EXISTS {stage}")

@@ -1,4 +1,4 @@
-"""PostgreSQL: COPY into a temporary table, and from there what has to be done, as one statement."""
+"""PostgreSQL: COPY into a temporary table, and from there one statement."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ SEMANTICS = {"io.debezium.data.Json": "JSON", "io.debezium.data.Uuid": "UUID"}
 TEXT = ColumnFit("TEXT", pa.string())
 STAGES_MAX = 32
 NEW_ROWS_MIN = 1_000
-"""Fewer are not worth a savepoint."""
+"""Fewer rows are not worth a savepoint."""
 
 AWAY_CLASSES = ("08", "53", "57", "58")
 AGAIN = ("40001", "40P01", "55P03", "25006")
@@ -54,7 +54,7 @@ GONE = ("42P01", "42703", "3F000")
 
 
 class PostgresqlDialect:
-    """Temporary tables are kept for the connection, one per list of column types."""
+    """PostgreSQL. Temporary tables last as long as the connection, one per list of column types."""
 
     name = "postgresql"
     name_bytes_max = 63
@@ -67,7 +67,7 @@ class PostgresqlDialect:
         self._used: set[str] = set()
         self._kinds: dict[TableId, dict[str, str]] = {}
         self._had_some: set[TableId] = set()
-        """Tables that did not take new rows as such: they are not asked again."""
+        """Tables in which "new" rows existed already: plain inserts are not tried there again."""
 
     def quote(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'
@@ -311,7 +311,7 @@ class PostgresqlDialect:
         return " AND ".join(conditions)
 
     def _stage(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> str:
-        """A temporary table with the rows, its columns as in the real one."""
+        """Creates a temporary table of the rows, with the real table's columns."""
         kinds = self._kinds_of(connection, table)
         columns = {name: kinds[name] for name in rows.schema.names}
         layout = tuple(f"{self.quote(name)} {kind}" for name, kind in columns.items())
@@ -347,8 +347,11 @@ class PostgresqlDialect:
     def _is_inserted(
         self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch
     ) -> bool:
-        """COPY straight into the table costs the server two thirds of the way by a stage. False,
-        and nothing has happened, where a row is there already or the table takes no COPY."""
+        """Inserts rows by COPY straight into the table, two thirds of the cost by a temporary
+        table.
+
+        Returns false, without effect, if a row exists already or the table takes no COPY.
+        """
         import psycopg
 
         nested = connection.begin_nested()
@@ -371,7 +374,7 @@ class PostgresqlDialect:
 
 
 def _words(error: Any) -> str:
-    """`NumericValueOutOfRange` as people say it: the message itself may hold a value."""
+    """Returns `NumericValueOutOfRange` as words: the message itself may contain a value."""
     name = type(error).__name__
     return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).strip()
 

@@ -1,4 +1,4 @@
-"""SQLite: prepared statements run over tuples, in the process itself."""
+"""SQLite: prepared statements run over tuples, in this process."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 INTEGER, TEXT = ColumnFit("INTEGER", pa.int64()), ColumnFit("TEXT", pa.string())
 CACHE_KIB = 16 << 10
 ROWS_AT_ONCE = 64
-"""Of one INSERT: the driver lets go of the interpreter, and asks for it again, once a statement."""
+"""Rows of one INSERT: the driver releases and takes the interpreter lock once per statement."""
 BLOCK_ROWS = 64 * ROWS_AT_ONCE
-"""So many become Python's values at a time, which take several times the room of columns."""
+"""Rows that are Python values at a time; these take several times the memory of columns."""
 
 REKEYED = "_headwater_rekeyed"
-"""Behind the name of a table while it gets another key; nobody else ever sees it."""
+"""Suffix of a table's name while its key changes; never visible to others."""
 WIDENED = "_headwater_widened"
-"""Behind the name of a column while its values get another type; nobody else ever sees it."""
+"""Suffix of a column's name while its type changes; never visible to others."""
 
 AWAY = {"SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN", "SQLITE_NOMEM"}
 AGAIN = {"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_SCHEMA"}
@@ -44,7 +44,7 @@ KEYS = {"SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONS
 
 
 class SqliteDialect:
-    """A table's mark stands in the text of its own CREATE TABLE, which SQLite keeps as written."""
+    """SQLite. A table's mark is in the text of its CREATE TABLE, which SQLite keeps as written."""
 
     name = "sqlite"
     name_bytes_max = 1_000
@@ -57,12 +57,13 @@ class SqliteDialect:
 
     def prepare(self, connection: "sa.Connection") -> None:
         driver: Any = connection.connection.driver_connection
-        driver.isolation_level = None  # transactions begin and end where we say so
+        driver.isolation_level = None  # transactions begin and end explicitly
         run(connection, "PRAGMA journal_mode = WAL")
-        # A power cut may then take the newest commits, rows and offsets alike: they come again.
+        # A power cut may lose the newest commits, rows and offsets together: they are applied
+        # again.
         run(connection, "PRAGMA synchronous = NORMAL")
         run(connection, f"PRAGMA cache_size = -{CACHE_KIB}")
-        # A view keeps meaning the table of that name when two tables change places.
+        # A view keeps its meaning when two tables swap their names.
         run(connection, "PRAGMA legacy_alter_table = ON")
 
     def begin(self, connection: "sa.Connection") -> None:
@@ -126,7 +127,8 @@ class SqliteDialect:
     def create(
         self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: OwnershipMark
     ) -> list[str]:
-        # Without a rowid the rows stand in the tree of their key; a single INTEGER is one anyway.
+        # WITHOUT ROWID stores the rows in the tree of their key; a single INTEGER key does so
+        # anyway.
         is_rowid = len(key) == 1 and columns[key[0]] == "INTEGER"
         ending = " WITHOUT ROWID" if key and not is_rowid else ""
         listed = column_list(self, columns, key)
@@ -136,13 +138,14 @@ class SqliteDialect:
         return None
 
     def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
-        """A declared type only says how values are kept, and these are kept alike."""
+        """Returns no statements: a declared type only affects storage, which is the same here."""
         return [] if kind.startswith("DECIMAL") else None
 
     def write_as_text(
         self, table: TableId, column: str, *, held: pa.DataType, comes: pa.DataType
     ) -> list[str] | None:
-        """Of decimals. A column keeps its declared type, so that another one takes its name."""
+        """Converts decimals to text. A column keeps its declared type, so another column takes its
+        name."""
         if not pa.types.is_decimal(held) or not pa.types.is_decimal(comes):
             return None
         name, old, new = qualify(self, table), self.quote(column), self.quote(column + WIDENED)
@@ -167,7 +170,7 @@ class SqliteDialect:
         *,
         mark: OwnershipMark,
     ) -> list[str]:
-        """The rows stand in the tree of their key, so that they are copied into another one."""
+        """Copies the rows into a new table, because they are stored in the tree of their key."""
         cursor = connection.connection.cursor()
         cursor.execute(f"PRAGMA table_info({self.quote(table.name)})")
         columns = {name: key.get(name, kind) for _, name, kind, *_ in cursor.fetchall()}
@@ -247,12 +250,14 @@ class SqliteDialect:
         )
 
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
-        """SQLite takes a NaN, and keeps a null."""
+        """Returns rows with NaN, which SQLite would store as null."""
         found: dict[int, str] = {}
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
             if pa.types.is_floating(column.type):
                 places = pc.indices_nonzero(pc.is_nan(column)).to_pylist()
-                found |= dict.fromkeys(places, f"SQLite has no NaN, as in column {name}")
+                found |= dict.fromkeys(
+                    places, f"column {name} has a NaN, which SQLite does not store"
+                )
         return found
 
     def problem(self, error: BaseException) -> tuple[DriverProblem, str]:
@@ -280,7 +285,7 @@ class SqliteDialect:
     def _put(
         self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, *, ending: str = ""
     ) -> None:
-        """Many rows a statement, as far as there are many."""
+        """Inserts as many rows per statement as possible."""
         names = ", ".join(self.quote(name) for name in rows.schema.names)
         marks = f"({', '.join('?' for _ in rows.schema.names)})"
         opening = f"INSERT INTO {qualify(self, table)} ({names}) VALUES "
@@ -309,7 +314,7 @@ class SqliteDialect:
 
 
 def variables_max(driver: Any) -> int:
-    """How many values one statement takes."""
+    """Returns the number of values that one statement takes."""
     import sqlite3
 
     found: int = driver.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)

@@ -1,4 +1,4 @@
-"""From a loaded pipeline to its running parts: what `ingest` and `deliver` are given."""
+"""Builds the parts of `ingest` and `deliver` from a loaded pipeline."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -58,9 +58,11 @@ async def run_unit(
     rebuilds: RebuildsNeeded | None = None,
     beginnings: Mapping[TopicPartition, int] | None = None,
 ) -> None:
-    """One life of a unit: the source, or the sink of that name. `has_topics`: somebody has just
-    seen that the log's own are there. `beginnings`: where a new table begins, if not at offset
-    0."""
+    """Runs one task, the source or the named sink, until it ends or fails.
+
+    `has_topics`: the log's own topics are known to exist. `beginnings`: where a new table begins,
+    if not at offset 0.
+    """
     if unit == UNIT:
         if not has_topics:
             await ensure_topics(loaded, log)
@@ -97,7 +99,7 @@ async def run_unit(
 
 
 async def ensure_topics(loaded: LoadedPipeline, log: Log) -> None:
-    """The log's own topics, which every unit needs."""
+    """Creates the log's own topics, which every task needs."""
     topics = internal_topics(history_ms=loaded.spec.log.history_ms)
     await log.ensure_topic(*topics, dead_letter_topic(loaded.name))
 
@@ -152,7 +154,7 @@ def _health_told(
 
 
 def topic_rules(loaded: LoadedPipeline, generations: Generations = NONE) -> TopicRules:
-    """What topics the pipeline's tables get, and have now."""
+    """Returns the rules of the pipeline's topics, and their present generations."""
     log = loaded.spec.log
     return TopicRules(
         pipeline=loaded.name,
@@ -164,12 +166,13 @@ def topic_rules(loaded: LoadedPipeline, generations: Generations = NONE) -> Topi
 
 
 async def row_estimates(source: Source) -> Mapping[TableId, int]:
-    """About how many rows the source's tables have; nothing of a source that cannot say so."""
+    """Returns approximate row counts of the source's tables; empty if the source does not know
+    them."""
     return await source.row_estimates() if isinstance(source, RowEstimating) else {}
 
 
 def topic_config(log: LogSettings) -> dict[str, str]:
-    """`log:` in Kafka's words."""
+    """Returns `log:` as Kafka's topic configuration."""
     retention = log.retention
     return {
         "cleanup.policy": log.cleanup,
@@ -182,7 +185,7 @@ def topic_config(log: LogSettings) -> dict[str, str]:
 
 
 def wire_of(loaded: LoadedPipeline) -> WireSettings:
-    """How rows look in the log; a source may declare how it wants some types written."""
+    """Returns the value format's options; a source may declare how some types are written."""
     log, source = loaded.spec.log, loaded.source.settings
     choices = {
         name: getattr(source, name)
@@ -278,8 +281,11 @@ def delivery_of(
     beginnings: Mapping[TopicPartition, int] | None = None,
     rebuilds: RebuildsNeeded | None = None,
 ) -> Delivery:
-    """What brings a sink everything that the pipeline has, or only some topics. `beginnings`: where
-    a new table begins, if not at offset 0. `rebuilds`: hears of tables that need one."""
+    """Returns a sink's delivery of all topics, or of some.
+
+    `beginnings`: where a new table begins, if not at offset 0. `rebuilds` receives tables that need
+    a rebuild.
+    """
     limits = loaded.spec.limits
     set_aside = RejectedRecords(
         log,
@@ -331,8 +337,11 @@ def delivery_of(
 
 
 def keeps_rows(part: LoadedPart, target: TableSchema) -> bool:
-    """Whether a table of the target can be made anew from the log as it is now: it keeps rows, and
-    not every version of them. Without a key every change is kept."""
+    """Returns whether a table of the target can be rebuilt from the log as it is now.
+
+    It can if it keeps rows, but not every version of them. Without a key the log keeps every
+    change.
+    """
     settings = part.settings
     if not (target.key and hasattr(settings, "of")):
         return False
@@ -342,7 +351,7 @@ def keeps_rows(part: LoadedPart, target: TableSchema) -> bool:
 def split_reader_of(
     loaded: LoadedPipeline, log: Log, *, skipped: Callable[[], Skipped]
 ) -> SplitReader | None:
-    """None where the log is one that only this process can reach."""
+    """Returns the reader; None if only this process can reach the log."""
     if not isinstance(log, KafkaLog):
         return None
     return LogSplitReader(

@@ -1,4 +1,4 @@
-"""How much room there is for rows on the disks of this machine: in the log and in targets."""
+"""Free space on this machine's disks of the log and of targets."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from headwater.pipelines.file.loader import LoadedPipeline
 
 
 def free_space(loaded: LoadedPipeline) -> Sequence[FreeSpace]:
-    """By disk, with all that is kept on it."""
+    """Returns free bytes by disk, with the data kept on it."""
     users: dict[int, list[str]] = {}
     places: dict[int, Path] = {}
     for user, path in _places(loaded):

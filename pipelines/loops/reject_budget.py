@@ -1,4 +1,4 @@
-"""Whether a source sets more rows of a table aside than the file lets pass for single mistakes."""
+"""Limits the share of a table's rows that a source may reject as single mistakes."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -7,11 +7,12 @@ from headwater.pipelines.file.spec import StopAfter
 from headwater.pipelines.reports import RemarksMade
 
 EXHAUSTED = "dead letters"
-"""What the remark is about."""
+"""The subject of the message."""
 
 
 class RejectBudget:
-    """Of one life of a source. A table beyond it stays named: its rows are missing."""
+    """The limit during one run of a source. A table beyond it stays reported, because its rows are
+    missing."""
 
     def __init__(self, pipeline: str, unit: str, stop_after: StopAfter) -> None:
         self._pipeline, self._unit, self._stop_after = pipeline, unit, stop_after
@@ -19,8 +20,8 @@ class RejectBudget:
         self._exhausted: set[str] = set()
 
     def count(self, passed: Mapping[str, int], failed: Mapping[str, int]) -> RemarksMade | None:
-        """`passed` rows of tables are in the log, `failed` ones in the dead-letter topic. What is
-        to be said, if another table is beyond it by now."""
+        """Counts `passed` rows in the log and `failed` rows in the dead-letter topic; returns a
+        message if another table is beyond the limit."""
         before = len(self._exhausted)
         for table in passed.keys() | failed.keys():
             if table not in self._budgets:
@@ -40,24 +41,24 @@ class RejectBudget:
             self._pipeline,
             self._unit,
             EXHAUSTED,
-            f"{limit.failures} or more of {limit.of_last} rows became dead letters at the source:"
-            f" {', '.join(names)}",
-            f"headwater dlq ls {self._pipeline} shows why; correct the rows, or let"
-            " errors.dead_letter.stop_after of the file be higher",
+            f"{limit.failures} or more of {limit.of_last} rows are dead letters of the source: "
+            f"{', '.join(names)}",
+            f"headwater dlq ls {self._pipeline} shows why; correct the rows, or raise "
+            "errors.dead_letter.stop_after in the file",
             tuple(names),
         )
 
 
 class DeadLetterBudget:
-    """Counts over the last so many records of one table, those set aside among them."""
+    """Counts the rejected ones among the last records of one table."""
 
     def __init__(self, *, failures: int, of_last: int) -> None:
         self._failures_max, self._of_last = failures, of_last
         self._seen = 0
-        self._failed: deque[tuple[int, int]] = deque()  # how many had been seen, how many failed
+        self._failed: deque[tuple[int, int]] = deque()  # records seen, records failed
 
     def add(self, records: int, *, failed: int) -> None:
-        """`records` went by, `failed` of them were set aside."""
+        """Adds `records` processed, `failed` of them rejected."""
         self._seen += records
         if failed:
             self._failed.append((self._seen, failed))

@@ -1,4 +1,4 @@
-"""Work in columns beside the event loop: Arrow and zstd let go of the interpreter meanwhile."""
+"""Column work in threads beside the event loop: Arrow and zstd release the interpreter lock."""
 
 import asyncio
 import os
@@ -13,18 +13,17 @@ T = TypeVar("T")
 
 PIECE_ROWS_MIN = 4_000
 THREAD_BYTES_MIN = 64 << 10
-"""Less than this is done sooner than a thread is woken."""
+"""Less work is done faster than a thread is woken."""
 
 
 def pieces_of(rows: int) -> int:
-    """Into how many pieces a batch is divided, to be worked on side by side."""
+    """Returns the number of parts of a batch for parallel work."""
     wanted = rows // PIECE_ROWS_MIN
-    return min(os.cpu_count() or 1, wanted) if wanted > 1 else 1  # the system is slow to count
+    return min(os.cpu_count() or 1, wanted) if wanted > 1 else 1  # the system call is slow
 
 
 def start_work(work: Callable[[], T], size: int) -> "asyncio.Future[T]":
-    """The same as a future: of what needs no thread it has come when this returns, so that nobody
-    waits for the loop's next turn."""
+    """Works as a future. Small work is done when this returns, without another turn of the loop."""
     if size >= THREAD_BYTES_MIN:
         return asyncio.ensure_future(beside(work, size))
     done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -36,8 +35,10 @@ def start_work(work: Callable[[], T], size: int) -> "asyncio.Future[T]":
 
 
 async def beside(work: Callable[[], T], size: int) -> T:
-    """Done in a thread when `size`, in bytes, makes that worth it. Whoever is cancelled waits for
-    the thread, so that nobody begins again with what it still works on."""
+    """Runs work in a thread if its `size` in bytes is worth it.
+
+    A cancelled caller waits for the thread, so that its input is not used twice at the same time.
+    """
     if size < THREAD_BYTES_MIN:
         return work()
     working = asyncio.get_running_loop().run_in_executor(_threads(), work)
@@ -51,17 +52,17 @@ async def beside(work: Callable[[], T], size: int) -> T:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """No more than there are cores: each thread keeps memory that it has once used."""
+    """At most one per core: each thread keeps memory that it has once used."""
     return ThreadPoolExecutor(
         os.cpu_count() or 1, thread_name_prefix="columns", initializer=_step_back
     )
 
 
 def _step_back() -> None:
-    """Has the system know that this thread only computes: when it wakes, it pushes nobody aside.
+    """Marks this thread as batch work, so that it does not preempt others when it wakes.
 
-    Else it does so to the event loop, which then waits for a processor with the interpreter in its
-    hands, and everybody for both.
+    Otherwise it preempts the event loop, which then waits for a processor while it has the
+    interpreter lock, and so blocks both.
     """
     if sys.platform == "linux":
         with suppress(OSError):  # a sandbox may forbid it
@@ -69,7 +70,7 @@ def _step_back() -> None:
 
 
 async def one_ahead(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """The same items; the next one is made while this one is used."""
+    """Yields the same items; the next one is made while this one is used."""
     coming = asyncio.ensure_future(anext(items))
     try:
         while True:
@@ -81,7 +82,7 @@ async def one_ahead(items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
             yield item
     finally:
         coming.cancel()
-        await asyncio.wait([coming])  # and not `await coming`: that would swallow our own end
+        await asyncio.wait([coming])  # `await coming` would swallow our own cancellation
         if not coming.cancelled():
             coming.exception()
         await items.aclose()

@@ -382,8 +382,8 @@ def _check_names(topics: Sequence[TopicPlan]) -> None:
         owner = owners.setdefault(each.topic, each.table)
         if owner != each.table:
             raise ConfigError(
-                "two tables have the same topic, since topics allow fewer characters",
-                hint="capture only one of them, or give log.topic another form",
+                "two tables have the same topic name, because topics allow fewer characters",
+                hint="capture only one of them, or change the template log.topic",
                 topic=each.topic,
                 tables=[owner, each.table],
             )

@@ -66,7 +66,7 @@ async def _batches(options: ReadOptions, split: Split) -> AsyncGenerator[pa.Reco
 async def _check_same_topic(log: KafkaLog, split: Split) -> None:
     if await log.topic_id(split.partition.topic) != split.topic_id:
         raise PositionLost(
-            "the topic was deleted and made anew while it was being read",
+            "the topic was deleted and recreated while it was read",
             hint="begin the query anew",
             topic=split.partition.topic,
         )

@@ -1,4 +1,4 @@
-"""Where a sink goes on in the next topic of a table, once it has come to the end of the last."""
+"""Where a sink continues in a table's next topic, after the end of the former one."""
 
 from collections.abc import Collection, Mapping
 
@@ -11,9 +11,10 @@ from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
 
 class TopicCutovers:
-    """The switches that concern a sink, since it holds something of the topic before them.
+    """The cut-overs of a sink that holds offsets of the former topic.
 
-    Who holds nothing of it reads the next topic from its start, with all that was filled in.
+    A sink without such offsets reads the next topic from its start, with all rows that were filled
+    in.
     """
 
     def __init__(self) -> None:
@@ -26,8 +27,8 @@ class TopicCutovers:
         *,
         at_work: Collection[str] = (),
     ) -> None:
-        """`stands` get to know where the next topics begin; `at_work` are topics that the sink is
-        about to apply, although it holds nothing of them yet."""
+        """Finds where the next topics begin, for `stands`. `at_work` are topics that the sink is
+        about to apply, though it holds nothing of them yet."""
         held = {*at_work, *(partition.topic for partition in stands)}
         for switch in generations.switches:
             if switch.former in held:
@@ -37,17 +38,17 @@ class TopicCutovers:
                     stands.setdefault(TopicPartition(switch.topic, partition), end)
 
     def is_unfilled(self, topic: str) -> bool:
-        """Whether what a target holds of the former topic is no part of this one."""
+        """Returns whether the target's rows of the former topic are not part of this one."""
         switch = self._into.get(topic)
         return switch is not None and not switch.is_filled
 
     def waits(self, topic: str, stands: Mapping[TopicPartition, int]) -> bool:
-        """Whether the topic before this one has to come to its end first."""
+        """Returns whether the former topic must be read to its end first."""
         switch = self._into.get(topic)
         return switch is not None and not is_finished(switch, stands)
 
     def find_unfinished(self, stands: Mapping[TopicPartition, int]) -> list[TopicSwitch]:
-        """Those whose former topic has to be read still."""
+        """Returns topics whose former topic must still be read."""
         return [each for each in self._into.values() if not is_finished(each, stands)]
 
 
@@ -61,8 +62,11 @@ def is_finished(switch: TopicSwitch, stands: Mapping[TopicPartition, int]) -> bo
 def carry_offsets(
     generations: Generations, stands: AppliedOffsets, topic_ids: Mapping[str, str]
 ) -> AppliedOffsets:
-    """Where a target stands in those topics, also where it has had nothing of a topic yet but all
-    that the topic was filled from. `topic_ids` of the topics that are asked for."""
+    """Returns a target's offsets in those topics.
+
+    A topic of which the target has nothing yet counts too, if it has all that the topic was filled
+    from. `topic_ids` are of the given topics.
+    """
     offsets = {partition: stand.next_offset for partition, stand in stands.items()}
     crossings = TopicCutovers()
     crossings.add(generations, offsets)
@@ -70,15 +74,15 @@ def carry_offsets(
     for topic in topic_ids:
         if topic not in begun and crossings.is_unfilled(topic):
             raise BeingReadAgain(
-                "the target's table has the former key, and is made anew for the present one",
-                hint="let its sink go on, and do it again",
+                "the target table has the former key and is rebuilt for the present one",
+                hint="let its sink continue, then repeat the command",
                 topic=topic,
             )
     for switch in crossings.find_unfinished(offsets):
         if switch.topic in topic_ids:
             raise LogUnavailable(
-                "the target has not come to the end of the topic before the present one",
-                hint="let its sink catch up, and do it again",
+                "the target has not finished the table's former topic",
+                hint="let its sink catch up, then repeat the command",
                 topic=switch.topic,
                 former=switch.former,
             )
@@ -92,9 +96,10 @@ def carry_offsets(
 async def prehistory_ends(
     log: Log, pipeline: str, ends: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, int]:
-    """Per partition where the first remembered commit touched it; `ends` where none did.
+    """Returns per partition the offset where the oldest stored commit touched it; `ends` if none
+    did.
 
-    Below these offsets a slice may end anywhere: nobody knows any more what belonged together.
+    Below these offsets a slice may end anywhere, because the commit boundaries are gone.
     """
     first: dict[TopicPartition, int] = {}
     async for columns in read_decided(log, commits_home(pipeline)):

@@ -1,4 +1,4 @@
-"""Takes records that can never be applied out of a sink's way, into the dead-letter topic."""
+"""Moves records that can never be applied into the dead-letter topic."""
 
 from collections.abc import Mapping
 
@@ -14,14 +14,14 @@ from headwater.pipelines.loops.reject_budget import DeadLetterBudget
 from headwater.pipelines.reports import DeadLettersAdded, Reporter
 
 ONE_BATCH = FetchLimit(bytes_max=1)
-"""However small the limit, a fetch brings at least one batch."""
+"""A fetch returns at least one batch, even above the limit."""
 
 
 class RejectedRecords:
-    """Remembers what was set aside, so that the slice can be read again without it.
+    """Remembers rejected records, so that the slice can be read again without them.
 
-    The letters are appended before the slice is applied, and once more when a crash comes in
-    between: a letter is keyed by its record's place, so that the second replaces the first.
+    Their dead letters are appended before the slice is applied, and again after a crash in between.
+    A dead letter's key is its record's place, so the second replaces the first.
     """
 
     def __init__(
@@ -43,7 +43,8 @@ class RejectedRecords:
         return self._skipped
 
     async def take(self, error: RecordsRejected, *, table: str) -> bool:
-        """False when too many of too few records failed: then the table, not they, is wrong."""
+        """Returns false if too many of too few records failed: then the table is wrong, not the
+        records."""
         partition = TopicPartition(error.topic, error.partition)
         if self._is_exhausted(partition, sorted(error.reasons)):
             return False
@@ -58,7 +59,7 @@ class RejectedRecords:
         return True
 
     def _is_exhausted(self, partition: TopicPartition, offsets: list[int]) -> bool:
-        """Offsets tell how many records went by in between."""
+        """Estimates by offsets how many records were read in between."""
         budget, seen_to = self._budgets.get(
             partition,
             (

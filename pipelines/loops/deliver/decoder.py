@@ -1,5 +1,4 @@
-"""Records back into changes of tables, each by the schema that it was written under, with the
-columns that its table has now."""
+"""Decodes records to changes of tables: read by the schema of the write, under today's columns."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -39,42 +38,46 @@ from headwater.pipelines.journal.schemas import SchemaReader, StoredSchema
 from headwater.pipelines.loops.thread_offload import beside, pieces_of
 
 PART_BYTES = 8 << 20
-"""Records that are decompressed, and decoded, at a time: some compress to a fiftieth."""
+"""Bytes of records that are decompressed and decoded at a time: some compress to a fiftieth."""
 REPLACED = "headwater drop PIPELINE/TABLE --data, and the next run reads the table anew"
-"""What helps a table of whose records some are lost: the log has them nowhere else."""
+"""Hint for a table with lost records: the log is their only place."""
 SchemaRecords = tuple[RecordViews, StoredSchema]
-"""Records that follow one another under one schema."""
+"""Consecutive records of one schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedChanges:
-    """Changes, and how large their records were."""
+    """Changes, and the size of their records."""
 
     changes: TableChanges
     bytes: int
 
 
 class RecordDecoder:
-    """Keeps a codec for every schema that it has met, and the memory that records are decompressed
-    into: for one fetch at a time."""
+    """Decodes the records of one fetch at a time.
+
+    It keeps a codec for every schema, and the memory for decompressed records.
+    """
 
     def __init__(
         self, log: Log, *, is_alone: bool = True, schemas: SchemaReader | None = None
     ) -> None:
-        """`is_alone`: whether the machine's other cores are free to help."""
+        """`is_alone`: whether the machine's other cores are free."""
         self._schemas, self._is_alone = schemas or SchemaReader(log), is_alone
         self._codecs: dict[tuple[str, int], RowCodec] = {}
         self._scratch = RecordScratch()
 
     async def look(self, topics: Iterable[str]) -> None:
-        """What is decoded from here on has the columns that these tables have by now."""
+        """Uses the present columns of these tables for what is decoded from now on."""
         await self._schemas.look(topics)
 
     async def decode(
         self, fetched: Fetched, *, from_offset: int, end: int, skipped: Set[int]
     ) -> Sequence[DecodedChanges]:
-        """What stands from an offset on and before `end`, without tombstones; truncates alone.
-        Raises RecordsRejected for single records that do not hold what their schema says."""
+        """Yields changes from an offset up to `end`, without tombstones; truncates alone.
+
+        Raises RecordsRejected for single records that do not match their schema.
+        """
         parts = locate_parts(
             fetched.data,
             self._scratch,
@@ -107,7 +110,7 @@ class RecordDecoder:
     async def decode_records(
         self, partition: TopicPartition, columns: RecordColumns
     ) -> Sequence[DecodedChanges]:
-        """Of records that were chosen before."""
+        """Decodes selected records."""
         return [
             decoded
             for stretch in await self._stretches(partition, RecordViews.of(columns))
@@ -123,7 +126,7 @@ class RecordDecoder:
             if ids[first] == NO_NUMBER:
                 raise DecodeError(
                     "a record has no schema, so it was not written by a pipeline",
-                    hint="only pipelines may write to their topics",
+                    hint="write to a pipeline's topics only by the pipeline",
                     topic=partition.topic,
                     partition=partition.partition,
                     offset=int(found.offsets[first]),
@@ -168,7 +171,7 @@ class RecordDecoder:
                 changes = codec.decode(keys, values, stored.schema)
         except RowsRejected as error:
             raise RecordsRejected(
-                "records do not hold what their schema says",
+                "the records do not match their schema",
                 topic=partition.topic,
                 partition=partition.partition,
                 reasons={int(found.offsets[row]): why for row, why in error.reasons.items()},
@@ -187,7 +190,7 @@ class RecordDecoder:
 def neighbours(
     pieces: Sequence[DecodedChanges], *, bytes_max: int
 ) -> Iterator[Sequence[DecodedChanges]]:
-    """Pieces that can be worked on as one, in their order."""
+    """Groups consecutive parts that can be decoded as one."""
     together: list[DecodedChanges] = []
     for piece in pieces:
         if together and not _belong_together(together, piece, bytes_max):
@@ -225,14 +228,14 @@ def _choose_wanted(found: RecordViews, *, end: int, skipped: Set[int]) -> Record
 
 
 def _divide(found: RecordViews, stored: StoredSchema) -> Iterator[SchemaRecords]:
-    """As many pieces as there are cores to decode them side by side."""
+    """Splits into as many parts as there are cores."""
     size = -(-len(found) // pieces_of(len(found)))
     for start in range(0, len(found), size):
         yield found.pick(slice(start, start + size)), stored
 
 
 def _runs(ids: Int64Array) -> Iterator[tuple[int, int]]:
-    """Stretches of records under one schema."""
+    """Yields runs of records of one schema."""
     ends = np.append(np.flatnonzero(np.diff(ids)) + 1, len(ids))
     start = 0
     for end in ends.tolist():
@@ -241,7 +244,7 @@ def _runs(ids: Int64Array) -> Iterator[tuple[int, int]]:
 
 
 def _between_truncates(found: RecordViews) -> Iterator[RecordViews]:
-    """A truncate marker stands alone; what lies between two of them stays together."""
+    """Splits at truncate markers; each marker stays alone."""
     places = np.flatnonzero(found.keys.lengths == len(TRUNCATE_KEY))
     keys = found.keys.pick(places).column().to_pylist()
     start = 0
@@ -274,7 +277,7 @@ def truncate_of(
 
 
 def _truncated_us(columns: RecordColumns) -> int:
-    """When the source committed it; when it was appended, where the value does not say."""
+    """Returns when the source committed it; when it was appended, if the value has no time."""
     try:
         event = orjson.loads(columns.values[0].as_py() or b"")
         event = event.get("payload", event)

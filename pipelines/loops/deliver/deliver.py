@@ -51,7 +51,7 @@ PAUSE_POLL_S = 0.5
 
 @dataclass(slots=True)
 class Delivery:
-    """Everything one sink of a pipeline works with."""
+    """The parts of one sink's delivery."""
 
     pipeline: str
     unit: str
@@ -61,33 +61,33 @@ class Delivery:
     reader: SliceReader
     set_aside: RejectedRecords
     topic_of: Callable[[TableId], str]
-    """The first one that a table has had."""
+    """Returns the first topic of a table."""
     desired: Callable[[], DesiredTaskState]
     isolates_tables: bool
     keeps_group: bool
-    """Whether the log's own tools are to see how far this is."""
+    """Whether the consumer group's offsets are stored for Kafka's tools."""
     clock: Clock
     report: Reporter
     quarantine: Quarantine = field(default_factory=Quarantine)
     paused: frozenset[str] = frozenset()
-    """Tables that were paused when this was last looked at."""
+    """Tables that were paused at the last check."""
     keeps_rows: Callable[[TableSchema], bool] = lambda _: False
-    """Whether the target of a table can be made anew, and keeps rows rather than their history."""
+    """Whether a table of the target can be rebuilt, and keeps rows rather than their history."""
     rebuilds: RebuildsNeeded = field(default_factory=RebuildsNeeded)
     told_lost: set[str] = field(default_factory=set)
-    """Topics of which it has been said that they are lost."""
+    """Topics already reported as lost."""
 
     @property
     def group(self) -> str:
-        """Under which the log's own tools see how far the sink is."""
+        """Consumer group whose offsets show the sink's progress to Kafka's tools."""
         return f"headwater.{self.pipeline}.{self.unit}"
 
 
 async def deliver(delivery: Delivery, *, until_end: bool = False) -> None:
-    """Applies slices until cancelled, or until nothing is left of what there was.
+    """Applies slices until cancelled, or until the log's present end.
 
-    What the target itself holds is the truth about where to go on. The log's group offsets are
-    for dashboards, and for targets that cannot remember.
+    The target's own offsets decide where to continue. The log's group offsets are for dashboards,
+    and for targets that cannot store offsets.
     """
     slicer = delivery.slicer
     remembered = await _read_remembered(delivery)
@@ -116,7 +116,7 @@ async def deliver(delivery: Delivery, *, until_end: bool = False) -> None:
 async def _deliver_one(
     delivery: Delivery, part: Slice, offsets: GroupOffsetReporter, *, waits: bool
 ) -> None:
-    """`waits` until the log knows how far the target is, where nobody else does."""
+    """`waits` until the group offsets are stored, for targets that do not store offsets."""
     kept = await _without_replaced(delivery, part)
     applied = None if kept is None else await _apply(delivery, kept)
     if applied is None:
@@ -132,7 +132,7 @@ async def _deliver_one(
 
 
 async def _read_remembered(delivery: Delivery) -> AppliedOffsets | None:
-    """Where the target says that it stands; None when it cannot."""
+    """Returns the target's offsets; None if it does not store any."""
     stored = await every_topic_of(delivery.log, delivery.pipeline)
     generations = await load_generations(delivery.log, delivery.pipeline, stored)
     for topic, schema in stored.items():
@@ -160,7 +160,7 @@ async def _stands(delivery: Delivery) -> AppliedOffsets:
 
 
 async def _id_of(log: Log, topic: str) -> str:
-    """Of a topic that is not there any more no sink has anything to read."""
+    """Returns the topic's id; a deleted topic has nothing to read."""
     try:
         return await log.topic_id(topic)
     except LogRejected:
@@ -168,14 +168,14 @@ async def _id_of(log: Log, topic: str) -> str:
 
 
 def _find_held(delivery: Delivery) -> frozenset[str]:
-    """Topics that are paused or quarantined just now."""
+    """Returns topics that are paused or quarantined now."""
     desired = delivery.desired()
     lifted = delivery.quarantine.lift(desired, now_ms=delivery.clock.now_ms())
     for topic, held in lifted.items():
-        logger.info("%s goes on with %s", delivery.unit, topic)
+        logger.info("%s continues with %s", delivery.unit, topic)
         _tell_state(delivery, held.table, TaskState.RUNNING)
     if any(held.needs_reopening for held in lifted.values()):
-        raise SinkUnavailable("tables that could not be opened are opened again")
+        raise SinkUnavailable("tables that could not be opened are tried again")
     for table in sorted(desired.paused_tables ^ delivery.paused):
         is_paused = table in desired.paused_tables
         _tell_state(delivery, table, TaskState.PAUSED if is_paused else TaskState.RUNNING)
@@ -189,8 +189,8 @@ def _find_held(delivery: Delivery) -> frozenset[str]:
 
 
 async def _apply(delivery: Delivery, part: Slice) -> Slice | None:
-    """Returns what was applied of the slice in the end: without records that were set aside, and
-    without tables that had to be quarantined; None when nothing was left of it."""
+    """Returns the part of the slice that was applied, without rejected records and quarantined
+    tables; None if nothing was left."""
     part = replace(part, heard=delivery.reader.hear)
     while True:
         delivery.reader.counts = {}
@@ -216,8 +216,8 @@ async def _apply(delivery: Delivery, part: Slice) -> Slice | None:
 
 
 async def _without_replaced(delivery: Delivery, part: Slice) -> Slice | None:
-    """The same slice without tables that have another key from here on: of rows that a target keeps
-    none would stay as it is."""
+    """Returns the slice without tables that get another key here: every row of the target would
+    change."""
     found = delivery.slicer.find_replaced(part)
     if not found:
         return part
@@ -225,14 +225,17 @@ async def _without_replaced(delivery: Delivery, part: Slice) -> Slice | None:
     found = {each for each in found if delivery.keeps_rows(stored[each].schema)}
     if not found:
         return part
-    error = RebuildNeeded("the table has another key at its source, and is read again as a whole")
+    error = RebuildNeeded("the table has another key at its source and is read again")
     part = _without_culprits(delivery, part, error, found)
     return None if all(each.topic == COMMITS for each in part.end) else part
 
 
 def _tell_lost(delivery: Delivery) -> None:
-    """Tables that this sink leaves alone from now on. A resume does not cure them: only a target
-    that says something else at the next start does, as after a rebuild."""
+    """Reports tables that the sink skips from now on.
+
+    A resume does not cure them: only another state of the target at the next start does, for
+    example after a rebuild.
+    """
     for topic, error in delivery.slicer.lost.items():
         if not delivery.isolates_tables:
             raise error
@@ -245,7 +248,7 @@ def _tell_lost(delivery: Delivery) -> None:
 
 
 def _without_lost(delivery: Delivery, part: Slice, error: PositionLost) -> Slice:
-    """The same slice for everybody else."""
+    """Returns the slice without lost topics."""
     topic = str(error.facts.get("topic", ""))
     if topic not in {each.topic for each in part.end}:
         raise error
@@ -255,7 +258,7 @@ def _without_lost(delivery: Delivery, part: Slice, error: PositionLost) -> Slice
 
 
 async def _culprits(delivery: Delivery, part: Slice, error: HeadwaterError) -> set[str]:
-    """The topics of the table that an error names."""
+    """Returns the topics of the table that an error names."""
     if "topic" in error.facts:
         return {str(error.facts["topic"])}
     named = str(error.facts.get("table", ""))
@@ -267,7 +270,8 @@ async def _culprits(delivery: Delivery, part: Slice, error: HeadwaterError) -> s
     } | {count.topic for table, count in delivery.reader.counts.items() if named == str(table)}
     if part.split_reader is None or not named:
         return found
-    for topic in {each.topic for each in part.end} - {COMMITS} - found:  # read elsewhere, perhaps
+    # perhaps read in another process
+    for topic in {each.topic for each in part.end} - {COMMITS} - found:
         tables = {schema.table for schema in await part.split_reader.schemas(topic)}
         if any(named in (str(table), table.name) for table in tables):
             found.add(topic)
@@ -277,7 +281,7 @@ async def _culprits(delivery: Delivery, part: Slice, error: HeadwaterError) -> s
 def _without_culprits(
     delivery: Delivery, part: Slice, error: HeadwaterError, topics: set[str]
 ) -> Slice:
-    """The same slice for everybody else, if one table is to blame and may fail alone."""
+    """Returns the slice without the failed table, if it is one table and may fail alone."""
     topics &= {each.topic for each in part.end}
     if not topics or not delivery.isolates_tables:
         raise error
@@ -300,7 +304,7 @@ def _hold(
     if isinstance(error, RebuildNeeded):
         delivery.rebuilds.put(table, reason)
         _tell_state(
-            delivery, table, TaskState.REBUILDING, f"made anew from the log: {error.statement}"
+            delivery, table, TaskState.REBUILDING, f"rebuilt from the log: {error.statement}"
         )
         return
     bug = error.__cause__ if isinstance(error, TableFailed) else None
@@ -318,7 +322,7 @@ def _without(part: Slice, topics: set[str]) -> Slice:
 
 
 def _table_of(delivery: Delivery, topic: str) -> str:
-    """What the source calls it, as far as that is known."""
+    """Returns the source's name of the table, if known."""
     counts = delivery.reader.counts.items()
     found = (str(table) for table, count in counts if count.topic == topic)
     return next(found, delivery.slicer.table_of(topic))

@@ -1,4 +1,4 @@
-"""Tells the log how far a sink is, while the sink goes on."""
+"""Commits a sink's group offsets beside its work."""
 
 import asyncio
 from collections import deque
@@ -11,11 +11,11 @@ from headwater.core_log.records import arrow_codec
 from headwater.pipelines.journal.commits import Commit, commits_home, decode_commits
 
 SPACING_S = 0.25
-"""The least time between two tellings: each makes the log wait for its disk."""
+"""Least time between two commits: each makes the log wait for its disk."""
 
 
 class GroupOffsetReporter:
-    """What comes soon after something was told waits, and only the newest of it is told."""
+    """Commits group offsets. If commits come too fast, only the newest offsets are sent."""
 
     def __init__(self, log: Log, group: str) -> None:
         self._log, self._group = log, group
@@ -24,7 +24,7 @@ class GroupOffsetReporter:
         self._is_awaited = asyncio.Event()
 
     async def tell(self, offsets: Offsets) -> None:
-        """Raises what went wrong with earlier ones."""
+        """Commits offsets soon; raises the error of an earlier commit."""
         self._waiting |= offsets
         if self._telling is not None and self._telling.done():
             await self.wait_settled()
@@ -32,7 +32,7 @@ class GroupOffsetReporter:
             self._telling = asyncio.create_task(self._tell())
 
     async def wait_settled(self) -> None:
-        """Returns when the log has been told everything."""
+        """Returns when all offsets are committed."""
         telling, self._telling = self._telling, None
         if telling is not None:
             self._is_awaited.set()
@@ -40,7 +40,7 @@ class GroupOffsetReporter:
             self._is_awaited.clear()
 
     async def give_up(self) -> None:
-        """Something else has failed, or we are to stop: what is under way may still get there."""
+        """Cancels: a commit in flight may still succeed."""
         if self._telling is not None:
             self._is_awaited.set()
             await asyncio.wait([self._telling], timeout=FINISH_S_MAX)
@@ -60,7 +60,7 @@ class GroupOffsetReporter:
 
 @asynccontextmanager
 async def group_offsets(log: Log, group: str) -> AsyncIterator[GroupOffsetReporter]:
-    """At the end of the block the log knows what it was to be told."""
+    """Commits all offsets before the block ends."""
     offsets = GroupOffsetReporter(log, group)
     try:
         yield offsets
@@ -72,11 +72,11 @@ async def group_offsets(log: Log, group: str) -> AsyncIterator[GroupOffsetReport
 
 FETCH_BYTES = 1 << 20
 GATHERED_BYTES = 4 << 10
-"""Some twenty commits, so that what makes a slice due besides time is not missed for long."""
+"""Some twenty commits, so that a slice that is due by size is soon noticed."""
 
 
 class CommitFollower:
-    """The commits from an offset on. `next_offset` is where a restart has to go on."""
+    """Reads commits from an offset on. A restart continues at `next_offset`."""
 
     def __init__(self, log: Log, pipeline: str, *, from_offset: int) -> None:
         self._log, self._pipeline = log, pipeline
@@ -84,16 +84,16 @@ class CommitFollower:
         self._ready: deque[tuple[int, Commit]] = deque()
         self._fetch_from = from_offset
         self.next_offset = from_offset
-        """Everything below has been handed out, or is nobody's concern."""
+        """Everything below was returned or is irrelevant."""
 
     @property
     def has_more(self) -> bool:
-        """Whether the next one needs no waiting."""
+        """Returns whether the next commit is there without waiting."""
         return bool(self._ready)
 
     async def next(self, *, wait_ms: int, gathers: bool = False) -> tuple[int, Commit] | None:
-        """The next commit and its offset; None when there was none in time. Who `gathers` has time
-        until then, and would rather not wake up for each."""
+        """Returns the next commit and its offset; None if there was none in time. With `gathers` it
+        waits longer to read several at once."""
         if not self._ready:
             await self._fetch(wait_ms, GATHERED_BYTES if gathers else 1)
         if not self._ready:
@@ -115,11 +115,11 @@ class CommitFollower:
 
 
 FINISH_S_MAX = 10.0
-"""After this long what was begun is given up as well; it is then done again by the next start."""
+"""After this long unfinished work is cancelled too; the next start repeats it."""
 
 
 async def shield(work: Coroutine[Any, Any, None], *, wait_s_max: float = FINISH_S_MAX) -> None:
-    """Being cancelled takes effect when `work` is done."""
+    """Delays a cancellation until `work` is done."""
     running = asyncio.ensure_future(work)
     try:
         await asyncio.shield(running)

@@ -1,4 +1,4 @@
-"""Whether a target can go on from where it stands, or the history it needs is gone."""
+"""Checks whether a target can continue from its offsets in the log."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ REBUILD = "headwater rebuild PIPELINE/TABLE --swap makes the table anew from wha
 def lost_topics(
     stands: AppliedOffsets, bounds: Mapping[TopicPartition, Bounds], topic_ids: Mapping[str, str]
 ) -> dict[str, PositionLost]:
-    """Topics of which going on would skip or resurrect anything, and why."""
+    """Returns topics with the reason why continuing would skip changes or bring rows back."""
     lost: dict[str, PositionLost] = {}
     for partition, stand in stands.items():
         try:
@@ -24,23 +24,22 @@ def lost_topics(
 
 
 async def check_same_topics(log: Log, stands: AppliedOffsets) -> None:
-    """What is read of another topic than was begun with is no part of the same history."""
+    """Checks the topic's id: another topic of the same name has another history."""
     for topic, topic_id in {(each.topic, stand.topic_id) for each, stand in stands.items()}:
         if await log.topic_id(topic) != topic_id:
             raise PositionLost(
-                "the topic was deleted and made anew while it was being read",
+                "the topic was deleted and recreated while it was read",
                 hint=REBUILD,
                 topic=topic,
             )
 
 
 def check_reached(partition: TopicPartition, end: int, log: Bounds) -> None:
-    """What is read up to an end that the log has not got is waited for in vain."""
+    """Checks that the log reaches `end`; otherwise a reader would wait forever."""
     if end > log.end:
         raise PositionLost(
-            "the log ends before what is to be read of it, so it has lost records or is another "
-            "one",
-            hint="restore the log, or rebuild the table from what it holds now",
+            "the log ends before the offset to read: it has lost records or is another log",
+            hint="restore the log, or rebuild the table from the present log",
             topic=partition.topic,
             partition=partition.partition,
             wanted=end,
@@ -49,10 +48,11 @@ def check_reached(partition: TopicPartition, end: int, log: Bounds) -> None:
 
 
 def check_stand(partition: TopicPartition, held: int, log: Bounds | RetainedRange) -> None:
-    """A partition of which a target holds nothing yet has nothing to lose."""
+    """Checks the offset of a partition; a partition without rows in the target has nothing to
+    lose."""
     if held and held < log.start:
         raise PositionLost(
-            "the log no longer holds what comes next for the target",
+            "the log no longer has the next records of the target",
             hint=REBUILD,
             topic=partition.topic,
             partition=partition.partition,
@@ -61,7 +61,7 @@ def check_stand(partition: TopicPartition, held: int, log: Bounds | RetainedRang
         )
     if held and held < log.deletes_dropped_to:
         raise PositionLost(
-            "deletes that the target has not seen have aged out of the log",
+            "the log has removed deletes that the target has not applied",
             hint=REBUILD,
             topic=partition.topic,
             partition=partition.partition,
@@ -75,15 +75,15 @@ def check_same_log(
 ) -> None:
     if topic_id != stand.topic_id:
         raise PositionLost(
-            "the target was filled from another topic of this name, which is gone",
+            "the target was filled from a deleted topic of the same name",
             hint=REBUILD,
             topic=partition.topic,
             partition=partition.partition,
         )
     if stand.next_offset > log.end:
         raise PositionLost(
-            "the target is ahead of the log, so the log has lost records or is another one",
-            hint="restore the log, or rebuild the table from what it holds now",
+            "the target is ahead of the log: the log has lost records or is another log",
+            hint="restore the log, or rebuild the table from the present log",
             topic=partition.topic,
             partition=partition.partition,
             target=stand.next_offset,

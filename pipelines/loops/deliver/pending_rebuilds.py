@@ -1,26 +1,27 @@
-"""Tables of a sink that can take their new form only as tables made anew from the log."""
+"""Tables of a sink that need a rebuild from the log to take their new schema."""
 
 import asyncio
 from typing import NamedTuple
 
 
 class RebuildWanted(NamedTuple):
-    """Of one table."""
+    """The need for a rebuild of one table."""
 
     table: str
     refusal: str
-    """Why it cannot take its new form in place."""
+    """Why the table cannot take the schema in place."""
 
 
 class RebuildsNeeded:
-    """Told by the sink's loop, taken by whoever makes these tables anew."""
+    """Tables reported by the sink's loop, for the process that rebuilds them."""
 
     def __init__(self) -> None:
         self._tables: asyncio.Queue[RebuildWanted] = asyncio.Queue()
         self._known: set[str] = set()
 
     def put(self, table: str, refusal: str) -> None:
-        """Once, until it was given up: a held table is tried again and refused again."""
+        """Adds a table once, until it is given up: a quarantined table is retried and refused
+        again."""
         if table not in self._known:
             self._known.add(table)
             self._tables.put_nowait(RebuildWanted(table, refusal))
@@ -29,10 +30,10 @@ class RebuildsNeeded:
         return await self._tables.get()
 
     def give_up(self, table: str) -> None:
-        """The table, which was taken last, stays held."""
+        """Gives up the table that was taken last; it stays quarantined."""
         self._known.remove(table)
         self._tables.task_done()
 
     async def given_up(self) -> None:
-        """Waits until nobody tries any of them any more."""
+        """Waits until no rebuild of any of them is tried."""
         await self._tables.join()

@@ -1,4 +1,4 @@
-"""Which topics a sink leaves alone, because their table failed or because somebody paused it."""
+"""Topics that a sink skips because their table is quarantined or paused."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,27 +24,30 @@ OUTSIDE = (
     PositionLost,
     TableFailed,
 )
-"""Whose cause may be cured elsewhere: a right, a slot, a table of the target. A mistake in the
-pipeline file and records that do not fit are not among them."""
+"""Errors whose cause may be cured outside: a right, a slot, a target table. Mistakes in the
+pipeline file and rejected records are not among them."""
 FIRST_TRY_MS, LONGEST_MS = 60_000, 600_000
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedTopic:
-    """Why a topic is held, and which wish to begin afresh was known by then."""
+    """The reason of a quarantine, and the newest restart command known by then."""
 
     table: str
     reason: str
     fresh_start: str
     due_ms: int | None = None
-    """When it is tried again without a command; None where only a person can help."""
+    """Time of the next automatic try; None if only a person can help."""
     needs_reopening: bool = False
-    """Whether it is not known where the target's table stands."""
+    """Whether the target table's offsets are unknown."""
 
 
 class Quarantine:
-    """Lifted by the next `headwater resume` or `restart` of the table, by a new run, and slowly
-    by itself where the cause may be cured outside."""
+    """Quarantined and paused topics.
+
+    A quarantine ends by `headwater resume` or `restart` of the table, by a new run, or by an
+    automatic try if the cause may be cured outside.
+    """
 
     def __init__(self) -> None:
         self._held: dict[str, QuarantinedTopic] = {}
@@ -60,7 +63,7 @@ class Quarantine:
         now_ms: int,
         needs_reopening: bool = False,
     ) -> str:
-        """Returns what is to be said of it."""
+        """Quarantines a topic; returns the message."""
         due_ms = None
         if is_cured_outside(error):
             due_ms = now_ms + pause_ms(self._tries.get(topic, 0))
@@ -71,7 +74,7 @@ class Quarantine:
         return reason
 
     def lift(self, desired: DesiredTaskState, *, now_ms: int) -> Mapping[str, QuarantinedTopic]:
-        """Topics that may go on."""
+        """Returns topics that may continue."""
         lifted = {
             topic: held
             for topic, held in self._held.items()
@@ -83,7 +86,7 @@ class Quarantine:
         return lifted
 
     def note_progress(self, topic: str) -> None:
-        """It goes on: when it fails again, its next try comes soon again."""
+        """Records progress: the next failure is retried soon again."""
         self._tries.pop(topic, None)
 
     @property
@@ -96,19 +99,19 @@ def is_cured_outside(error: HeadwaterError) -> bool:
 
 
 def pause_ms(tries: int) -> int:
-    """Until the next look at what was given up: longer each time, up to a limit."""
+    """Returns the wait before the next try: longer each time, up to a limit."""
     return min(FIRST_TRY_MS << min(tries, 10), LONGEST_MS)
 
 
 def said_of(error: HeadwaterError, pipeline: str, table: str = "") -> str:
-    """With the names in the commands of its hint that were not known where it was raised."""
+    """Returns the error with the names in its hint's commands filled in."""
     table = table or str(error.facts.get("table", "TABLE"))
     hint = error.hint.replace("PIPELINE/TABLE", f"{pipeline}/{table}").replace("PIPELINE", pipeline)
     return f"{error.statement}\n  hint: {hint}" if hint else error.statement
 
 
 def reason_of(said: str, due_ms: int | None) -> str:
-    """With the time of the next try, where there is one."""
+    """Returns the reason with the time of the next try, if there is one."""
     if due_ms is None:
         return said
     due = datetime.fromtimestamp(due_ms / 1_000, UTC).astimezone()

@@ -1,4 +1,4 @@
-"""Records of the log by their places, as the targets get them."""
+"""Records of the log by offset, as changes for targets."""
 
 from collections.abc import Collection
 
@@ -12,16 +12,18 @@ from headwater.pipelines.loops.deliver.decoder import RecordDecoder
 from headwater.pipelines.loops.deliver.slice_reader import AfterLog
 
 RecordOffset = tuple[TopicPartition, int]
-"""A record of the log."""
+"""The place of a record in the log."""
 ONE_BATCH = FetchLimit(bytes_max=1)
-"""However small the limit, a fetch brings at least one batch."""
+"""A fetch returns at least one batch, even above the limit."""
 
 
 async def changes_at(
     log: Log, places: Collection[RecordOffset], after_log: AfterLog | None
 ) -> list[TableChanges]:
-    """In the order of their offsets; each batch of the log is read once. Without `after_log` as
-    they stand in the log. Records between them that nobody can decode are passed over."""
+    """Yields changes in offset order; each batch of the log is read once.
+
+    Without `after_log` they are as in the log. Undecodable records in between are skipped.
+    """
     wanted: dict[TopicPartition, list[int]] = {}
     for partition, offset in sorted(places):
         wanted.setdefault(partition, []).append(offset)
@@ -33,7 +35,7 @@ async def changes_at(
                 {partition: offsets[at]}, limit=ONE_BATCH, isolation=Isolation.COMMITTED
             )
             if not answer:
-                break  # compaction has taken all that was left
+                break  # compaction has removed all that was left
             [fetched] = answer
             end = int(np.searchsorted(offsets, fetched.next_offset))
             chosen = offsets[at:end]

@@ -1,4 +1,4 @@
-"""Reads a slice of the log back into changes: fetched, decoded, transformed, routed."""
+"""Reads a slice of the log as changes: fetched, decoded, transformed, routed."""
 
 from asyncio import gather
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -33,34 +33,34 @@ Skipped = Mapping[TopicPartition, set[int]]
 """Offsets of records that went to the dead-letter topic."""
 NOTHING: frozenset[int] = frozenset()
 JOINED_BYTES_MAX = 2 * PART_BYTES
-"""Records whose changes are computed at once: DuckDB takes as long for a few as for thousands."""
+"""Bytes of records transformed at once: DuckDB takes as long for a few as for thousands."""
 SliceCheck = Callable[[], Awaitable[None]]
-"""Made once everything has been fetched, while the last of it is worked on."""
+"""A check after the last fetch, while its records are still processed."""
 
 
 class AfterLog(Protocol):
-    """What a pipeline does to changes on their way out: filters, added columns, table routes."""
+    """The pipeline's steps after the log: filters, added columns, table routes."""
 
     def apply(self, changes: TableChanges, *, may_have_gaps: bool) -> list[TableChanges]: ...
 
     def prepare(self) -> None:
-        """Begins to load what it computes with. What fails is told to who asks first."""
+        """Preloads libraries; an error is raised at the first use."""
         ...
 
     @property
     def is_sql(self) -> bool:
-        """Whether there is something to compute, and no code of the user's among it."""
+        """Returns whether SQL is used and no Python code of the user's."""
         ...
 
     @property
     def filters(self) -> bool:
-        """Whether rows may be left out."""
+        """Returns whether rows may be left out."""
         ...
 
 
 class SliceReader:
-    """Decodes what slices cover, ahead of whoever uses it by one fetch at each step, so that memory
-    does not grow with the slice."""
+    """Decodes slices one fetch ahead of the sink at each step, so that memory does not grow with
+    the slice."""
 
     def __init__(
         self,
@@ -72,29 +72,31 @@ class SliceReader:
         is_alone: bool = True,
         schemas: SchemaReader | None = None,
     ) -> None:
-        """`is_alone`: whether the machine's other cores are free to help. `schemas`: where they
-        are found, if other names or forms count than the newest."""
+        """`is_alone`: whether the machine's other cores are free. `schemas`: another source of
+        schemas, if other names than the newest count."""
         self._log, self._after_log, self._skipped = log, after_log, skipped
         self._limit = FetchLimit(bytes_max=fetch_bytes)
         self._decoder = RecordDecoder(log, is_alone=is_alone, schemas=schemas)
         self._may_leave_loop = is_alone and after_log.is_sql
         self._joined_bytes_max = JOINED_BYTES_MAX if after_log.is_sql else 0
         self.counts: dict[TableId, ChangeCount] = {}
-        """By table of the source, since it was last emptied: what the last slice brought."""
+        """Counts of the last slice, by source table, since the table was last truncated."""
         self.feeds: dict[TableId, set[str]] = {}
-        """Which topics have gone into each table of the target."""
+        """Topics of each target table."""
         self._readings: list[AsyncGenerator[TableChanges, None]] = []
 
     def read(self, part: Slice) -> AsyncGenerator[TableChanges, None]:
-        """Every change of the slice once. Within a partition in the order of its offsets; a
-        truncate once for all partitions, after what was before it in any of them."""
+        """Yields every change of the slice once.
+
+        Within a partition changes are in offset order; a truncate comes once for all partitions,
+        after everything before it in any of them.
+        """
         reading = self._read(part)
         self._readings.append(reading)
         return reading
 
     async def aclose(self) -> None:
-        """Ends what somebody has left in the middle of a slice, with all that is made ahead of it;
-        others can be read from then on."""
+        """Ends an unfinished slice with its prefetched parts; other slices can be read then."""
         while self._readings:
             await self._readings.pop().aclose()
 
@@ -105,7 +107,7 @@ class SliceReader:
             for partition, stand in part.end.items()
             if partition.topic != COMMITS
         }
-        # One view of all older records for the whole slice, or one table would have two forms.
+        # One set of columns for the whole slice, or one table would have two forms.
         await self._decoder.look({each.topic for each in ends})
         before = part.kept or await self._log.retained_ranges(ends)
         begun = _Begun(
@@ -135,7 +137,7 @@ class SliceReader:
                 yield changes
 
     def hear(self, counts: Sequence[ChangeCount]) -> None:
-        """What others have read of the same slice counts as well."""
+        """Adds counts of other readers of the same slice."""
         for each in counts:
             known = self.counts.get(each.table)
             self.counts[each.table] = each if known is None else _sum(known, each)
@@ -161,7 +163,7 @@ class SliceReader:
         *,
         check: SliceCheck | None = None,
     ) -> AsyncGenerator[TableChanges, None]:
-        """Moves on to `ends`, and does not end before `check` has."""
+        """Reads to `ends`, and ends after `check`."""
         async with aclosing(one_ahead(self._route_ahead(ends, begun, check))) as routed:
             async for each in routed:
                 for changes in each:
@@ -170,7 +172,7 @@ class SliceReader:
     async def _route_ahead(
         self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: SliceCheck | None
     ) -> AsyncGenerator[list[TableChanges], None]:
-        """While more is decoded, and while what came before is written."""
+        """Transforms while the next part is decoded and the last one is written."""
         async with aclosing(one_ahead(self._pieces(ends, begun, check))) as pieces:
             async for piece in pieces:
                 for each in neighbours(piece, bytes_max=self._joined_bytes_max):
@@ -180,7 +182,7 @@ class SliceReader:
     async def _pieces(
         self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: SliceCheck | None
     ) -> AsyncGenerator[Sequence[DecodedChanges], None]:
-        """What each fetch brings of a partition, while the next is under way."""
+        """Yields what each fetch returns of a partition, while the next is under way."""
         async with aclosing(one_ahead(self._fetches(ends, begun, check))) as fetches:
             async for fetched, from_offset in fetches:
                 with failures_named(topic=fetched.partition.topic):
@@ -195,7 +197,7 @@ class SliceReader:
     async def _fetches(
         self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: SliceCheck | None
     ) -> AsyncGenerator[tuple[Fetched, int], None]:
-        """Together with the offset that was asked for."""
+        """Yields each fetch with its offset."""
         reached = begun.reached
         while wanted := {part: reached[part] for part in ends if reached[part] < ends[part]}:
             is_all_there = all(begun.decided.get(part, 0) >= ends[part] for part in wanted)
@@ -216,9 +218,11 @@ class SliceReader:
     async def _beyond_compacted(
         self, ends: Mapping[TopicPartition, int], begun: "_Begun"
     ) -> dict[TopicPartition, int]:
-        """Compaction can have removed all that was left before an end that was decided before the
-        fetch which found nothing. What was decided since is there to be fetched; an end that the
-        log does not reach never will be."""
+        """Returns the offset after records that compaction has removed.
+
+        Compaction can have removed all records before an end that was decided before the empty
+        fetch. Later records can be fetched; an end beyond the log's never can.
+        """
         wanted = {part: end for part, end in ends.items() if begun.reached[part] < end}
         gone = {part: end for part, end in wanted.items() if begun.decided.get(part, 0) >= end}
         for part, held in (await self._log.bounds(wanted)).items():
@@ -246,15 +250,15 @@ class SliceReader:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A slice that is being read, and how far that has come."""
+    """A slice that is being read, and the progress."""
 
     stands: AppliedOffsets
-    """Where it ends, of those topics of which it is known which they are."""
+    """The end offsets of topics whose ids are known."""
     reached: dict[TopicPartition, int]
     cleaned: dict[TopicPartition, int]
-    """Below, compaction may have taken what the target has not seen."""
+    """Below this offset compaction may have removed changes that the target lacks."""
     decided: dict[TopicPartition, int] = field(default_factory=dict)
-    """Below, a fetch that begins now finds all there is; asked for when one has found nothing."""
+    """Below this offset a new fetch finds all records; asked after an empty fetch."""
 
 
 def _sum(one: ChangeCount, other: ChangeCount) -> ChangeCount:

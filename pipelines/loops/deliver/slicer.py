@@ -1,4 +1,4 @@
-"""Cuts the log into the slices that a sink applies: always at commit boundaries of the source."""
+"""Cuts the log into slices that end at commit boundaries of the source."""
 
 from asyncio import gather
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
@@ -27,22 +27,23 @@ from headwater.sinks.sink import AppliedOffset, AppliedOffsets, ConsistentCut, S
 
 POLL_MS = 500
 PREHISTORY_RECORDS = 500_000
-"""How much of what is older than every remembered boundary is applied at once, or as much as the
-sink asks for in one slice, where that is more."""
+"""Records of the time before the oldest commit boundary that one slice has, or the sink's own limit
+if that is larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceLimits:
-    """What makes the next slice due. A slice can be larger, since a commit is never divided."""
+    """Limits after which the next slice is due. A slice can be larger, because a commit is never
+    divided."""
 
     records: int
     bytes: int
     wait_ms: int
-    """The least time between two slices; the first change after quiet goes at once."""
+    """Least time between two slices; the first change after quiet is due at once."""
 
 
 class Slicer:
-    """Knows where a sink stands, and up to where the source's commits are known beyond that."""
+    """Tracks a sink's offsets, and the commit boundaries known beyond them."""
 
     def __init__(
         self,
@@ -57,9 +58,11 @@ class Slicer:
         beginnings: Mapping[TopicPartition, int] | None = None,
         tells_moments: bool = False,
     ) -> None:
-        """`topics`: only these, where not all of the pipeline are wanted. `beginnings`: where a
-        target that holds nothing of a partition begins, if that is not at offset 0.
-        `tells_moments`: whether slices say of which tables they end at no moment."""
+        """`topics`: only these topics of the pipeline.
+
+        `beginnings`: where a partition begins of which the target holds nothing, if not at offset
+        0. `tells_moments`: whether slices name tables without a consistent state at their end.
+        """
         self._beginnings, self._tells_moments = beginnings or {}, tells_moments
         self._log, self._pipeline, self._limits = log, pipeline, limits
         self._wanted = topics
@@ -70,7 +73,7 @@ class Slicer:
         self._boundary: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, str] = {}
         self._topics: Collection[str] = ()
-        """Topics of which something may be sliced."""
+        """Topics with something to slice."""
         self._commits = CommitFollower(log, pipeline, from_offset=0)
         self._cut: ConsistentCut | None = None
         self._records = self._bytes = 0  # between the last slice and the boundary
@@ -79,34 +82,34 @@ class Slicer:
         self._decided_at = 0
         self._ends: Mapping[TopicPartition, int] = {}
         self._are_ends_later = False
-        """Whether they were read after `_decided_at` was, so that every commit below is of data
+        """Whether the ends were read after `_decided_at`, so that every commit below is of data
         below them."""
         self._forgets = False
-        """Whether commits are left out that the log remembers."""
+        """Whether stored commits are left out."""
         self._dropped_before: dict[TopicPartition, int] = {}
-        """Up to where deletes had aged out when this began."""
+        """Offsets below which deletes were removed before the start."""
         self._truncated: set[str] = set()
-        """Topics that may hold truncates between their stand and their boundary."""
+        """Topics that may have truncates between the target's offset and the boundary."""
         self._lost: dict[str, PositionLost] = {}
         self._tables: dict[str, str] = {}
         self._generations, self._crossings = Generations(), TopicCutovers()
 
     @property
     def lost(self) -> Mapping[str, PositionLost]:
-        """Topics of which nothing more is sliced until the next start, and why."""
+        """Topics that are not sliced until the next start, with the reason."""
         return self._lost
 
     def table_of(self, topic: str) -> str:
-        """What the source called its table at the start; the topic's own name if it came later."""
+        """Returns the source table's name at the start; the topic's own name if it came later."""
         return self._tables.get(topic, topic)
 
     def generations_of(self, first: str) -> frozenset[str]:
-        """Every topic that a table has had, by the name of the first."""
+        """Returns every topic of a table, by the name of the first."""
         return frozenset(self._generations.line_of([self._generations.present(first)]))
 
     def find_replaced(self, part: Slice) -> set[str]:
-        """Topics of a slice that begin in it with the whole table, of which the target holds what
-        came from the topic before."""
+        """Returns topics of a slice that begin in it with the whole table, though the target holds
+        rows of the former topic."""
         begun = {place.topic for place, stand in part.start.items() if stand.next_offset}
         return {
             place.topic
@@ -115,14 +118,13 @@ class Slicer:
         }
 
     def lose(self, topic: str, error: PositionLost) -> None:
-        """Raises the error where there is no other topic to go on with."""
+        """Marks topics as lost; raises the error if no other topic is left."""
         self._lost[topic] = error
         if not set(self._topics) - self._lost.keys():
             raise error
 
     async def start(self, stands: AppliedOffsets) -> None:
-        """Takes up where the target stands; raises PositionLost where that cannot be done for any
-        topic."""
+        """Starts at the target's offsets; raises PositionLost if no topic can continue."""
         stored = await every_topic_of(self._log, self._pipeline)
         self._tables = {topic: str(each.schema.table) for topic, each in stored.items()}
         self._stands = {**self._beginnings}
@@ -141,8 +143,8 @@ class Slicer:
         self._topics = topics
         partitions = [part for topic in sorted(topics) for part in await self._meet(topic)]
         await self._meet(self._home.topic)
-        # First the data's ends and then the boundaries': what is below the former has its
-        # boundary below the latter, since both were decided by the same transaction.
+        # Ends of data are read before ends of boundaries. One transaction decides both, so data
+        # below the former has its boundary below the latter.
         bounds = await self._log.bounds(partitions)
         home = (await self._log.bounds([self._home]))[self._home]
         data = {part: stand for part, stand in stands.items() if part.topic in topics}
@@ -168,7 +170,7 @@ class Slicer:
             self._boundary |= await prehistory_ends(self._log, self._pipeline, self._decided)
             self._truncated |= {partition.topic for partition in self._boundary}
         self._forgets = resume_at > home.start
-        if self._forgets:  # of a table that was held, earlier commits may tell more
+        if self._forgets:  # earlier commits may add to a table that was quarantined
             behind = [
                 part for part, each in bounds.items() if each.stable > self._stands.get(part, 0)
             ]
@@ -177,24 +179,24 @@ class Slicer:
         self._settle()
 
     def is_caught_up(self, held: Collection[str] = ()) -> bool:
-        """Whether everything that had been decided before the start, and every boundary known
-        since then, has been applied."""
+        """Returns whether everything decided before the start, and every boundary known since, is
+        applied."""
         return not self._decided and not self._moves(held) and not self._commits.has_more
 
     def hurry(self) -> None:
-        """From now on every slice is due at once."""
+        """Makes every slice due at once from now on."""
         self._limits = replace(self._limits, wait_ms=0)
 
     async def next(self, held: Collection[str] = ()) -> Slice | None:
-        """The next slice that is due, without the topics in `held`; None when there was none
-        within a moment."""
+        """Returns the next due slice without the topics in `held`; None if none came within a
+        moment."""
         moves = self._moves(held)
         if moves and self._is_due():
             return await self._slice(moves)
         try:
             wait_ms = self._patience_ms() if moves else POLL_MS
             found = await self._commits.next(wait_ms=wait_ms, gathers=bool(moves))
-        except PositionLost:  # retention came before us: what is older is sliced without cuts
+        except PositionLost:  # retention removed boundaries: older records are sliced without them
             await self._start_again()
             return None
         if found is not None:
@@ -204,7 +206,7 @@ class Slicer:
         return await self._slice(moves) if moves and self._is_due() else None
 
     def advance(self, part: Slice) -> None:
-        """The target now stands where the slice ended."""
+        """Moves the offsets to the slice's end."""
         self._stands |= {partition: stand.next_offset for partition, stand in part.end.items()}
         behind = {partition.topic for partition in self._moves(())}
         self._truncated -= {partition.topic for partition in part.end} - behind
@@ -220,8 +222,8 @@ class Slicer:
         return [TopicPartition(topic, partition) for partition in range(count)]
 
     async def _former_of(self, topics: Collection[str]) -> tuple[set[str], dict[str, PositionLost]]:
-        """Topics before these that the target has not come to the end of; and of which it never
-        will, as they were dropped."""
+        """Returns former topics that the target has not finished, and those that it never will
+        because they were dropped."""
         found, gone = set[str](), dict[str, PositionLost]()
         for switch in self._crossings.find_unfinished(self._stands):
             present = self._generations.present(self._generations.first(switch.topic))
@@ -232,7 +234,7 @@ class Slicer:
                 found.add(switch.former)
             except LogRejected:
                 gone[present] = PositionLost(
-                    "the topic in which the target stands was dropped before its end",
+                    "the topic at whose offsets the target is was dropped before its end",
                     hint=REBUILD,
                     topic=present,
                     former=switch.former,
@@ -240,7 +242,7 @@ class Slicer:
         return found, gone
 
     async def _switch(self, commit: Commit) -> None:
-        """Tables go on in other topics. Who was reading the former ones finishes them first."""
+        """Moves tables to their next topics; unfinished former topics are read first."""
         topics = commit.switched
         self._generations = await load_generations(self._log, self._pipeline, topics)
         self._crossings.add(self._generations, self._stands, at_work=self._topics)
@@ -274,8 +276,8 @@ class Slicer:
         self._cut = ConsistentCut(offset, committed_ms, {**before.positions, **commit.positions})
 
     async def _beyond(self, offset: int, commit: Commit) -> Collection[TopicPartition]:
-        """Partitions that do not reach as far as the commit says: it tells of another topic of
-        that name, which is gone, and nobody would ever come to its end."""
+        """Returns partitions that end before the commit's range: the commit is of a deleted topic
+        of the same name, and its end would never come."""
         if offset >= self._decided_at:
             return ()
         found = [
@@ -290,7 +292,8 @@ class Slicer:
         return await self._beyond(offset, commit)
 
     def _settle(self) -> None:
-        """Once past every boundary that was there at the start, all data of then is below one."""
+        """Notes that all data of the start is below a boundary, once every boundary of the start
+        has passed."""
         if self._decided and self._commits.next_offset >= self._decided_at:
             for partition, end in self._decided.items():
                 known = max(self._boundary.get(partition, 0), self._stands.get(partition, 0))
@@ -314,7 +317,7 @@ class Slicer:
 
     def _is_due(self) -> bool:
         if self._cut is None:
-            return True  # older than every boundary: nothing comes that could belong to it
+            return True  # older than every boundary: no later commit can include it
         if self._records >= self._limits.records or self._bytes >= self._limits.bytes:
             return True
         return not self._commits.has_more and self._patience_ms() == 0
@@ -333,7 +336,7 @@ class Slicer:
         for topic, topic_id in zip(topics, ids, strict=True):
             if topic_id != self._topic_ids[topic]:
                 error = PositionLost(
-                    "the topic was deleted and made anew while the sink read it",
+                    "the topic was deleted and recreated while the sink read it",
                     hint=REBUILD,
                     topic=topic,
                 )
@@ -343,7 +346,7 @@ class Slicer:
         if not moves:
             return None
         cut = self._cut
-        if cut is None:  # nothing but what is older than every boundary so far
+        if cut is None:  # only records older than every boundary so far
             moves = self._portion(moves)
         else:
             moves = moves | {self._home: self._commits.next_offset}
@@ -364,7 +367,7 @@ class Slicer:
         )
 
     async def _of_no_moment(self, stands: Mapping[TopicPartition, int]) -> frozenset[str]:
-        """Topics, with those before them, of tables that their source reads again."""
+        """Returns topics, with their former ones, of tables that the source is reading again."""
         if not self._tells_moments:
             return frozenset()
         positions = await load_positions(self._log, self._pipeline)
@@ -374,8 +377,8 @@ class Slicer:
     def _are_all_at_the_cut(
         self, moves: Mapping[TopicPartition, int], left_out: Collection[str]
     ) -> bool:
-        """Once the target stands where this leads; of what was held before this began it is only
-        known when every boundary of then is passed."""
+        """Returns whether all tables are at the cut after this slice. For tables quarantined
+        earlier this is known only after every boundary of that time."""
         stands = {**self._stands, **moves}
         ends = {part: end for part, end in self._boundary.items() if part.topic not in left_out}
         is_lost = bool(self._lost.keys() - left_out)
@@ -388,12 +391,12 @@ class Slicer:
         )
 
     def _lose_what_aged_out(self, kept: Mapping[TopicPartition, RetainedRange]) -> None:
-        """Who was held, or is slow, can come too late without ever starting again."""
+        """Marks topics lost whose deletes were removed while they were quarantined or slow."""
         for part, held in kept.items():
             dropped_to = held.deletes_dropped_to
             if dropped_to <= self._dropped_before.get(
                 part, 0
-            ):  # fresh targets have nothing to lose
+            ):  # empty targets have nothing to lose
                 dropped_to = 0
             try:
                 check_stand(
@@ -403,8 +406,8 @@ class Slicer:
                 self.lose(part.topic, error)
 
     def _portion(self, moves: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """As much as is reasonable of a stretch that has no boundaries inside. The partitions of a
-        topic stay together, since a truncate is one event in all of them."""
+        """Returns a reasonable part of a range without boundaries. The partitions of a topic stay
+        together, because a truncate is one event in all of them."""
         left = max(PREHISTORY_RECORDS, self._limits.records)
         portion: dict[TopicPartition, int] = {}
         for topic in sorted({partition.topic for partition in moves}):

@@ -1,4 +1,4 @@
-"""Reads parts of a slice where the slice's owner is not: in other processes, on other machines."""
+"""Reads parts of a slice in other processes, on other machines."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
@@ -23,27 +23,28 @@ from headwater.pipelines.transforms.shipped_functions import ShippedModules, shi
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Heard, Slice, Truncate
 
 RECORD_BYTES = 256
-"""In the log, about: of a short stretch no more is fetched than it may have."""
+"""Size of a record in the log, about: a short range is fetched with a matching limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSplitReader:
-    """What is skipped is asked when this is pickled, since it changes while a slice is applied."""
+    """Reads splits. The rejected records are asked for when this is pickled, because they change
+    while a slice is applied."""
 
     settings: KafkaSettings
     rules: Sequence[TransformRule]
     routes: Sequence[RouteRule]
     directory: Path
-    """The pipeline file's own: where modules of python transforms are looked for."""
+    """The pipeline file's directory, in which Python transforms are searched."""
     fetch_bytes: int
     skipped: Callable[[], Skipped]
     functions: ShippedModules | None = None
-    """Those modules, once this has arrived where the directory may not be."""
+    """Those modules' code, for machines without the directory."""
     newest: dict[str, int] = field(default_factory=dict)
-    """The last schema of each topic whose schemas were asked for: all who read parts of one slice
-    call its columns what they are called in it, though a later one may have come meanwhile."""
+    """The last schema of each requested topic. All readers of a slice use its column names, even if
+    a later schema has come meanwhile."""
     names: frozenset[str] = frozenset()
-    """What columns are called, where they have ever been called so."""
+    """Column names, including names of earlier schemas."""
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         known = {each: set(offsets) for each, offsets in self.skipped().items()}
@@ -94,12 +95,12 @@ class LogSplitReader:
         self, start: AppliedOffsets, end: AppliedOffsets, heard: Heard = lambda _: None
     ) -> Iterator[TableChanges]:
         records = sum(stand.next_offset - start[part].next_offset for part, stand in end.items())
-        if records >= record_views.WORTH_RECORDS:  # as those of splits are, and of samples not
+        if records >= record_views.WORTH_RECORDS:  # splits have a check, samples do not
             record_views.hurry()
             scanner.hurry()
         changes = self._changes(start, end, heard, fetch_bytes=records * RECORD_BYTES)
         with asyncio.Runner() as runner:
-            # `runner.run` would set a signal for each, and for that make a text of what is found.
+            # `runner.run` would set a signal handler for each, and format every result as text.
             loop = runner.get_loop()
             try:
                 while (found := loop.run_until_complete(_next(changes))) is not None:

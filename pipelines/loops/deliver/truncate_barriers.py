@@ -1,4 +1,4 @@
-"""Where a table was truncated, for topics whose partitions must agree about it."""
+"""Truncates in topics with several partitions, which must apply them together."""
 
 import asyncio
 import threading
@@ -37,7 +37,7 @@ Barrier = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class TruncateRange:
-    """A stretch of one partition."""
+    """An offset range of one partition."""
 
     start: int
     end: int
@@ -46,13 +46,13 @@ class TruncateRange:
 async def find_barriers(
     log: Log, ranges: Mapping[TopicPartition, TruncateRange]
 ) -> Sequence[Barrier]:
-    """The truncates in the partitions of one topic, oldest first.
+    """Returns the truncates in the partitions of one topic, oldest first.
 
-    A truncate stands in every partition. Were they read one after the other and each of its markers
-    obeyed, the second would empty the table of rows that came after the first.
+    A truncate has a marker in every partition. If the partitions were read one by one and every
+    marker applied, the second marker would remove rows that came after the first.
 
-    Compaction can have taken older markers from some of the partitions, never the newest: so they
-    are matched from the end. What cannot be matched is followed by one that can.
+    Compaction can remove older markers from some partitions, never the newest, so they are matched
+    from the end. A marker without a match is followed by one with a match.
     """
     markers = {partition: await _markers(log, partition, ranges[partition]) for partition in ranges}
     count = min(len(found) for found in markers.values())
@@ -78,15 +78,15 @@ async def _markers(log: Log, partition: TopicPartition, stretch: TruncateRange) 
 
 
 LIMIT = FetchLimit(bytes_max=4 << 20)
-"""Larger answers would lie in memory that the system makes anew for each, page by page."""
+"""Fetch limit: larger answers would use memory that the system allocates anew for each."""
 THREADS = 2
-"""Decompressing and searching let go of the interpreter."""
+"""Threads: decompression and search release the interpreter lock."""
 
 
 async def batches_with(
     log: Log, partition: TopicPartition, keys: Collection[bytes], *, start: int, end: int
 ) -> AsyncGenerator[memoryview, None]:
-    """In their order, whole; in a few a value only looks like one of the keys."""
+    """Yields whole batches in order, of which a few only contain the bytes of a key elsewhere."""
     patterns = [_pattern(encode_varint(len(key)) + key) for key in keys]
     loop, waiting = asyncio.get_running_loop(), deque[asyncio.Future[list[memoryview]]]()
     offset, decided = start, 0
@@ -97,7 +97,7 @@ async def batches_with(
                 fetched = await log.fetch(wanted, limit=LIMIT, isolation=Isolation.COMMITTED)
                 if not fetched:
                     if decided >= end:  # before it was fetched
-                        offset = end  # compaction has taken all that was left
+                        offset = end  # compaction has removed all that was left
                         break
                     held = (await log.bounds([partition]))[partition]
                     check_reached(partition, end, held)
@@ -119,7 +119,7 @@ def _find(fetched: Fetched, patterns: Sequence[str]) -> list[memoryview]:
 
 
 def _content(batch: memoryview) -> Buffer:
-    """Good until the next one is asked for in the same thread."""
+    """Returns a buffer that is valid until the next call in the same thread."""
     compression, section = BatchHeader.read(batch).compression, batch[HEADER_BYTES:]
     size = declared_bytes(compression, section)
     if size is not None:
@@ -130,7 +130,7 @@ def _content(batch: memoryview) -> Buffer:
 
 
 class _Memory(threading.local):
-    """Of each thread its own."""
+    """A buffer per thread."""
 
     def __init__(self) -> None:
         self.scratch = RecordScratch()
@@ -140,7 +140,7 @@ _MEMORY = _Memory()
 
 
 def _holds(content: Buffer, patterns: Sequence[str]) -> bool:
-    """By Arrow, whose search of text needs no interpreter."""
+    """Searches by Arrow, which does not need the interpreter."""
     bounds = pa.py_buffer(np.array([0, len(content)], np.int32))
     whole = pa.Array.from_buffers(pa.binary(), 1, [None, bounds, pa.py_buffer(content)])
     return any(pc.match_substring_regex(whole, pattern)[0].as_py() for pattern in patterns)

@@ -1,4 +1,5 @@
-"""Changes of tables into record batches per partition: schema, codec, headers, compression."""
+"""Encodes changes of tables as record batches per partition: schema, codec, headers,
+compression."""
 
 import asyncio
 from collections import deque
@@ -50,25 +51,25 @@ from headwater.pipelines.loops.ingest.unserializable_rows import (
 from headwater.pipelines.loops.thread_offload import pieces_of, start_work
 
 PIECE_ROWS_MAX = 4_000
-"""So that the log has something to do while most of a large batch is still encoded."""
+"""Rows of a part, so that the log can work while the rest of a large batch is encoded."""
 NEW_KEY_HEADER, OLD_KEY_HEADER = "__debezium.newkey", "__debezium.oldkey"
-"""Of the two records of a changed key: what the key is afterwards, and what it was before."""
+"""Headers on the two records of a changed key: the key afterwards, and the key before."""
 
 
 class BeforeLog(Protocol):
-    """What a pipeline does to rows before they enter the log: masks and dropped columns."""
+    """The pipeline's steps before the log: masks and dropped columns."""
 
     def apply(self, changes: TableChanges) -> TableChanges: ...
 
     def follow(self, stored: TableSchema) -> None:
-        """Hears what was hidden in a form that the log has, to hide it under other names."""
+        """Learns the masked columns of a schema in the log, to mask them under other names."""
 
     def check(self, now: TableSchema, before: TableSchema) -> None:
-        """Raises where a new form of a table could bring to light what the one before hid."""
+        """Raises if a new schema could reveal what the former one masked."""
 
 
 RowEstimates = Callable[[], Awaitable[Mapping[TableId, int]]]
-"""About how many rows the tables of the source have, of those of which it is known."""
+"""Approximate row counts of the source's tables, as far as known."""
 
 
 async def nothing_known() -> Mapping[TableId, int]:
@@ -81,12 +82,12 @@ class PartitionBatch(NamedTuple):
     partition: TopicPartition
     batch: Batch
     is_data: bool = True
-    """False for what Headwater writes for itself."""
+    """False for Headwater's own records."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """What has been settled for one table."""
+    """The decisions for one table."""
 
     topic: str
     partition_count: int
@@ -102,17 +103,18 @@ _Making = asyncio.Future[_Made]
 
 
 class _Begun(NamedTuple):
-    """Changes that are encoded before their turn has come."""
+    """Changes whose encoding was started before their turn."""
 
     changes: TableChanges
     kept: TableChanges
-    """The same as the log is to have them."""
+    """The changes as stored in the log."""
     stored: StoredSchema
     makings: Sequence[_Making]
 
 
 class Encoder:
-    """Creates topics when their tables are first seen. Lives as long as one run of `ingest`."""
+    """Encodes changes, and creates a topic when its table first appears. Lives for one run of
+    `ingest`."""
 
     def __init__(
         self,
@@ -133,26 +135,28 @@ class Encoder:
         self._stored: dict[TableId, StoredSchema] = {}
         self._followed: set[TableId] = set()
         self._accepted: dict[TableId, TableSchema] = {}
-        """The newest forms that the source was told may come."""
+        """The newest schemas announced to the source as acceptable."""
         self._begun = deque[_Begun]()
         self.rejects: list[Reject] = []
-        """Rows that were set aside, until who encodes them takes them."""
-        self._turns: dict[str, int] = {}  # of tables without a key, which go round
+        """Rejected rows, until the caller takes them."""
+        self._turns: dict[str, int] = {}  # of tables without a key, which rotate
 
     def begin(self, batch: ChangeBatch, *, now_ms: int) -> None:
-        """Has a batch encoded while others are appended, or committed. `encode` will be asked for
-        the same changes, in the order in which they were begun; what belongs to a table that
-        nothing is known of yet, or that has another form by then, is made there and then."""
+        """Starts to encode a batch while others are appended or committed.
+
+        `encode` is called for the same changes in the same order. Changes of a table that is new,
+        or has another schema by then, are encoded there.
+        """
         for changes in batch.tables:
             if not len(changes):
-                continue  # nobody will ask for it
+                continue  # `encode` will not be called for it
             stored = self._stored.get(changes.schema.table)
             if stored is None:
                 continue
             try:
                 kept = self._before_log.apply(changes)
             except ConfigError:
-                continue  # once more in its turn, when all is known that was hidden before
+                continue  # again in its turn, when all masked columns are known
             if stored.schema == recall_columns(declare_nan_columns(kept.schema), stored.schema):
                 route = self._routes[kept.schema.table]
                 makings = self._makings(route, kept, stored, now_ms)
@@ -163,19 +167,19 @@ class Encoder:
         return self._topics
 
     async def newest_form(self, schema: TableSchema) -> TableSchema | None:
-        """The last one that the table's topic has, this transaction's included."""
+        """Returns the last schema of the table's topic, including this transaction's."""
         stored = await self._book.newest(self._topics.name_of(schema.table))
         return None if stored is None else stored.schema
 
     def stored_form(self, schema: TableSchema) -> TableSchema:
-        """As the log has it: masked, and without columns that are left out."""
+        """Returns the schema as stored in the log: masked, without dropped columns."""
         return recall_columns(
             declare_nan_columns(self._before_log.apply(_no_changes(schema)).schema), None
         )
 
     async def refusal(self, schema: TableSchema, *, is_next: bool = False) -> HeadwaterError | None:
-        """Why no row of a table in this form may enter the log. `is_next`: the form follows those
-        that were asked for so before, be they in the log yet or not."""
+        """Returns why no row of this schema may enter the log. `is_next`: the schema follows those
+        asked for before, stored or not."""
         try:
             await self._follow(schema.table)
             before = self._accepted.get(schema.table) if is_next else None
@@ -194,7 +198,7 @@ class Encoder:
     async def switch(
         self, schema: TableSchema, generations: Generations, *, now_ms: int
     ) -> PartitionBatch:
-        """The table's changes go to another topic from here on; returns its first schema."""
+        """Moves the table's changes to another topic; returns its first schema."""
         await self._follow(schema.table)
         if (before := await self._book.newest(self._topics.name_of(schema.table))) is not None:
             self._before_log.check(schema, before.schema)
@@ -210,7 +214,7 @@ class Encoder:
         return PartitionBatch(schemas_home(route.topic), encode_schema(stored), is_data=False)
 
     async def partitions_of(self, schema: TableSchema) -> list[TopicPartition]:
-        """Those of the table's topic, which is made where it is not there yet."""
+        """Returns the partitions of the table's topic, which is created if missing."""
         route = await self._route(schema)
         return [TopicPartition(route.topic, each) for each in range(route.partition_count)]
 
@@ -221,8 +225,8 @@ class Encoder:
         now_ms: int,
         is_from_log: bool = False,
     ) -> AsyncGenerator[Sequence[PartitionBatch], None]:
-        """In the order in which the batches have to be appended; those that come together may be
-        under way together. `is_from_log`: the rows were masked when they came to the log."""
+        """Yields batches in the order of their appends; batches of one list may be sent together.
+        `is_from_log`: the rows are masked already."""
         begun = self._begun_of(changes)
         makings: Sequence[_Making] = () if begun is None else begun.makings
         try:
@@ -251,7 +255,7 @@ class Encoder:
             if begun is None or begun.stored is not stored:
                 await _end(makings)
                 makings = self._makings(route, kept, stored, now_ms)
-            for making in makings:  # the later ones are made while the first are appended
+            for making in makings:  # the later ones are encoded while the first are appended
                 made = await making
                 self.rejects += made.rejects
                 yield made.portions
@@ -266,7 +270,7 @@ class Encoder:
         self._followed.add(table)
 
     async def aclose(self) -> None:
-        """Leaves nothing running that was begun."""
+        """Cancels all started work."""
         while self._begun:
             await _end(self._begun.popleft().makings)
 
@@ -318,7 +322,7 @@ class Encoder:
     def _spread(
         self, route: _Route, encoded: Encoded
     ) -> Sequence[tuple[int, pa.Int64Array | None]]:
-        """Partitions and the records that belong there; None for all of them."""
+        """Returns partitions with their records; None stands for all records."""
         if route.partition_count == 1:
             return [(0, None)]
         if encoded.keys.null_count:
@@ -342,7 +346,8 @@ class Encoder:
         stored: StoredSchema,
         now_ms: int,
     ) -> list[PartitionBatch]:
-        """A truncate is a keyed record in every partition, so that compaction keeps the newest."""
+        """Returns a truncate: a record with a key in every partition, so that compaction keeps the
+        newest."""
         headers = encode_header_columns(
             {
                 SCHEMA_HEADER: str(stored.id).encode(),
@@ -370,8 +375,8 @@ class Encoder:
             owner = self._owners.setdefault(topic.name, schema.table)
             if owner != schema.table:
                 raise ConfigError(
-                    "two tables have the same topic, since topics allow fewer characters",
-                    hint="capture only one of them, or give log.topic another form",
+                    "two tables have the same topic name, because topics allow fewer characters",
+                    hint="capture only one of them, or change the template log.topic",
                     topic=topic.name,
                     tables=[str(owner), str(schema.table)],
                 )
@@ -381,14 +386,14 @@ class Encoder:
         return route
 
     async def _partitions_of(self, topic: TopicSettings, schema: TableSchema) -> int:
-        """Makes the topic, where it is not there yet; how many it has then is never changed."""
+        """Creates the topic if it is missing; its number of partitions never changes then."""
         if topic.keeps_partitions and not await self._book.has(topic.name):
             if schema.table not in self._rows:
                 self._rows |= await self._row_estimates()
             rows = self._rows.setdefault(schema.table, 0)
             topic = self._topics.topic_of(schema, partitions=partitions_for(rows))
         await self._log.ensure_topic(topic)
-        if topic.keeps_partitions:  # a run that broke off can have made it for another estimate
+        if topic.keeps_partitions:  # an interrupted run can have created it by another estimate
             return await self._log.partition_count(topic.name)
         return topic.partitions
 
@@ -405,7 +410,7 @@ def _no_changes(schema: TableSchema) -> TableChanges:
 async def begun_early(
     batches: AsyncGenerator[ChangeBatch, None], encoder: Encoder, clock: Clock
 ) -> AsyncGenerator[ChangeBatch, None]:
-    """The same batches, each of which is begun when it comes, and not when it is asked for."""
+    """Yields the same batches; the encoding of each starts on arrival."""
     async with aclosing(batches):
         async for batch in batches:
             encoder.begin(batch, now_ms=clock.now_ms())
@@ -416,13 +421,13 @@ async def _end(makings: Sequence[_Making]) -> None:
     left = [each for each in makings if not each.done() or each.cancelled() or each.exception()]
     for making in left:
         making.cancel()
-    if left:  # a single change shall not wait for the loop once more
+    if left:  # a single change need not wait for another turn of the loop
         await asyncio.gather(*left, return_exceptions=True)
 
 
 def split_batch(changes: TableChanges) -> list[TableChanges]:
-    """Pieces of a large batch, at least as many as there are cores to encode them side by side, and
-    of about one size: each costs the loop as much as any other, however small it is."""
+    """Splits a large batch into parts of similar size, at least one per core. Each part has a fixed
+    cost for the event loop."""
     count = max(pieces_of(len(changes)), -(-len(changes) // PIECE_ROWS_MAX))
     size = -(-len(changes) // count)
     starts = [_between_moves(changes, start) for start in range(0, len(changes), size)]
@@ -431,14 +436,14 @@ def split_batch(changes: TableChanges) -> list[TableChanges]:
 
 
 def _between_moves(changes: TableChanges, start: int) -> int:
-    """The same place, or the one behind it where both halves of a changed key lie around it."""
+    """Returns the index, or the next one if it would separate both halves of a changed key."""
     if changes.moves is None or not start or not changes.moves[start].as_py():
         return start
     return start + int(changes.operations[start].as_py() == Operation.INSERT)
 
 
 def headers_of(changes: TableChanges, encoded: Encoded, schema_id: int) -> bytes | pa.BinaryArray:
-    """The headers that every record carries, tombstones as well; once where all carry the same."""
+    """Returns the headers of every record, tombstones included; one value if all are equal."""
     at = _at(changes)
     if encoded.changes is not None and isinstance(at, pa.Array):
         at = at.take(encoded.changes)
@@ -455,13 +460,13 @@ def headers_of(changes: TableChanges, encoded: Encoded, schema_id: int) -> bytes
 
 
 def _other_keys(changes: TableChanges, encoded: Encoded) -> dict[str, pa.BinaryArray]:
-    """Per change the key that its row has after a change of key, or had before it: that of the
-    change behind or before this one."""
+    """Returns per change the row's key after, or before, a key change: that of the next or previous
+    change."""
     if changes.moves is None:
         return {}
     is_move = changes.moves.to_numpy(zero_copy_only=False)
     is_delete = changes.operations.to_numpy() == Operation.DELETE
-    firsts = np.arange(len(changes)) + np.cumsum(is_delete) - is_delete  # behind are tombstones
+    firsts = np.arange(len(changes)) + np.cumsum(is_delete) - is_delete  # tombstones are behind it
     columns = {}
     for name, chosen, step in (
         (NEW_KEY_HEADER, is_move & is_delete, 1),
@@ -474,14 +479,14 @@ def _other_keys(changes: TableChanges, encoded: Encoded) -> dict[str, pa.BinaryA
 
 
 def _positions_of(changes: TableChanges) -> Positions:
-    """Where in the source's history the first of them stands, as its record says it."""
+    """Returns the source position of the first change, as in its record."""
     at = _at(changes.slice(0, 1))
     first: bytes = at if isinstance(at, bytes) else at[0].as_py()
     return {AT_HEADER: first.decode()}
 
 
 def _at(changes: TableChanges) -> pa.BinaryArray | bytes:
-    """`<commit>#<index>`, or the commit alone where nobody counts."""
+    """Returns `<commit>#<index>`, or only the commit if there is no index."""
     if changes.indexes is None:
         if isinstance(changes.commits, pa.Array):
             return changes.commits.cast(pa.binary())

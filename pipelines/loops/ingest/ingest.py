@@ -44,26 +44,26 @@ from headwater.pipelines.reports import (
 
 UNIT = "source"
 HELD_MS_MAX = 50
-"""How long a transaction of the log stays open for what is there already, when more always is:
-nobody reads a change before its transaction ends."""
+"""Longest time that a log transaction stays open if more changes always wait: changes are visible
+only after its end."""
 TOGETHER_BYTES_MAX = 64 << 10
-"""Of data that waits for what else its transaction appends, to take one way with it."""
+"""Bytes of data that wait to be sent together with the transaction's next append."""
 LANDING_BYTES_MAX = 1 << 20
-"""Appends go out while this much is on its way: whoever waits for each answer stands still for as
-long as the log, which shares the processors with us, needs to get its turn."""
+"""Bytes in flight: appends are sent without waiting for each answer, because the log shares our
+processors."""
 STOP_AFTER = StopAfter()
 KEPT_BYTES_MAX = 1 << 20
-"""Of a transaction of the log: more than this is not kept for a second attempt."""
+"""Bytes of a transaction that are kept for a second attempt; larger ones are not kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestLimits:
-    """When a transaction of the log ends, as far as the source lets it."""
+    """When a transaction of the log ends, as far as the source permits."""
 
     batch_wait_ms: int
-    """The least time between two commits, on average; after quiet the first few go at once."""
+    """Least time between two commits on average; after quiet the first few are immediate."""
     transaction_bytes_max: int
-    """Commit without waiting once this much has been appended."""
+    """Commits without waiting after this many bytes."""
 
 
 def writer_name(pipeline: str) -> str:
@@ -82,10 +82,11 @@ async def ingest(
     controls: Controls = tuple,
     stop_after: StopAfter = STOP_AFTER,
 ) -> None:
-    """Copies changes until the source ends. Data and position commit in one transaction, so that
-    a crash at any line repeats nothing: the next run resumes from the last committed position.
+    """Copies changes until the source ends.
 
-    The writer is opened before the position is read: that fences whoever could still move it.
+    Data and position commit in one transaction, so a crash repeats nothing: the next run continues
+    from the last committed position. The writer is opened before the position is read, which fences
+    every other writer of the position.
     """
     writer = await log.writer(writer_name(pipeline))
     positions = await load_positions(log, pipeline)
@@ -151,7 +152,7 @@ async def _delete_missing(
     begun: Callable[[], "_Filling"],
     report: Reporter,
 ) -> None:
-    """Appends, in a transaction each, the deletes of replacements whose rows are all in the log."""
+    """Appends the deletes of re-reads whose rows are all in the log, one transaction each."""
     for done in replacements.complete:
         filling = begun()
         async with writer.transaction() as transaction, filling:
@@ -167,8 +168,8 @@ async def _delete_missing(
 
 
 class TopicIds:
-    """Asked once for each topic: whoever makes one anew under a running source is told apart from
-    it by the next run."""
+    """Topic ids, each asked for once. The next run thereby notices a topic that was recreated under
+    a running source."""
 
     def __init__(self, log: Log) -> None:
         self._log, self._known = log, dict[str, str]()
@@ -188,7 +189,7 @@ class _Tally:
 
 
 class _Landing(NamedTuple):
-    """Data or schemas on their way to the log."""
+    """Data or schemas in flight to the log."""
 
     portions: Sequence[PartitionBatch]
     appended: asyncio.Future[Mapping[TopicPartition, int]]
@@ -200,7 +201,7 @@ class _Landing(NamedTuple):
 
 @dataclass(slots=True)
 class _Filling:
-    """One transaction of the log while it fills; nothing of it outlives an abort."""
+    """One transaction of the log while it fills; an abort discards everything."""
 
     pipeline: str
     encoder: Encoder
@@ -213,7 +214,7 @@ class _Filling:
     replacements: Replacements
     positions: dict[str, str] = field(default_factory=dict)
     parts: dict[str, str | None] = field(default_factory=dict)
-    """Of the position, what is not the source's."""
+    """The position parts that are not the source's."""
     touched: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     tallies: dict[str, _Tally] = field(default_factory=dict)
     truncated: set[str] = field(default_factory=set)
@@ -222,19 +223,19 @@ class _Filling:
     is_at_boundary: bool = False
     bytes: int = 0
     batches: list[ChangeBatch] = field(default_factory=list)
-    """What it is made of, as long as that is little."""
+    """The batches, while they are few."""
     opened_ms: int = field(init=False)
     _kept_bytes: int = field(default=0, init=False)
     _landings: deque[_Landing] = field(default_factory=deque, init=False)
-    """The last appends, so that the next can be made, and follow them, meanwhile."""
+    """The last appends, so that the next is prepared meanwhile and follows them."""
     _held: dict[TopicPartition, PartitionBatch] = field(default_factory=dict, init=False)
-    """What has not set out yet."""
+    """Batches not yet sent."""
 
     def __post_init__(self) -> None:
         self.opened_ms = self.clock.monotonic_ms()
 
     async def __aenter__(self) -> None:
-        """What is under way ends before the transaction does, however that ends."""
+        """Waits for appends in flight before the transaction ends, in every case."""
 
     async def __aexit__(self, *failure: object) -> None:
         left = [each.appended for each in self._landings]
@@ -277,15 +278,15 @@ class _Filling:
         self.is_at_boundary = bool(batch.positions)
 
     async def following(self, batches: Prefetch) -> ChangeBatch | None:
-        """What else belongs into this transaction: the rest of the source's own one without
-        question, what comes before `batch_wait` lets the next commit go, and for a moment what is
-        there already."""
+        """Yields more changes for this transaction: the rest of the source's own transaction,
+        changes before `batch_wait` permits the next commit, and for a moment those that are
+        there."""
         if not self.is_at_boundary:
             batch = await batches.next()
             assert batch is not None, "a source ends between its transactions"
             return batch
         if self.replacements.complete:
-            return None  # their deletes come before any change of a later moment
+            return None  # their deletes precede any change of a later moment
         if self.bytes >= self.limits.transaction_bytes_max:
             return None
         now_ms = self.clock.monotonic_ms()
@@ -299,21 +300,24 @@ class _Filling:
             return
         self._kept_bytes += sum(changes.rows.nbytes for changes in batch.tables)
         self._kept_bytes += sum(each.keys.nbytes + each.values.nbytes for each in batch.notices)
-        if batch.rejects or self._kept_bytes >= KEPT_BYTES_MAX:  # rejects are of any size
+        if batch.rejects or self._kept_bytes >= KEPT_BYTES_MAX:  # rejected rows may have any size
             self.keep_nothing()
         else:
             self.batches.append(batch)
 
     def keep_nothing(self) -> None:
-        """It is written once, and so its boundary waits until it is known where."""
+        """Stops keeping batches. The transaction is written once, so its boundary waits for the
+        real offsets."""
         self._kept_bytes = KEPT_BYTES_MAX
         self.batches.clear()
 
     async def close(self, transaction: Transaction) -> None:
-        """Position and boundary come last, so that nobody waits for them behind a long
-        transaction; what is still held takes the same way. The boundary says where all of it is. So
-        what is held either lands before, or the boundary says where it will be, if both can be
-        written anew should that turn out to be wrong."""
+        """Ends the transaction: position and boundary are sent last, together with batches not yet
+        sent.
+
+        The boundary names the offsets of all batches. It uses predicted offsets only if everything
+        can be written again after a misprediction.
+        """
         await self._wait_landed()
         touched = self.foresight.of(self.touched, self._held.values()) if self.batches else None
         if touched is None:
@@ -331,7 +335,7 @@ class _Filling:
         self.foresight.check(touched, self.touched)
 
     async def settle(self, transaction: Transaction) -> None:
-        """Until the log has everything so far."""
+        """Waits until the log has everything so far."""
         await self._set_out(transaction)
         await self._wait_landed()
 
@@ -378,7 +382,7 @@ class _Filling:
             async for portions in pieces:
                 for portion in portions:
                     if not portion.is_data:
-                        self.keep_nothing()  # the encoder believes by now that the log has it
+                        self.keep_nothing()  # the encoder has already counted it as stored
                         continue
                     if changes.is_truncate:
                         self.truncated.add(portion.partition.topic)
@@ -387,7 +391,7 @@ class _Filling:
                 await self._hold(transaction, portions)
 
     async def _hold(self, transaction: Transaction, portions: Sequence[PartitionBatch]) -> None:
-        """Little waits for what it can take the way with, and nothing passes a schema."""
+        """Delays small batches to send them with the next append; nothing passes a schema."""
         for portion in portions:
             size = _size_of([*self._held.values(), portion])
             if portion.partition in self._held or size > TOGETHER_BYTES_MAX:
@@ -412,7 +416,7 @@ class _Filling:
         return portions
 
     async def _wait_landed(self, *, left_max: int = 0) -> None:
-        """Until no more bytes than these are under way."""
+        """Waits until at most this many bytes are in flight."""
         while self._landings and sum(each.size for each in self._landings) > max(0, left_max):
             landing = self._landings[0]
             firsts = await landing.appended

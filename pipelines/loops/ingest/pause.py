@@ -1,4 +1,4 @@
-"""Lets a source go while its pipeline is paused, and takes it up again when it is resumed."""
+"""Stops a source while its pipeline is paused, and starts it again on resume."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,10 +17,10 @@ async def unless_paused(
     desired: Callable[[], DesiredTaskState],
     report: Reporter,
 ) -> None:
-    """Runs `read` from the start whenever nothing is paused; returns or fails as it does.
+    """Runs `read` from the start whenever nothing is paused; returns or fails with it.
 
-    A pause cancels it: connections are released, what was not committed is read again, and the
-    position may be set elsewhere meanwhile.
+    A pause cancels it: connections are closed, uncommitted changes are read again, and the position
+    may be changed meanwhile.
     """
     paused = StateChanged(pipeline, unit, "", TaskState.PAUSED)
     if desired().is_paused:

@@ -10,30 +10,30 @@ from headwater.pipelines.journal.commits import OffsetRange
 from headwater.pipelines.loops.ingest.encoder import PartitionBatch
 
 BATCHES_MAX = 2
-"""The only queue in the data path; short, since each batch may be large."""
+"""The only queue in the data path; it is short because each batch may be large."""
 
 
 class Prefetch:
-    """Hands batches out in order; what ended the source comes after the last of them."""
+    """Yields batches in order; the source's end or error comes after the last of them."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[ChangeBatch | Exception | None] = asyncio.Queue(BATCHES_MAX)
 
     async def next(self) -> ChangeBatch | None:
-        """None when the source has ended and there will never be more."""
+        """Returns None if the source has ended."""
         found = await self._queue.get()
         if isinstance(found, Exception):
             raise found
         return found
 
     async def next_within(self, wait_ms: int) -> ChangeBatch | None:
-        """None as well when nothing came in time, and when the source failed: what came before
-        can then still be committed, and `next` will tell."""
+        """Returns None also after the timeout or an error of the source: earlier batches can still
+        be committed, and `next` raises the error."""
         try:
             if self._queue.empty() and wait_ms > 0:
                 async with asyncio.timeout(
                     wait_ms / 1_000
-                ):  # wait_for of 3.11 swallows our own end
+                ):  # wait_for of 3.11 swallows our own cancellation
                     found = await self._queue.get()
             else:
                 found = self._queue.get_nowait()
@@ -48,13 +48,13 @@ class Prefetch:
                 await self._queue.put(batch)
         except Exception as error:
             end = error
-        while True:  # whoever asks again is told again
+        while True:  # a repeated call returns the same
             await self._queue.put(end)
 
 
 @asynccontextmanager
 async def read_ahead(batches: AsyncGenerator[ChangeBatch, None]) -> AsyncIterator[Prefetch]:
-    """Closes the source's iteration before it returns."""
+    """Closes the source's iterator before it returns."""
     ahead = Prefetch()
     filling = asyncio.ensure_future(ahead.fill(batches))
     try:
@@ -66,26 +66,26 @@ async def read_ahead(batches: AsyncGenerator[ChangeBatch, None]) -> AsyncIterato
 
 
 MARKER_RECORDS = 1
-"""What the end of a transaction takes in every partition that it wrote to."""
+"""Offsets that the end of a transaction takes in every partition that it wrote to."""
 
 Touched = Mapping[TopicPartition, OffsetRange]
 
 
 class OffsetMispredicted(Exception):
-    """Somebody else appended where records of a transaction were foreseen, which is aborted."""
+    """Somebody else appended at predicted offsets of a transaction, which is aborted."""
 
 
 class OffsetPrediction:
-    """Of partitions that only we append to: there one transaction begins where the last ended. A
-    partition that somebody else was seen to append to is never foreseen again."""
+    """Predicts offsets in partitions with one writer: a transaction begins at the former one's end.
+    A partition with other writers is never predicted again."""
 
     def __init__(self) -> None:
         self._next: dict[TopicPartition, int] = {}
         self._shared: set[TopicPartition] = set()
 
     def of(self, landed: Touched, under_way: Iterable[PartitionBatch]) -> Touched | None:
-        """What a transaction will have touched once these have landed as well; None where that
-        cannot be said."""
+        """Returns the offsets of the transaction after these batches; None if they cannot be
+        predicted."""
         found = dict(landed)
         for partition, batch, is_data in under_way:
             if not is_data:

@@ -1,4 +1,4 @@
-"""Deletes rows that the log has and the source has not, once a table was read again as a whole."""
+"""Deletes rows of the log that the source no longer has, after a re-read of their table."""
 
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -34,33 +34,33 @@ from headwater.pipelines.reports import Reporter, StateChanged, TaskState
 logger = logging.getLogger(__name__)
 
 PASS_RECORDS = 4_000_000
-"""Keys of about so many records are remembered at a time; a longer partition is read more often."""
+"""Keys remembered at a time, about; a partition with more is read several times."""
 MERGE_RECORDS = 1_000_000
 DELETES_AT_ONCE = 5_000
 NO_OFFSET = -1
 
 
 class TakenKeys(NamedTuple):
-    """What a transaction has to write for the replacements that it begins."""
+    """Contents of a transaction for the re-reads that begin in it."""
 
     parts: Mapping[str, str | None]
-    """Of the position."""
+    """Parts of the position."""
     switched: frozenset[str] = frozenset()
-    """Topics that their tables' changes go to from here on."""
+    """New topics of tables from here on."""
     schemas: Sequence[PartitionBatch] = ()
-    """The first of these topics."""
+    """The first schemas of these topics."""
 
 
 @dataclass(slots=True)
 class Replacements:
-    """Of one pipeline; `stored` are those that have not ended."""
+    """Re-reads of one pipeline; `stored` are those that have not ended."""
 
     pipeline: str
     log: Log
     encoder: Encoder
     stored: dict[TableId, StoredReplacement]
     ended: dict[TableId, StoredReplacement]
-    """The last of each table that has."""
+    """The last finished re-read of each table."""
     generations: Generations
 
     @classmethod
@@ -74,12 +74,12 @@ class Replacements:
 
     @property
     def complete(self) -> Sequence[StoredReplacement]:
-        """Those that only lack their deletes."""
+        """Returns re-reads that only lack their deletes."""
         return [each for each in self.stored.values() if each.phase is Phase.COMPLETE]
 
     async def take(self, batch: ChangeBatch, touched: Touched, *, now_ms: int) -> TakenKeys:
-        """What a batch begins. Everything that was appended before it has to be in the log already;
-        `touched` is what of that is in the same transaction."""
+        """Takes the re-reads that a batch begins. Everything appended before it is in the log;
+        `touched` is the part in the same transaction."""
         found, switched, schemas = dict[str, str | None](), set[str](), list[PartitionBatch]()
         for each in batch.replacements:
             if each.phase is Phase.COMPLETE:
@@ -124,7 +124,7 @@ class Replacements:
     async def _switch(
         self, schema: TableSchema, touched: Touched, *, now_ms: int
     ) -> tuple[dict[str, str | None], PartitionBatch]:
-        """Records of another key get another topic, which the source fills by itself."""
+        """Moves records with another key to another topic, which the source fills completely."""
         topics = self.encoder.topics
         first, former = topics.first_name_of(schema.table), topics.name_of(schema.table)
         ends = await self._ends(await self._present_partitions(schema))
@@ -133,7 +133,7 @@ class Replacements:
         switch = TopicSwitch(former, next_topic, ends, {}, {}, is_filled=False)
         self.generations = self.generations.add_switch(first, switch)
         stored = await self.encoder.switch(schema, self.generations, now_ms=now_ms)
-        logger.info("%s goes on in %s, since it has another key", schema.table, next_topic)
+        logger.info("%s continues in %s, because it has another key", schema.table, next_topic)
         return line_part(first, self.generations.lines[first]), stored
 
     async def _present_partitions(self, schema: TableSchema) -> list[TopicPartition]:
@@ -142,7 +142,7 @@ class Replacements:
         return [TopicPartition(topic, each) for each in range(count)]
 
     async def _ends(self, partitions: Sequence[TopicPartition]) -> dict[int, int]:
-        """Where the committed records of partitions end. A marker stands behind the last."""
+        """Returns the ends of committed records, behind the last marker."""
         bounds = await self.log.bounds(partitions)
         ends = {part.partition: max(held.end - 1, 0) for part, held in bounds.items()}
         async for columns in read_decided(self.log, commits_home(self.pipeline)):
@@ -155,7 +155,7 @@ class Replacements:
         return ends
 
     def end(self, batch: ChangeBatch) -> dict[str, str | None]:
-        """The same of what is complete after it."""
+        """Returns the same for what is complete after it."""
         found: dict[str, str | None] = {}
         for each in batch.replacements:
             stored = self.stored.get(each.schema.table)
@@ -165,7 +165,7 @@ class Replacements:
         return found
 
     async def delete_appended(self, done: StoredReplacement) -> dict[str, str]:
-        """Nothing is left to be done for it, and everything is in the log already."""
+        """Ends a re-read whose deletes, with everything else, are in the log."""
         places = [TopicPartition(done.topic, each) for each in done.starts]
         bounds = await self.log.bounds(places)
         del self.stored[done.table]
@@ -174,12 +174,13 @@ class Replacements:
         return {done.part: ended.text()}
 
     async def deletes(self, done: StoredReplacement) -> AsyncIterator[TableChanges]:
-        """Of rows whose newest record is older than the start: the source did not emit them."""
+        """Yields deletes of rows whose newest record is older than the start: the source did not
+        read them."""
         schema = await newest_schema(self.log, done.topic)
         if schema is None or not schema.key:
             return
         if await self.log.topic_id(done.topic) != done.topic_id:
-            return  # it was made anew meanwhile, and its offsets mean other records
+            return  # the topic was recreated meanwhile, and its offsets mean other records
         starts = {TopicPartition(done.topic, each): at for each, at in done.starts.items()}
         bounds = await self.log.bounds(starts)
         for place, start in starts.items():
@@ -197,7 +198,7 @@ def _key_of(schema: TableSchema) -> list[tuple[str, pa.DataType]]:
 def _deletes_of(
     changes: TableChanges, schema: TableSchema, done: StoredReplacement
 ) -> TableChanges:
-    """Under the newest schema, however old the one is that the row was last written under."""
+    """Returns deletes under the newest schema, independent of the row's own."""
     is_row = changes.operations.to_numpy() != Operation.DELETE
     changes = changes.filter(pa.array(is_row))
     columns = [
@@ -223,8 +224,11 @@ def _deletes_of(
 async def _offsets_before(
     log: Log, place: TopicPartition, start: int, bounds: Bounds
 ) -> AsyncIterator[Int64Array]:
-    """Where the newest records stand of keys that have none at `start` or behind, tombstones left
-    out; a few at a time. The partition is read as often as its keys need room."""
+    """Yields offsets of the newest records of keys without a record at or after `start`, tombstones
+    left out.
+
+    The partition is read as often as the memory for keys requires.
+    """
     passes = 1 + (bounds.end - bounds.start) // PASS_RECORDS
     for number in range(passes):
         newest = _NewestPerKey(start)
@@ -242,13 +246,13 @@ class _NewestPerKey:
     start: int
     digests: list[Digests] = field(default_factory=list)
     offsets: list[Int64Array] = field(default_factory=list)
-    """`NO_OFFSET` for a tombstone, and for a record at `start` or behind."""
+    """`NO_OFFSET` for a tombstone, and for a record at or after `start`."""
     added: int = 0
 
     def take(self, columns: RecordColumns, *, passes: np.uint64, number: np.uint64) -> None:
         markers = np.flatnonzero(np.asarray(pc.equal(columns.keys, TRUNCATE_KEY).fill_null(False)))
         first = 0
-        if len(markers):  # what stood before a truncate is gone
+        if len(markers):  # records before a truncate are gone
             first = int(markers[-1]) + 1
             self.digests, self.offsets, self.added = [], [], 0
         digests = digests_of([columns.keys], len(columns.offsets))[first:]
@@ -262,7 +266,7 @@ class _NewestPerKey:
             self._merge()
 
     def offsets_before(self) -> Int64Array:
-        """In rising order."""
+        """Returns offsets in ascending order."""
         if not self.offsets:
             return np.zeros(0, np.int64)
         self._merge()
@@ -278,7 +282,7 @@ class _NewestPerKey:
 
 @dataclass(slots=True)
 class ReplacementStates:
-    """Of one life of a source."""
+    """Progress reports of re-reads during one run of a source."""
 
     pipeline: str
     unit: str
@@ -286,7 +290,7 @@ class ReplacementStates:
     told: dict[TableId, str] = field(default_factory=dict)
 
     def tell(self, stored: Mapping[TableId, StoredReplacement]) -> None:
-        """What is new since the last time."""
+        """Logs what is new since the last call."""
         for table, each in stored.items():
             reason = reason_of(each)
             if self.told.get(table) == reason:

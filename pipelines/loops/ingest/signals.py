@@ -1,4 +1,4 @@
-"""Hands what people want of a source on to it, while it runs."""
+"""Passes signals to the source while it runs."""
 
 import asyncio
 import logging
@@ -16,18 +16,18 @@ POLL_S = 0.1
 
 
 class SignalRelay(Protocol):
-    """The part of a source that takes wishes."""
+    """The part of a source that accepts signals."""
 
     async def control(self, control: Control) -> None: ...
 
 
 Controls = Callable[[], Sequence[Control]]
-"""Everything that is wanted of a source just now."""
+"""All present signals for a source."""
 
 
 @asynccontextmanager
 async def relaying(source: SignalRelay, controls: Controls, done: Positions) -> AsyncIterator[None]:
-    """Each wish once; what the position says is done is not told again."""
+    """Passes each signal once; those that the position marks as done are not repeated."""
     task = asyncio.ensure_future(_relay(source, controls, done))
     try:
         yield
@@ -47,11 +47,11 @@ async def _relay(source: SignalRelay, controls: Controls, done: Positions) -> No
 
 
 async def _tell(source: SignalRelay, control: Control) -> None:
-    """That a wish cannot be fulfilled is no reason to stop."""
+    """Passes a signal; a signal that cannot be fulfilled does not stop the source."""
     try:
         await source.control(control)
     except HeadwaterError as error:
         target = control.table or "every table"
-        logger.warning("the source does not do a %s of %s: %s", control.kind, target, error)
+        logger.warning("the source rejects the signal %s of %s: %s", control.kind, target, error)
     except Exception:
-        logger.exception("a wish could not be told to the source")
+        logger.exception("a signal could not be passed to the source")

@@ -1,4 +1,4 @@
-"""Which topic a table's changes go to, what it is called and how it is kept."""
+"""The topic of a table: its name, configuration and partitions."""
 
 import re
 from collections.abc import Mapping
@@ -11,36 +11,37 @@ from headwater.pipelines.journal.generations import NONE, Generations
 
 ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
 RESERVED = {"dlq", "transaction", "message", "heartbeat"}
-"""Last parts of topics that a pipeline uses for other things than tables."""
+"""Last parts of topic names that a pipeline uses for other purposes than tables."""
 ROWS_PER_PARTITION, PARTITIONS_MAX = 10_000_000, 8
-"""Compaction and whoever folds a partition remember its keys: this many are some hundred MB."""
+"""Compaction and readers that fold a partition keep its keys in memory: this many are some hundred
+MB."""
 
 
 def partitions_for(rows: int | None) -> int:
-    """Of the topic of a table that has about so many rows when the topic is made."""
+    """Returns the partitions of the topic of a table with about this many rows at its creation."""
     return min(max(1, -(-(rows or 0) // ROWS_PER_PARTITION)), PARTITIONS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """What a pipeline's `log:` says of its topics."""
+    """A pipeline's `log:` rules for its topics."""
 
     pipeline: str
     template: str
     """With `{pipeline}`, `{schema}` and `{table}`."""
     partitions: int | None
-    """None leaves it to how many rows a table has when its topic is made."""
+    """None: chosen by the table's row count when its topic is created."""
     config: Mapping[str, str]
     """By Kafka's names, such as `cleanup.policy`."""
     generations: Generations = NONE
 
     def name_of(self, table: TableId) -> str:
-        """The topic that the table's changes go to now."""
+        """Returns the present topic of the table."""
         return self.generations.present(self.first_name_of(table))
 
     def first_name_of(self, table: TableId) -> str:
-        """A table without a namespace leaves the part and its dot out. Characters that no topic
-        may have become underscores, as Debezium does it."""
+        """Returns the first topic's name. A table without a namespace leaves the part and its dot
+        out. Characters that a topic name cannot have become underscores, as in Debezium."""
         template = self.template if table.namespace else self.template.replace("{schema}.", "")
         name = (
             template.replace("{pipeline}", self.pipeline)
@@ -50,16 +51,16 @@ class TopicRules:
         name = ILLEGAL.sub("_", name)
         if name.rpartition(".")[2] in RESERVED:
             raise ConfigError(
-                "a table's topic would have a name that is kept for other uses",
-                hint="give it another topic by log.topic, such as tables.{schema}.{table}",
+                "the table's topic name is reserved",
+                hint="choose another topic by log.topic, such as tables.{schema}.{table}",
                 table=str(table),
                 topic=name,
             )
         return name
 
     def topic_of(self, schema: TableSchema, *, partitions: int = 1) -> TopicSettings:
-        """Without a key there is nothing to compact by: such a topic keeps every change.
-        `partitions`: how many it has, or gets, where the file does not say."""
+        """Returns the topic. Without a key it keeps every change, because compaction needs a key.
+        `partitions`: their number, if the file does not set it."""
         config = dict(self.config)
         if not schema.key and "compact" in config.get("cleanup.policy", ""):
             config |= {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}

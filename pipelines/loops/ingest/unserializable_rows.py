@@ -1,4 +1,4 @@
-"""Rows that the chosen wire form cannot express: each is set aside alone, and the others go on."""
+"""Rows that the value format cannot express: each is rejected alone, and the others continue."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,19 +17,19 @@ from headwater.core_log.rows.codec import Encoded
 
 Encode = Callable[[TableChanges], Encoded]
 RECORD_BYTES_MAX = 64 << 20
-"""A row of a database can be large, and a record is never divided."""
+"""Largest record: a row of a database can be large, and a record is never divided."""
 HEAD_BYTES = 64 << 10
-"""Left for the headers of a record and of its batch."""
+"""Bytes left for the headers of a record and of its batch."""
 DIGEST_DIGITS = 16
 
 
 def encoded_or_set_aside(
     changes: TableChanges, encode: Encode
 ) -> tuple[TableChanges, Encoded | None, list[Reject]]:
-    """What could be encoded; None where nothing is left.
+    """Returns what could be encoded; None if nothing is left.
 
-    What is known of a row before a change, and of one that went, is more than is promised: there
-    all but the key is left out before the row is.
+    The before image of an update or delete is optional: it is reduced to the key before the row is
+    rejected.
     """
     rejects: list[Reject] = []
     while len(changes):
@@ -44,7 +44,7 @@ def encoded_or_set_aside(
 def with_size_check(
     encode: Encode, *, compression: int, record_bytes_max: int = RECORD_BYTES_MAX
 ) -> Encode:
-    """Raises `RowsRejected` for records that no topic would take, however well compressed."""
+    """Raises `RowsRejected` for records that no topic would accept, however well compressed."""
 
     def encode_sized(changes: TableChanges) -> Encoded:
         encoded = encode(changes)
@@ -66,7 +66,7 @@ def with_size_check(
                     " max.message.bytes; `drop` of the pipeline's `transform` leaves columns out"
                 )
         if reasons:
-            raise RowsRejected("rows are too large for a record", reasons=reasons)
+            raise RowsRejected("the rows are too large for a record", reasons=reasons)
         return encoded
 
     return encode_sized
@@ -91,7 +91,7 @@ def _without(changes: TableChanges, error: RowsRejected) -> tuple[TableChanges, 
 
 
 def _bare(changes: TableChanges, is_bad: BoolArray) -> TableChanges | None:
-    """Of bad deletes only the key; None where they had no more, or are none."""
+    """Returns bad deletes with only the key; None if they have nothing else, or are no deletes."""
     is_delete = is_bad & (changes.operations.to_numpy() == Operation.DELETE)
     columns, has_changed = changes.rows.columns, False
     for place, name in enumerate(changes.schema.names):
@@ -106,7 +106,7 @@ def _bare(changes: TableChanges, is_bad: BoolArray) -> TableChanges | None:
 
 
 def _whole_moves(changes: TableChanges, is_bad: BoolArray) -> pa.BooleanArray:
-    """A changed key of which a half is lost is a plain delete, or a plain insert."""
+    """Turns a changed key with a lost half into a plain delete, or a plain insert."""
     assert changes.moves is not None
     moves = changes.moves.to_numpy(zero_copy_only=False).copy()
     operations = changes.operations.to_numpy()
@@ -117,7 +117,7 @@ def _whole_moves(changes: TableChanges, is_bad: BoolArray) -> pa.BooleanArray:
 
 
 def _reject(changes: TableChanges, row: int, reason: str) -> Reject:
-    """Its content is the key, so that nothing else of the row is shown."""
+    """Rejects a row; the dead letter contains the key and nothing else of the row."""
     content = orjson.dumps(
         {name: _text(changes.rows.column(name).slice(row, 1)) for name in changes.schema.key}
     )

@@ -1,4 +1,4 @@
-"""Fills the next generation of a topic from the last one, and lets the pipeline go on there."""
+"""Fills the next generation of a topic from the former one, and moves the pipeline to it."""
 
 import hashlib
 import logging
@@ -59,25 +59,28 @@ logger = logging.getLogger(__name__)
 
 UNIT = "source"
 LIMIT = FetchLimit(bytes_max=4 << 20)
-"""How much of the former topic goes over in one transaction."""
+"""Bytes of the former topic that are copied in one transaction."""
 DIGEST_DIGITS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class TopicMove:
-    """A table whose topic has to be another one, and what that has to be like."""
+    """A table that needs another topic, and that topic's form."""
 
     first: str
-    """What the table's first topic was called."""
+    """The table's first topic."""
     former: str
     settings: TopicSettings
-    """Of the next topic, but for its name."""
+    """Settings of the next topic, without its name."""
     schema: TableSchema
-    """As the table enters the log now."""
+    """The table's schema in the log now."""
 
     def to_signal(self, wire: WireSettings, told_to: Mapping[int, int]) -> str:
-        """`told_to`: the former topic's ends, where only its newest rows go over: what has gone
-        over of rows that changed since would stay."""
+        """Returns the signal for the source.
+
+        `told_to`: the former topic's ends, if only its newest rows are copied: copied rows that
+        changed since would otherwise stay.
+        """
         said: list[object] = [self.settings.partitions, schema_to_json(self.schema, wire)]
         said += [sorted(told_to.items())] if told_to else []
         return hashlib.sha256(orjson.dumps(said)).hexdigest()[:DIGEST_DIGITS]
@@ -85,7 +88,7 @@ class TopicMove:
 
 @dataclass(frozen=True, slots=True)
 class MigrationRules:
-    """What holds for all topics of a pipeline."""
+    """Rules for all topics of a pipeline."""
 
     wire: WireSettings
     masks: RecordMasker
@@ -101,9 +104,9 @@ async def migrate(
     clock: Clock,
     report: Reporter,
 ) -> None:
-    """One table after the other; what was done before a crash is not done again.
+    """Migrates one table after the other; steps finished before a crash are not repeated.
 
-    Opening the source's writer fences whoever still appends, so that the former topics end here.
+    Opening the source's writer fences every other writer, so the former topics end here.
     """
     writer = await log.writer(f"headwater.{pipeline}")
     await log.writer(f"headwater.{pipeline}.repair")
@@ -124,14 +127,14 @@ class _Moving:
     clock: Clock
     report: Reporter
     newest: Newest | None = None
-    """Where the table gets another key: the records of which that can be said at all, since a
-    delete, or a row that was since written again, does not tell the new key that it once had."""
+    """Newest records to copy if the table gets another key. Deletes and replaced rows have no new
+    key."""
 
     told_to: Mapping[int, int] = field(default_factory=dict)
-    """Up to where that was looked for, by partition."""
+    """Offsets up to which newest records were searched, by partition."""
 
     async def look(self) -> None:
-        """Raises ConfigError, before anything is changed, where another key cannot be given."""
+        """Raises ConfigError, before any change, if the new key is not possible."""
         schemas = await self._schemas()
         if schemas[max(schemas)].schema.key != self.move.schema.key:
             self.newest = await self._newest(schemas)
@@ -151,11 +154,13 @@ class _Moving:
             filled = await self._fill(filled, recoder, schemas)
             if await self._is_whole(filled, recoder, schemas):
                 break
-            logger.warning("compaction has overtaken the filling of %s: anew", filled.topic)
+            logger.warning(
+                "compaction has overtaken the filling of %s: it starts again", filled.topic
+            )
             line, filled = _given_up(line, filled), None
         await self._switch(line, filled)
         logger.info(
-            "%s goes on in %s; %s stays until headwater drop %s --generations",
+            "%s continues in %s; %s stays until headwater drop %s --generations",
             move.schema.table, filled.topic, move.former, self.pipeline,
         )  # fmt: skip
 
@@ -164,11 +169,13 @@ class _Moving:
         return Recoder(self.move.former, topic, self.rules.wire, self.rules.masks, key=key)
 
     async def _newest(self, schemas: Mapping[int, StoredSchema]) -> Newest:
-        """Reads all of it twice before anything is changed. Compaction may go on meanwhile: it
-        takes a delete only after the rows before it, and these are then not found any more when
-        they would be filled in."""
+        """Finds the newest records by reading everything twice before any change.
+
+        Compaction may continue meanwhile: it removes a delete only after the rows before it, and
+        these are then missing during the copy.
+        """
         topic = self.move.former
-        logger.info("which rows %s holds, and whether the new key tells them apart?", topic)
+        logger.info("checking the rows of %s for duplicates of the new key", topic)
         bounds = await self.log.bounds(await self._partitions())
         starts = {part.partition: held.start for part, held in bounds.items()}
         ends = {part: held.end for part, held in bounds.items()}
@@ -194,7 +201,7 @@ class _Moving:
         filled: MigrationProgress | None,
         schemas: Mapping[int, StoredSchema],
     ) -> MigrationProgress:
-        """The topic with its schemas, and a ledger of what is in it."""
+        """Creates the topic with its schemas, and the record of its contents."""
         if filled is None:
             bounds = await self.log.bounds(await self._partitions())
             number = len(line.switches) + len(line.given_up) + 2
@@ -230,8 +237,8 @@ class _Moving:
             return
         if is_compacted and not is_told and not all(map(recoder.keeps_keys, schemas.values())):
             raise ConfigError(
-                "this log does not say what compaction takes while a topic with other keys is made",
-                hint="take the edit back, or give the pipeline another name: it fills new topics",
+                "the log does not report compaction, which a topic with other keys needs",
+                hint="revert the change, or give the pipeline another name, which fills new topics",
                 topic=self.move.former,
             )
 
@@ -272,8 +279,10 @@ class _Moving:
     async def _pieces(
         self, read: Mapping[int, int], stop: Mapping[TopicPartition, int]
     ) -> AsyncIterator[tuple[TopicPartition, RecordColumns]]:
-        """What each fetch brings; waits for what is still undecided. Where there are several
-        partitions, truncates lie between the stops: one of each stands for all."""
+        """Yields each fetch; waits for undecided records.
+
+        With several partitions, truncates lie between the stops: one marker of each stands for all.
+        """
         for partition, end in stop.items():
             offset, decided = read[partition.partition], 0
             while offset < end:
@@ -282,7 +291,7 @@ class _Moving:
                 )
                 if not fetched:
                     if decided >= end:  # before it was fetched
-                        break  # compaction has taken all that was left
+                        break  # compaction has removed all that was left
                     decided = (await self.log.bounds([partition]))[partition].stable
                     continue
                 columns = arrow_codec.decode(
@@ -309,7 +318,7 @@ class _Moving:
         read: Mapping[TopicPartition, RecordColumns],
         found: Sequence[Piece],
     ) -> MigrationProgress:
-        """A piece of the topic, and how far the former one has been read, in one transaction."""
+        """Appends a part of the topic, and the progress in the former one, in one transaction."""
         now_us, newest_ms = self.clock.now_ms() * 1_000, filled.newest_ms
         made = await beside(
             partial(records_of.make, found, newest_ms=newest_ms, now_us=now_us),
@@ -345,8 +354,8 @@ class _Moving:
     async def _is_whole(
         self, filled: MigrationProgress, recoder: Recoder, schemas: Mapping[int, StoredSchema]
     ) -> bool:
-        """Whether compaction has taken nothing that was not read yet and had to be: deletes that
-        came after rows which had been read, and tombstones that only say the old bytes of a key."""
+        """Returns whether compaction removed no unread record that is needed: deletes after rows
+        already read, and tombstones with the key's old bytes."""
         if self.newest is not None:
             return True
         bounds = await self.log.bounds(await self._partitions())
@@ -357,7 +366,7 @@ class _Moving:
         return _number(bounds, "cleaned_to") == filled.cleaned_to
 
     async def _switch(self, line: TopicLineage, filled: MigrationProgress) -> None:
-        """From here on the table's topic is the next one."""
+        """Makes the next topic the table's topic."""
         bounds = await self.log.bounds(await self._partitions())
         numbers = range(self.move.settings.partitions)
         ends = {number: filled.ends.get(number, 0) for number in numbers}
@@ -391,7 +400,7 @@ class _Moving:
             )
 
     async def _newest_commit_ms(self) -> int:
-        """Of the source, so that boundaries stay in the order of its time."""
+        """Returns the source's newest commit time, so that boundaries stay in its order."""
         newest_ms = 0
         async for columns in read_decided(self.log, commits_home(self.pipeline)):
             for _, commit in decode_commits(columns, self.pipeline):

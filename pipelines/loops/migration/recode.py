@@ -1,4 +1,4 @@
-"""Records of one topic as records of the next: as they are, or masked and written anew."""
+"""Converts records of one topic for the next: unchanged, or masked and encoded again."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ FORMATS_WITH_BARE_KEYS = {"debezium-json", "flat-json"}
 
 
 class RecodedRecords(NamedTuple):
-    """Records without a place yet."""
+    """Records without an offset yet."""
 
     keys: pa.BinaryArray
     values: pa.BinaryArray
@@ -37,17 +37,16 @@ class RecodedRecords(NamedTuple):
 
 
 class RecordMasker(Protocol):
-    """What a pipeline does to rows before they enter the log."""
+    """The pipeline's steps before the log."""
 
     def schema(self, schema: TableSchema) -> TableSchema: ...
     def apply(self, changes: TableChanges) -> TableChanges: ...
 
 
 class Recoder:
-    """From every schema that the former topic has had to the same under the rules of now.
+    """Recodes each schema of the former topic under today's rules.
 
-    A record keeps the time of its append, the place in the source that its headers name, and the
-    number of its schema.
+    A record keeps its append time, the source position in its headers, and its schema number.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class Recoder:
         *,
         key: Sequence[str] | None = None,
     ) -> None:
-        """`key`: another one than the former topic's; then every record has to be a row."""
+        """`key`: another key than the former topic's; then every record must be a row."""
         self._former, self._topic, self._wire, self._masks = former, topic, wire, masks
         self._key = None if key is None else tuple(key)
         self._reading: dict[int, RowCodec] = {}
@@ -67,22 +66,22 @@ class Recoder:
         self._rekeyed: dict[int, TableSchema] = {}
 
     def has_key(self, stored: StoredSchema) -> bool:
-        """Whether rows of then had all columns of the key."""
+        """Returns whether rows of that time have all columns of the key."""
         return set(self._key or ()) <= set(stored.schema.names)
 
     def schema(self, stored: StoredSchema) -> StoredSchema:
-        """How the next topic knows it, under the same number."""
+        """Returns the schema in the next topic, under the same number."""
         schema = self._masks.schema(self._under_key(stored))
         return replace(stored, topic=self._topic, schema=schema, wire=self._wire)
 
     def rekey(self, columns: RecordColumns, stored: StoredSchema) -> TableChanges:
-        """Rows as the next topic will know them, with their new keys; every record is one."""
+        """Returns rows in their new form with their new keys; every record is a row."""
         changes = self._codec(stored).decode(columns.keys, columns.values, stored.schema)
         return self._masks.apply(replace(changes, schema=self._under_key(stored), before=None))
 
     def keeps_keys(self, stored: StoredSchema) -> bool:
-        """Whether the bytes of keys stay the same: neither schemas nor the registry's numbers are
-        in them, they are of the same columns, and none of these was masked."""
+        """Returns whether the bytes of keys stay the same: the format has neither schemas nor
+        registry ids in them, the columns are the same, and none was masked."""
         if self._key is not None and self._key != stored.schema.key:
             return False
         wires = [
@@ -99,7 +98,7 @@ class Recoder:
     def recode(
         self, columns: RecordColumns, stored: StoredSchema, *, now_us: int
     ) -> RecodedRecords:
-        """Of records under one schema, without truncates."""
+        """Recodes records of one schema, without truncates."""
         if self._is_same(stored):
             return RecodedRecords(
                 columns.keys, columns.values, columns.timestamps_ms, columns.headers
@@ -134,7 +133,7 @@ class Recoder:
     def truncate(
         self, columns: RecordColumns, changes: TableChanges, stored: StoredSchema
     ) -> RecodedRecords:
-        """Of one marker, decoded as `changes`."""
+        """Recodes one truncate marker, decoded as `changes`."""
         if self._is_same(stored):
             return RecodedRecords(
                 columns.keys, columns.values, columns.timestamps_ms, columns.headers
@@ -177,7 +176,7 @@ class Recoder:
     def _headers(
         self, columns: RecordColumns, stored: StoredSchema, further: dict[str, bytes]
     ) -> pa.BinaryArray:
-        """Without those that hold a key of before."""
+        """Returns the headers without those of a former key."""
         at = header_column(columns.headers, AT_HEADER).fill_null(b"")
         return encode_header_columns(
             {SCHEMA_HEADER: str(stored.id).encode(), AT_HEADER: at, **further}, len(columns)
@@ -202,7 +201,7 @@ def _alone(
     changes: TableChanges,
     places: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
-    """Tombstones whose delete compaction has taken; a delete brings its own."""
+    """Returns tombstones whose delete compaction has removed; a delete brings its own."""
     is_delete = np.zeros(len(columns), np.bool_)
     is_delete[places] = changes.operations.to_numpy() == Operation.DELETE
     tombstones = np.flatnonzero(~is_event)

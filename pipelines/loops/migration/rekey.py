@@ -1,4 +1,4 @@
-"""Which records of a topic tell its newest rows, and whether another key tells those apart."""
+"""Finds the newest rows of a topic, and checks that a new key distinguishes them."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,17 +22,17 @@ from headwater.pipelines.loops.migration.repartition import pick_records, stretc
 from headwater.pipelines.loops.thread_offload import beside
 
 MERGE_ROWS = 2_000_000
-"""Records of one partition that are kept in mind before all but the newest of each key are let
-go."""
+"""Records of one partition that are remembered before all but the newest of each key are
+dropped."""
 
 Pieces = AsyncIterator[tuple[TopicPartition, RecordColumns]]
 Schemas = Mapping[int, StoredSchema]
 Newest = Mapping[int, Int64Array]
-"""By partition the offsets of the records that tell what rows are now, in rising order."""
+"""By partition the offsets of the newest rows' records, in ascending order."""
 
 
 async def newest_rows(pieces: Pieces, schemas: Schemas, *, topic: str) -> Newest:
-    """By the bytes of the key that the records have, as compaction does it."""
+    """Returns them by the bytes of the records' key, as compaction does."""
     tallies: dict[int, _Tally] = {}
     async for partition, columns in pieces:
         tally = tallies.setdefault(partition.partition, _Tally())
@@ -44,7 +44,7 @@ async def newest_rows(pieces: Pieces, schemas: Schemas, *, topic: str) -> Newest
 async def check_tells_apart(
     pieces: Pieces, newest: Newest, schemas: Schemas, recoder: Recoder, *, key: Sequence[str]
 ) -> None:
-    """Raises ConfigError unless every one of the rows has a new key, and each another one."""
+    """Raises ConfigError unless every row has a new key, and no two have the same."""
     seen, nameless, topic = [np.zeros(0, np.uint64)], 0, ""
     async for partition, columns in pieces:
         columns, topic = pick_records(columns, newest[partition.partition]), partition.topic
@@ -60,9 +60,9 @@ async def check_tells_apart(
     shared = len(keys) - len(np.unique(keys))
     if nameless or shared:
         raise ConfigError(
-            "the new key does not tell the rows of a topic apart, and nothing has been changed",
-            hint="choose columns of which no two rows have the same values and none is null; or "
-            "take the edit back, run, correct the rows at the source, and ask again",
+            "the new key is not unique or has nulls; nothing was changed",
+            hint="choose columns that are unique and not null; or revert the change, run, correct "
+            "the rows at the source, and try again",
             topic=topic,
             key=", ".join(key),
             rows_with_null=nameless,
@@ -72,7 +72,8 @@ async def check_tells_apart(
 
 @dataclass(slots=True)
 class _Tally:
-    """One partition while it is read: of each key 96 bits, which are as good as the key itself."""
+    """The state of one partition during the read: 96 bits of each key, which identify it well
+    enough."""
 
     wide: list[Digests] = field(default_factory=list)
     narrow: list[npt.NDArray[np.uint32]] = field(default_factory=list)
@@ -96,10 +97,10 @@ class _Tally:
         return self.offsets[0]
 
     def _merge(self) -> None:
-        """A key that has been deleted until here needs no remembering: nothing older is left."""
+        """Drops keys that are deleted up to here: no older record is left."""
         wide, narrow = np.concatenate(self.wide), np.concatenate(self.narrow)
         offsets, is_there = np.concatenate(self.offsets), np.concatenate(self.is_there)
-        order = np.lexsort((narrow, wide))  # equal keys are neighbours, the later behind
+        order = np.lexsort((narrow, wide))  # equal keys are neighbours, the later one last
         is_edge = np.diff(wide[order]) != 0
         is_edge |= np.diff(narrow[order]) != 0
         chosen = np.sort(order[np.append(is_edge, True)[: len(order)]])
@@ -118,7 +119,7 @@ def _take(tally: _Tally, columns: RecordColumns, schemas: Schemas, topic: str) -
 
 
 def _name(recoder: Recoder, columns: RecordColumns, stored: StoredSchema) -> tuple[Digests, int]:
-    """The new keys of rows, and how many of the rows have none."""
+    """Returns the new keys of rows, and the number of rows without one."""
     changes = recoder.rekey(columns, stored)
     assert not pc.any(
         pc.equal(changes.operations, pa.scalar(Operation.DELETE.value, pa.uint8()))

@@ -1,4 +1,4 @@
-"""A piece of a former topic as batches for the partitions of the next one."""
+"""Divides a part of a former topic into batches for the partitions of the next one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ TRUNCATE = pa.scalar(TRUNCATE_KEY, pa.binary())
 
 
 class RecordRun(NamedTuple):
-    """Neighbouring records under one schema, or a truncate alone."""
+    """Consecutive records of one schema, or a single truncate."""
 
     columns: RecordColumns
     stored: StoredSchema
@@ -33,12 +33,12 @@ class RecordRun(NamedTuple):
 
 
 class CopiedRecords(NamedTuple):
-    """What becomes of a piece."""
+    """The copy of a part."""
 
     batches: Sequence[tuple[int, Batch]]
-    """With their partitions, in the order in which they have to be appended."""
+    """With their partitions, in the order of their appends."""
     newest_ms: int
-    """No record of the topic is newer."""
+    """The newest time of a record of the topic."""
 
 
 def stretches(
@@ -48,14 +48,14 @@ def stretches(
     topic: str,
     has_marks: bool = True,
 ) -> Iterator[RecordRun]:
-    """Without `has_marks` truncates are left out."""
+    """Yields runs; without `has_marks` truncates are left out."""
     if not len(columns):
         return
     ids = header_column(columns.headers, SCHEMA_HEADER)
     if ids.null_count:
         raise DecodeError(
             "a record has no schema, so it was not written by a pipeline",
-            hint="only pipelines may write to their topics",
+            hint="write to a pipeline's topics only by the pipeline",
             topic=topic,
         )
     is_mark = np.asarray(pc.equal(columns.keys, TRUNCATE).fill_null(False))
@@ -78,7 +78,7 @@ class RepartitionedRecords:
     partitions: int
     compression: int
     turn: int = 0
-    """Of records without a key, which go round."""
+    """Next partition of records without a key, which rotate."""
 
     def make(self, found: Sequence[RecordRun], *, newest_ms: int, now_us: int) -> CopiedRecords:
         batches: list[tuple[int, Batch]] = []
@@ -100,7 +100,7 @@ class RepartitionedRecords:
     def _spread(
         self, made: RecodedRecords, *, is_truncate: bool
     ) -> Iterator[tuple[int, pa.Int64Array | None]]:
-        """Partitions and the records that belong there; None for all of them."""
+        """Returns partitions with their records; None stands for all records."""
         if is_truncate:
             yield from ((number, None) for number in range(self.partitions))
         elif self.partitions == 1:
@@ -137,7 +137,7 @@ def between(columns: RecordColumns, start: int, end: int) -> RecordColumns:
 
 
 def pick_records(columns: RecordColumns, offsets: Int64Array) -> RecordColumns:
-    """Only the records with these offsets, which rise."""
+    """Returns only the records with these ascending offsets."""
     rows = pa.array(np.flatnonzero(np.isin(columns.offsets, offsets, assume_unique=True)))
     return RecordColumns(
         columns.offsets[rows.to_numpy()],

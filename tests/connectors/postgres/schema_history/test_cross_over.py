@@ -151,7 +151,7 @@ async def test_a_table_of_another_form_says_that_it_is_read_again_and_made_anew(
     of_table = [each for each in crossing.states if each.table]
     told = {(each.unit, each.state): each.reason for each in of_table}
     assert told[SOURCE, TaskState.REREADING].startswith(why)
-    assert told["sql", TaskState.REBUILDING].startswith("made anew from the log: ")
+    assert told["sql", TaskState.REBUILDING].startswith("rebuilt from the log: ")
     assert [each.state for each in of_table if each.unit == SOURCE][-1] is TaskState.RUNNING
     assert [each.state for each in of_table if each.unit == "sql"][-1] is TaskState.RUNNING
     assert f"shop: public.items is read again: {why}" in caplog.messages

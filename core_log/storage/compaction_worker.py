@@ -238,10 +238,6 @@ def _end_with_parent(wait: Callable[[], bytes]) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 T = TypeVar("T")
 
 AHEAD = 2
@@ -285,3 +281,7 @@ def read_ahead(items: Iterator[T]) -> Iterator[T]:
             while not made.empty():
                 made.get_nowait()
             thread.join(0.001)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -53,6 +53,20 @@ def test_a_file_holds_one_idea() -> None:
     assert not long
 
 
+def test_the_entry_of_a_program_is_the_last_statement_of_its_module() -> None:
+    """Everything below it would not exist yet when the program runs."""
+    places = {path: [is_entry(node) for node in tree_of(path).body] for path in FILES}
+
+    programs = {path: found for path, found in places.items() if any(found)}
+
+    assert programs
+    assert not [path for path, found in programs.items() if not found[-1]]
+
+
+def is_entry(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+
+
 def test_names_say_what_a_thing_is() -> None:
     definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 

@@ -1,1 +1,1 @@
-"""The log: partitioned, ordered, durable, and speaking Kafka's protocol."""
+"""The log: partitioned, ordered, durable, and accessible by Kafka's protocol."""

@@ -23,7 +23,7 @@ from headwater.core_log.rows.schema_text import schema_to_json
 from headwater.core_log.rows.settings import WireSettings
 
 BLOCK_BYTES_MAX = 1 << 30
-NO_ROW = "the value is no JSON object of this table's columns"
+NO_ROW = "the value is not JSON object of this table's columns"
 
 
 def column_types(documents: Sequence[bytes]) -> Mapping[str, pa.DataType]:

@@ -28,7 +28,7 @@ def read_line(
         if diverging is not None:
             return FetchLine(0, *marks, diverging=diverging)
         if not log.start_offset <= part.offset <= log.end_offset:
-            raise OffsetOutOfRange("offset is not held here", offset=part.offset)
+            raise OffsetOutOfRange("offset is not in this log", offset=part.offset)
         stretches: list[FileRange] = []
         if part.offset < below and bytes_max > 0:
             stretches = log.read_across(

@@ -1,4 +1,4 @@
-"""Compiles what `object_cache` has no code for, and is imported only then."""
+"""Compiles functions for which `object_cache` has no code; imported only then."""
 
 import ctypes
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from headwater.core_log.compiled.object_cache import (
 
 INTEGERS = {8: "b", 16: "h", 32: "i", 64: "q"}
 
-_numba: Any = numba  # which describes only a part of what it takes
+_numba: Any = numba  # the stubs describe only a part of its parameters
 _jitted: dict[CompiledFunction, Any] = {}
 _made: dict[str, Any] = {}
 
 
 def compile_function(native: CompiledFunction, arguments: Sequence[Any]) -> ProcessorFeatures:
-    """The object code with all that it calls in it."""
+    """Returns the object code, including all functions that it calls."""
     kinds = tuple(_numba.typeof(each) for each in arguments)
     dispatcher = _jit(native)
     dispatcher.compile(kinds)
@@ -38,7 +38,7 @@ def compile_function(native: CompiledFunction, arguments: Sequence[Any]) -> Proc
 
 
 def _check_stands_alone(module: Any) -> None:
-    """Raises where the code calls for more than the C library, which would end whoever loads it."""
+    """Raises if the code calls anything but the C library: loading it would end the process."""
     here = ctypes.CDLL(None)
     for each in (*module.functions, *module.global_variables):
         if not each.is_declaration or each.name.startswith("llvm.") or each.name == UNUSED:
@@ -57,7 +57,7 @@ def _letter(kind: Any) -> str:
 
 
 def _jit(native: CompiledFunction) -> Any:
-    """The same function over what the compiler knows in place of what we have for it."""
+    """Returns the same function with the compiler's own types in place of ours."""
     if native not in _jitted:
         function = native.function
         named = {

@@ -1,4 +1,4 @@
-"""The digests of columns of bytes, and the mixing of all of them, compiled: one pass each."""
+"""Compiled digests of columns of bytes, and their mixing: one pass each."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def _mix(bits: Any) -> Any:
 
 @CompiledFunction
 def mix(numbers: Words, found: Words) -> Any:
-    """Fills `found`."""
+    """Fills `found` with the mixed digests."""
     for row in range(len(numbers)):
         found[row] = _mix(numbers[row])
 
@@ -31,8 +31,8 @@ def mix(numbers: Words, found: Words) -> Any:
 def gather(
     data: UInt8Array, words: Words, offsets: Int64Array, bytes_max: int, found: Words
 ) -> Any:
-    """Word by word. `words` are the eight bytes from each byte on; of values that are longer than
-    `bytes_max` only the length counts."""
+    """Digests word by word. `words` are the eight bytes at each byte; values longer than
+    `bytes_max` count by length only."""
     for row in range(len(found)):
         at, end = offsets[row], offsets[row + 1]
         total = np.uint64(end - at) * STEP

@@ -1,7 +1,7 @@
-"""The compiled way through Debezium's JSON events: one look at every byte that counts."""
+"""Compiled scan of Debezium's JSON events: reads every byte that counts once."""
 
-# What is handed on is single arrays and not tuples of them: taking a tuple apart counts references,
-# which for every value of every row would cost more than all the rest.
+# Results are single arrays, not tuples of them: unpacking a tuple counts references, which for
+# every value of every row costs more than all the rest.
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -15,18 +15,18 @@ from headwater.core_log.records.varint import Words
 
 Matrix = npt.NDArray[Any]
 Room: TypeAlias = tuple[Matrix, Matrix, Matrix, BoolArray]
-"""Numbers, those of floats as their bits; bounds of texts and floats; which are null: all by column
-and row. Last, which columns have to be looked at again: texts with escapes, floats that one
-division does not give exactly."""
+"""Results by column and row: numbers (floats as their bits), bounds of texts and floats, nulls. The
+last one marks columns that need a second step: texts with escapes, floats that one division does
+not give exactly."""
 ScannedFields: TypeAlias = tuple[UInt8Array, BoolArray, Int64Array]
-"""The operations' letters, whether there is a row before an update, and times of commits."""
+"""The operations' letters, whether there is a row before an update, and commit times."""
 
 INTEGER, BOOLEAN, STRING, FLOAT = range(4)
 NAME_FIRST, NAME_WORDS, NAME_BYTES, KIND, PLACE, LIMIT = range(6)
-"""What is said of a column: where the words of its name begin, and how many they are; how many
-bytes; what it is; where it is kept among those of its kind; the largest number it takes."""
+"""The description of a column: start, word count and byte count of its name; its kind; its index
+among columns of that kind; the largest number it takes."""
 SOUND, ODD, HAS_IMAGES = range(3)
-"""What a scan finds: all as it should be; something else; rows before updates, and no room for
+"""Results of a scan: everything as expected; something else; rows before updates, but no room for
 them."""
 NOWHERE, UNKEPT = -1, -2
 
@@ -42,7 +42,7 @@ ZERO, SPACE, SMALL_D, SMALL_E, LARGE_E = b"0 deE"
 DIGITS_MAX, SMALLEST = 19, np.int64(-(2**63))
 WHOLE_MAX, POWER_MAX, EXPONENT_DIGITS_MAX = np.int64(2**53), 22, 4
 POWERS = np.array([10.0**power for power in range(POWER_MAX + 1)])
-"""All of them exact."""
+"""Powers of ten that a double holds exactly."""
 
 WORD_BYTES = 8
 NULL, NULL_BYTES = np.uint64(int.from_bytes(b"null", "little")), 4
@@ -67,9 +67,9 @@ def scan_events(
     found: ScannedFields,
     hints: Int64Array,
 ) -> Any:
-    """Fills what stands behind `columns`. Of a delete the row is the one before it. `words` are
-    the eight bytes from every byte on, some way beyond the last value; `hints` has room for two
-    numbers, as what is compiled asks for no memory."""
+    """Fills the arrays after `columns`. The row of a delete is its `before`. `words` are the eight
+    bytes at every byte, with some slack after the last value. `hints` has room for two numbers,
+    because compiled code allocates no memory."""
     letters, has_image, committed_us = found
     numbers, bounds, is_null, have_escapes = rows
     numbers_before, bounds_before, is_null_before, have_escapes_before = images
@@ -101,7 +101,7 @@ def scan_objects(
     columns: Int64Array,
     rows: Room,
 ) -> Any:
-    """The same for bare objects."""
+    """Scans bare objects in the same way."""
     numbers, bounds, is_null, have_escapes = rows
     for row in range(len(starts)):
         start, stop = starts[row], stops[row]
@@ -120,7 +120,7 @@ def _rows(
     numbers_before: Matrix, bounds_before: Matrix, is_null_before: Matrix,
     have_escapes_before: BoolArray, has_image: BoolArray,
 ) -> Any:  # fmt: skip
-    """Where the last row of an event ends, and whether the event is a delete."""
+    """Returns where the last row of an event ends, and whether the event is a delete."""
     keeps_images = len(have_escapes_before) > 0
     if not _is_at(data, start, stop, OPENING):
         return NOWHERE, False
@@ -161,8 +161,8 @@ def _rows(
 def _behind(
     data: UInt8Array, at: int, stop: int, hints: Int64Array, committed_us: Int64Array, row: int
 ) -> Any:
-    """Reads the time of the commit; returns where the letter of the operation stands. The event
-    before, by `hints`, says where to look first."""
+    """Reads the commit time; returns where the operation's letter is. `hints` has the previous
+    event's positions, which are tried first."""
     time = at + hints[0]
     if hints[0] < 0 or not _is_at(data, time, stop, TIME):
         time = _find(data, at, stop, TIME)
@@ -171,7 +171,7 @@ def _behind(
     if hints[1] < 0 or not _is_at(data, operation, stop, OPERATION):
         operation = _find_last(data, at, stop, OPERATION)
         hints[1] = stop - operation
-    if time < 0 or operation < time:  # a time behind is when the event was made, not its commit
+    if time < 0 or operation < time:  # a later time is when the event was made, not its commit
         return NOWHERE
     number, after = _integer(data, time + len(TIME))
     if after < 0 or (data[after] != COMMA and data[after] != CLOSING):
@@ -186,8 +186,8 @@ def _object(  # noqa: C901 - another call for every value would double the time
     data: UInt8Array, words: Words, at: int, stop: int, names: Words, columns: Int64Array, row: int,
     numbers: Matrix, bounds: Matrix, is_null: Matrix, have_escapes: BoolArray,
 ) -> Any:  # fmt: skip
-    """Where the object ends; negative unless it has all members in their order, of their kinds,
-    and no space between."""
+    """Returns where the object ends; negative unless it has all members in order and of their
+    types, without spaces."""
     for column in range(len(columns)):
         name = columns[column, NAME_FIRST]
         for word in range(columns[column, NAME_WORDS]):
@@ -224,7 +224,7 @@ def _string(
     data: UInt8Array, words: Words, at: int, stop: int, bounds: Matrix, place: int, row: int,
     have_escapes: BoolArray, column: int,
 ) -> Any:  # fmt: skip
-    """Eight bytes at a time; the lowest byte that a word is asked for is the first in the text."""
+    """Scans eight bytes at a time; the lowest byte of a word is the first one of the text."""
     if data[at] != QUOTE:
         return NOWHERE
     at += 1
@@ -252,7 +252,7 @@ def _string(
 
 @_compiled
 def _integer(data: UInt8Array, at: int) -> Any:
-    """A number and where it ends; `-0` and zeros in front are for others to judge."""
+    """Returns a number and where it ends; `-0` and leading zeros are left to the slow reader."""
     is_negative = data[at] == MINUS
     if is_negative:
         at += 1
@@ -264,7 +264,7 @@ def _integer(data: UInt8Array, at: int) -> Any:
     count = at - first
     if count == 0 or count > DIGITS_MAX or (data[first] == ZERO and (count > 1 or is_negative)):
         return np.int64(0), NOWHERE
-    if number < 0 and not (is_negative and number == SMALLEST):  # it went over
+    if number < 0 and not (is_negative and number == SMALLEST):  # it overflowed
         return np.int64(0), NOWHERE
     return -number if is_negative else number, at
 
@@ -283,9 +283,9 @@ def _float(  # noqa: C901 - one grammar
     data: UInt8Array, at: int, stop: int, bounds: Matrix, place: int, numbers: Matrix, column: int,
     row: int,
 ) -> Any:  # fmt: skip
-    """Checks the grammar, so that whoever else reads the digits need not; whether the number was
-    read exactly here: a whole number below 2^53 and a power of ten up to 22 are doubles without
-    loss, and the division, or the product, of two such is rounded as the decimal would be."""
+    """Checks the grammar, so that the next reader need not. Returns whether the number was read
+    exactly: a whole number below 2^53 and a power of ten up to 22 are exact doubles, and their
+    quotient or product is rounded correctly."""
     first = at
     if data[at] == QUOTE:
         first, at = at + 1, _word(data, at + 1, stop)
@@ -340,8 +340,8 @@ def _float(  # noqa: C901 - one grammar
 
 @_compiled
 def _word(data: UInt8Array, at: int, stop: int) -> Any:
-    """Where one of the words ends, with its quote, that Debezium writes for floats that JSON has
-    no numbers for."""
+    """Returns where a word ends, with its quote: Debezium's words for floats that JSON has no
+    numbers for."""
     if _is_at(data, at, stop, NAN):
         return at + len(NAN)
     if data[at] == MINUS:

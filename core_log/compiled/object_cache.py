@@ -1,6 +1,6 @@
-"""Compiled functions whose machine code is kept, and then runs without the compiler."""
+"""Compiled functions whose machine code is cached and then runs without the compiler."""
 
-# The compiler takes a second of every process and eighty megabytes; its code takes neither.
+# Loading the compiler takes a second and 80 MB in every process; cached code takes neither.
 
 import ctypes
 import hashlib
@@ -22,20 +22,20 @@ FORMAT_VERSION = 2
 DIGEST_BYTES = 32
 RESULT_BYTES = 64
 OK = (0, -2)
-"""What a function says that has ended well; the latter without a result."""
+"""Return codes of success; the second one means no result."""
 UNUSED = "NRT_MemInfo_call_dtor"
-"""Would free an array that the code has made; none of ours makes any."""
+"""Would free an array that the code has made; our functions make none."""
 
 _loading = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorFeatures:
-    """Code as it is kept, and how its function is called."""
+    """Cached code, and how to call its function."""
 
     symbol: str
     returns: str
-    """The result's parts as `struct` names them."""
+    """Types of the results, in the format of `struct`."""
     is_tuple: bool
     code: bytes
 
@@ -46,7 +46,8 @@ class ProcessorFeatures:
 
     @classmethod
     def from_bytes(cls, kept: bytes) -> "ProcessorFeatures":
-        """Raises ValueError for anything but what was kept: damaged code would end the process."""
+        """Reads cached code; raises ValueError if it was changed: damaged code would end the
+        process."""
         digest, whole = kept[:DIGEST_BYTES], kept[DIGEST_BYTES:]
         if hashlib.sha256(whole).digest() != digest:
             raise ValueError("the code is not as it was kept")
@@ -55,9 +56,9 @@ class ProcessorFeatures:
 
 
 class CompiledFunction:
-    """A function over arrays and whole numbers, with no others inside but those of its kind. It is
-    compiled for the arguments that come, unless that was done before: by any process, on a machine
-    like this one, from the same source."""
+    """A function over arrays and whole numbers that calls only functions of its kind. Each
+    combination of argument types is compiled once per source and kind of machine; all processes
+    share the cache."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         assert isinstance(function, FunctionType), "what is compiled is a plain function"
@@ -82,7 +83,7 @@ class CompiledFunction:
                 machine = _find_cached(self.function, kinds)
                 if machine is None:
                     from headwater.core_log.compiled.compiler import (
-                        compile_function,  # late: the compiler
+                        compile_function,  # imported late: the compiler
                     )
 
                     machine = compile_function(self, arguments)
@@ -93,11 +94,11 @@ class CompiledFunction:
 
 @dataclass(frozen=True, slots=True)
 class LazyFunction:
-    """Something for compiled functions to call that only the compiler can make."""
+    """A function for compiled functions to call that only the compiler can make."""
 
     make: Callable[[], Any]
     about: str
-    """Says what it is, so that code which was kept is not taken for another."""
+    """Description that is part of the cache key."""
 
 
 def late(about: str, make: Callable[[], Any]) -> Any:
@@ -105,7 +106,7 @@ def late(about: str, make: Callable[[], Any]) -> Any:
 
 
 def _take_apart(value: Any, kinds: list[Any], words: list[int]) -> None:
-    """What is compiled for, and what is handed over, as the compiler's own calls have it."""
+    """Returns the types to compile for, and the arguments as the compiler's own calls pass them."""
     if isinstance(value, np.ndarray):
         flags = value.flags
         order = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
@@ -161,7 +162,7 @@ def _slots(kind: Any) -> Iterator[Any]:
 
 @cache
 def _engine() -> Callable[[ProcessorFeatures], int]:
-    """Puts code into this process, and says where its function begins."""
+    """Loads code into this process and returns where its function begins."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -192,7 +193,7 @@ def _find_cached(function: FunctionType, kinds: tuple[Any, ...]) -> ProcessorFea
 
 
 def _keep(function: FunctionType, kinds: tuple[Any, ...], machine: ProcessorFeatures) -> None:
-    """In the first place that can be written to; whoever finds none compiles again."""
+    """Stores code in the first writable directory; without any, the next process compiles again."""
     name = _name_of(function, kinds)
     for directory in _directories(function):
         beside = directory / f"{name}.{os.getpid()}"
@@ -206,7 +207,7 @@ def _keep(function: FunctionType, kinds: tuple[Any, ...], machine: ProcessorFeat
 
 
 def _directories(function: FunctionType) -> list[Path]:
-    """Beside the source, as Python keeps its own code, or in the user's cache."""
+    """Yields the directories: beside the source, like Python's own cache, then the user's cache."""
     cache_home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return [
         Path(function.__code__.co_filename).parent / "__pycache__",
@@ -231,7 +232,7 @@ def _machine_name() -> tuple[object, ...]:
 
 
 def _sources(function: FunctionType) -> Iterator[bytes]:
-    """All that the code is made of: bytes of instructions, and the values of what they name."""
+    """Returns everything that the code depends on: bytecode, and the values of its names."""
     seen: set[str] = set()
     waiting = [function]
     while waiting:

@@ -1,4 +1,4 @@
-"""The walks from record to record, and through the headers of one, compiled."""
+"""Compiled loops over records, and over the headers of one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,9 +9,9 @@ from headwater.core_log.compiled.object_cache import CompiledFunction
 from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
 
 VARINT_BITS_MAX = 35
-"""Lengths of records fit into 31 bits; what goes on is none."""
+"""Lengths of records fit into 31 bits; a longer varint is invalid."""
 VARINT_SHIFT_MAX = np.uint64(63)
-"""Longer numbers than nine bytes are left to others."""
+"""Numbers of more than nine bytes are left to the slow reader."""
 RECORD_BYTES_MIN = 6
 """Attributes, two deltas, two lengths, header count."""
 DIGITS_MAX, ZERO = 18, 48
@@ -21,7 +21,8 @@ _compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = CompiledFunction
 
 @_compiled
 def walk(data: UInt8Array, position: Any, limit: int, starts: Int64Array) -> Any:
-    """Fills `starts`; false where the section ends before the last record, or a length is none."""
+    """Fills `starts`; returns False if the section ends before the last record, or a length is
+    invalid."""
     for record in range(len(starts)):
         starts[record] = position
         length, shift = np.uint64(0), 0
@@ -44,8 +45,8 @@ def walk(data: UInt8Array, position: Any, limit: int, starts: Int64Array) -> Any
 def locate(
     data: UInt8Array, starts: Int64Array, ends: Int64Array, counts: Int64Array, found: Int64Array
 ) -> Any:
-    """Fills the rows of `found`, which `record_views` names; false where anything is odd, so that
-    somebody else can say what."""
+    """Fills the rows of `found`, which `record_views` names. Returns False if anything is invalid;
+    the slow reader then finds out what."""
     row = 0
     for section in range(len(counts)):
         at, limit = starts[section], ends[section]
@@ -80,8 +81,8 @@ def locate(
 def header_numbers(
     data: UInt8Array, starts: Int64Array, ends: Int64Array, name: UInt8Array, found: Int64Array
 ) -> Any:
-    """Of each record the number that the last header of that name has as decimal digits; left as
-    it was where there is none. False where anything is odd."""
+    """Fills the number that the last header of that name has as decimal digits; unchanged for a
+    record without it. Returns False if anything is invalid."""
     for row in range(len(starts)):
         end = ends[row]
         count, at = _number(data, starts[row], end)
@@ -106,7 +107,7 @@ def header_numbers(
 
 @_compiled
 def _number(data: UInt8Array, position: Any, limit: Any) -> Any:
-    """A zigzag varint and where it ends; -1 where it does not, or nothing was to be read there."""
+    """Returns a zigzag varint and where it ends; -1 if it is invalid or already was."""
     number, shift = np.uint64(0), np.uint64(0)
     while 0 <= position < limit and shift < VARINT_SHIFT_MAX:
         byte = np.uint64(data[position])
@@ -128,7 +129,7 @@ def _is_same(data: UInt8Array, at: Any, text: UInt8Array) -> Any:
 
 @_compiled
 def _decimal(data: UInt8Array, at: Any, size: Any) -> Any:
-    """The number that these digits are; -1 where they are none."""
+    """Returns the number of these digits; -1 if they are not digits."""
     if size < 1 or size > DIGITS_MAX:
         return np.int64(-1)
     number = np.int64(0)

@@ -1,4 +1,4 @@
-"""What the compiled join is told of its pieces: a row of numbers for each, addresses among them."""
+"""Arguments of the compiled join: one row of numbers per part, with addresses."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,23 +13,22 @@ from headwater.core_log.rows.text.float import PLAIN_MAX, PLAIN_MIN
 from headwater.core_log.rows.text.time import PER_SECOND, UNIT_DIGITS, YEAR_0, YEAR_10000
 
 KIND, DATA, OFFSETS, VALID, FIRST, SIZE, INDEXES, SCALE = range(8)
-"""Of a piece: what it is; addresses of its bytes or numbers, of its offsets, and of the bitmap of
-what is not null; the first value's place in bitmaps; how long it is, if all rows share it, or else
-the most that a value takes beside its text; where the places of a dictionary's values stand; and
-digits behind the point."""
+"""Columns of the table, per part: its kind; addresses of its bytes or numbers, offsets and validity
+bitmap; the first value's index in bitmaps; its size if all rows share it, else the longest value
+without text; address of dictionary indices; scale."""
 CONSTANT = max(ValueEncoding) + 1
 RAW, STRING, INTEGER, BOOLEAN, VARINT, DECIMAL, MOMENT, FLOAT = (
     int(each) for each in ValueEncoding
 )
 ROOM = {RAW: 4, STRING: 4, INTEGER: 20, BOOLEAN: 5, VARINT: 10, DECIMAL: 44, MOMENT: 32, FLOAT: 20}
 SCALES = (2, 4, 8)
-"""That are tried of floats, each of which has at most seven digits before the point."""
+"""Scales to try for floats of at most seven digits before the point."""
 WIDTHS = {BOOLEAN: 0, DECIMAL: 16}
-"""Bytes of a number where they are not eight; bits are found by their place."""
+"""Bytes per number if not eight; bits are addressed by index."""
 
 
 def table_of(pieces: Sequence[RowPart]) -> tuple[list[Any], Int64Array]:
-    """What must be kept until all is written; and what each piece is."""
+    """Returns the objects to keep alive until all is written, and the description of each part."""
     held: list[Any] = []
     about = np.zeros((len(pieces), 8), np.int64)
     for place, piece in enumerate(pieces):
@@ -75,7 +74,7 @@ def table_of(pieces: Sequence[RowPart]) -> tuple[list[Any], Int64Array]:
 
 
 def _as_the_loop_has_it(piece: RowColumn) -> RowColumn:
-    """Numbers of 64 bits, and as text what is beyond what the loop can write."""
+    """Returns numbers as 64 bits; values that the loop cannot write become text."""
     values, kind = piece
     if kind in (INTEGER, VARINT) and values.type != pa.int64():
         return RowColumn(values.cast(pa.int64()), kind)
@@ -87,15 +86,15 @@ def _as_the_loop_has_it(piece: RowColumn) -> RowColumn:
 
 
 def _whole_numbers(values: pa.Array) -> tuple[Int64Array, int] | None:
-    """Floats as whole numbers of one scale, where no digit is lost by that: what fifteen digits
-    name is told apart from all else, so that these are the fewest. None for other floats."""
+    """Returns floats as whole numbers of one scale, if this loses no digit: fifteen digits identify
+    a float, so these are the fewest. Returns None for other floats."""
     if values.type != pa.float64() or not len(values):
         return None
     floats = values.fill_null(0.0).to_numpy() if values.null_count else values.to_numpy()
     sizes = np.abs(floats)
     if not (((sizes >= PLAIN_MIN) | (sizes == 0)) & (sizes < PLAIN_MAX)).all():
         return None
-    if (np.signbit(floats) & (sizes == 0)).any():  # a zero with a sign
+    if (np.signbit(floats) & (sizes == 0)).any():  # a negative zero
         return None
     for scale in SCALES:
         scaled = np.rint(floats * 10.0**scale)
@@ -105,7 +104,7 @@ def _whole_numbers(values: pa.Array) -> tuple[Int64Array, int] | None:
 
 
 def _is_short(values: pa.Array) -> bool:
-    """Whether every number stands in the lower half of its sixteen bytes."""
+    """Returns whether every number fits into the lower half of its sixteen bytes."""
     kind = values.type
     if not pa.types.is_decimal128(kind) or kind.scale < 0 or not len(values):
         return False

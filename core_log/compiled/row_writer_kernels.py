@@ -1,4 +1,4 @@
-"""Cells of a row behind each other, compiled: every byte goes straight to where it stays."""
+"""Compiled join of the parts of rows: every byte is written directly to its final place."""
 
 import sys
 import threading
@@ -34,15 +34,15 @@ from headwater.core_log.records.row_parts import RowPart, merge_constants
 from headwater.core_log.records.row_writer_arrow import join_plainly
 
 LARGE_BYTES = 1 << 20
-"""What is smaller the allocator keeps by itself."""
+"""The allocator itself keeps smaller blocks."""
 KEPT_BYTES_MAX = 24 << 20
 STEP_BYTES = 1 << 20
 TIMES_LARGER_MAX = 2
 
 
 class BufferPool:
-    """Whose it is, the count of references to a buffer says: Arrow's columns and slices of them
-    hold one for as long as they live."""
+    """A pool of buffers. A buffer's reference count says whether it is in use: Arrow's columns and
+    their slices hold references as long as they live."""
 
     def __init__(self, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
         self._kept_bytes_max = kept_bytes_max
@@ -50,7 +50,7 @@ class BufferPool:
         self._choosing = threading.Lock()
 
     def of(self, size: int) -> UInt8Array:
-        """At least so many bytes, with anything in them."""
+        """Returns a buffer of at least that many bytes, with undefined content."""
         if size < LARGE_BYTES:
             return np.empty(size, np.uint8)
         with self._choosing:
@@ -61,7 +61,7 @@ class BufferPool:
             made: UInt8Array = np.empty(-(-size // STEP_BYTES) * STEP_BYTES, np.uint8)
             self._kept.append(made)
             while sum(map(len, self._kept)) > self._kept_bytes_max:
-                del self._kept[0]  # where it is in use, it goes when that ends
+                del self._kept[0]  # a buffer in use is freed when its use ends
             return made
 
     @property
@@ -74,12 +74,12 @@ def _references(kept: list[UInt8Array], place: int) -> int:
 
 
 UNUSED = _references([np.empty(1, np.uint8)], 0)
-"""How many there are to what only stands in a list, which is a matter of the interpreter."""
+"""Reference count of an object that only a list holds; it depends on the interpreter."""
 
 
 BYTES_MAX = 2**31 - 1
 SLACK_BYTES = 64
-"""A word may be written whole where only a part of it counts."""
+"""Space for a whole word of which only a part counts."""
 GROWTH_MIN = 4 << 10
 LONGEST_ESCAPE = 6
 
@@ -98,7 +98,7 @@ PAIRS = np.array([int.from_bytes(b"%02d" % each, "little") for each in range(100
 SCRATCH_BYTES = 48
 POINT, COLON, HYPHEN, LARGE_T, LARGE_Z = (np.uint8(each) for each in b".:-TZ")
 DAY_S, DAY_0, CYCLE_DAYS = 86_400, 719_468, 146_097
-"""From the first of March in the year 0 to 1970; the calendar repeats after 400 years."""
+"""Days from 1 March of the year 0 to 1970; the calendar repeats after 400 years."""
 
 _memory = BufferPool()
 
@@ -106,7 +106,7 @@ _compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = CompiledFunction
 
 
 def _loader(bits: int, kind: str) -> Any:
-    """Reads at an address."""
+    """Returns a function that reads at an address."""
 
     def make() -> Any:
         from llvmlite import ir
@@ -126,7 +126,7 @@ def _loader(bits: int, kind: str) -> Any:
 
 
 def _storer(bits: int, kind: str) -> Any:
-    """Writes at an address."""
+    """Returns a function that writes at an address."""
 
     def make() -> Any:
         from llvmlite import ir
@@ -152,7 +152,7 @@ store32, store64 = _storer(32, "uint32"), _storer(64, "uint64")
 
 
 def join_compiled(pieces: Sequence[RowPart], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
-    """As `join_plainly` does it. What is too much for one column is left to that to refuse."""
+    """Joins like `join_plainly`, which also gets (and refuses) what is too large for one column."""
     held, about = table_of(merge_constants(pieces))
     texts = int(_text_bytes(about, rows))
     size = int(about[:, SIZE].sum()) * rows + texts
@@ -188,8 +188,8 @@ def _join(  # noqa: C901, PLR0915 - another call for every value would cost more
     about: Int64Array, rows: int, row: int, at: int, out: int, limit: int, offsets: Any,
     scratch: int, has_null: bool,
 ) -> Any:  # fmt: skip
-    """From `row` on, whose bytes begin at `at`; returns where it stopped for want of room. Escapes
-    alone can need more than the caller reckoned with, so that only they are counted."""
+    """Writes rows from `row` on, starting at `at`; returns the row at which room ran out. Only
+    escapes can need more than the caller reserved, so only they are counted."""
     grown = 0
     spare = limit - at
     for piece in range(len(about)):
@@ -264,7 +264,7 @@ def _bit(bitmap: int, place: int) -> Any:
 
 @_compiled
 def _copy(source: int, to: int, count: int) -> None:
-    """Reads and writes nothing beyond; the last word overlaps the one before."""
+    """Copies without reading or writing beyond the end; the last word overlaps the one before."""
     if count >= 8:
         for done in range(0, count - 8, 8):
             store64(to + done, load64(source + done))
@@ -276,7 +276,7 @@ def _copy(source: int, to: int, count: int) -> None:
 
 @_compiled
 def _copy_seeing(source: int, to: int, count: int) -> Any:
-    """The same; true where JSON escapes one of these bytes."""
+    """Copies in the same way; returns True if JSON escapes one of these bytes."""
     seen = np.uint64(0)
     if count >= 8:
         for done in range(0, count - 8, 8):
@@ -297,7 +297,7 @@ def _copy_seeing(source: int, to: int, count: int) -> Any:
 
 @_compiled
 def _has_escape(word: Any) -> Any:
-    """Not zero where one of eight bytes is a quote, a backslash or below the space."""
+    """Returns non-zero if one of eight bytes is a quote, a backslash or below the space."""
     low = (word - SPACES) & ~word
     quote, backslash = word ^ QUOTES, word ^ BACKSLASHES
     low |= (quote - ONES) & ~quote
@@ -325,7 +325,7 @@ def _escape(source: int, to: int, count: int) -> Any:
 
 @_compiled
 def _backwards(number: Any, scratch: int) -> Any:
-    """Where the digits begin, which end with the scratch."""
+    """Writes digits backwards, ending with the scratch; returns where they begin."""
     at = SCRATCH_BYTES
     while number >= np.uint64(100):
         rest = number // np.uint64(100)
@@ -378,7 +378,7 @@ def _decimal(number: Any, scale: int, to: int, scratch: int) -> Any:
 
 @_compiled
 def _float(number: Any, scale: int, to: int, scratch: int) -> Any:
-    """Without zeros at the end, but for the first digit behind the point."""
+    """Writes a float without trailing zeros, except the first digit after the point."""
     end = to
     if np.int64(number) < 0:
         store8(end, MINUS)
@@ -400,8 +400,8 @@ def _float(number: Any, scale: int, to: int, scratch: int) -> Any:
 
 @_compiled
 def _moment(number: int, digits: int, to: int) -> Any:
-    """The years of four digits only. Months are counted from March on, so that the day that may
-    be missing is the last."""
+    """Writes a timestamp with a year of four digits. Months are counted from March, so that the
+    leap day is the last one."""
     per_second = 1_000_000 if digits == 6 else 1_000
     seconds = number // per_second
     fraction = number - seconds * per_second

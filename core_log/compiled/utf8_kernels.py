@@ -1,4 +1,4 @@
-"""Compiled work on text that lies in one run of bytes: whether it is any, and cutting it out."""
+"""Compiled UTF-8 checks and copies of text in one buffer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ _compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = CompiledFunction
 
 @_compiled
 def are_text(data: UInt8Array, words: Words, starts: Int64Array, stops: Int64Array) -> Any:
-    """Whether each of these stretches is UTF-8. `words` are the eight bytes from every byte on."""
+    """Returns whether each of these ranges is UTF-8. `words` are the eight bytes at every byte."""
     for row in range(len(starts)):  # noqa: SIM110 - a generator would not be compiled
         if not _is_text(data, words, starts[row], stops[row]):
             return False
@@ -28,7 +28,7 @@ def are_text(data: UInt8Array, words: Words, starts: Int64Array, stops: Int64Arr
 def _is_text(  # noqa: C901 - one table of the standard
     data: UInt8Array, words: Words, at: int, stop: int
 ) -> Any:
-    """Whether these bytes are UTF-8."""
+    """Returns whether these bytes are UTF-8."""
     while at < stop:
         while at + WORD_BYTES <= stop and words[at] & TOPS == 0:
             at += WORD_BYTES
@@ -66,8 +66,8 @@ def _is_text(  # noqa: C901 - one table of the standard
 
 @_compiled
 def gather(words: Words, bounds: Int32Array, offsets: Int32Array, texts: Words) -> Any:
-    """Puts what lies between the bounds where the offsets say. Each word is stored whole, and the
-    next one overwrites what is too much."""
+    """Copies the bytes between the bounds to the offsets. Each word is stored whole; the next one
+    overwrites the surplus."""
     for row in range(len(offsets) - 1):
         at, place, end = bounds[2 * row], offsets[row], offsets[row + 1]
         while place < end:

@@ -1,1 +1,1 @@
-"""What everything else stands on: errors, clock, settings, units, addresses."""
+"""Errors, clock, settings, units and addresses: the code that all other packages build on."""

@@ -1,11 +1,12 @@
-"""Time as an argument, so that every behaviour can be simulated."""
+"""The clock is an argument of all code that needs the time, so that every behaviour can be
+simulated."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall-clock time for records, monotonic time for waiting."""
+    """A clock: wall-clock time for records, monotonic time for waiting."""
 
     def now_ms(self) -> int: ...
     def monotonic_ms(self) -> int: ...

@@ -1,4 +1,5 @@
-"""Why a database of SQLAlchemy lets nobody in, and what to do about it, without any password."""
+"""Why a database refuses a connection of SQLAlchemy, and what to do about it, without any
+password."""
 
 import re
 from pathlib import Path
@@ -11,12 +12,12 @@ if TYPE_CHECKING:
 
 
 class Refusal(NamedTuple):
-    """What stands in the way of a connection, and who can cure it."""
+    """The reason why a connection failed, and who can cure it."""
 
     reason: str
     hint: str
     passes: bool
-    """Whether time may cure it."""
+    """True if time may cure it."""
 
 
 REFUSALS: tuple[tuple[str, Refusal], ...] = (
@@ -67,14 +68,14 @@ REFUSALS: tuple[tuple[str, Refusal], ...] = (
         Refusal("the file is no SQLite database", "correct the path in {url}", False),
     ),
 )
-"""What drivers and servers say in lower case, to what it means; the first that is found counts."""
+"""Phrases of drivers and servers in lower case, and what they mean; the first one found counts."""
 ELSE = "start it, or correct {url}"
 NOBODY = "the database cannot be reached"
 NOT_US = "the database refuses the connection"
 
 
 def refusal_of(error: BaseException) -> Refusal | None:
-    """None where its words are not known."""
+    """Returns the meaning of the driver's message; None if it is not known."""
     said = str(getattr(error, "orig", None) or error).lower()
     return next((known for words, known in REFUSALS if re.search(words, said)), None)
 
@@ -87,7 +88,7 @@ def connection_error(
     unavailable: type[HeadwaterError],
     rejected: type[HeadwaterError],
 ) -> HeadwaterError:
-    """What a connection that could not be made is told as. `part`: whose `url` it is."""
+    """Returns the error for a connection that failed. `part` owns the `url` that the hint names."""
     found = _of_file(engine.url) or refusal_of(error)
     if found is None:
         kind = type(getattr(error, "orig", None) or error).__name__
@@ -98,7 +99,7 @@ def connection_error(
 
 
 def place_of(url: "sa.URL") -> dict[str, Any]:
-    """Where it is, as facts of an error."""
+    """Returns the database's address as facts of an error."""
     if url.get_backend_name() == "sqlite":
         return {"path": url.database}
     facts = {"host": url.host, "port": url.port or PORTS.get(url.get_backend_name())}
@@ -109,7 +110,8 @@ PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306}
 
 
 def _of_file(url: "sa.URL") -> Refusal | None:
-    """SQLite says the same of all that keeps it from opening a file."""
+    """Returns the reason why SQLite cannot open a file; SQLite's own message is the same for all
+    reasons."""
     if url.get_backend_name() != "sqlite" or not url.database:
         return None
     file = Path(url.database)

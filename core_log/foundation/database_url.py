@@ -1,4 +1,5 @@
-"""From the address of a database, as a pipeline file has it, to an engine of SQLAlchemy."""
+"""Checks the address of a database from a pipeline file and makes an engine of SQLAlchemy from
+it."""
 
 import re
 from pathlib import Path
@@ -18,12 +19,12 @@ DRIVERS = {
     "mariadb": "mysql+pymysql",
     "mariadb+pymysql": "mysql+pymysql",
 }
-"""Which driver is meant where an address names none."""
+"""The driver for an address that names none."""
 TIMEOUTS = {"psycopg": "connect_timeout", "pymysql": "connect_timeout", "pysqlite": "timeout"}
-"""How the drivers call, in seconds, the time they wait for a connection or a lock."""
+"""The drivers' names, in seconds, for the time they wait for a connection or a lock."""
 DIALECT = re.compile(r"[A-Za-z][\w.]*(\+\w+)?:/")
 CONNINFO = re.compile(r"\s*\w+\s*=")
-"""How a connection string of libpq begins that is no address."""
+"""A connection string of libpq (`key=value`) that is no address begins like this."""
 POSTGRES = ("postgres://", "postgresql://")
 
 
@@ -35,32 +36,36 @@ S = TypeVar("S", bound=Secret)
 
 
 def check_address(url: S) -> S:
-    """Refuses what no dialect of SQLAlchemy can be meant by. It is not loaded for that."""
+    """Raises `ValueError` if no dialect of SQLAlchemy can fit the address. The dialect is not
+    loaded."""
     address = url.get_secret_value()
     if NOT_SET in address:
         return url
     if address.startswith("jdbc:"):
-        raise ValueError("this is an address for Java: take `jdbc:` off, name user and password")
+        raise ValueError("the address is one for Java: remove `jdbc:`, and name user and password")
     if not DIALECT.match(address):
-        raise ValueError("this is no address of a database: dialect://user:password@host/name")
+        raise ValueError(
+            "the address is not a database address such as dialect://user:password@host/name"
+        )
     return url
 
 
 def check_postgres_address(url: S) -> S:
-    """Refuses what libpq would take for something else, such as the name of a database."""
+    """Raises `ValueError` for text that libpq would read as something else, such as a database
+    name."""
     address = url.get_secret_value()
     if NOT_SET in address:
         return url
     if not address.startswith(POSTGRES) and ("://" in address or not CONNINFO.match(address)):
         raise ValueError(
-            "this is no address of a PostgreSQL: postgresql://user:password@host:port/name"
+            "the address is not one of PostgreSQL, such as postgresql://user:password@host:port/name"
         )
     return url
 
 
 def engine_at(address: str, *, directory: Path, timeout_ms: int) -> "sa.Engine":
-    """Touches nothing yet, and pools nothing. SQLite's relative files are meant from `directory`.
-    No error of this engine shows values of a row."""
+    """Returns an engine without a connection pool; it does not connect yet. Relative files of
+    SQLite lie in `directory`. No error of this engine shows values of a row."""
     import sqlalchemy as sa
 
     url = url_of(address, directory=directory)
@@ -72,30 +77,31 @@ def engine_at(address: str, *, directory: Path, timeout_ms: int) -> "sa.Engine":
             url, poolclass=sa.NullPool, connect_args=arguments, hide_parameters=True
         )
     except sa.exc.NoSuchModuleError:
-        # Never the name of a package: `postgre://` would have anybody's package installed.
+        # The hint names no package: `postgre://` would have a stranger's package installed.
         raise ConfigError(
-            "SQLAlchemy knows no such database",
+            "SQLAlchemy does not know this kind of database",
             dialect=url.drivername,
-            hint="correct what stands before ://, such as sqlite, postgresql or mysql; other"
+            hint="correct the part before ://, such as sqlite, postgresql or mysql; other"
             " databases want their SQLAlchemy dialect installed",
         ) from None
     except ImportError as error:
         raise ConfigError(
-            "there is no driver for this database",
+            "the driver for this database is not installed",
             dialect=url.drivername,
             hint=f"install it: pip install {error.name}",
         ) from None
 
 
 def url_of(address: str, *, directory: Path) -> "sa.URL":
-    """With the driver that we use; an error never shows the address, as it holds a password."""
+    """Returns the address with our driver. Errors never show the address, because it holds a
+    password."""
     import sqlalchemy as sa
 
     try:
         url = sa.make_url(address)
     except (sa.exc.ArgumentError, ValueError):
         raise ConfigError(
-            "this is no address of a database",
+            "the address is not a database address",
             hint="write it as dialect://user:password@host:port/database; in user and password "
             "`@ : / %` are written %40 %3A %2F %25",
         ) from None
@@ -106,30 +112,30 @@ def url_of(address: str, *, directory: Path) -> "sa.URL":
 
 PORT_MAX = 65_535
 NOT_SET = "not-set-in-this-environment"
-"""In the place of a variable that a command does without, and so of any address."""
+"""Stands for a variable that a command does not need, and so for any address."""
 
 
 def check_host_ports(addresses: tuple[str, ...]) -> tuple[str, ...]:
-    """Raises `ValueError` unless each is a host and a port."""
+    """Raises `ValueError` unless each address is a host and a port."""
     for address in addresses:
         if NOT_SET in address:
             continue
         if "://" in address:
-            raise ValueError("a broker's address has no scheme: take off what ends with ://")
+            raise ValueError("a broker's address has no scheme: remove the part that ends with ://")
         host, _, port = address.rpartition(":")
         if not _is_host(host) or not _is_port(port):
-            raise ValueError("this is no address of a broker: HOST:PORT, such as kafka-1:9092")
+            raise ValueError("the address is not one of a broker: HOST:PORT, such as kafka-1:9092")
     return addresses
 
 
 def check_http_address(address: str) -> str:
-    """Raises `ValueError` unless it is empty, or an address of HTTP."""
+    """Raises `ValueError` unless the text is empty or an address of HTTP."""
     if not address or NOT_SET in address:
         return address
-    wrong = ValueError("this is no address of a server: http://HOST:PORT or https://HOST")
+    wrong = ValueError("the address is not one of a server: http://HOST:PORT or https://HOST")
     try:
         parts = urlsplit(address)
-        port = parts.port  # of one that is none it raises
+        port = parts.port  # urlsplit raises if the port is invalid
     except ValueError:
         raise wrong from None
     is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0

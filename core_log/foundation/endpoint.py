@@ -1,4 +1,5 @@
-"""`endpoint.json`: how everyone else finds the one process that owns a data directory."""
+"""`endpoint.json`: tells other processes how to reach the one process that owns a data
+directory."""
 
 import ipaddress
 import json
@@ -12,17 +13,18 @@ MODE = 0o600  # the token in it is a secret of the user who runs the broker
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the owner listens. It may be gone all the same: then its pid is, or its port."""
+    """The addresses of the owner of a data directory. A stale file is possible: its pid or port is
+    gone."""
 
     pid: int
     kafka: str
     """HOST:PORT of the Kafka listener."""
     http: str | None = None
-    """HOST:PORT of the console, where there is one; empty while it is still coming."""
+    """HOST:PORT of the console; empty if there is none or it has not started yet."""
     token: str | None = None
-    """What the console wants to see from whoever asks it something."""
+    """Secret that the console expects in every request."""
     command: str | None = None
-    """The command that has the log only until it ends; None where somebody is there to stay."""
+    """Name of the command that runs the log only until it ends; None for a lasting process."""
 
 
 def encode_endpoint(endpoint: Endpoint) -> bytes:
@@ -30,7 +32,7 @@ def encode_endpoint(endpoint: Endpoint) -> bytes:
 
 
 def decode_endpoint(content: bytes) -> Endpoint:
-    """Fields of a newer version are left out; one that is missing is an error."""
+    """Reads the file. Fields of a newer version are ignored; a missing field is an error."""
     try:
         found = json.loads(content)
         return Endpoint(
@@ -54,7 +56,7 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def refuse_unsafe(host: str) -> None:
-    """Nothing listens beyond loopback without authentication, and there is none yet."""
+    """Raises if the address is not on loopback: the log has no authentication yet."""
     try:
         is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

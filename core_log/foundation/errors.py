@@ -1,4 +1,4 @@
-"""The one error tree: an error says what is so, what to do, and who can cure it."""
+"""The one error tree: an error says what is wrong, what to do, and who can cure it."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -13,7 +13,7 @@ class Cure(Enum):
 
 
 class HeadwaterError(Exception):
-    """Root of every failure we expect. Anything else that escapes is a bug."""
+    """The root of every failure that we expect. Any other exception that escapes is a bug."""
 
     cure: ClassVar[Cure] = Cure.OPERATOR
 
@@ -23,7 +23,7 @@ class HeadwaterError(Exception):
 
     @property
     def statement(self) -> str:
-        """What is so, and where, without what to do."""
+        """Returns the message and its facts, without the hint."""
         facts = ", ".join(f"{name}={value!r}" for name, value in self.facts.items())
         return f"{self.problem} ({facts})" if facts else self.problem
 
@@ -32,19 +32,19 @@ class HeadwaterError(Exception):
 
 
 class ConfigError(HeadwaterError):
-    """What the user wrote cannot mean what it says."""
+    """A setting or an argument of the user is invalid."""
 
 
 class DecodeError(HeadwaterError):
-    """A peer, or a file, holds bytes that break their own format."""
+    """A peer or a file holds bytes that break their own format."""
 
 
 class UnreadableBatch(DecodeError):
-    """A batch of the log does not hold what its head says; the facts say where it is."""
+    """A batch of the log contradicts its own header; the facts say where it is."""
 
 
 class CorruptLog(HeadwaterError):
-    """Stored bytes that were promised fail their checksum."""
+    """Stored, acknowledged bytes fail their checksum."""
 
 
 class DirectoryInUse(HeadwaterError):
@@ -52,7 +52,7 @@ class DirectoryInUse(HeadwaterError):
 
 
 class LogUnavailable(HeadwaterError):
-    """No leader accepts our reads or writes just now."""
+    """No leader accepts our reads or writes at the moment."""
 
     cure = Cure.TIME
 
@@ -64,56 +64,57 @@ class StorageFailed(HeadwaterError):
 
 
 class LogRejected(HeadwaterError):
-    """The log answered that this request can never succeed as it is."""
+    """The log answered that this request can never succeed unchanged."""
 
 
 class PositionLost(HeadwaterError):
-    """The history needed to go on is no longer kept, or the reader is ahead of it."""
+    """The history that is needed to continue is no longer kept, or the reader is ahead of the log's
+    end."""
 
 
 class Fenced(HeadwaterError):
-    """Somebody newer has taken over; this one ends quietly."""
+    """A newer instance has taken over; this one ends without a failure."""
 
 
 class SourceUnavailable(HeadwaterError):
-    """The system a source reads from does not answer just now."""
+    """The source's system does not answer at the moment."""
 
     cure = Cure.TIME
 
 
 class SourceRejected(HeadwaterError):
-    """The system a source reads from will not give what was asked for."""
+    """The source's system refuses a request."""
 
 
 class SinkUnavailable(HeadwaterError):
-    """The system a sink writes to does not answer just now."""
+    """The target's system does not answer at the moment."""
 
     cure = Cure.TIME
 
 
 class SinkRejected(HeadwaterError):
-    """A target will not take a table's changes as they are; `table` among the facts names it."""
+    """A target refuses a table's changes; the fact `table` names it."""
 
 
 class SchemaRefused(SinkRejected):
-    """A change of a table's shape that the pipeline's policy does not allow."""
+    """A schema change that the pipeline's policy does not allow."""
 
 
 class BeingReadAgain(HeadwaterError):
-    """A table is read again at its source as a whole: until then its rows may differ from it."""
+    """The source reads a whole table again: until that ends, the log may differ from the table."""
 
 
 class RebuildNeeded(SchemaRefused):
-    """The target can take a table's new form only as a table made anew from the log, which the
-    policy allows."""
+    """The target can only take a table's new schema if the table is rebuilt from the log; the
+    policy allows it."""
 
 
 class TransformFailed(HeadwaterError):
-    """A transform cannot be applied to a table's changes; `table` among the facts names it."""
+    """A transform cannot be applied to a table's changes; the fact `table` names it."""
 
 
 class TableFailed(HeadwaterError):
-    """An exception that nobody foresaw in the work on one table; `table` or `topic` names it."""
+    """An unexpected exception in the work on one table; the fact `table` or `topic` names it."""
 
 
 class RecordsRejected(HeadwaterError):
@@ -127,8 +128,8 @@ class RecordsRejected(HeadwaterError):
 
 
 class RowsRejected(DecodeError):
-    """Single rows that do not fit their schema or their wire form, by their place among those
-    given. Where very many are bad, only the first are named: what is left may hold more."""
+    """Single rows that do not fit their schema or their wire format, by their index among the given
+    rows. If very many are bad, only the first are named: the rest may hold more."""
 
     def __init__(self, problem: str, *, reasons: Mapping[int, str], **facts: object) -> None:
         super().__init__(problem, hint="", rows=len(reasons), **facts)
@@ -136,13 +137,13 @@ class RowsRejected(DecodeError):
 
 
 class RegistryUnavailable(HeadwaterError):
-    """The schema registry does not answer just now."""
+    """The schema registry does not answer at the moment."""
 
     cure = Cure.TIME
 
 
 class RegistryRejected(HeadwaterError):
-    """The schema registry will not take a schema, or knows none of this number."""
+    """The schema registry refuses a schema, or does not know a schema id."""
 
 
 class TransformRejected(RecordsRejected):
@@ -150,11 +151,11 @@ class TransformRejected(RecordsRejected):
 
 
 class OffsetOutOfRange(HeadwaterError):
-    """The offset asked for lies before the log's start or beyond its end."""
+    """The requested offset is below the log's start or beyond its end."""
 
 
 class BatchRejected(HeadwaterError):
-    """A batch to be appended breaks a rule of the log."""
+    """A batch that is to be appended breaks a rule of the log."""
 
 
 class CorruptBatch(BatchRejected):
@@ -166,12 +167,12 @@ class BatchTooLarge(BatchRejected):
 
 
 class OutOfOrderSequence(BatchRejected):
-    """The producer's batch is not the one that follows its last."""
+    """The sequence number of the producer's batch does not follow its last one."""
 
 
 class InvalidProducerEpoch(BatchRejected):
-    """A newer producer of the same id has taken over."""
+    """A newer producer with the same id has taken over."""
 
 
 class InvalidTransactionState(BatchRejected):
-    """The batch does not belong to a transaction that is open here."""
+    """The batch does not belong to an open transaction of this partition."""

@@ -1,4 +1,4 @@
-"""Names chosen by globs and `/regular expressions/`, with `!` in front of what is left out."""
+"""Names chosen by globs and `/regular expressions/`; a leading `!` excludes names."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from headwater.core_log.foundation.errors import ConfigError
 
 LENGTH_MAX = 500
-"""Far more than a name has; compiling longer expressions costs more than they can mean."""
+"""Much longer than any name; compiling longer expressions is too expensive."""
 
 
 class Pattern:
-    """One pattern over a whole name such as `public.orders`.
+    """A pattern for a whole name such as `public.orders`.
 
     In a glob only `*` (any characters, dots too), `?` (one character) and the backslash (the next
-    character as it is) are special; brackets are letters like others.
+    character literally) are special; brackets are ordinary characters.
     """
 
     __slots__ = ("_expression", "text")
@@ -26,15 +26,15 @@ class Pattern:
             self._expression = re.compile(_expression_of(text), re.DOTALL)
         except re.error as error:
             raise ConfigError(
-                f"this is no regular expression: {error.msg}", pattern=text, position=error.pos
+                f"the regular expression is invalid: {error.msg}", pattern=text, position=error.pos
             ) from None
 
     def matches(self, name: str) -> bool:
         return self._expression.fullmatch(name) is not None
 
     def groups(self, name: str) -> tuple[str, ...] | None:
-        """What the groups of the expression, or each `*` of a glob, stand for in `name`; None when
-        it does not match. `$1` of a route is the first of them."""
+        """Returns the text of each group of the expression, or of each `*` of a glob; None if
+        `name` does not match. `$1` of a route is the first one."""
         found = self._expression.fullmatch(name)
         return None if found is None else tuple(group or "" for group in found.groups())
 
@@ -48,9 +48,10 @@ class Pattern:
 
 
 class Patterns:
-    """Names that match one of the patterns and none of those that begin with `!`.
+    """Patterns that choose names: a name must match one of them and none of those that begin with
+    `!`.
 
-    With nothing but `!` patterns, every other name matches. The order has no meaning.
+    If all patterns begin with `!`, every other name matches. The order does not matter.
     """
 
     __slots__ = ("_chosen", "_left_out", "texts")
@@ -64,7 +65,7 @@ class Patterns:
 
     @property
     def names(self) -> list[str]:
-        """Those that the chosen patterns write out: a glob may well match nothing."""
+        """Returns the literal names among the choosing patterns; a glob may match nothing."""
         return [
             re.sub(r"\\(.)", r"\1", each.text)
             for each in self._chosen
@@ -72,7 +73,7 @@ class Patterns:
         ]
 
     def find_unmatched(self, found: Iterable[Sequence[str]]) -> list[str]:
-        """Names that are written out, and that nothing of what was found has."""
+        """Returns the literal names that are not among the names found."""
         there = {name for names in found for name in names}
         return [name for name in self.names if self.matches(name) and name not in there]
 
@@ -80,7 +81,8 @@ class Patterns:
         return self.matches_any((name,))
 
     def matches_any(self, names: Sequence[str]) -> bool:
-        """Of something that has several names: by whichever of them it is left out, it is."""
+        """Returns whether a thing with several names is chosen: it is excluded if any of its names
+        is."""
         return any(each.matches(name) for each in self._chosen for name in names) and not any(
             each.matches(name) for each in self._left_out for name in names
         )

@@ -1,4 +1,4 @@
-"""Sources and sinks that have to load much before their first answer."""
+"""Loading of heavy libraries in a thread before a source or a sink gives its first answer."""
 
 import atexit
 import gc
@@ -10,17 +10,18 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class Preloading(Protocol):
-    """Asking the log what has to be known first leaves time for that."""
+    """A source or sink that loads its libraries while the log is asked for what it needs first."""
 
     def prepare(self) -> None:
-        """Begins with it, in a thread, before anything is asked. What fails is told to whoever asks
-        first; nothing outside is touched."""
+        """Starts loading in a thread. The first caller that needs the result gets its failure;
+        nothing outside the process is touched."""
         ...
 
 
 @contextmanager
 def all_of_it_stays() -> Iterator[None]:
-    """What is imported inside is never looked at again by the garbage collector either."""
+    """Context manager: the garbage collector never scans again the objects that are imported
+    inside."""
     gc.disable()
     try:
         yield
@@ -31,5 +32,5 @@ def all_of_it_stays() -> Iterator[None]:
 
 @cache
 def unfreeze_at_exit() -> None:
-    """For users of DuckDB, which complains at exit of objects of its own that are left then."""
+    """Unfreezes all objects at exit; DuckDB complains about its own objects that are left then."""
     atexit.register(gc.unfreeze)

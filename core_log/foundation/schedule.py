@@ -1,4 +1,4 @@
-"""When something is done again: every so often, or by cron, and in certain hours only."""
+"""A schedule: at an interval or by cron, and only in certain hours."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -11,18 +11,18 @@ from headwater.core_log.foundation.settings import DurationMs, YamlSettings
 WINDOW = r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)"
 MINUTES_PER_DAY = 24 * 60
 ATTEMPTS_MAX = 800
-"""Two years of a cron expression for one time of the day."""
+"""Limit of cron times that are tried for one inside the window: two years of a daily time."""
 
 
 class Schedule(YamlSettings):
-    """Every so often, or by cron; all times are UTC."""
+    """A schedule by interval or by cron; all times are UTC."""
 
     every_ms: DurationMs = Field(0, examples=["24h"])
-    """How often; 0 never, or where `cron` says when."""
+    """Interval; 0 means never, or that `cron` is used."""
     cron: str = Field("", examples=["0 3 * * *", "*/5 8-18 * * mon-fri"])
-    """When, as a cron expression; instead of `every`."""
+    """Cron expression; instead of `every`."""
     between: str = Field("", pattern=rf"^({WINDOW})?$", examples=["22:00-06:00"])
-    """Hours in which it may begin, from-to, over midnight as well; at any time when empty."""
+    """Hours in which it may start (from-to, possibly over midnight); at any time if empty."""
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Self:
@@ -31,7 +31,7 @@ class Schedule(YamlSettings):
 
             CronTrigger.from_crontab(self.cron)
             if self._next(0) is None:
-                raise ValueError("`cron` never comes into the hours of `between`")
+                raise ValueError("`cron` has no time within the hours of `between`")
         return self
 
     @property
@@ -39,7 +39,7 @@ class Schedule(YamlSettings):
         return not self.every_ms and not self.cron
 
     def due_ms(self, *, last_ms: int | None, now_ms: int) -> int:
-        """When it next begins, in Unix time; `last_ms`: when it last began."""
+        """Returns the next start in Unix time; `last_ms` is the last start."""
         if not self.cron:
             wanted = now_ms if last_ms is None else max(now_ms, last_ms + self.every_ms)
             return opening_ms(self.between, wanted)
@@ -48,7 +48,7 @@ class Schedule(YamlSettings):
         return due
 
     def _next(self, from_ms: int) -> int | None:
-        """By cron, inside the window; None where that never comes."""
+        """Returns the next time by cron inside the window; None if there is none."""
         from apscheduler.triggers.cron import CronTrigger
 
         trigger = CronTrigger.from_crontab(self.cron, UTC)
@@ -64,7 +64,8 @@ class Schedule(YamlSettings):
 
 
 def opening_ms(between: str, at_ms: int) -> int:
-    """The first moment from then on that lies in those hours, as 22:00-06:00; empty for always."""
+    """Returns the first time at or after that moment within hours such as 22:00-06:00; empty hours
+    mean always."""
     match = re.fullmatch(WINDOW, between)
     if match is None:
         return at_ms

@@ -28,7 +28,8 @@ from headwater.core_log.foundation.units import DURATION, SIZE, parse_duration_m
 
 
 class Settings(BaseModel):
-    """Frozen, closed, and documented: every field carries a docstring, see `explanations_of`."""
+    """Base class of settings: frozen, without extra fields, and documented, see
+    `explanations_of`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,10 +47,10 @@ class YamlSettings(Settings):
 
 @cache
 def explanations_of(model: type[BaseModel]) -> Mapping[str, str]:
-    """What each field is for, by its name: its docstring, or the description that it has.
+    """Returns the explanation of each field by its name: its docstring or its description.
 
-    They are read from the sources when somebody wants to know. To do so when the classes are made
-    takes as long as all else of them, in every process and for every command.
+    They are read from the source files on demand: reading them when the classes are made would
+    double the time that this takes, in every process and command.
     """
     told: dict[str, str] = {}
     for each in reversed(model.__mro__):
@@ -63,7 +64,7 @@ def _docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
     try:
         source = inspect.getsource(model)
     except (OSError, TypeError):
-        return  # it came without its source, or was made without any
+        return  # no source file, or the class was made without one
     [definition] = ast.parse(dedent(source)).body
     assert isinstance(definition, ast.ClassDef), "the source of a class defines it"
     for field, text in pairwise(definition.body):
@@ -76,22 +77,23 @@ def _docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
 
 
 def as_list(value: Any) -> Any:
-    """A list may be written as its only element."""
+    """Accepts a single element instead of a list."""
     return value if value is None or isinstance(value, list | tuple) else [value]
 
 
 def parse_unless(word: str, parse: Callable[[Any], Any], value: Any) -> Any:
-    """`word` means that there is no bound."""
+    """Parses the text; `word` means that there is no bound."""
     return None if value == word else parse(value)
 
 
 def unless(word: str, parse: Callable[[Any], Any]) -> BeforeValidator:
-    """For durations and sizes that may be unbounded: `Annotated[int | None, unless(...)]`."""
+    """Returns the type of a duration or size that may be unbounded: `Annotated[int | None,
+    unless(...)]`."""
     return BeforeValidator(partial(parse_unless, word, parse))
 
 
 def check_pattern(text: str) -> str:
-    """One pattern over names of tables, as it is written."""
+    """Raises unless the text is a valid pattern for table names."""
     try:
         Pattern(text)
     except ConfigError as error:
@@ -130,59 +132,58 @@ HttpAddress = Annotated[str, AfterValidator(check_http_address)]
 PatternText = Annotated[str, AfterValidator(check_pattern)]
 """A glob or a `/regex/`, see `headwater.core_log.foundation.name_patterns`."""
 PatternTexts = Annotated[Texts, AfterValidator(check_patterns)]
-"""The same, any number of them, `!` in front of those that exclude."""
+"""Any number of globs or `/regex/`; those that begin with `!` exclude."""
 
 
 class TopicSettings(Settings):
-    """A topic as it should be; `Log.ensure_topic` creates it or checks that it already is."""
+    """The settings of a topic; `Log.ensure_topic` creates it or checks that it has them."""
 
     name: str = Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")
     """Topic name: letters, digits, dot, underscore and dash, at most 249 of them."""
     partitions: int = Field(1, ge=1)
-    """How many partitions."""
+    """Number of partitions."""
     keeps_partitions: bool = False
-    """Whether a topic that is there already may have another number of them, and keeps it."""
+    """Whether an existing topic keeps another number of partitions."""
     config: dict[str, str] = {}
     """Kafka's topic configuration by its Kafka names, such as `cleanup.policy`."""
 
 
 class SecuritySettings(YamlSettings):
-    """How a Kafka cluster is spoken to: openly or by TLS, as somebody or as nobody. The words are
-    Kafka's own."""
+    """How to connect to a Kafka cluster: with or without TLS, with or without a user. The names are
+    Kafka's."""
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    """Kafka's security.protocol of the listener: `SSL` is TLS, `SASL_` asks for a user."""
+    """Kafka's security.protocol of the listener: `SSL` is TLS, `SASL_` needs a user."""
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
-    """How the password is proved. SCRAM never tells it; `PLAIN` does, so anybody on the way can
-    read it where the protocol is not `SASL_SSL`."""
+    """SASL mechanism. SCRAM never sends the password; `PLAIN` does, so others on the network can
+    read it unless the protocol is `SASL_SSL`."""
     user: str = Field("", examples=["shop"])
     """Name of the user, for `SASL_`."""
     password: SecretStr = Field(SecretStr(""), examples=["${env:KAFKA_PASSWORD}"])
-    """Its password, by reference."""
+    """Password of the user, by reference."""
     ca_file: Path | None = None
-    """PEM file with the authorities that sign the brokers' certificates; those of the system where
-    it is left out. Like the other files it must be on every machine that reads the log."""
+    """PEM file with the certificate authorities that sign the brokers' certificates; the system's
+    own if left out. Like the other files it must be on every machine that reads the log."""
     certificate_file: Path | None = None
-    """PEM file with our own certificate and what leads to its authority, where brokers ask for
-    one."""
+    """PEM file with the client certificate and its chain, if the brokers ask for one."""
     key_file: Path | None = None
-    """PEM file with the key of that certificate, where it is not in the same file."""
+    """PEM file with the key of that certificate, if it is not in the same file."""
     key_password: SecretStr = SecretStr("")
     """Password of that key, by reference."""
     check_host: bool = True
-    """Whether a broker's certificate must name the host that was asked for."""
+    """Whether a broker's certificate must contain the host name of the connection."""
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         if self.has_user != bool(self.user):
             raise ValueError(
-                "security.protocol begins with SASL_ where there is a user, and only there"
+                "security.protocol begins with SASL_ if there is a user, and only then"
             )
         files = (self.ca_file, self.certificate_file, self.key_file)
         if not self.is_encrypted and any(files):
-            raise ValueError("certificates are for security.protocol SSL or SASL_SSL")
+            raise ValueError("certificates need security.protocol SSL or SASL_SSL")
         if self.key_file is not None and self.certificate_file is None:
-            raise ValueError("security.key_file belongs to a security.certificate_file")
+            raise ValueError("security.key_file needs security.certificate_file")
         return self
 
     @property
@@ -194,41 +195,43 @@ class SecuritySettings(YamlSettings):
         return self.protocol.startswith("SASL_")
 
     def beside(self, directory: Path) -> Self:
-        """With its files as they are meant from `directory`, the pipeline file's."""
+        """Returns these settings with relative files resolved from `directory`, the pipeline
+        file's."""
         names = ("ca_file", "certificate_file", "key_file")
         found = {name: directory / path for name in names if (path := getattr(self, name))}
         return self.model_copy(update=found)
 
 
 class BrokerSettings(Settings):
-    """One broker of the log."""
+    """Settings of one broker of the log."""
 
     data: Path = Path("data")
-    """Directory that holds everything the broker keeps; one process owns it at a time."""
+    """Directory of all data of the broker; one process owns it at a time."""
     listen: str = "127.0.0.1:9092"
     """HOST:PORT of the Kafka listener; port 0 takes a free one, written to `endpoint.json`."""
     node_id: int = Field(1, ge=0)
-    """This broker's number in its cluster."""
+    """Number of this broker in its cluster."""
     fsync: Literal["group", "never"] = "group"
-    """`group`: nothing is acknowledged (acks=all) or readable before it is on disk. With `never`
-    that is left to the operating system, and what was written since the start is not compacted."""
+    """`group`: records are acknowledged (acks=all) and readable only when they are on disk. `never`
+    leaves syncing to the operating system, and records written since the start are not
+    compacted."""
     flush_wait_ms_max: int = Field(5, ge=0)
-    """How long records written with acks 0 or 1 may wait for the next sync."""
+    """Longest time that records written with acks 0 or 1 wait for the next sync."""
     auto_create_topics: bool = True
-    """Whether a client that asks for an unknown topic creates it."""
+    """Whether an unknown topic is created when a client asks for it."""
     default_partitions: int = Field(1, ge=1)
-    """Partitions of topics that are created without saying how many."""
+    """Partitions of a topic that is created without a number of partitions."""
     internal_partitions: int = Field(16, ge=1)
     """Partitions of `__consumer_offsets` and `__transaction_state`."""
     request_bytes_max: int = Field(100 << 20, ge=1 << 16)
     """Largest request frame accepted; a larger one closes its connection before any allocation."""
     connections_max: int = Field(2048, ge=1)
-    """Connections served at once; further ones are closed at accept."""
+    """Connections served at once; further ones are closed at once."""
     group_rebalance_delay_ms: int = Field(0, ge=0)
     """How long a new, empty group waits for more members before its first rebalance."""
     group_session_timeout_ms_min: int = Field(6_000, ge=1)
-    """Shortest session timeout a member of a group may ask for."""
+    """Shortest session timeout that a group member may ask for."""
     housekeeping_interval_ms: int = Field(30_000, ge=10)
-    """How often retention, compaction and expired transactions are looked at."""
+    """Interval at which retention, compaction and expired transactions are checked."""
     config: dict[str, str] = {}
-    """Defaults of topic configuration by Kafka's topic names, such as `segment.bytes`."""
+    """Defaults of the topic configuration by Kafka's names, such as `segment.bytes`."""

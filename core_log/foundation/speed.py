@@ -1,4 +1,4 @@
-"""Whether decoders run as plain Python or as their compiled twins."""
+"""Selection between plain Python decoders and compiled ones."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def chosen_speed(environment: Mapping[str, str] = os.environ) -> Speed:
-    """`fast` where the compiler is installed; the environment may force either."""
+    """Returns `fast` if the compiler is installed; the environment may force either."""
     wanted = environment.get(VARIABLE, "")
     can_compile = find_spec("numba") is not None
     match wanted:
@@ -39,15 +39,16 @@ def chosen_speed(environment: Mapping[str, str] = os.environ) -> Speed:
 
 
 class CompiledSpeed(Generic[T]):
-    """The plain way, until there has been enough to do for the compiled one to be worth loading.
+    """A choice of the plain code until enough work was done that loading the compiled code pays.
 
-    Code that is kept is loaded in a moment, but where nothing is kept of an earlier run the
-    compiler takes many seconds; meanwhile a thread sees to it and nobody waits.
+    Cached code loads at once. Without a cache the compiler takes many seconds: a thread does it,
+    and nothing waits for it.
     """
 
     def __init__(self, plain: T, load: Callable[[], T] | None, worth: int) -> None:
-        """`load` comes back with the compiled way when it has been called once, as it is then that
-        it is compiled; None where there is no compiler. `worth` is what `count` has to come to."""
+        """`load` calls the compiled code once, because that compiles it, and returns it; it is None
+        without a compiler. `worth` is the amount of work, as `count` adds it, that starts
+        loading."""
         self.now = plain
         self._load, self._left = load, worth
         self._thread: threading.Thread | None = None
@@ -60,26 +61,26 @@ class CompiledSpeed(Generic[T]):
             return
         with self._sending:  # several threads count
             if self._thread is None:
-                # No daemon: the compiler must not be torn down in the middle of its work.
+                # No daemon thread: the compiler must not be stopped in the middle of its work.
                 self._thread = threading.Thread(target=self._warm, name="headwater-compiler")
                 self._thread.start()
 
     def hurry(self) -> None:
-        """Sends for it whatever has been done so far, and waits: much is known to come."""
+        """Starts loading at once and waits for it, because much work is known to come."""
         self.count(self._left)
         self.wait()
 
     def wait(self) -> None:
-        """Until the compiled way is there, if it has been sent for."""
+        """Waits until the compiled code is loaded, if loading has begun."""
         if self._thread is not None:
             self._thread.join()
 
     def _warm(self) -> None:
         assert self._load is not None, "it is only sent for where there is one"
         try:
-            with all_of_it_stays():  # else all wait several times while it is looked through
+            with all_of_it_stays():  # otherwise the loading time is waited for several times
                 self.now = self._load()
         except Exception as error:
-            logger.warning("the compiled code does not start: %s", type(error).__name__)
+            logger.warning("the compiled code cannot be loaded: %s", type(error).__name__)
             return
         self.is_warm = True

@@ -1,4 +1,4 @@
-"""An exception of the work on one table gets that table's name, so that it can fail alone."""
+"""Adds a table's name to exceptions of the work on it, so that only this table fails."""
 
 import traceback
 from collections.abc import Iterator
@@ -9,9 +9,8 @@ from headwater.core_log.foundation.errors import HeadwaterError, TableFailed
 
 @contextmanager
 def failures_named(**facts: object) -> Iterator[None]:
-    """`table` or `topic` among `facts` says whose work this is. Our own errors get what they do not
-    have yet; an exception that nobody foresaw leaves as `TableFailed`, with it as its cause.
-    """
+    """Context manager: adds `facts` (with `table` or `topic`) to errors. Our own errors get the
+    facts they lack; an unexpected exception is raised as `TableFailed` with itself as the cause."""
     try:
         yield
     except HeadwaterError as error:
@@ -22,7 +21,8 @@ def failures_named(**facts: object) -> Iterator[None]:
 
 
 def failure_of(bug: Exception, **facts: object) -> HeadwaterError:
-    """The same for an exception that was caught already."""
+    """Returns the error for an exception that was already caught, as `failures_named` would raise
+    it."""
     if isinstance(bug, HeadwaterError):
         return bug
     if isinstance(bug, OSError) and bug.strerror:
@@ -33,7 +33,7 @@ def failure_of(bug: Exception, **facts: object) -> HeadwaterError:
 
 
 def place_of(bug: BaseException) -> str:
-    """The exception's class and place, without its words: those may quote data."""
+    """Returns the exception's class and place, without its message: that may quote data."""
     bug = next(each for each in leaves_of(bug) if not isinstance(each, HeadwaterError))
     frames = traceback.extract_tb(bug.__traceback__)
     where = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
@@ -41,7 +41,7 @@ def place_of(bug: BaseException) -> str:
 
 
 def leaves_of(failure: BaseException) -> Iterator[BaseException]:
-    """The exceptions of a group, of its groups as well; else the one that was given."""
+    """Returns the exceptions of a group and its nested groups, or the exception itself."""
     if isinstance(failure, BaseExceptionGroup):
         for each in failure.exceptions:
             yield from leaves_of(each)

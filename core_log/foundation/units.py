@@ -1,4 +1,5 @@
-"""Durations and sizes as people write them; light, since commands parse options before all else."""
+"""Durations and sizes as people write them, with few imports, because commands parse options
+first."""
 
 import re
 from typing import Any
@@ -6,7 +7,7 @@ from typing import Any
 DURATION = r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|s|m|h|d|w)"
 SIZE = r"(\d{1,15}(?:\.\d{1,9})?)\s*([kKMGT]i?)?B"
 LARGEST = 2**63 - 1
-"""What the log's own formats can hold."""
+"""The largest number that the log's own formats can hold."""
 MS_PER_UNIT = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 BYTES_PER_PREFIX = {"": 1} | {
     letter + kind: base**power
@@ -16,7 +17,8 @@ BYTES_PER_PREFIX = {"": 1} | {
 
 
 def parse_duration_ms(text: Any) -> Any:
-    """`250ms`, `5s`, `10m`, `12h`, `7d`, `2w`, as milliseconds; numbers in Python pass."""
+    """Returns `250ms`, `5s`, `10m`, `12h`, `7d` or `2w` as milliseconds; a number is returned
+    unchanged."""
     if not isinstance(text, str):
         return text
     match = re.fullmatch(DURATION, text.strip())
@@ -26,7 +28,8 @@ def parse_duration_ms(text: Any) -> Any:
 
 
 def parse_size_bytes(text: Any) -> Any:
-    """`64KiB`, `8MiB`, `20GiB`, `1MB`, `512B`, as bytes; numbers in Python pass."""
+    """Returns `64KiB`, `8MiB`, `20GiB`, `1MB` or `512B` as bytes; a number is returned
+    unchanged."""
     if not isinstance(text, str):
         return text
     match = re.fullmatch(SIZE, text.strip())
@@ -37,5 +40,5 @@ def parse_size_bytes(text: Any) -> Any:
 
 def _bound(value: float) -> int:
     if value > LARGEST:
-        raise ValueError("this is more than there ever will be")
+        raise ValueError("the number is too large")
     return round(value)

@@ -1,4 +1,4 @@
-"""Changes of rows in columns: what sources emit, the log keeps, and sinks consume."""
+"""Changes of rows as columns: sources emit them, the log keeps them, sinks apply them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,10 +12,10 @@ from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
 
 Positions = Mapping[str, str]
-"""Named parts of where a source stands (`stream`, `file/a.csv`), opaque to all but the source."""
+"""Named parts of a source position (`stream`, `file/a.csv`); only the source understands them."""
 
 ColumnOrValue: TypeAlias = pa.Array | str | int | bool | None
-"""A column with a value per change, or the one value that all of them share."""
+"""A column with one value per change, or one value for all of them."""
 
 
 class Operation(IntEnum):
@@ -30,37 +30,37 @@ class Operation(IntEnum):
 class TableChanges:
     """Changes of one table under one schema, in the order in which they happened.
 
-    A changed key is a DELETE of the old key and an INSERT of the new one. A TRUNCATE is alone in
-    its `TableChanges`, as one row of nulls, or of what `truncated_where` says.
+    A change of key is a DELETE of the old key and an INSERT of the new one. A TRUNCATE is alone in
+    its `TableChanges`, as one row of nulls or of the values in `truncated_where`.
     """
 
     schema: TableSchema
     rows: pa.RecordBatch
-    """Per change the row after it; of a delete what is known of the row that went, the key at
-    least. Its columns are those of `schema`, in that order and of those types."""
+    """The row after each change; for a delete the known columns of the deleted row, at least the
+    key. Its columns are those of `schema`, in the same order and types."""
     operations: pa.UInt8Array
     source: Mapping[str, ColumnOrValue]
-    """Debezium's `source` block in the order of its fields; `source_times` makes its times.
-    Of changes read back from the log only `ts_us` is there."""
+    """Debezium's `source` block in the order of its fields; `source_times` makes its times. Changes
+    read from the log have only `ts_us`."""
     commits: ColumnOrValue = ""
-    """Which commit of the source each change belongs to: an LSN, a transaction, a file's name."""
+    """The source's commit of each change: an LSN, a transaction, a file's name."""
     indexes: pa.Int64Array | None = None
-    """Where in its commit each change stands, counted from 0; None where nobody counts."""
+    """Index of each change in its commit, counted from 0; None if it is not counted."""
     before: pa.StructArray | None = None
-    """Rows before an update, where the source sent them; null where it did not."""
+    """Rows before an update, if the source sent them; null otherwise."""
     transaction: Mapping[str, ColumnOrValue] | None = None
     """Debezium's `transaction` block."""
     moves: pa.BooleanArray | None = None
-    """True for a DELETE and the INSERT right behind it that are one change of key. They stay
-    neighbours until they are in the log, whose headers name the other key of each."""
+    """True for a DELETE and the INSERT directly after it that are one change of key. They stay
+    neighbours until they are in the log, where each one's headers name the other key."""
     headers: Mapping[str, pa.BinaryArray] = field(default_factory=dict)
-    """Further headers of the records; null where a change has none of that name."""
+    """Further headers of the records; null if a change has none of that name."""
     log_partition: TopicPartition | None = None
     log_offsets: pa.Int64Array | None = None
-    """Where in the log each change stands; None before it got there."""
+    """The offset of each change in the log; None before it is written."""
     markers: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Of a TRUNCATE that was read back once for all partitions of its topic where it stands in each
-    of them."""
+    """The offset of a TRUNCATE's marker in each partition of its topic, when it was read back once
+    for all of them."""
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
@@ -71,15 +71,15 @@ class TableChanges:
 
     @property
     def truncated_where(self) -> dict[str, Any]:
-        """Of a TRUNCATE the columns and values that all rows have that go: its own share, where
-        several tables became one by a route. Empty when every row goes."""
+        """Returns the columns and values that all truncated rows share, if a route merges several
+        tables into one. Empty if every row is truncated."""
         [row] = self.rows.to_pylist()
         return {name: value for name, value in row.items() if value is not None}
 
     @property
     def in_every_partition(self) -> "Sequence[TableChanges]":
-        """Of a TRUNCATE one for every partition that it stands in, for those who keep changes with
-        their places: there a row is older than it or newer by the marker of its own partition."""
+        """Returns one TRUNCATE for each partition that has its marker. A sink that stores offsets
+        needs this: a row is older or newer than the marker of its own partition."""
         return [
             replace(self, log_partition=partition, log_offsets=pa.array([offset]), markers={})
             for partition, offset in self.markers.items()
@@ -91,22 +91,22 @@ class TableChanges:
 
     @property
     def committed_us(self) -> pa.Int64Array:
-        """When each change was committed at its source, in microseconds of Unix time."""
+        """Returns the commit time at the source of each change, in microseconds of Unix time."""
         times = self.source["ts_us"]
         if isinstance(times, pa.Array):
             return times
         return pa.repeat(pa.scalar(times, pa.int64()), len(self))
 
     def filter(self, mask: pa.BooleanArray) -> "TableChanges":
-        """Only the changes for which `mask` is true."""
+        """Returns the changes for which `mask` is true."""
         return self._map(lambda column: column.filter(mask))
 
     def take(self, indices: pa.Array) -> "TableChanges":
-        """The changes at `indices`, in that order."""
+        """Returns the changes at `indices`, in that order."""
         return self._map(lambda column: column.take(indices))
 
     def slice(self, start: int, count: int) -> "TableChanges":
-        """`count` changes from `start` on, without copying."""
+        """Returns `count` changes from `start` on, without copying."""
         return self._map(lambda column: column.slice(start, count))
 
     def _map(self, pick: Callable[[Any], Any]) -> "TableChanges":
@@ -127,18 +127,19 @@ class TableChanges:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A piece of the source that is no row, to be kept aside with the reason."""
+    """A part of the source that cannot be read as a row, with the reason."""
 
     table: TableId
     content: bytes
     problem: str
     at: str
-    """Where it stands, as `headwater.at` says it of a record: `orders.csv#17`."""
+    """Its place in the source, as the header `headwater.at` has it: `orders.csv#17`."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventMessages:
-    """Events that belong to no table, as JSON: transactions' ends, logical messages, heartbeats."""
+    """Events that belong to no table, as JSON: ends of transactions, logical messages,
+    heartbeats."""
 
     kind: str
     """Last part of their topic's name: `transaction`, `message` or `heartbeat`."""
@@ -147,47 +148,47 @@ class EventMessages:
 
 
 class Phase(Enum):
-    """How far the replacement of a table has come."""
+    """The phase of the replacement of a table."""
 
     PENDING = "pending"  # the log may differ from the table from here on
-    HELD = "held"  # the same, until a person says that the table is to be read
-    STARTED = "started"  # every row is emitted from here on; a second start begins anew
-    COMPLETE = "complete"  # every row has been emitted, as a READ or as a change
+    HELD = "held"  # the same, until a person starts the re-read
+    STARTED = "started"  # every row is emitted from here on; a second start begins again
+    COMPLETE = "complete"  # every row was emitted, as a READ or as a change
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A table is read again as a whole, beside its changes. A key that was not emitted between
-    `STARTED` and `COMPLETE` is gone at the source."""
+    """The re-read of a whole table, beside its changes. A key that is not emitted between `STARTED`
+    and `COMPLETE` no longer exists at the source."""
 
     schema: TableSchema
     phase: Phase
     why: str = ""
-    """What has become of the table, for users; when held, also what holds it and what begins it."""
+    """The reason, for users; if held, also the cause and the command that starts the re-read."""
     commit: str = ""
-    """When complete: of which commit of the source the missing rows are deleted."""
+    """When complete: the commit of the source to which the deletes of missing rows belong."""
     source: Mapping[str, ColumnOrValue] = field(default_factory=dict)
-    """When complete: the `source` block of these deletes, one value each."""
+    """When complete: the `source` block of these deletes, one value per field."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeBatch:
-    """A stretch of the source that becomes readable as a whole."""
+    """A part of the source's stream that becomes readable as a whole."""
 
     tables: tuple[TableChanges, ...]
     positions: Positions
-    """What changed of the source's position, as it is after the last change of this batch; empty
-    while a transaction of the source goes on, which then stays one transaction of the log."""
+    """Changed parts of the source position, as of the last change of this batch. Empty while a
+    transaction of the source is open, so that it stays one transaction of the log."""
     rejects: tuple[Reject, ...] = ()
     notices: tuple[EventMessages, ...] = ()
     replacements: tuple[Replacement, ...] = ()
-    """What starts before the rows of this batch, or is complete after them. A batch that has any
-    has a position, too."""
+    """Replacements that start before the rows of this batch, or are complete after them. A batch
+    with any of them has a position."""
 
 
 def concat_changes(parts: Sequence[TableChanges]) -> TableChanges:
-    """Changes of one table under one schema as they are read back from the log, one behind the
-    other."""
+    """Returns one `TableChanges` of changes of one table under one schema that were read from the
+    log."""
     if len(parts) == 1:
         return parts[0]
     offsets = [each.log_offsets for each in parts if each.log_offsets is not None]
@@ -214,7 +215,7 @@ def _joined_images(parts: Sequence[TableChanges]) -> pa.StructArray | None:
 
 
 def source_times(committed_us: int | pa.Int64Array) -> dict[str, ColumnOrValue]:
-    """The three spellings of one commit time in Debezium's `source` block."""
+    """Returns the three fields of a commit time in Debezium's `source` block."""
     if isinstance(committed_us, int):
         return {
             "ts_ms": committed_us // 1_000,

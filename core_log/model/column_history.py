@@ -1,4 +1,5 @@
-"""Changes of a table's older forms as its newest one has them: columns are told by their ids."""
+"""Converts changes of a table's older schemas to its newest one; columns are identified by their
+ids."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -13,14 +14,14 @@ from headwater.core_log.model.table_schema import Column, TableSchema
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What changes under one form are under the newest one. A column keeps its type, and one that
-    is gone its name, unless another column has taken it."""
+    """A mapping from changes under one schema to the newest schema. A column keeps its type. A
+    dropped column keeps its name unless another column has taken it."""
 
     schema: TableSchema
     places: tuple[int, ...]
-    """Of the columns that stay, in the form that the changes have."""
+    """Indices of the kept columns in the schema of the changes."""
     values: tuple[pa.Scalar, ...] = ()
-    """Of the columns behind these, which are younger than the changes."""
+    """Values of the columns after these, which are newer than the changes."""
 
     def apply(self, changes: TableChanges) -> TableChanges:
         if changes.schema is self.schema:
@@ -45,10 +46,11 @@ class View:
 
 
 class ColumnHistory:
-    """All forms that a topic's table has had, oldest first."""
+    """All schemas that a topic's table has had, oldest first."""
 
     def __init__(self, schemas: Sequence[TableSchema], *, names: Collection[str] = ()) -> None:
-        """`names`: a column that has ever had one of these has it, be its newest another one."""
+        """`names` are the wanted column names: a column that ever had one of them gets it, even if
+        its newest name is another one."""
         self._schemas, self._views = schemas, dict[int, View]()
         self._id = schemas[-1].id if schemas else 0
         self._newest_names = schemas[-1].names if schemas else ()
@@ -60,7 +62,7 @@ class ColumnHistory:
         return [self.view(place) for place in range(len(self._schemas))]
 
     def view(self, place: int) -> View:
-        """Of the form that stands there."""
+        """Returns the view of the schema at that index."""
         if place not in self._views:
             self._views[place] = self._made(place)
         return self._views[place]
@@ -98,8 +100,9 @@ class ColumnHistory:
         return bool(schema.id) and schema.id == self._id
 
     def _names_of(self, schema: TableSchema) -> list[str | None]:
-        """What its columns are called now; None where another column has the name by now. Columns
-        of the key keep theirs: records of a topic are found by the names in their keys."""
+        """Returns the present names of the schema's columns; None if another column has the name
+        now. Key columns keep their names: records of a topic are found by the names in their
+        keys."""
         names = [self._name_of(schema, column) for column in schema.columns]
         gone = {column.name for column, name in zip(schema.columns, names, strict=True) if not name}
         kept = gone & {*schema.key}
@@ -114,7 +117,8 @@ class ColumnHistory:
         return self._names[column.id]
 
     def _chosen_names(self, wanted: Collection[str]) -> dict[int, str | None]:
-        """By the columns' ids. A name that two have had is that of the newer one."""
+        """Returns the wanted names by column id. A name that two columns had belongs to the newer
+        one."""
         given: dict[int, list[str]] = {}
         order: list[int] = []
         for schema in reversed(self._schemas):
@@ -135,8 +139,8 @@ class ColumnHistory:
         return found
 
     def _columns_with_values(self) -> dict[int, tuple[int, Column]]:
-        """Columns that came with a value for the rows that were there, by their ids: since which
-        form they are there, and what they are called now."""
+        """Returns, by id, the columns that were added with a value for existing rows: the index of
+        the schema that added them, and their present names."""
         first: dict[int, int] = {}
         found: dict[int, tuple[int, Column]] = {}
         ids = {column.id for column in self._schemas[-1].columns} if self._schemas else set()
@@ -151,8 +155,8 @@ class ColumnHistory:
 
 
 def recall_columns(schema: TableSchema, before: TableSchema | None) -> TableSchema:
-    """A new form as the log keeps it behind `before`: a column keeps the value that it came with,
-    or that it came with none, and what the first form of a topic has is in all of its records."""
+    """Returns a new schema as the log stores it after `before`. An added column keeps its value for
+    existing rows (or that it has none); all records hold the columns of a topic's first schema."""
     known: dict[int, str | None] = {column.id: None for column in schema.columns}
     if before is not None and schema.id and before.id == schema.id:
         known = {column.id: column.missing for column in before.columns if column.id}
@@ -166,12 +170,13 @@ def recall_columns(schema: TableSchema, before: TableSchema | None) -> TableSche
 
 
 def missing_value(column: Column) -> pa.Scalar:
-    """Of rows that are older than the column."""
+    """Returns the column's value for rows that are older than the column."""
     return pa.scalar(column.missing, pa.string()).cast(column.type)
 
 
 def missing_text(value: pa.Scalar) -> str | None:
-    """How a value is kept with its column; None where that would not be the same one."""
+    """Returns the text of a value that is stored with its column; None if the text would not give
+    the same value."""
     try:
         text = value.cast(pa.string())
         return text.as_py() if text.cast(value.type) == value else None

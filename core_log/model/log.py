@@ -1,4 +1,4 @@
-"""The Log contract: partitioned, ordered, durable. `EmbeddedLog` and `KafkaLog` fulfil it."""
+"""The Log contract: partitioned, ordered, durable; `EmbeddedLog` and `KafkaLog` implement it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -26,18 +26,18 @@ class Isolation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How far a partition reaches; the last two are -1 where the log cannot tell."""
+    """The offsets of a partition; the last two are -1 if the log does not know them."""
 
     start: int  # oldest offset still held
-    stable: int  # everything below is on disk and decided: committed or aborted
-    end: int  # the next offset to be written, open transactions included
+    stable: int  # everything below is on disk, and committed or aborted
+    end: int  # the next offset to be written, after open transactions
     cleaned_to: int  # compaction may have removed older values below this
     deletes_dropped_to: int  # and tombstones below this
 
 
 @dataclass(frozen=True, slots=True)
 class RetainedRange:
-    """What retention and compaction have left of a partition, as in `Bounds`."""
+    """The offsets of a partition after retention and compaction, as in `Bounds`."""
 
     start: int
     cleaned_to: int
@@ -46,7 +46,7 @@ class RetainedRange:
 
 @dataclass(frozen=True, slots=True)
 class FetchLimit:
-    """How much to wait for and how much to take."""
+    """How long to wait for records, and how many bytes to read."""
 
     bytes_max: int = 8 << 20
     bytes_min: int = 1
@@ -57,8 +57,8 @@ class FetchLimit:
 class Fetched:
     """Whole record batches of one partition, byte for byte as stored.
 
-    Under Isolation.COMMITTED, aborted batches and transaction markers are left out. The first
-    batch may begin before the offset asked for; `next_offset` is where to read on.
+    Isolation.COMMITTED leaves out aborted batches and transaction markers. The first batch may
+    begin before the requested offset; `next_offset` is the offset to continue at.
     """
 
     partition: TopicPartition
@@ -70,45 +70,46 @@ class Transaction(Protocol):
     """Appends and offset commits that become visible together or not at all."""
 
     async def append(self, partition: TopicPartition, batch: Batch) -> int:
-        """Returns the base offset."""
+        """Appends batches and returns the base offset."""
         ...
 
     async def append_each(
         self, batches: Mapping[TopicPartition, Batch]
     ) -> Mapping[TopicPartition, int]:
-        """The same for several partitions, together: one way to the log and back."""
+        """Appends to several partitions in one round trip."""
         ...
 
     async def commit_offsets(self, group: str, offsets: Offsets) -> None: ...
 
 
 class Writer(Protocol):
-    """A named, idempotent appender. Opening a newer writer of the same name fences this one."""
+    """A named, idempotent producer. Opening a newer writer with the same name fences this one."""
 
     async def append(self, partition: TopicPartition, batch: Batch) -> int:
         """Appends outside any transaction; returns the base offset once the batch is on disk."""
         ...
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
-        """Commits when the block ends, aborts when it raises."""
+        """Context manager: commits when the block ends, aborts when it raises."""
         ...
 
 
 class Log(Protocol):
-    """What pipelines, sources and sinks know of the log."""
+    """The operations of the log that pipelines, sources and sinks use."""
 
     async def ensure_topic(self, *topics: TopicSettings) -> None:
-        """Several are made together, which takes hardly longer than one."""
+        """Creates or checks topics; several take hardly longer than one."""
         ...
 
     async def partition_count(self, topic: str) -> int: ...
     async def topic_id(self, topic: str) -> str:
-        """Tells a topic from another one of the same name that was there before."""
+        """Returns an id that differs from that of an earlier topic with the same name."""
         ...
 
     async def writer(self, name: str) -> Writer: ...
     async def append(self, partition: TopicPartition, batch: Batch) -> int:
-        """Appends without identity: at least once. Returns the base offset, on disk."""
+        """Appends without a producer id (at least once); returns the base offset when it is on
+        disk."""
         ...
 
     async def fetch(
@@ -120,13 +121,14 @@ class Log(Protocol):
     async def retained_ranges(
         self, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, RetainedRange]:
-        """Asks for no end, which would wait for the disk."""
+        """Returns the retained offsets; it does not ask for the end, which would wait for the
+        disk."""
         ...
 
     async def offsets_at(
         self, partitions: Iterable[TopicPartition], *, timestamp_ms: int
     ) -> Offsets:
-        """Per partition the first offset appended at or after that time, else its end."""
+        """Returns per partition the first offset appended at or after that time, or its end."""
         ...
 
     async def commit_offsets(self, group: str, offsets: Offsets) -> None: ...

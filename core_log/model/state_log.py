@@ -1,4 +1,4 @@
-"""One partition of an internal topic, as the coordinators that keep their state in it see it."""
+"""One partition of an internal topic, for the coordinators that keep their state in it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from headwater.core_log.records.batch_header import BatchHeader
 
 
 class ProducerStamp(NamedTuple):
-    """Marks appended records as part of that producer's open transaction."""
+    """The producer whose open transaction the appended records belong to."""
 
     producer_id: int
     producer_epoch: int
@@ -22,14 +22,14 @@ class StoredRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A batch read back; the records of a control batch are its markers."""
+    """A batch that was read back; the records of a control batch are its markers."""
 
     header: BatchHeader
     records: Sequence[StoredRecord]
 
 
 class StateLog(Protocol):
-    """Append-only to its owner: what was appended is read back in order after a restart."""
+    """An append-only log with one owner, which reads it back in order after a restart."""
 
     def append(
         self,
@@ -41,9 +41,9 @@ class StateLog(Protocol):
         ...
 
     async def durable(self, end_offset: int) -> None:
-        """Returns once everything below `end_offset` is on disk wherever it must be."""
+        """Returns when everything below `end_offset` is on disk on all required replicas."""
         ...
 
     def read(self) -> Iterator[StoredBatch]:
-        """Everything still held, from the start of the log to its end."""
+        """Returns everything that is still kept, from the start of the log to its end."""
         ...

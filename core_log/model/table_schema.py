@@ -1,4 +1,4 @@
-"""What a table looks like: its name, its columns in order, and the key that tells rows apart."""
+"""The schema of a table: its name, its ordered columns, and its key."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 class TableId(NamedTuple):
-    """A table's name at its source or its target; `namespace` is empty where there are none."""
+    """The name of a table at its source or target; `namespace` is empty if the system has none."""
 
     namespace: str
     name: str
@@ -19,7 +19,7 @@ class TableId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: what values it holds, and what they mean where the type alone does not say."""
+    """A column: its type, and the meaning of its values if the type does not tell it."""
 
     name: str
     type: pa.DataType
@@ -27,15 +27,15 @@ class Column:
     semantic: str = ""
     """Debezium's name of a meaning that `type` does not carry, such as `io.debezium.data.Json`."""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """What belongs to the meaning, such as the labels of an enum under `allowed`."""
+    """Parameters of the meaning, such as the labels of an enum under `allowed`."""
     mask: str = ""
-    """What has hidden its values before they entered the log, for whoever compares."""
+    """The mask that hid its values before the log; needed to compare them with the source."""
     rule_name: str = ""
-    """What the rule that hides it calls it, where that is a former name of its."""
+    """The column's name in the rule of the mask, if that is a former name."""
     id: int = 0
-    """Which it keeps in its table whatever it is called; 0 where the source does not say."""
+    """Id of the column in its table, which a rename does not change; 0 if the source has none."""
     missing: str | None = None
-    """As text, the value of rows that are older than the column and were never written since."""
+    """Text of its value in rows that are older than the column and were not written since."""
 
 
 class DroppedColumn(NamedTuple):
@@ -48,7 +48,7 @@ class DroppedColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A table as it was during a stretch of its history."""
+    """The schema of a table during a part of its history."""
 
     table: TableId
     columns: tuple[Column, ...]
@@ -56,7 +56,8 @@ class TableSchema:
     """Names of the key's columns in the key's own order; empty for a table without a key."""
     dropped: tuple[DroppedColumn, ...] = ()
     id: int = 0
-    """Another one for another table of the same name; 0 where the source does not say."""
+    """Id of the table; another table with the same name has another id; 0 if the source has
+    none."""
 
     def __post_init__(self) -> None:
         missing = set(self.key) - set(self.names)
@@ -68,12 +69,12 @@ class TableSchema:
 
     @property
     def arrow(self) -> pa.Schema:
-        """The schema of a batch of rows."""
+        """Returns the Arrow schema of a batch of rows."""
         return pa.schema([pa.field(column.name, column.type) for column in self.columns])
 
     @property
     def without_ids(self) -> "TableSchema":
-        """For whoever compares forms that may have been written before ids were known."""
+        """Returns the schema without ids, to compare schemas of which one may lack them."""
         dropped = tuple(DroppedColumn(each.name) for each in self.dropped)
         columns = tuple(replace(each, rule_name="", id=0, missing=None) for each in self.columns)
         return replace(self, columns=columns, dropped=dropped, id=0)

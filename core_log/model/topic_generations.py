@@ -1,4 +1,4 @@
-"""How the topics of one table are called that have followed one another: `orders`, `orders.g2`."""
+"""Names of the generations of a table's topic: `orders`, `orders.g2`."""
 
 import re
 from collections.abc import Collection
@@ -7,7 +7,7 @@ NUMBERED = re.compile(r"\.g([1-9]\d*)$")
 
 
 def number_of(topic: str) -> int:
-    """1 for the first one, whose name says nothing of it."""
+    """Returns the number of a generation; 1 for the first one, whose name has no suffix."""
     found = NUMBERED.search(topic)
     return int(found[1]) if found else 1
 
@@ -21,12 +21,12 @@ def generation_name(first: str, number: int) -> str:
 
 
 def is_later(topic: str, *, than: str) -> bool:
-    """Whether both are of one table, and the other one came before."""
+    """Returns whether both are topics of one table and the other one is an earlier generation."""
     return first_of(topic) == first_of(than) and number_of(topic) > number_of(than)
 
 
 def follow(topics: Collection[str], *, former: Collection[str]) -> bool:
-    """Whether all the other ones, and there are some, came before one of these."""
+    """Returns whether there are other topics and all are earlier generations of one of these."""
     others = set(former) - set(topics)
     return bool(others) and all(
         any(is_later(topic, than=each) for topic in topics) for each in others

@@ -1,4 +1,5 @@
-"""Kafka record batches (format v2): Arrow columns to bytes and back, without a Python row."""
+"""Kafka record batches (format v2): Arrow columns to bytes and back, without one Python object per
+row."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -32,15 +33,15 @@ from headwater.core_log.records.unreadable_batch import UNREADABLE, found_unread
 from headwater.core_log.records.varint import varint_lengths
 
 BATCH_BYTES_MAX = 1 << 20
-"""Fits Kafka's default of max.message.bytes."""
+"""Below Kafka's default of max.message.bytes."""
 
 LAID_OUT_BYTES_MAX = 4 << 20
-"""Of a batch before it is compressed, for writers of what becomes much smaller by that: fewer
-batches are fewer requests, each of which costs both sides as much as thousands of records."""
+"""Limit of a batch before compression, for writers of compressible records. Fewer batches are fewer
+requests, and each request costs both sides as much as thousands of records."""
 
 SPAN_BYTES = 4 << 20
 COLUMN_BYTES_MAX = 1 << 30
-"""Binary columns count their bytes in 31 bits."""
+"""Offsets of binary columns have 31 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class RecordColumns:
         return len(self.offsets)
 
     def slice_from(self, offset: int) -> "RecordColumns":
-        """Only the records at or above an offset."""
+        """Returns the records at or above an offset."""
         start = int(np.searchsorted(self.offsets, offset))
         return (
             self
@@ -82,10 +83,11 @@ def encode(
     batch_bytes_max: int = BATCH_BYTES_MAX,
     laid_out_bytes_max: int = 0,
 ) -> list[Batch]:
-    """As few batches as the limit allows; only a record that is too large alone exceeds it.
+    """Returns as few batches as the limit allows; only a single record that is too large exceeds
+    it.
 
-    `laid_out_bytes_max`: how large a batch may be before it is compressed, where that is more. One
-    that exceeds the limit nevertheless is divided by what it would be without compression.
+    `laid_out_bytes_max` is a larger limit before compression. A batch that exceeds the limit after
+    it is divided by its uncompressed size.
     """
     times = np.broadcast_to(np.asarray(timestamps_ms, dtype=np.int64), (len(keys),))
     if 0 < len(keys) <= FEW:
@@ -123,10 +125,10 @@ def encode_records(
     batches: Int64Array,
     headers: bytes | pa.BinaryArray = NO_HEADERS,
 ) -> Iterator[memoryview]:
-    """Lays out one record per row, and yields the records sections of the given row ranges.
+    """Encodes one record per row and yields the records sections of the given row ranges.
 
-    The join below writes every record into one shared buffer, so that buffer already is
-    the records sections, one behind the other: no row ever becomes a Python object.
+    The join writes every record into one shared buffer, so slices of it are the records sections:
+    no row becomes a Python object.
     """
     key_bytes, value_bytes = lengths_or_minus_one(keys), lengths_or_minus_one(values)
     firsts = np.repeat(batches[:, 0], batches[:, 1] - batches[:, 0])
@@ -154,8 +156,8 @@ def encode_records(
 def decode(
     data: Buffer, *, from_offset: int = 0, partition: TopicPartition | None = None
 ) -> RecordColumns:
-    """All records at or above an offset; checksums are checked, control batches left out.
-    `partition` is for the error that names a batch which cannot be read."""
+    """Returns all records at or above an offset; checks checksums and leaves out control batches.
+    `partition` is for the error about an unreadable batch."""
     parts = decode_parts(
         data, from_offset=from_offset, bytes_max=COLUMN_BYTES_MAX, partition=partition
     )
@@ -172,7 +174,7 @@ def decode_parts(
     bytes_max: int,
     partition: TopicPartition | None = None,
 ) -> Iterator[RecordColumns]:
-    """The same in parts that each hold at most `bytes_max` of records, or one batch."""
+    """Yields them in parts of at most `bytes_max` of records each, or of one batch."""
     try:
         yield from _parts(data, from_offset, bytes_max)
     except UNREADABLE as error:
@@ -225,7 +227,7 @@ class _Part:
         return RecordColumns(offsets, times, *cut_cells(fields, pa.py_buffer(data)))
 
     def _lay_out(self) -> tuple[Buffer, Int64Array, Int64Array]:
-        """All records sections in one buffer: the fetched one where nothing is compressed."""
+        """Returns all records sections in one buffer: the fetched one if nothing is compressed."""
         lengths = np.array([len(section) for section in self.sections], dtype=np.int64)
         if any(header.compression for header in self.headers):
             ends = np.cumsum(lengths)
@@ -249,10 +251,10 @@ def _numbers_of(header: BatchHeader) -> tuple[int, int, int, int, int]:
 def cut_cells(
     fields: RecordFields, data: pa.Buffer
 ) -> tuple[pa.BinaryArray, pa.BinaryArray, pa.BinaryArray]:
-    """Keys, values and encoded headers.
+    """Returns keys, values and encoded headers.
 
-    Keys, values, headers and what lies between them alternate in one buffer, so marking the
-    boundaries and taking every fifth stretch copies each column out in C++.
+    Keys, values, headers and the bytes between them alternate in one buffer. Marking the bounds and
+    taking every fifth range copies each column in C++.
     """
     key_ends = fields.key_starts + fields.key_lengths.clip(0)
     marks = (fields.key_starts, key_ends, fields.value_starts, fields.header_starts, fields.ends)
@@ -266,7 +268,7 @@ def cut_cells(
 
 
 def _single_bytes(stretches: pa.BinaryArray, rows: Int64Array) -> pa.BinaryArray:
-    """Cells of one byte each, as they are where no record has a header."""
+    """Returns values of one byte each: the header counts when no record has a header."""
     data = np.frombuffer(stretches.buffers()[2], np.uint8)
     firsts = np.frombuffer(stretches.buffers()[1], np.int32)[rows]
     bounds = np.arange(len(rows) + 1, dtype=np.int32)
@@ -282,8 +284,8 @@ def _indices(rows: Int64Array, lengths: Int64Array) -> pa.Array:
 def _few_records(
     keys: pa.BinaryArray, values: pa.BinaryArray, times: Int64Array, headers: bytes | pa.BinaryArray
 ) -> memoryview:
-    """The same section as `encode_records` lays out. For a few rows, the calls that handle columns
-    take longer than all their bytes."""
+    """Returns the same section as `encode_records`. For few rows, calls on columns take longer than
+    their bytes."""
     section = bytearray()
     sets = [headers] * len(keys) if isinstance(headers, bytes) else headers.to_pylist()
     rows = zip(keys.to_pylist(), values.to_pylist(), times.tolist(), sets, strict=True)
@@ -301,7 +303,8 @@ def _header_bytes(headers: bytes | pa.BinaryArray) -> int | Int64Array:
 
 
 def _spans(cuts: Iterator[tuple[int, int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """Neighbouring batches to be laid out together: many small ones cost hardly more than one."""
+    """Yields groups of neighbouring batches to encode together: many small ones cost hardly more
+    than one."""
     span: list[tuple[int, int]] = []
     room = SPAN_BYTES
     for start, end, size in cuts:
@@ -321,7 +324,8 @@ def _cut(
     headers: bytes | pa.BinaryArray,
     bytes_max: int,
 ) -> Iterator[tuple[int, int, int]]:
-    """Row ranges whose records are sure to fit, by the longest of each number, and their size."""
+    """Yields row ranges whose records surely fit, by the longest form of each number, and their
+    size."""
     if not len(keys):
         return
     cells = lengths_or_minus_one(keys).clip(0) + lengths_or_minus_one(values).clip(0)
@@ -339,7 +343,7 @@ def _cut(
 
 
 def _frame(section: memoryview, times: Int64Array, compression: int) -> Batch:
-    """Prefixes the head. What compression does not make smaller is kept as it is."""
+    """Prefixes the header. Records that compression does not make smaller are kept uncompressed."""
     payload = compress(compression, section)
     if len(payload) >= len(section):
         payload, compression = section, 0

@@ -1,4 +1,4 @@
-"""The 61-byte head of a record batch (Kafka's format v2): read, check, stamp and seal."""
+"""The 61-byte header of a record batch (Kafka's format v2): reads, checks, stamps and seals it."""
 
 from dataclasses import dataclass
 from struct import Struct
@@ -9,15 +9,15 @@ from crc32c import crc32c
 from headwater.core_log.foundation.errors import CorruptBatch
 
 HEADER_BYTES = 61
-LENGTH_END = 12  # base offset and batch length come before what the length counts
-CHECKED_FROM = 21  # the checksum covers everything from the attributes on
+LENGTH_END = 12  # the batch length does not count base offset and itself
+CHECKED_FROM = 21  # the checksum covers the attributes and all that follows
 
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
-"""Set by compaction: the base timestamp is then the moment from which tombstones may go."""
+"""Set by compaction: the base timestamp is then the time from which tombstones may be removed."""
 
 NO_PRODUCER = -1
 
@@ -29,7 +29,7 @@ assert _HEAD.size == HEADER_BYTES, "the head of a v2 batch is 61 bytes"
 
 
 class BatchHeader(NamedTuple):
-    """Field by field as on disk and on the wire, in that order."""
+    """The fields of a header, in their order on disk and on the wire."""
 
     base_offset: int
     length: int
@@ -47,7 +47,7 @@ class BatchHeader(NamedTuple):
 
     @classmethod
     def read(cls, data: bytes | bytearray | memoryview, position: int = 0) -> Self:
-        """The header at `position`, unchecked; the caller knows that 61 bytes are there."""
+        """Returns the header at `position`, unchecked; the caller knows that 61 bytes are there."""
         return cls._make(_HEAD.unpack_from(data, position))
 
     @property
@@ -80,12 +80,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequences wrap from 2^31 - 1 to 0."""
+        """The last sequence number; they wrap from 2^31 - 1 to 0."""
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
     @property
     def is_plausible(self) -> bool:
-        """Whether these can be the first bytes of a batch at all; zeros and noise are not."""
+        """Returns whether these can be the first bytes of a batch; zeros and noise are not."""
         return (
             self.magic == 2
             and self.length >= HEADER_BYTES - LENGTH_END
@@ -98,14 +98,15 @@ class BatchHeader(NamedTuple):
 
 
 def checksum_of(batch: bytes | bytearray | memoryview) -> int:
-    """CRC-32C of one whole batch, from its attributes on."""
+    """Returns the CRC-32C of one whole batch, from its attributes on."""
     return crc32c(memoryview(batch)[CHECKED_FROM:])
 
 
 def check_batch(batch: bytes | bytearray | memoryview) -> BatchHeader:
-    """The header of the one batch these bytes are; raises `CorruptBatch` where they are not."""
+    """Returns the header of the one batch in these bytes; raises `CorruptBatch` if they are not
+    one."""
     if len(batch) < HEADER_BYTES:
-        raise CorruptBatch("batch is shorter than its head", size=len(batch))
+        raise CorruptBatch("batch is shorter than its header", size=len(batch))
     header = BatchHeader.read(batch)
     if header.magic != 2 or header.total_bytes != len(batch):
         raise CorruptBatch(
@@ -117,14 +118,15 @@ def check_batch(batch: bytes | bytearray | memoryview) -> BatchHeader:
 
 
 def stamp(batch: bytearray | memoryview, *, base_offset: int, leader_epoch: int) -> None:
-    """Writes what the leader decides. Both fields lie before the checksum's reach."""
+    """Writes the fields that the leader decides. Neither is covered by the checksum."""
     offset, epoch = _OFFSET_AND_EPOCH_AT
     offset.pack_into(batch, 0, base_offset)
     epoch.pack_into(batch, LENGTH_END, leader_epoch)
 
 
 def stamp_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
-    """Replaces the producer's times by the log's own, for the whole batch, and checksums anew."""
+    """Replaces the producer's times by the log's own for the whole batch, and computes the checksum
+    again."""
     attributes = _ATTRIBUTES.unpack_from(batch, CHECKED_FROM)[0] | LOG_APPEND_TIME
     _ATTRIBUTES.pack_into(batch, CHECKED_FROM, attributes)
     _MAX_TIMESTAMP.pack_into(batch, 35, now_ms)
@@ -133,7 +135,7 @@ def stamp_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
 
 @dataclass(slots=True)
 class Batch:
-    """One encoded record batch, head and records; a writer stamps its producer and seals it."""
+    """One encoded record batch, header and records; a writer adds its producer and seals it."""
 
     data: bytearray
     record_count: int
@@ -148,7 +150,7 @@ def seal(
     base_sequence: int = -1,
     is_transactional: bool = False,
 ) -> None:
-    """Writes the producer's identity into a batch whose other fields stand, then its checksum."""
+    """Writes the producer's identity into a complete batch, then its checksum."""
     header = BatchHeader.read(batch)
     attributes = header.attributes & ~TRANSACTIONAL
     sealed = header._replace(

@@ -1,4 +1,4 @@
-"""The compressions of Kafka's record batches by their attribute code, and back within a limit."""
+"""Compression of Kafka's record batches by attribute code, and decompression within a limit."""
 
 import threading
 import zlib
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from zstandard import ZstdCompressor, ZstdDecompressor
 
 DECOMPRESSED_BYTES_MAX = 128 << 20
-"""More than any broker accepts as one batch; what grows beyond it is taken for a bomb."""
+"""More than any broker accepts as one batch; larger records are treated as a decompression bomb."""
 
 ZSTD_LEVEL, GZIP_LEVEL = 1, 6
 _ZSTD_WINDOW_LOG = 18
-"""How far back repetitions are looked for, 2^18 bytes, which the processor's own cache holds: the
-level alone takes twice that, finds no more in records, and needs up to a fifth longer."""
-_STEP_BYTES = 1 << 20  # a stream without a declared size grows by this much at a time
-_ZSTD_WINDOW_BYTES_MAX = 128 << 20  # what level 22 declares; untouched memory costs nothing
+"""Window of 2^18 bytes, which fits the processor's cache. The level's own window is twice that,
+finds no more in records, and needs up to a fifth longer."""
+_STEP_BYTES = 1 << 20  # growth step for a stream without a declared size
+_ZSTD_WINDOW_BYTES_MAX = 128 << 20  # window that level 22 declares; untouched memory costs nothing
 _SNAPPY_RATIO_MAX = 64  # three bytes of snappy copy at most 64
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_VERSIONS = b"\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -31,7 +31,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Compression(IntEnum):
-    """Kafka's numbers, as in the lowest three attribute bits."""
+    """Kafka's numbers, in the lowest three bits of the attributes."""
 
     NONE = 0
     GZIP = 1
@@ -41,7 +41,7 @@ class Compression(IntEnum):
 
 
 def compress(code: int, data: Buffer, *, level: int | None = None) -> Buffer:
-    """In the form that the Java client writes, which every other client therefore reads."""
+    """Compresses in the format of the Java client, which every other client can read."""
     if code == Compression.NONE:
         return data
     if code not in _COMPRESSORS:
@@ -50,7 +50,7 @@ def compress(code: int, data: Buffer, *, level: int | None = None) -> Buffer:
 
 
 def decompress(code: int, data: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """Never allocates more than `bytes_max` and one step for what may be a bomb."""
+    """Decompresses; allocates at most `bytes_max` and one step, as a guard against bombs."""
     if code == Compression.NONE:
         return data
     if code not in _DECOMPRESSORS:
@@ -59,7 +59,7 @@ def decompress(code: int, data: Buffer, *, bytes_max: int = DECOMPRESSED_BYTES_M
 
 
 def declared_bytes(code: int, data: Buffer) -> int | None:
-    """How large it says that it is, for `decompress_into`; None where it must be tried."""
+    """Returns the declared size, for `decompress_into`; None if only decompression can tell it."""
     if code != Compression.ZSTD:
         return None
     import zstandard
@@ -72,8 +72,8 @@ def declared_bytes(code: int, data: Buffer) -> int | None:
 
 
 def decompress_into(code: int, data: Buffer, room: memoryview) -> bool:
-    """Fills `room`, which has the declared size; false where that was not all: a size is only
-    declared for the first of several frames."""
+    """Fills `room`, which has the declared size; returns False if more follows: the size is
+    declared for the first of several frames only."""
     assert code == Compression.ZSTD, "only zstd declares a size"
     import zstandard
 
@@ -88,8 +88,8 @@ def decompress_into(code: int, data: Buffer, room: memoryview) -> bool:
 
 
 class _Kept(threading.local):
-    """Of each thread its own. What is made anew for each batch costs a fifth of its reading, and of
-    a small one half of its writing."""
+    """Compressors of one thread. Making them for each batch costs a fifth of its reading, and half
+    of the writing of a small batch."""
 
     compressor: "ZstdCompressor | None" = None
     decompressor: "ZstdDecompressor | None" = None
@@ -151,7 +151,8 @@ def _compress_snappy(data: Buffer, _: int | None) -> bytes:
 
 
 def _decompress_snappy(data: memoryview, bytes_max: int) -> Buffer:
-    """Java frames blocks of raw snappy (xerial's framing); librdkafka writes one block bare."""
+    """Java writes blocks of raw snappy in xerial's framing; librdkafka writes one block without
+    framing."""
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _decompress_snappy_block(data, bytes_max, bytes_max)
     out, position = bytearray(), len(_XERIAL_MAGIC) + len(_XERIAL_VERSIONS)
@@ -176,7 +177,7 @@ def _decompress_snappy_block(block: memoryview, room: int, bytes_max: int) -> Bu
         if declared > room:
             raise _too_large("snappy", bytes_max)
         if declared > _SNAPPY_RATIO_MAX * len(block):
-            raise _damaged_error("snappy", "it declares more than it can hold")
+            raise _damaged_error("snappy", "the declared size is more than it can hold")
         return bytes(snappy.decompress_raw(block))
     except DecompressionError as error:
         raise _damaged_error("snappy", error) from error
@@ -185,7 +186,7 @@ def _decompress_snappy_block(block: memoryview, room: int, bytes_max: int) -> Bu
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     from lz4 import frame
 
-    # Java's reader knows neither linked blocks nor anything newer in the frame.
+    # Java's reader supports neither linked blocks nor newer features of the frame.
     return bytes(
         frame.compress(
             data,

@@ -1,4 +1,4 @@
-"""What JSON escapes in strings, as Jackson writes it, and with it Debezium."""
+"""Escapes in JSON strings, as Jackson and therefore Debezium write them."""
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ LONG_WIDTH = 6  # \u001F
 ESCAPES = {code: rf"\u{code:04X}" for code in range(FIRST_PRINTABLE)} | {
     code: f"\\{letter}" for code, letter in SHORT_ESCAPES.items()
 }
-"""With hexadecimal digits in upper case."""
+"""Escapes with hexadecimal digits in upper case."""
 
 
 def quote(text: str) -> str:
@@ -20,7 +20,7 @@ def quote(text: str) -> str:
 
 
 def escape(column: pa.Array) -> pa.Array:
-    """The column itself when it holds nothing that JSON escapes, which is found by one scan."""
+    """Returns the column itself if nothing needs an escape, which one scan finds."""
     if not len(column):
         return column
     data, offsets = stretches(column)
@@ -45,7 +45,7 @@ def _escaped_places(data: UInt8Array) -> Int64Array:
 def _spread(
     data: UInt8Array, places: Int64Array, widths: Int64Array, codes: UInt8Array, grown: Int64Array
 ) -> UInt8Array:
-    """Makes room for every escape, and writes it there."""
+    """Makes room for every escape and writes it there."""
     text: UInt8Array = np.empty(len(data) + int(grown[-1]), np.uint8)
     is_copied, starts = np.ones(len(text), np.bool_), places + grown[:-1]
     for step in range(1, int(widths.max())):
@@ -81,4 +81,4 @@ WIDTHS, LETTERS = _widths(), _letters()
 LONG = np.array(
     [list(rf"\u{code:04X}".encode()) for code in range(FIRST_PRINTABLE)], dtype=np.uint8
 )
-"""Per byte how many bytes JSON makes of it, the letter of a short escape, and the long ones."""
+"""Per byte: the length of its JSON form, the letter of a short escape, and the long escapes."""

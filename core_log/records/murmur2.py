@@ -1,16 +1,17 @@
-"""Kafka's murmur2 of a single key, as the Java client places records: without numpy or Arrow."""
+"""Kafka's murmur2 of a single key, as the Java client's partitioner uses it, without numpy or
+Arrow."""
 
 SEED, MIX, SHIFT = 0x9747B28C, 0x5BD1E995, 24
 POSITIVE = 0x7FFFFFFF
 
 
 def partition_of(key: bytes, partition_count: int) -> int:
-    """Where a record with this key goes."""
+    """Returns the partition of a key."""
     return (murmur2(key) & POSITIVE) % partition_count
 
 
 def murmur2(key: bytes) -> int:
-    """32 bits, as an unsigned number."""
+    """Returns the hash as an unsigned number of 32 bits."""
     mask, whole = 0xFFFFFFFF, len(key) // 4 * 4
     hashed = SEED ^ len(key)
     for place in range(0, whole, 4):

@@ -1,4 +1,4 @@
-"""Which partition a key belongs to: Kafka's murmur2, column by column."""
+"""Partitions of whole columns of keys by Kafka's murmur2."""
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ _TAIL_MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], dtype=np.uint32)
 
 
 def partitions_of(keys: pa.BinaryArray, partition_count: int) -> Partitions:
-    """One partition per row. Null keys have no place of their own; they get -1."""
+    """Returns one partition per row; null keys get -1."""
     hashes = murmur2_column(keys).astype(np.int64)
     partitions = (hashes & POSITIVE) % partition_count
     if keys.null_count:
@@ -22,7 +22,8 @@ def partitions_of(keys: pa.BinaryArray, partition_count: int) -> Partitions:
 
 
 def murmur2_column(keys: pa.BinaryArray) -> Hashes:
-    """`murmur2` of every row at once, word by word; a null counts as an empty key."""
+    """Returns `murmur2` of every row, word by word for all rows at once; a null counts as an empty
+    key."""
     bounds = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset :][: len(keys) + 1]
     starts, lengths = bounds[:-1].astype(np.int64), np.diff(bounds).astype(np.int64)
     if keys.null_count:

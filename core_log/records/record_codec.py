@@ -1,4 +1,4 @@
-"""Record batches one record at a time: for what a broker writes by itself, and for tools."""
+"""Record batches one record at a time, for the broker's own records and for tools."""
 
 from collections.abc import Iterator, Sequence
 from struct import Struct
@@ -30,7 +30,8 @@ _RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two lengths, header cou
 
 
 class PlainRecord(NamedTuple):
-    """An offset below zero means: the place in the batch. Header names are UTF-8 as a rule."""
+    """One record. A negative offset means its index in the batch. Header names are normally
+    UTF-8."""
 
     key: bytes | None
     value: bytes | None
@@ -40,7 +41,7 @@ class PlainRecord(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """How a producer's transaction ended, as written into each of its partitions."""
+    """The end of a producer's transaction, as written into each of its partitions."""
 
     commit: bool
     coordinator_epoch: int
@@ -61,7 +62,7 @@ def encode_batch(
     attributes: int = 0,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """One sealed batch. With a delete horizon that moment takes the base timestamp's place."""
+    """Returns one sealed batch. A delete horizon takes the place of the base timestamp."""
     times = [record.timestamp_ms for record in records]
     base_timestamp = times[0] if times else -1
     attributes |= compression & COMPRESSION_MASK
@@ -105,7 +106,7 @@ def encode_marker(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """The control batch that ends a transaction in one partition."""
+    """Returns the control batch that ends a transaction in one partition."""
     key, value = _MARKER_KEY.pack(0, int(commit)), _MARKER_VALUE.pack(0, coordinator_epoch)
     return encode_batch(
         [PlainRecord(key, value, timestamp_ms=timestamp_ms)],
@@ -119,7 +120,7 @@ def encode_marker(
 
 
 def decode_marker(record: PlainRecord) -> Marker | None:
-    """None for a control record of another kind, which readers must step over."""
+    """Returns the marker; None for another kind of control record, which readers must skip."""
     if record.key is None or len(record.key) < _MARKER_KEY.size:
         raise DecodeError("control record has no type")
     _, kind = _MARKER_KEY.unpack_from(record.key)
@@ -131,7 +132,7 @@ def decode_marker(record: PlainRecord) -> Marker | None:
 
 
 def iterate_batches(data: Buffer) -> Iterator[memoryview]:
-    """Each whole batch in turn; a torn last one, as a fetch may end with, is left out."""
+    """Yields each whole batch; an incomplete last one, which a fetch may end with, is left out."""
     view, position = memoryview(data), 0
     while position + HEADER_BYTES <= len(view):
         header = BatchHeader.read(view, position)
@@ -145,7 +146,7 @@ def iterate_batches(data: Buffer) -> Iterator[memoryview]:
 
 
 def decode_batch(data: Buffer) -> tuple[BatchHeader, list[PlainRecord]]:
-    """Checks and reads the one whole batch these bytes are."""
+    """Checks and returns the one whole batch in these bytes."""
     header = check_batch(data)
     section = bytes(decompress(header.compression, memoryview(data)[HEADER_BYTES:]))
     if not 0 <= header.record_count <= len(section) // _RECORD_BYTES_MIN:
@@ -187,7 +188,7 @@ def _decode_record(section: bytes, position: int, header: BatchHeader) -> tuple[
         raise DecodeError("record does not end where it says", position=position)
     append_time = header.attributes & LOG_APPEND_TIME
     timestamp = header.max_timestamp if append_time else header.base_timestamp + timestamp_delta
-    timestamp = (timestamp + (1 << 63)) % (1 << 64) - (1 << 63)  # wraps, as everywhere
+    timestamp = (timestamp + (1 << 63)) % (1 << 64) - (1 << 63)  # wraps, as in all of Kafka
     return PlainRecord(key, value, headers, timestamp, header.base_offset + offset_delta), end
 
 
@@ -215,7 +216,7 @@ def _decode_cell(section: bytes, position: int, end: int) -> tuple[bytes | None,
 
 
 def encode_varint(number: int) -> bytes:
-    """Zigzag: small numbers of either sign take few bytes."""
+    """Encodes in zigzag: small numbers of either sign take few bytes."""
     zigzag, out = (number << 1) ^ (number >> 63), bytearray()
     while zigzag >= 0x80:
         out.append(zigzag & 0x7F | 0x80)
@@ -225,7 +226,7 @@ def encode_varint(number: int) -> bytes:
 
 
 def decode_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The number at `position`, and where it ends."""
+    """Returns the number at `position`, and where it ends."""
     zigzag = 0
     for index, byte in enumerate(data[position : position + _VARINT_BYTES_MAX]):
         zigzag |= (byte & 0x7F) << (7 * index)

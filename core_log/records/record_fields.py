@@ -1,4 +1,4 @@
-"""Where every record and its fields lie within the record sections of many batches."""
+"""Positions of every record and its fields within the records sections of many batches."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from headwater.core_log.records.varint import read_pairs, read_varints
 
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two lengths, header count
 _COMPILED_RECORDS_MIN = 2_000
-_LOCKSTEP_BATCHES_MIN = 48  # fewer than these are walked faster one after another
+_LOCKSTEP_BATCHES_MIN = 48  # fewer batches are read faster one after another
 
 
 @dataclass(frozen=True, slots=True)
 class RecordSections:
-    """The records sections of batches, all within one buffer; one row per batch."""
+    """The records sections of batches in one buffer; one row per batch."""
 
     data: UInt8Array
     starts: Int64Array
@@ -28,10 +28,10 @@ class RecordSections:
 
 @dataclass(frozen=True, slots=True)
 class RecordFields:
-    """One row per record: its numbers, and the positions of its parts; length -1 is null."""
+    """One row per record: its numbers and the positions of its fields; length -1 is null."""
 
-    section: Int64Array  # which batch the record belongs to
-    starts: Int64Array  # of the record's own length
+    section: Int64Array  # index of the record's batch
+    starts: Int64Array  # position of the record's own length
     ends: Int64Array
     timestamp_deltas: Int64Array
     timestamp_ends: Int64Array
@@ -44,7 +44,8 @@ class RecordFields:
 
 
 def read_fields(sections: RecordSections) -> RecordFields:
-    """Only the walk from length to length is serial; every field is read for all at once."""
+    """Returns the fields. Only finding the records is serial; each field is read for all records at
+    once."""
     starts, ends = record_bounds(sections)
     section = np.repeat(np.arange(len(sections.counts)), sections.counts)
     return read_fields_at(sections.data, section, starts, ends)
@@ -53,7 +54,7 @@ def read_fields(sections: RecordSections) -> RecordFields:
 def read_fields_at(
     data: UInt8Array, section: Int64Array, starts: Int64Array, ends: Int64Array
 ) -> RecordFields:
-    """The same where it is known already at which positions records begin and end."""
+    """Returns the fields of records whose bounds are known."""
     _, bodies = read_varints(data, starts)
     timestamp_deltas, timestamp_ends = read_varints(data, bodies + 1)
     offset_deltas, position = read_varints(data, timestamp_ends)
@@ -80,13 +81,13 @@ def read_fields_at(
 
 
 def check_lengths(lengths: Int64Array, starts: Int64Array, ends: Int64Array) -> None:
-    """What begins at `starts` must fit before `ends`; -1 stands for null."""
+    """Raises unless each field from `starts` fits before `ends`; -1 stands for null."""
     if ((lengths < -1) | (lengths > ends - starts)).any():
         raise DecodeError("field is longer than its record")
 
 
 def record_bounds(sections: RecordSections) -> tuple[Int64Array, Int64Array]:
-    """Where each record begins and ends; batches must be exactly full."""
+    """Returns where each record begins and ends; raises unless every batch is exactly full."""
     counts = sections.counts
     if ((counts < 0) | (counts > (sections.ends - sections.starts) // RECORD_BYTES_MIN)).any():
         raise DecodeError("batch cannot hold its records")
@@ -108,7 +109,7 @@ def record_bounds(sections: RecordSections) -> tuple[Int64Array, Int64Array]:
 
 
 def _check_bounds(sections: RecordSections, firsts: Int64Array, starts: Int64Array) -> Int64Array:
-    """Ends, each of which must be the start of the next record or the end of the batch."""
+    """Raises unless each end is the start of the next record or the end of the batch."""
     lengths, bodies = read_varints(sections.data, starts)
     if ((lengths < RECORD_BYTES_MIN - 1) | (lengths > len(sections.data))).any():
         raise DecodeError("record has an impossible length")
@@ -124,9 +125,9 @@ def _check_bounds(sections: RecordSections, firsts: Int64Array, starts: Int64Arr
 def _walk_in_lockstep(
     sections: RecordSections, firsts: Int64Array, starts: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """Takes one step in every batch at a time, for as long as enough batches have one left.
+    """Advances one record in every batch at a time, while enough batches have one left.
 
-    Returns how many records of each batch are found, and where its next one begins.
+    Returns the number of records found in each batch, and where its next one begins.
     """
     order = np.argsort(-sections.counts, kind="stable")
     remaining, places = sections.counts[order], firsts[order]
@@ -156,14 +157,15 @@ def _compiled_walk() -> Callable[[UInt8Array, int, int, Int64Array], bool] | Non
     if chosen_speed() != "fast":
         return None
     from headwater.core_log.compiled.record_kernels import (
-        walk,  # late: loading it is worth it for many records only
+        walk,  # imported late: loading it pays for many records only
     )
 
     return walk
 
 
 def _walk(section: bytes, position: int) -> Iterator[int]:
-    """Yields where each record begins. Lengths chain, so this walk cannot be a column."""
+    """Yields where each record begins. Each length gives the next start, so this cannot be
+    vectorized."""
     base, place, size, steps = position, 0, len(section) - 1, _STEPS
     while place < size:
         yield base + place
@@ -176,11 +178,12 @@ def _long_step(section: bytes, place: int) -> int:
     lengths, bodies = read_varints(data, np.array([place]))
     if lengths[0] < 0:
         raise DecodeError("record has an impossible length")
-    return int(bodies[0]) - place + int(lengths[0])  # which a column of numbers could not hold
+    return int(bodies[0]) - place + int(lengths[0])  # a column of numbers could not hold it
 
 
 def _strides() -> Int64Array:
-    """How far the next record is, by the first two bytes; 0 where its length takes more."""
+    """Returns the distance to the next record by its first two bytes; 0 if its length takes
+    more."""
     pairs = np.arange(1 << 16, dtype=np.int64)
     low, high = pairs & 0xFF, pairs >> 8
     two = np.where(high < 0x80, ((low & 0x7F | high << 7) >> 1) + 2, 0)

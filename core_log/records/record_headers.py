@@ -1,4 +1,4 @@
-"""Record headers as columns: written from constants and columns, read back by name."""
+"""Record headers as columns: encoded from constants and columns, read by name."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,12 +16,12 @@ from headwater.core_log.records.varint import read_varints, write_varints
 NO_HEADERS = b"\0"
 NOTHING = pa.scalar(b"", pa.binary())
 FEW = 8
-"""Rows up to which it is faster to take them one by one."""
+"""Up to this number of rows, encoding one by one is faster."""
 NONE: Mapping[str, pa.BinaryArray] = {}
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """Headers that are the same for every record of a batch."""
+    """Returns headers that are the same for every record of a batch."""
     pieces = [encode_varint(len(headers))]
     for name, value in headers:
         pieces += [_encode_name(name), encode_varint(-1 if value is None else len(value))]
@@ -35,7 +35,7 @@ def encode_header_columns(
     *,
     where_valid: Mapping[str, pa.BinaryArray] = NONE,
 ) -> pa.BinaryArray:
-    """One encoded set of headers per record; a value is a constant or a column with nulls.
+    """Returns one encoded set of headers per record; a value is a constant or a column with nulls.
 
     Those of `where_valid` come last, and only records with a value have them.
     """
@@ -73,7 +73,7 @@ def _few_headers(
     rows: int,
     where_valid: Mapping[str, pa.BinaryArray],
 ) -> list[bytes]:
-    """The same, one by one: the calls that handle columns take longer than so few rows."""
+    """Returns the same, encoded one by one: calls on columns take longer than so few rows."""
     always = {
         name: [value] * rows if isinstance(value, bytes | None) else value.to_pylist()
         for name, value in headers.items()
@@ -89,7 +89,7 @@ def _few_headers(
 
 
 def _whole_headers(name: str, column: pa.BinaryArray) -> pa.BinaryArray:
-    """Name and value behind each other; nothing where the column is null."""
+    """Returns name and value of each header; nothing if the column is null."""
     lengths = lengths_or_minus_one(column)
     opening = pa.scalar(_encode_name(name), pa.binary())
     found = pc.binary_join_element_wise(opening, write_varints(lengths), column, NOTHING)
@@ -97,7 +97,7 @@ def _whole_headers(name: str, column: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def header_lists(encoded: pa.BinaryArray) -> pa.ListArray:
-    """Every record's headers as a list of (key, value) pairs, in their order."""
+    """Returns every record's headers as a list of (key, value) pairs, in their order."""
     counts, names, values = _split(encoded)
     offsets = np.append(0, np.cumsum(counts)).astype(np.int32)
     pairs = pa.StructArray.from_arrays([names, values], ["key", "value"])
@@ -105,12 +105,12 @@ def header_lists(encoded: pa.BinaryArray) -> pa.ListArray:
 
 
 def header_column(encoded: pa.BinaryArray, name: str) -> pa.BinaryArray:
-    """The last value of one header per record, null where there is none."""
+    """Returns the last value of one header per record, null if there is none."""
     counts, names, values = _split(encoded)
     found = np.flatnonzero(np.asarray(pc.equal(names, pa.scalar(name.encode(), pa.binary()))))
     owners = np.repeat(np.arange(len(counts)), counts)[found]
     chosen = np.full(len(counts), -1, dtype=np.int64)
-    chosen[owners] = found  # a repeated row keeps what is assigned last
+    chosen[owners] = found  # the last assignment to a repeated row counts
     return values.take(pa.array(chosen, mask=chosen < 0))
 
 
@@ -130,9 +130,9 @@ def _encode_name(name: str) -> bytes:
 
 
 def _split(encoded: pa.BinaryArray) -> tuple[Int64Array, pa.BinaryArray, pa.BinaryArray]:
-    """Counts per record, and all names and values in record order.
+    """Returns the counts per record, and all names and values in record order.
 
-    The n-th header of every record is read at once, so the loop is as long as the longest set.
+    The n-th header of all records is read at once: the loop is as long as the longest set.
     """
     bounds = np.frombuffer(encoded.buffers()[1], np.int32)[encoded.offset :][: len(encoded) + 1]
     data = np.frombuffer(encoded.buffers()[2] or b"\0", np.uint8)
@@ -164,7 +164,7 @@ def _split(encoded: pa.BinaryArray) -> tuple[Int64Array, pa.BinaryArray, pa.Bina
 
 
 def pack_stretches(marks: Int64Array, data: pa.Buffer) -> pa.BinaryArray:
-    """What lies between neighbouring marks of one buffer, as a column that copies nothing."""
+    """Returns the bytes between neighbouring marks of one buffer as a column, without copying."""
     bounds = np.append(marks, marks[-1:]).astype(np.int32)
     if not len(marks):
         return pa.array([], pa.binary())

@@ -1,6 +1,6 @@
-"""Records of fetched batches whose keys and values stay where they were decompressed."""
+"""Views of records of fetched batches: keys and values stay in the decompressed bytes."""
 
-# Cutting every cell out into a column of its own costs more than all the reading that follows.
+# Copying every field into a column of its own costs more than all the reading that follows.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,27 +34,27 @@ from headwater.core_log.records.record_headers import header_column
 from headwater.core_log.records.unreadable_batch import UNREADABLE, found_unreadable
 
 COMPILED_RECORDS_MIN = 500
-"""Fewer at a time are as well read the plain way."""
+"""Fewer records at a time are read as fast without compiled code."""
 WORTH_RECORDS = 20_000
 SLACK_BYTES = 512
-"""Zeros that stand behind everything, so that readers may look a little beyond a cell."""
+"""Zero bytes after the data, so that readers may read a little beyond a field."""
 KEPT_BYTES_MAX = 32 << 20
 STEP_BYTES = 1 << 20
 TOO_MUCH = "fetched records expand beyond one column"
 OFFSET, TIME, KEY, KEY_BYTES, VALUE, VALUE_BYTES, HEADERS, END = range(8)
-"""Rows of what is found of records: two deltas, then where fields begin and how long they are."""
+"""Rows of the array that describes records: two deltas, then starts and lengths of fields."""
 NO_NUMBER = -1
 
 
 class RecordScratch:
-    """Memory for decompressed records, used again by whoever reads the next ones: fresh memory
-    of that size would come page by page from the kernel each time."""
+    """Memory for decompressed records that is used again for the next ones: the kernel would supply
+    fresh memory of that size page by page each time."""
 
     def __init__(self) -> None:
         self._memory: UInt8Array = np.zeros(0, np.uint8)
 
     def room(self, size: int) -> UInt8Array:
-        """At least so many bytes, and zeros behind what can be used."""
+        """Returns at least that many bytes, followed by zeros."""
         wanted = size + SLACK_BYTES
         if len(self._memory) >= wanted:
             return self._memory
@@ -66,7 +66,7 @@ class RecordScratch:
 
 @dataclass(frozen=True, slots=True)
 class RecordField:
-    """One field of many records, each in its place within `data`; a length of -1 is null."""
+    """One field of many records as views into `data`; a length of -1 is null."""
 
     data: UInt8Array
     starts: Int64Array
@@ -74,7 +74,7 @@ class RecordField:
 
     @classmethod
     def of(cls, column: pa.Array) -> "RecordField":
-        """Of a column of bytes or text."""
+        """Returns the views of a column of bytes or text."""
         bounds = np.zeros(1, np.int64)
         data: UInt8Array = np.zeros(0, np.uint8)
         if len(column):
@@ -103,7 +103,7 @@ class RecordField:
         return RecordField(self.data, self.starts[rows], self.lengths[rows])
 
     def column(self) -> pa.BinaryArray:
-        """A copy of its own."""
+        """Returns the field as a column of its own (a copy)."""
         if not len(self):
             return pa.array([], pa.binary())
         marks = np.stack((self.starts, self.ends), axis=1).ravel()
@@ -120,8 +120,8 @@ class RecordField:
 
 @dataclass(frozen=True, slots=True)
 class RecordViews:
-    """Records of one partition in the order of their offsets, for as long as their
-    `RecordScratch` is not used again."""
+    """Records of one partition in the order of their offsets. They are valid until their
+    `RecordScratch` is used again."""
 
     offsets: Int64Array
     timestamps_ms: Int64Array
@@ -138,7 +138,7 @@ class RecordViews:
         return len(self.offsets)
 
     def columns(self) -> RecordColumns:
-        """A copy of its own."""
+        """Returns the records as columns of their own (a copy)."""
         cells = (each.column() for each in (self.keys, self.values, self.headers))
         return RecordColumns(self.offsets, self.timestamps_ms, *cells)
 
@@ -152,7 +152,8 @@ class RecordViews:
         )
 
     def header_numbers(self, name: str) -> Int64Array:
-        """The numbers that this header has as text; `NO_NUMBER` where there is no such header."""
+        """Returns the numbers that this header has as text; `NO_NUMBER` if a record has no such
+        header."""
         cells, encoded = self.headers, name.encode()
         found = np.full(len(cells), NO_NUMBER, np.int64)
         walk = _load_compiled(len(cells))
@@ -174,7 +175,8 @@ def locate(
     from_offset: int = 0,
     partition: TopicPartition | None = None,
 ) -> RecordViews:
-    """All records at or above an offset; checksums are checked, control batches left out."""
+    """Returns all records at or above an offset; checks checksums and leaves out control
+    batches."""
     [found] = locate_parts(
         data, scratch, from_offset=from_offset, bytes_max=COLUMN_BYTES_MAX, partition=partition
     )
@@ -189,8 +191,8 @@ def locate_parts(
     bytes_max: int,
     partition: TopicPartition | None = None,
 ) -> Iterator[RecordViews]:
-    """The same in parts that each hold at most `bytes_max`, or one batch; there is always one.
-    The next part takes the memory of the one before it."""
+    """Yields them in parts of at most `bytes_max`, or of one batch; there is at least one part. The
+    next part reuses the memory of the one before."""
     try:
         yield from _parts(data, scratch, from_offset, bytes_max)
     except UNREADABLE as error:
@@ -221,7 +223,7 @@ def _parts(
 
 
 class _Packed(NamedTuple):
-    """A batch, and its records where they had to be decompressed to know how large they are."""
+    """A batch, and its records if they had to be decompressed to know their size."""
 
     header: BatchHeader
     section: memoryview
@@ -255,7 +257,7 @@ def _locate(packed: Sequence[_Packed], scratch: RecordScratch, *, from_offset: i
 
 
 def _decompress(packed: Sequence[_Packed], scratch: RecordScratch) -> tuple[UInt8Array, Int64Array]:
-    """All records sections behind each other, and where each ends."""
+    """Returns all records sections in one buffer, and where each ends."""
     while True:
         sizes = np.array([each.size for each in packed], dtype=np.int64)
         ends: Int64Array = np.cumsum(sizes)
@@ -282,7 +284,7 @@ def _unpack(packed: _Packed) -> _Packed:
 
 
 def _find(data: UInt8Array, sections: RecordSections) -> tuple[Int64Array, Int64Array]:
-    """The numbers of all records, and which section each belongs to."""
+    """Returns the numbers of all records, and the section of each."""
     room = (sections.ends - sections.starts) // 7
     if ((sections.counts < 0) | (sections.counts > room)).any():
         raise DecodeError("batch cannot hold its records")
@@ -315,7 +317,7 @@ def _numbers_of(header: BatchHeader) -> tuple[int, int, int, int]:
 
 
 def hurry() -> None:
-    """Waits for the compiled walk, where there is one."""
+    """Waits for the compiled code, if there is a compiler."""
     _walk().hurry()
 
 
@@ -335,7 +337,7 @@ def _walk() -> CompiledSpeed[Any]:
 def _load() -> Any:
     from headwater.core_log.compiled import record_kernels
 
-    # Compiled when first called, for arrays of the kind that comes.
+    # Compiled at the first call, for the types of its arrays.
     memory, nowhere = RecordScratch().room(0), np.zeros(0, np.int64)
     record_kernels.locate(memory, nowhere, nowhere, nowhere, np.empty((8, 0), np.int64))
     name = np.frombuffer(b"name", np.uint8)

@@ -1,4 +1,4 @@
-"""What is joined: bytes that all rows share, and columns with how their values become bytes."""
+"""Parts of a row: bytes that all rows share, and columns with the encoding of their values."""
 
 from collections.abc import Iterable
 from enum import IntEnum
@@ -14,10 +14,10 @@ Other = TypeVar("Other")
 
 
 class ValueEncoding(IntEnum):
-    """How a column's values become bytes."""
+    """The encoding of a column's values as bytes."""
 
     RAW = 0
-    """Text or bytes as they are; dictionaries of them spare writing again what rows share."""
+    """Text or bytes unchanged; a dictionary column avoids encoding shared values again."""
     STRING = 1
     """Text as a JSON string."""
     INTEGER = 2
@@ -25,13 +25,13 @@ class ValueEncoding(IntEnum):
     BOOLEAN = 3
     """As JSON's true and false."""
     VARINT = 4
-    """As Kafka writes numbers; never null."""
+    """As Kafka encodes numbers; never null."""
     DECIMAL = 5
     """A JSON string with every digit of the scale."""
     MOMENT = 6
-    """A moment in UTC as a JSON string with every digit of its unit."""
+    """A timestamp in UTC as a JSON string with every digit of its unit."""
     FLOAT = 7
-    """In the fewest digits that name the number, as Java lays them out."""
+    """In the fewest digits that identify the number, in Java's format."""
 
 
 class RowColumn(NamedTuple):
@@ -40,11 +40,11 @@ class RowColumn(NamedTuple):
 
 
 RowPart: TypeAlias = bytes | RowColumn
-"""Bytes that every row has, or a value of each row's own."""
+"""Bytes that every row has, or a column with one value per row."""
 
 
 def merge_constants(parts: Iterable[bytes | Other]) -> list[bytes | Other]:
-    """What is the same in all rows becomes one part where it stands side by side."""
+    """Merges neighbouring parts that are the same in all rows into one part."""
     found: list[bytes | Other] = []
     for part in parts:
         if isinstance(part, bytes) and found and isinstance(found[-1], bytes):
@@ -55,7 +55,7 @@ def merge_constants(parts: Iterable[bytes | Other]) -> list[bytes | Other]:
 
 
 def as_text(column: RowColumn) -> RowColumn:
-    """The same in text where it is of a kind that only the compiled way writes by itself."""
+    """Returns the part as text if only the compiled writer can encode its type."""
     values, kind = column
     match kind:
         case ValueEncoding.RAW if pa.types.is_dictionary(values.type):

@@ -1,4 +1,4 @@
-"""Cells of a row behind each other as bytes, row for row: JSON, records and their headers."""
+"""Writes the parts of each row one after another as bytes: JSON, records and their headers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -14,14 +14,14 @@ from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncodi
 from headwater.core_log.records.row_writer_arrow import join_plainly
 
 FEW_ROWS = 32
-"""For so few the compiled way needs longer to be told what to do than the other to do it."""
+"""For so few rows, preparing the compiled writer takes longer than the whole work of the other."""
 WORTH_BYTES = 16 << 20
 
 
 class EncodingTicks(NamedTuple):
     step: timedelta
     name: str
-    """In Python's words, how many digits are written."""
+    """Number of digits, by Python's name of it."""
 
 
 EPOCH = datetime(1970, 1, 1)
@@ -39,7 +39,7 @@ class RowWriter(Protocol):
 
 
 def join(pieces: Sequence[RowPart], rows: int, *, kind: pa.DataType, null: bytes = b"") -> pa.Array:
-    """A column of text or of bytes. `null` is what stands for a value that is not there."""
+    """Returns a column of text or of bytes. `null` is written for a missing value."""
     if rows <= FEW_ROWS:
         return join_few(pieces, rows, kind, null)
     chosen = _choose()
@@ -49,7 +49,7 @@ def join(pieces: Sequence[RowPart], rows: int, *, kind: pa.DataType, null: bytes
 
 
 def join_few(pieces: Sequence[RowPart], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
-    """Value by value: a call that handles a column takes longer than so few of them."""
+    """Joins value by value: a call on a column takes longer than so few values."""
     cells = [[each] * rows if isinstance(each, bytes) else _cells(each, null) for each in pieces]
     joined = [b"".join(row) for row in zip(*cells, strict=True)] if cells else [b""] * rows
     if kind == pa.binary():
@@ -70,7 +70,8 @@ def _cells(column: RowColumn, null: bytes) -> list[bytes]:
 
 
 def _moments(values: pa.Array, null: bytes) -> list[bytes] | None:
-    """None where one is of a year that Python has no name for."""
+    """Returns the timestamps as text; None if one has a year that Python's datetime does not
+    support."""
     if values.type.unit not in TIMESPECS:
         return None
     ticks = TIMESPECS[values.type.unit]
@@ -93,7 +94,7 @@ WRITERS: Mapping[ValueEncoding, Callable[[Any], bytes]] = {
     ValueEncoding.VARINT: encode_varint,
     ValueEncoding.DECIMAL: lambda value: f'"{value:f}"'.encode(),
 }
-"""Of single values that are not null; moments are strings by then."""
+"""Writers of single values that are not null; timestamps are strings already."""
 
 
 @cache
@@ -106,7 +107,7 @@ def _choose() -> CompiledSpeed[RowWriter]:
 def _load_compiled() -> RowWriter:
     from headwater.core_log.compiled.row_writer_kernels import join_compiled
 
-    # It is compiled when it is first called.
+    # It is compiled at the first call.
     some: list[RowPart] = [RowColumn(pa.array(["a"]), ValueEncoding.STRING), b"b"]
     join_compiled(some, 1, pa.string(), b"null")
     return join_compiled

@@ -1,4 +1,4 @@
-"""Cells of a row behind each other by Arrow: no Python object per value."""
+"""Joins the parts of each row by Arrow, without one Python object per value."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -18,7 +18,7 @@ from headwater.core_log.records.varint import write_varints
 
 
 def join_plainly(pieces: Sequence[RowPart], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
-    """Put together in C++: no Python object per value."""
+    """Joins in C++, without one Python object per value."""
     parts = merge_constants(
         part for some in _with_numbers_together(pieces) for part in _parts(some)
     )
@@ -33,7 +33,7 @@ def join_plainly(pieces: Sequence[RowPart], rows: int, kind: pa.DataType, null: 
 
 
 def _with_numbers_together(pieces: Iterable[RowPart]) -> Iterator[RowPart | list[pa.Array]]:
-    """Varints that stand side by side are written at once."""
+    """Merges neighbouring varints, so that they are written at once."""
     for is_varint, some in groupby(
         pieces, lambda each: isinstance(each, RowColumn) and each.kind == ValueEncoding.VARINT
     ):

@@ -1,4 +1,4 @@
-"""Finds the stored batch that cannot be read, and says where it is and what follows it."""
+"""Finds the stored batch that cannot be read, and says where it is and how to go on after it."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from headwater.core_log.records.compression import Buffer
 from headwater.core_log.records.record_codec import iterate_batches
 
 UNREADABLE = (DecodeError, CorruptBatch)
-"""What reading a batch raises that is not what its head says, or not what was stored."""
+"""Errors of reading a batch whose content differs from its header or from what was stored."""
 
 
 def found_unreadable(
@@ -23,8 +23,8 @@ def found_unreadable(
     read: Callable[[memoryview], object],
     partition: TopicPartition | None,
 ) -> HeadwaterError:
-    """The same error of the first of these batches that `read` alone does not read either; the
-    one that was given where each can be read by itself."""
+    """Returns the error of the first batch that `read` cannot read alone, with its place. Returns
+    `error` if each batch can be read alone."""
     for batch in iterate_batches(data):
         try:
             read(batch)

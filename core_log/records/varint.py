@@ -1,4 +1,4 @@
-"""Zigzag varints for whole columns of numbers at once."""
+"""Zigzag varints of whole columns of numbers."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ import pyarrow as pa
 from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
 from headwater.core_log.foundation.errors import DecodeError
 
-Words = npt.NDArray[Any]  # unsigned; numpy's stubs forget that whenever a plain int takes part
+Words = npt.NDArray[Any]  # unsigned; numpy's stubs lose that if a plain int takes part
 
 _VARINT_BYTES_MAX, _WORD_BYTES = 10, 8
-_MORE = 0x8080808080808080  # the top bit of a byte says that another byte follows
+_MORE = 0x8080808080808080  # the top bit of a byte means that another byte follows
 
-# One or two bytes, read as one little-endian number, answer almost every question here.
+# One or two bytes, read as one little-endian number, are enough for almost every number here.
 _PAIRS = np.arange(1 << 16, dtype=np.int64)
 _SECOND = np.where(_PAIRS & 0x80, _PAIRS >> 8 << 7, 0)
 _ZIGZAG = (_PAIRS & 0x7F) | _SECOND
@@ -23,10 +23,10 @@ _PAIR_NUMBERS = (_ZIGZAG >> 1) ^ -(_ZIGZAG & 1)
 
 
 def _keep_freed_memory() -> None:
-    """Halves the cost of decoding: whole columns come and go by the hundred here.
+    """Halves the cost of decoding, which allocates and frees hundreds of columns.
 
-    glibc hands freed memory back at once, to fault it in again page by page, until a large
-    block has been freed: from then on it keeps up to twice that. The block is never touched.
+    glibc returns freed memory to the kernel at once, until a large block has been freed: from then
+    on it keeps up to twice that size. The block is never touched.
     """
     np.empty(31 << 20, dtype=np.uint8)
 
@@ -35,13 +35,13 @@ _keep_freed_memory()
 
 
 def write_varints(*columns: Int64Array) -> pa.BinaryArray:
-    """One binary value per row: that row's numbers, each as a varint, side by side."""
+    """Returns one binary value per row: that row's numbers, each as a varint, one after another."""
     words = _pack([piece for column in columns for piece in _spread(column)], len(columns[0]))
     lengths = np.stack([length for _, length in words], axis=1)
     ends = np.cumsum(lengths.ravel())
     starts = (ends - lengths.ravel()).astype(np.int64)
     out = np.empty(int(ends[-1]) + _WORD_BYTES, dtype=np.uint8)
-    # Each word is stored whole, and the next one overwrites what it does not use.
+    # Each word is stored whole; the next one overwrites its unused bytes.
     overlapping: Words = np.ndarray((len(out) - 7,), "<u8", buffer=out, strides=(1,))
     overlapping[starts] = np.stack([word for word, _ in words], axis=1).ravel()
     offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
@@ -51,7 +51,7 @@ def write_varints(*columns: Int64Array) -> pa.BinaryArray:
 
 
 def varint_lengths(numbers: Int64Array) -> Int64Array:
-    """How many bytes each number takes: one per started group of seven bits."""
+    """Returns the length of each number in bytes: one per started group of seven bits."""
     zigzag = _to_zigzag(numbers)
     lengths, top, shift = np.ones(len(numbers), dtype=np.int64), int(zigzag.max(initial=0)), 7
     while top >> shift:
@@ -63,8 +63,8 @@ def varint_lengths(numbers: Int64Array) -> Int64Array:
 def read_varints(data: UInt8Array, positions: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Reads one varint per row at `positions`; returns the numbers and where each one ends.
 
-    Never reads outside `data`; a position beyond its end yields noise, which is for the caller
-    to find by comparing where the number ends with where its record does.
+    Never reads outside `data`. A position beyond its end yields noise: the caller must compare the
+    number's end with the record's end.
     """
     pairs = read_pairs(data, positions)
     numbers, lengths = _PAIR_NUMBERS.take(pairs), _PAIR_LENGTHS.take(pairs)
@@ -76,7 +76,7 @@ def read_varints(data: UInt8Array, positions: Int64Array) -> tuple[Int64Array, I
 
 
 def read_pairs(data: UInt8Array, positions: Int64Array) -> Words:
-    """The two bytes at each position as one number; positions are held within `data`."""
+    """Returns the two bytes at each position as one number; positions are clamped to `data`."""
     last = len(data) - 1
     if positions.max(initial=0) < last:
         pairs: Words = np.ndarray((last,), "<u2", buffer=data, strides=(1,))
@@ -104,7 +104,8 @@ def _to_zigzag(numbers: Int64Array) -> Words:
 
 
 def _spread(numbers: Int64Array) -> list[tuple[Words, Words]]:
-    """Varints as little-endian words with their lengths: one word, or two beyond 56 bits."""
+    """Returns varints as little-endian words with their lengths: one word, or two beyond 56
+    bits."""
     zigzag = _to_zigzag(numbers)
     top = int(zigzag.max(initial=0))
     if top < 0x80:
@@ -133,7 +134,7 @@ def _spread_groups(zigzag: Words, lengths: Words) -> Words:
 
 
 def _pack(pieces: list[tuple[Words, Words]], rows: int) -> list[tuple[Words, Words]]:
-    """Joins neighbouring pieces for as long as they fit into one word in every row."""
+    """Joins neighbouring parts as long as they fit into one word in every row."""
     words: list[tuple[Words, Words]] = []
     room = 0
     for word, lengths in pieces:

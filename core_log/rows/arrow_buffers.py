@@ -1,4 +1,4 @@
-"""Columns of bytes as numpy sees them: one run of bytes, and where each value begins."""
+"""Columns of bytes for numpy: one buffer of bytes, and where each value begins."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,11 +7,11 @@ import pyarrow as pa
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 
 COLUMN_BYTES_MAX = 2**31 - 1
-"""Offsets of such columns count in 31 bits."""
+"""Offsets of such columns have 31 bits."""
 
 
 def stretches(column: pa.Array) -> tuple[UInt8Array, Int64Array]:
-    """All bytes in a row, and n + 1 offsets into them from 0 on; a null is empty."""
+    """Returns all bytes in one buffer, and n + 1 offsets into it from 0 on; a null is empty."""
     if not len(column):
         return np.zeros(0, np.uint8), np.zeros(1, np.int64)
     if column.null_count:
@@ -26,7 +26,7 @@ def stretches(column: pa.Array) -> tuple[UInt8Array, Int64Array]:
 def column_of(
     kind: pa.DataType, data: UInt8Array, offsets: Int64Array, *, like: pa.Array
 ) -> pa.Array:
-    """A column of these bytes that is null where `like` is."""
+    """Returns a column of these bytes that is null where `like` is."""
     assert offsets[-1] <= COLUMN_BYTES_MAX, "a batch of rows stays below 2 GiB a column"
     buffers = [
         validity(like),
@@ -37,13 +37,13 @@ def column_of(
 
 
 def fixed_width_column(kind: pa.DataType, data: UInt8Array, *, like: pa.Array) -> pa.Array:
-    """The same for text of which every value has the width of `data`'s rows."""
+    """Returns such a column of text whose values all have the width of `data`'s rows."""
     offsets = np.arange(len(like) + 1, dtype=np.int64) * data.shape[1]
     return column_of(kind, data.reshape(-1), offsets, like=like)
 
 
 def pieces_of(data: UInt8Array, starts: Int64Array, ends: Int64Array) -> pa.StringArray:
-    """Stretches of one run of text, in order and apart from each other."""
+    """Returns ranges of one text; they are in order and do not overlap."""
     if not len(starts):
         return pa.array([], pa.string())
     marks = np.stack((starts, ends), axis=1).reshape(-1)
@@ -54,13 +54,13 @@ def pieces_of(data: UInt8Array, starts: Int64Array, ends: Int64Array) -> pa.Stri
 
 
 def numbers_column(kind: pa.DataType, data: npt.NDArray[np.generic], *, like: pa.Array) -> pa.Array:
-    """Numbers, or what is stored as such, that are null where `like` is."""
+    """Returns a column of numbers (or a type stored as numbers) that is null where `like` is."""
     buffer = pa.py_buffer(np.ascontiguousarray(data))
     return pa.Array.from_buffers(kind, len(like), [validity(like), buffer])
 
 
 def validity(column: pa.Array) -> pa.Buffer | None:
-    """The bitmap of what is not null, beginning at its first bit."""
+    """Returns the validity bitmap, beginning at its first bit."""
     if not column.null_count:
         return None
     return pa.py_buffer(np.packbits(is_valid(column), bitorder="little"))
@@ -72,7 +72,7 @@ def is_valid(column: pa.Array) -> BoolArray:
 
 
 def integers(column: pa.Array) -> Int64Array:
-    """The stored 64-bit numbers of a column; 0 where it is null."""
+    """Returns the stored 64-bit numbers of a column; 0 for a null."""
     numbers = column.view(pa.int64())
     if numbers.null_count:
         numbers = numbers.fill_null(0)

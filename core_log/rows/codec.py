@@ -1,4 +1,4 @@
-"""The seam between changes of rows and records: what every value format offers."""
+"""The interface between changes of rows and records, which every value format implements."""
 
 from typing import NamedTuple, Protocol
 
@@ -11,46 +11,49 @@ from headwater.core_log.records.record_views import RecordField
 from headwater.core_log.rows.settings import WireSettings
 
 SCHEMA_HEADER = "headwater.schema"
-"""Which schema of its topic a record was written under: a number, as text."""
+"""Number, as text, of the topic's schema that a record was written under."""
 AT_HEADER = "headwater.at"
-"""`<commit>#<index in that commit>`: where in the source's history a change stands."""
+"""`<commit>#<index in that commit>`: the place of a change in the source's history."""
 OPERATION_HEADER = "headwater.op"
-"""`truncate` on truncate markers; not there otherwise."""
+"""`truncate` on truncate markers; absent otherwise."""
 TRUNCATE_KEY = b'{"__headwater":"truncate"}'
 
 
 class Encoded(NamedTuple):
-    """Records in order; a delete is followed by a tombstone, so there can be more of them."""
+    """Records in order. A delete is followed by a tombstone, so there can be more records than
+    changes."""
 
     keys: pa.BinaryArray
     """Null for tables without a key."""
     values: pa.BinaryArray
     """Null for tombstones."""
     changes: pa.Int64Array | None
-    """Which change each record belongs to; None when they are one to one."""
+    """The change of each record; None if they are one to one."""
 
 
 class RowCodec(Protocol):
-    """One value format under one set of choices. Knows no topic, no header and no log."""
+    """A value format with its settings. It knows no topic, no header and no log."""
 
     def encode(self, changes: TableChanges, *, now_us: int) -> Encoded:
-        """`now_us` is the processing time that Debezium's envelope carries."""
+        """Encodes changes. `now_us` is the processing time in Debezium's envelope."""
         ...
 
     def decode(
         self, keys: pa.BinaryArray, values: pa.BinaryArray, schema: TableSchema
     ) -> TableChanges:
-        """Strict: a value that does not fit its column raises `DecodeError`, and is never a null.
-        Tombstones and truncate markers are not among the records."""
+        """Decodes records strictly: a value that does not fit its column raises `DecodeError` and
+        never becomes a null. The records contain no tombstones or truncate markers."""
         ...
 
     def scan(self, values: RecordField, schema: TableSchema) -> TableChanges | None:
-        """What `decode` gives, read where the values lie; None where only `decode` can tell."""
+        """Returns the same as `decode`, read in place; None if only `decode` can read the
+        records."""
         ...
 
 
 def codec_for(wire: WireSettings, *, topic: str) -> RowCodec:
-    """`topic` names the schemas inside the records and, for Avro, the registry's subjects."""
+    """Returns the codec. `topic` names the schemas inside the records and the registry's subjects
+    for Avro."""
     match wire.value:
         case "debezium-json":
             from headwater.core_log.rows.json.debezium_reader import DebeziumJson

@@ -45,7 +45,8 @@ DEPTH_MAX = 64
 
 
 def type_text(kind: pa.DataType) -> str:
-    """The text that `parse_type` reads; field names that are no plain words are quoted as JSON."""
+    """Returns the text that `parse_type` reads; field names that are not plain words are quoted as
+    JSON."""
     if kind in PLAIN_TEXTS:
         return PLAIN_TEXTS[kind]
     if pa.types.is_decimal(kind):
@@ -55,7 +56,7 @@ def type_text(kind: pa.DataType) -> str:
     if pa.types.is_struct(kind):
         fields = (f"{field_name_text(field.name)}:{type_text(field.type)}" for field in kind)
         return f"struct<{','.join(fields)}>"
-    raise DecodeError("a column of this type has no place in the log", type=str(kind))
+    raise DecodeError("a column of this type is not supported by the log", type=str(kind))
 
 
 def field_name_text(name: str) -> str:
@@ -63,7 +64,7 @@ def field_name_text(name: str) -> str:
 
 
 def parse_type(text: str) -> pa.DataType:
-    """Raises `DecodeError` for anything that `type_text` would not write."""
+    """Returns the type; raises `DecodeError` for text that `type_text` would not write."""
     kind, end = _parse(text, 0, depth=0)
     if text[end:].strip():
         raise _unreadable(text)
@@ -126,11 +127,12 @@ def _after(text: str, start: int, mark: str) -> int:
 
 
 def _unreadable(text: str) -> DecodeError:
-    return DecodeError("this is no type of a column", type=text)
+    return DecodeError("the text is not a column type", type=text)
 
 
 @cache
 def numpy_type(kind: pa.DataType) -> np.dtype[Any]:
-    """Of numbers and booleans. Arrow's `to_pandas_dtype` wants pandas, which is not installed."""
+    """Returns the numpy type of numbers and booleans. Arrow's `to_pandas_dtype` needs pandas, which
+    is not installed."""
     dtype: np.dtype[Any] = pa.array([], kind).to_numpy(zero_copy_only=False).dtype
     return dtype

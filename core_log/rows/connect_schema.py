@@ -19,12 +19,12 @@ OPTIONAL_IN_SOURCE = {
     "query",
 }  # fmt: skip
 NUMBERS_IN_SOURCE = {"txId", "lsn", "xmin", "origin_lsn", "thread", "server_id"}
-"""Fields that are numbers even where all of a batch are null."""
+"""Fields that are numbers even if all values of a batch are null."""
 NUMBER, TEXT, FLAG = "int64", "string", "boolean"
 
 
 def row_fields(schema: TableSchema, forms: Mapping[str, Converter]) -> list[dict[str, Any]]:
-    """Only the key is never null: of a row that went there may be no more than that."""
+    """Returns the row's fields. Only the key is never null: a deleted row may have nothing else."""
     return [
         forms[name].connect_schema(is_optional=name not in schema.key) | {"field": name}
         for name in schema.names
@@ -88,14 +88,14 @@ def _source_field(name: str, cell: ColumnOrValue) -> dict[str, Any]:
 
 
 def source_shape(source: Mapping[str, ColumnOrValue]) -> Hashable:
-    """What of a `source` block its schema depends on."""
+    """Returns the parts of a `source` block that its schema depends on."""
     fields = tuple((name, cell_type(name, cell), cell is None) for name, cell in source.items())
     connector = source.get("connector")
     return fields, connector if isinstance(connector, str) else ""
 
 
 def cell_type(name: str, cell: ColumnOrValue) -> str:
-    """Connect's type of a field of the `source` block."""
+    """Returns Connect's type of a field of the `source` block."""
     kind = cell.type if isinstance(cell, pa.Array) else None
     if isinstance(cell, bool) or kind == pa.bool_():
         return FLAG

@@ -1,4 +1,5 @@
-"""Decimals among which there is a NaN: text on their way to the wire, which has a word for it."""
+"""Decimals with a NaN among them, which are converted as text because the wire has a word for
+NaN."""
 
 from dataclasses import replace
 
@@ -9,12 +10,12 @@ from headwater.core_log.rows.column_types import parse_type, type_text
 from headwater.core_log.rows.converters.converter import DECIMAL
 
 DECLARED = "headwater.declared"
-"""Parameter of a column that is text for a while: the type that the log knows it by."""
+"""Parameter of a column that is text for a while: its type in the log."""
 
 
 def as_text(column: Column) -> Column:
-    """A column of decimals, or of lists of them, as text. In the modes `string` and `double` its
-    records look as those of the column itself do, word for what is no number apart."""
+    """Returns a column of decimals, or of lists of them, as text. In the modes `string` and
+    `double` the records look like those of the column itself, except for NaN."""
     declared = {DECLARED: type_text(column.type)}
     return replace(
         column,
@@ -29,8 +30,8 @@ def text_type(kind: pa.DataType) -> pa.DataType:
 
 
 def declare_nan_columns(schema: TableSchema) -> TableSchema:
-    """What such records are written under, so that a table's schema stays the same and nobody
-    reads a NaN as a number: a reader whose column is a decimal refuses the record."""
+    """Returns the schema that such records are written under. The table's schema stays the same,
+    and a reader with a decimal column refuses the record instead of reading a NaN as a number."""
     if not any(DECLARED in column.parameters for column in schema.columns):
         return schema
     return replace(schema, columns=tuple(map(_declare, schema.columns)))

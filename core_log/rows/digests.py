@@ -1,4 +1,4 @@
-"""64 bits for every row: the same for rows that are equal column by column, type by type."""
+"""Digests of 64 bits for every row, which are the same for rows of equal columns and types."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -19,10 +19,11 @@ Digests = npt.NDArray[np.uint64]
 
 WORD = 8
 LOOPED_BYTES_MAX = 512
-"""Longer texts are digested one by one: a loop over words would go on for the longest of them."""
+"""Longer texts are digested one by one: the loop over words would be as long as the longest
+text."""
 
 ROWS_MIN, WORTH_ROWS = 500, 20_000
-"""Fewer at a time are as well digested the plain way, and fewer in all."""
+"""Minimum of rows at a time, and in all, for which compiled code pays."""
 NULL = np.uint64(0x6E75_6C6C_6E75_6C6C)
 _STEP = np.uint64(0x9E37_79B9_7F4A_7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58_476D_1CE4_E5B9), np.uint64(0x94D0_49BB_1331_11EB)
@@ -30,7 +31,8 @@ _TAILS = np.array([(1 << 8 * size) - 1 for size in range(WORD)], dtype=np.uint64
 
 
 def digests_of(columns: Sequence[pa.Array], rows: int) -> Digests:
-    """Of `rows` rows. Two different rows have the same digest about once in 2^64 pairs."""
+    """Returns one digest per row. Two different rows have the same digest about once in 2^64
+    pairs."""
     found: Digests = np.full(rows, _STEP, dtype=np.uint64)
     for column in columns if rows else ():
         found = _mix(found * _MIX_1 + _of_column(column))
@@ -50,10 +52,11 @@ def _of_column(column: pa.Array) -> Digests:
 
 
 def _of_values(column: pa.Array) -> Digests:
-    """What stands where a value is null means nothing."""
+    """Returns digests of values; the digest of a null is undefined."""
     kind = column.type
     if pa.types.is_floating(kind):
-        numbers = column.cast(pa.float64()).fill_null(0).to_numpy() + 0.0  # one zero, not two
+        # positive and negative zero become one
+        numbers = column.cast(pa.float64()).fill_null(0).to_numpy() + 0.0
         return _mix(np.where(np.isnan(numbers), np.nan, numbers).view(np.uint64))
     if pa.types.is_decimal(kind):
         return _of_words(column, kind.bit_width // 64)
@@ -70,7 +73,7 @@ def _of_values(column: pa.Array) -> Digests:
 
 
 def _of_nested(column: pa.Array) -> Digests:
-    """Structures by their fields, lists by their items in their order, maps in any order."""
+    """Digests structs by their fields, lists by their items in order, maps in any order."""
     kind = column.type
     if pa.types.is_struct(kind):
         return digests_of(column.flatten(), len(column))
@@ -86,7 +89,7 @@ def _of_nested(column: pa.Array) -> Digests:
 
 
 def _sum(items: Digests, lengths: npt.NDArray[np.integer[Any]]) -> Digests:
-    """One digest for so many of them each time."""
+    """Returns the sum of each group of that many digests."""
     ends = np.cumsum(lengths)
     sums = np.append(np.zeros(1, np.uint64), np.cumsum(items, dtype=np.uint64))
     counts = lengths.astype(np.uint64)
@@ -120,7 +123,7 @@ def _of_bytes(column: pa.Array) -> Digests:
 
 
 def _gather(data: UInt8Array, starts: Int64Array, lengths: Int64Array) -> Digests:
-    """Word by word, all rows at once."""
+    """Digests word by word for all rows at once."""
     found: Digests = lengths.astype(np.uint64) * _STEP
     is_long = lengths > LOOPED_BYTES_MAX
     padded = np.append(data, np.zeros(WORD, np.uint8))
@@ -135,7 +138,7 @@ def _gather(data: UInt8Array, starts: Int64Array, lengths: Int64Array) -> Digest
 
 
 def _mix(numbers: npt.NDArray[np.generic]) -> Digests:
-    """Every bit of the outcome depends on every bit that comes in (the end of splitmix64)."""
+    """Mixes so that every output bit depends on every input bit (the end of splitmix64)."""
     bits = numbers.view(np.uint64)
     walk = _load_compiled(len(bits))
     if walk is not None:
@@ -149,7 +152,7 @@ def _mix(numbers: npt.NDArray[np.generic]) -> Digests:
 
 
 def _to_fixed(numbers: Any) -> Any:
-    """One kind of array is compiled for, whosever memory it is."""
+    """Copies unless the array has the one layout that the code is compiled for."""
     seen = numbers.view()
     seen.flags.writeable = False
     return seen
@@ -171,7 +174,7 @@ def _walk() -> CompiledSpeed[Any]:
 def _load() -> Any:
     from headwater.core_log.compiled import digest_kernels
 
-    # Compiled when first called, for arrays of the kind that comes.
+    # Compiled at the first call, for the types of its arrays.
     data, found = np.zeros(4 * WORD, np.uint8), np.empty(2, np.uint64)
     words = np.ndarray((len(data) - WORD + 1,), "<u8", buffer=data, strides=(1,))
     offsets = np.array([0, 9, 12])

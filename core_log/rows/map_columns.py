@@ -1,4 +1,4 @@
-"""Maps of text on the wire, which inside of us are JSON: every target has a place for that."""
+"""Maps of text on the wire, which are JSON internally, because every target supports that."""
 
 import json
 
@@ -7,12 +7,12 @@ import pyarrow.compute as pc
 
 JSON = "io.debezium.data.Json"
 FORM, AS_MAP = "form", "map"
-"""A parameter of columns of JSON, and its value where the wire has a map for them."""
+"""A parameter of JSON columns, and its value if the wire has a map for them."""
 MAP = pa.map_(pa.string(), pa.string())
 
 
 def to_maps(column: pa.Array) -> pa.MapArray:
-    """Of objects whose members are strings or null, one by one: few tables have them."""
+    """Converts objects whose members are strings or null, one by one: few tables have them."""
     return pa.array(
         [None if text is None else list(json.loads(text).items()) for text in column.to_pylist()],
         MAP,
@@ -31,7 +31,7 @@ def object_text(pairs: dict[str, str | None]) -> str:
 
 
 def pairs_of(column: pa.MapArray) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Keys and values of all maps behind each other, and how many each map has."""
+    """Returns keys and values of all maps, and the number of entries of each map."""
     offsets = column.offsets
     first, count = offsets[0].as_py(), offsets[-1].as_py() - offsets[0].as_py()
     counts = pc.subtract(offsets[1:], offsets[:-1])
@@ -39,7 +39,7 @@ def pairs_of(column: pa.MapArray) -> tuple[pa.Array, pa.Array, pa.Array]:
 
 
 def has_map(kind: pa.DataType) -> bool:
-    """Whether there is one anywhere in the type."""
+    """Returns whether the type contains a map at any depth."""
     if pa.types.is_map(kind):
         return True
     if pa.types.is_list(kind):

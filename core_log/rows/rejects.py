@@ -1,4 +1,4 @@
-"""Finds the few rows that spoil a batch, by halving it."""
+"""Finds the few bad rows of a batch by halving it."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -9,10 +9,10 @@ from headwater.core_log.foundation.errors import RowsRejected
 
 Found = TypeVar("Found")
 NAMED_MAX = 1_000
-"""A batch in which everything is bad is not taken apart to its last row."""
+"""Limit of named rows: a batch of bad rows only is not divided down to its last row."""
 
 UNFIT = (ValueError, ArithmeticError, pa.ArrowInvalid, pa.ArrowNotImplementedError)
-"""What conversions raise for values that do not fit; `RowsRejected` is made of it."""
+"""Exceptions of conversions for values that do not fit; `RowsRejected` is made from them."""
 
 
 def whole_or_rejected(
@@ -21,22 +21,23 @@ def whole_or_rejected(
     reason: Callable[[int], str],
     problem: str,
 ) -> Found:
-    """What `convert` makes of all rows; else `RowsRejected` with the reason for each bad one."""
+    """Returns the result of `convert` for all rows; else raises `RowsRejected` with the reason for
+    each bad one."""
     try:
         return convert(0, row_count)
     except UNFIT as error:
         bad = spoilers(row_count, convert)
         if not bad:
             raise RowsRejected(
-                "rows fit one by one and not together", reasons={0: problem}
+                "rows fit one by one but not together", reasons={0: problem}
             ) from error
         reasons = {row: reason(row) for row in bad}
-        # No `from`: Arrow's words quote the values.
+        # No `from`: Arrow's message quotes the values.
         raise RowsRejected(problem, reasons=reasons) from None
 
 
 def spoilers(row_count: int, convert: Callable[[int, int], object]) -> Sequence[int]:
-    """The first rows that `convert` refuses alone."""
+    """Yields the first rows that `convert` refuses alone."""
     found: list[int] = []
     waiting = [(0, row_count)]
     while waiting and len(found) < NAMED_MAX:

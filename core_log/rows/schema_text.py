@@ -1,4 +1,4 @@
-"""A table's schema and its wire choices as JSON: the value of `__headwater_schemas`."""
+"""A table's schema and wire settings as JSON: the value of a record of `__headwater_schemas`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,8 @@ FORMAT_VERSION = 1
 
 
 def schema_to_json(schema: TableSchema, wire: WireSettings) -> dict[str, Any]:
-    """Complete: what has a default is written too, since defaults may change and records stay."""
+    """Returns the complete JSON: defaults are written too, because defaults may change and records
+    stay."""
     written = {
         "version": FORMAT_VERSION,
         "table": {"namespace": schema.table.namespace, "name": schema.table.name},
@@ -30,7 +31,7 @@ def schema_to_json(schema: TableSchema, wire: WireSettings) -> dict[str, Any]:
 def schema_from_json(document: Mapping[str, Any]) -> tuple[TableSchema, WireSettings]:
     if document.get("version") != FORMAT_VERSION:
         raise DecodeError(
-            "this schema was written by another version of headwater",
+            "the schema was written by another version of headwater",
             version=document.get("version"),
             known=FORMAT_VERSION,
             hint="read it with the version that wrote it, or a newer one",
@@ -42,7 +43,7 @@ def schema_from_json(document: Mapping[str, Any]) -> tuple[TableSchema, WireSett
         schema = TableSchema(table, columns, tuple(document["key"]), dropped, document.get("id", 0))
         wire = WireSettings.model_validate(document["wire"])
     except (KeyError, TypeError, ValueError, AssertionError) as error:
-        raise DecodeError("a stored schema is not what a schema looks like") from error
+        raise DecodeError("a stored schema is invalid") from error
     return schema, wire
 
 
@@ -82,7 +83,7 @@ def _column_from_json(document: Mapping[str, Any]) -> Column:
 
 
 def _dropped_to_json(column: DroppedColumn) -> str | dict[str, Any]:
-    """A name alone is how columns without an id are written, as all were before there were ids."""
+    """Writes only the name of a column without an id, as it was done before there were ids."""
     if not (column.id or column.rule_name):
         return column.name
     return column._asdict()

@@ -1,4 +1,4 @@
-"""How rows look on the wire: the choices that belong to a topic's identity."""
+"""Wire settings of rows, which are part of a topic's identity."""
 
 from typing import Literal
 
@@ -8,12 +8,13 @@ ValueFormat = Literal["debezium-json", "flat-json", "debezium-avro", "flat-avro"
 
 
 class WireSettings(Settings):
-    """Kept beside every schema in `__headwater_schemas`, so that a reader needs nothing else."""
+    """Settings that are stored beside every schema in `__headwater_schemas`, so that a reader needs
+    nothing else."""
 
     value: ValueFormat = "debezium-json"
-    """Which codec wrote the records."""
+    """The value format that wrote the records."""
     has_schemas: bool = False
-    """JSON only: every key and value carries Kafka Connect's schema of itself."""
+    """JSON only: every key and value contains its Kafka Connect schema."""
     decimal: Literal["string", "precise", "double"] = "string"
     """Debezium's decimal.handling.mode."""
     time: Literal[
@@ -24,4 +25,4 @@ class WireSettings(Settings):
     binary: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
     """Debezium's binary.handling.mode."""
     registry: str = ""
-    """Address of the schema registry that Avro values are written against."""
+    """Address of the schema registry for Avro values."""

@@ -1,4 +1,5 @@
-"""What events say of their source, read back as it was written: for whoever writes them anew."""
+"""Reads the `source` blocks of events as they were written, for code that writes the events
+again."""
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -18,15 +19,15 @@ from headwater.core_log.rows.settings import WireSettings
 
 KINDS = {bool: pa.bool_(), int: pa.int64(), str: pa.string()}
 SourceBlocks = tuple[Mapping[str, ColumnOrValue], Mapping[str, ColumnOrValue] | None]
-"""The `source` block and the `transaction` block, as columns."""
+"""The `source` block and the `transaction` block as columns."""
 EventRange = tuple[int, int, SourceBlocks]
-"""Neighbouring events: the first, the one behind the last, and their blocks of the same fields."""
+"""Neighbouring events (first, and end) with blocks of the same fields."""
 
 
 def blocks_of(
     values: pa.BinaryArray, wire: WireSettings, committed_us: pa.Int64Array, *, topic: str
 ) -> Iterator[EventRange]:
-    """Flat rows say nothing of their source but when they were committed."""
+    """Returns the blocks. Flat rows have only the commit time of their source."""
     if not len(values):
         return
     if wire.value == "debezium-json":
@@ -60,8 +61,8 @@ def _source(texts: pa.StringArray) -> dict[str, ColumnOrValue]:
 
 
 def _as_told(columns: Mapping[str, ColumnOrValue]) -> dict[str, ColumnOrValue]:
-    """What all events have in common as the one value that the source gave for all of them: the
-    schema of the block, and its name, come from that."""
+    """Turns a column with one value for all events into that value, as the source gave it: the
+    schema of the block, and its name, depend on that."""
     return {name: _one_value(cell) for name, cell in columns.items()}
 
 

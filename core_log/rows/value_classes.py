@@ -1,4 +1,4 @@
-"""What kind of value did not fit its column: a class that gives nothing of the value away."""
+"""Names the class of a value that did not fit its column, without revealing the value."""
 
 import re
 from datetime import date, datetime, time
@@ -25,13 +25,15 @@ CLASSES: tuple[tuple[type, str], ...] = (
 
 
 def misfit(where: str, kind: pa.DataType, value: object) -> str:
-    """`where` is the column as its format names it. Texts are what is still to be read."""
+    """Returns the message. `where` is the column's name in its format. Texts are values that were
+    not parsed yet."""
     noun, told = ("text", text_class(value, kind)) if isinstance(value, str) else ("value", "")
     return f"{where} is {_type_text(kind)} and the {noun} is {told or value_class(value, kind)}"
 
 
 def value_class(value: object, kind: pa.DataType | None = None) -> str:
-    """`kind` is the type that it did not fit into, where that can say more."""
+    """Returns the value's class. `kind` is the type that it did not fit, which may give more
+    detail."""
     if value is None:
         return "null"
     if isinstance(value, str):
@@ -45,8 +47,8 @@ def value_class(value: object, kind: pa.DataType | None = None) -> str:
 
 
 def scalar_class(scalar: pa.Scalar, wanted: pa.DataType | None = None) -> str:
-    """Python has no word for some moments that a column has. `wanted` is the type that it did not
-    fit into, where that can say more."""
+    """Returns the class of a scalar, also of timestamps that Python's types do not support.
+    `wanted` is the type that it did not fit, which may give more detail."""
     kind = scalar.type
     if not scalar.is_valid or not pa.types.is_temporal(kind):
         return value_class(scalar.as_py(), wanted)
@@ -92,7 +94,7 @@ def _number_class(number: Decimal, kind: pa.DataType | None) -> str:
 
 
 def _scale(kind: pa.DataType) -> int | None:
-    """Of types that have exact numbers."""
+    """Returns the scale of types of exact numbers."""
     if pa.types.is_decimal(kind):
         return int(kind.scale)
     return 0 if pa.types.is_integer(kind) else None
@@ -110,4 +112,4 @@ def _type_text(kind: pa.DataType) -> str:
     try:
         return type_text(kind)
     except DecodeError:
-        return str(kind)  # of a target, not of the log
+        return str(kind)  # a type of a target, not of the log

@@ -1,4 +1,4 @@
-"""Which transactions of a segment were aborted, in Kafka's transaction index (version 0)."""
+"""The aborted transactions of a segment, in Kafka's transaction index (version 0)."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -12,22 +12,22 @@ from headwater.core_log.storage.files import File, Files, write_all
 ENTRY = Struct(">hqqqq")
 VERSION = 0
 NOTHING_COUNTS = -1
-"""In place of how much was written: the whole file is to become another one."""
+"""Instead of the flushed size: the whole file is to be replaced."""
 
 
 class AbortedTransaction(NamedTuple):
-    """One producer's aborted stretch of a partition."""
+    """The records of one producer's aborted transaction in a partition."""
 
     producer_id: int
     first_offset: int
     last_offset: int
     """The offset of its marker."""
     last_stable_offset: int
-    """Everything below was decided once this one was."""
+    """When the transaction ended, everything below this offset was decided."""
 
 
 class AbortedIndex:
-    """The aborted transactions whose markers lie in one segment, in the order of the markers."""
+    """The aborted transactions whose markers are in one segment, in the order of the markers."""
 
     __slots__ = ("_entries", "_file", "_files", "_path", "_written", "has_new_name")
 
@@ -37,7 +37,7 @@ class AbortedIndex:
         self._entries: list[AbortedTransaction] | None = [] if is_new else None
         self._written = 0
         self.has_new_name = False
-        """Whether its file is younger than the last sync of the directory; set back by others."""
+        """Whether the file is newer than the last sync of the directory; the caller resets it."""
 
     @property
     def entries(self) -> list[AbortedTransaction]:
@@ -56,14 +56,14 @@ class AbortedIndex:
                         raise CorruptLog(
                             "transaction index contradicts itself", file=str(self._path)
                         )
-                    break  # zeros that a power cut left where nothing had been promised
+                    break  # zeros that a power cut left, before anything was promised
                 entries.append(entry)
             self._entries, self._written = entries, len(content)
         return self._entries
 
     @property
     def is_damaged(self) -> bool:
-        """Whether the file contradicts itself, so that its entries have to be found anew."""
+        """Whether the file contradicts itself, so that its entries must be found again."""
         try:
             return self.entries is None
         except CorruptLog:
@@ -73,12 +73,12 @@ class AbortedIndex:
         self.entries.append(aborted)
 
     def replace(self, entries: Iterable[AbortedTransaction]) -> None:
-        """Starts again with these, in memory; `flush` puts them in place, all at once."""
+        """Replaces all entries in memory; `flush` replaces the file at once."""
         self._entries, self._written = list(entries), NOTHING_COUNTS
 
     def truncate(self, end_offset: int) -> None:
-        """Forgets markers at or after `end_offset`. What stays is not touched: it may be all that
-        tells of a promise, and the power may go at any moment."""
+        """Removes entries of markers at or after `end_offset`. The rest of the file is not
+        rewritten: it may be the only proof of a promise, and the power may fail at any moment."""
         kept = [entry for entry in self.entries if entry.last_offset < end_offset]
         self._entries = kept
         if self._written > len(kept) * ENTRY.size:
@@ -86,7 +86,7 @@ class AbortedIndex:
             self._open().truncate(self._written)
 
     def flush(self) -> File | None:
-        """Writes what is new; the file to be synced, if there was anything."""
+        """Writes new entries; returns the file to be synced, if any."""
         if self._entries is None or self._written >= len(self._entries) * ENTRY.size:
             return None
         if self._written == NOTHING_COUNTS:
@@ -104,7 +104,7 @@ class AbortedIndex:
         self._file, self._written = None, len(entries) * ENTRY.size
 
     def release(self) -> None:
-        """Gives back the descriptor; the entries stay, they are few."""
+        """Closes the file; the few entries stay in memory."""
         self._file = None
 
     def _open(self) -> File:

@@ -1,4 +1,4 @@
-"""Which records and which batch heads outlive a compaction, chunk by chunk: Kafka's rules."""
+"""Decides chunk by chunk which records and batch headers survive a compaction, by Kafka's rules."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,21 +29,22 @@ _ABORT, _COMMIT = 0, 1
 class _Aborted:
     transaction: AbortedTransaction
     has_batches: bool = False
-    """Some batch of it was met: it is discarded now, so its marker may go next time."""
+    """Some batch of it was read. All its batches are removed now, so its marker may be removed next
+    time."""
 
 
 class TransactionTrail:
-    """Batches must come in the order of their offsets, none left out."""
+    """The transactions of a partition; batches must come in offset order, without gaps."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
         self._aborted: dict[int, _Aborted] = {}
         self._committed: set[int] = set()
         self.still_needed: list[AbortedTransaction] = []
-        """Aborted transactions whose batches were met before their marker."""
+        """Aborted transactions with batches before the marker."""
 
     def discardable(self, chunk: SegmentChunk) -> npt.NDArray[np.bool_]:
-        """Rows of aborted transactions, and markers of which no batch is left."""
+        """Returns the rows of aborted transactions, and markers without any batch."""
         discard = np.zeros(len(chunk.heads), dtype=np.bool_)
         attributes = chunk.column("attributes")
         rows = np.flatnonzero(attributes & (TRANSACTIONAL | CONTROL))
@@ -72,7 +73,7 @@ class TransactionTrail:
 
     def _end(self, producer_id: int, control_type: int | None) -> bool:
         if control_type is None:
-            return True  # it was emptied before
+            return True  # its records were removed before
         if control_type == _ABORT:
             aborted = self._aborted.pop(producer_id, None)
             if aborted is None or not aborted.has_batches:
@@ -87,7 +88,8 @@ class TransactionTrail:
 
 
 def _control_type(chunk: SegmentChunk, row: int) -> int | None:
-    """The type of the batch's only record, from its key: two bytes of version, two of type."""
+    """Returns the type of the batch's only record, from its key: two bytes of version, two of
+    type."""
     if not chunk.heads["record_count"][row]:
         return None
     try:
@@ -104,7 +106,7 @@ def _control_type(chunk: SegmentChunk, row: int) -> int | None:
 
 
 class RecordStarts:
-    """What the first pass learnt by walking, kept for the second as far as memory allows."""
+    """Record positions from the first pass, kept for the second as far as memory allows."""
 
     def __init__(self, bytes_max: int) -> None:
         self._room = bytes_max
@@ -117,7 +119,7 @@ class RecordStarts:
             self._known[chunk.file, chunk.position] = (stretch.rows, starts.astype(np.uint32))
 
     def take(self, chunk: SegmentChunk, rows: ChunkRows) -> Int64Array | None:
-        """Where every record of these rows begins, if exactly these were walked."""
+        """Returns where every record of these rows begins, if exactly these were read."""
         known = self._known.pop((chunk.file, chunk.position), None)
         if known is None or not np.array_equal(known[0], rows):
             return None
@@ -127,7 +129,7 @@ class RecordStarts:
 
 @dataclass(slots=True)
 class CleaningStats:
-    """What a pass has met and taken."""
+    """Counts of a pass."""
 
     records: int = 0
     records_kept: int = 0
@@ -138,12 +140,12 @@ class CleaningStats:
 
 @dataclass(frozen=True, slots=True)
 class CleaningDecision:
-    """Per row of a chunk what becomes of the batch, and which records of rewritten ones stay."""
+    """The fate of each batch of a chunk, and the kept records of rewritten batches."""
 
     is_kept: BoolArray
-    """Stays byte for byte."""
+    """The batch stays byte for byte."""
     is_emptied: BoolArray
-    """Only the head stays."""
+    """Only the header stays."""
     is_rewritten: BoolArray
     gets_horizon: BoolArray
     kept_counts: Int64Array
@@ -151,7 +153,7 @@ class CleaningDecision:
 
 
 class BatchFilter:
-    """One pass over a partition from its start; chunks must come in order, none left out."""
+    """One pass over a partition from its start; chunks must come in order, without gaps."""
 
     def __init__(
         self,
@@ -176,13 +178,13 @@ class BatchFilter:
         self.tally = CleaningStats()
 
     def judge(self, chunk: SegmentChunk, *, is_last: bool) -> CleaningDecision:
-        """With `is_last` the last batch keeps its head, which ends what was cleaned. Batches that
-        cannot be read stay as they are."""
+        """Returns the decision. With `is_last` the last batch keeps its header, which marks the end
+        of the cleaned part. Unreadable batches stay unchanged."""
         attributes, counts = chunk.column("attributes"), chunk.column("record_count")
         is_control = (attributes & CONTROL) != 0
         horizons = np.where(attributes & DELETE_HORIZON, chunk.column("base_timestamp"), -1)
         is_past = (horizons >= 0) & (horizons <= self._now_ms)
-        is_covered = chunk.column("base_offset") < self._end  # the rest is for another pass
+        is_covered = chunk.column("base_offset") < self._end  # the rest is left for another pass
         discard = self._trail.discardable(chunk) & is_covered
         is_dropped = discard & (~is_control | is_past)
         gets_horizon = discard & is_control & (horizons < 0)
@@ -212,7 +214,8 @@ class BatchFilter:
         )
 
     def _stretches(self, chunk: SegmentChunk, rows: ChunkRows) -> Iterable[ChunkRecords]:
-        """The records to judge: where the first pass has been, only those it found to be newest."""
+        """Yields the records to judge: where the first pass has been, only those it found to be
+        newest."""
         starts = self._starts.take(chunk, rows)
         if starts is not None:
             low, high = np.searchsorted(self._surviving, chunk.offset_range)
@@ -224,7 +227,7 @@ class BatchFilter:
     def _keep(
         self, stretch: ChunkRecords, is_control: BoolArray, is_past: BoolArray
     ) -> tuple[BoolArray, BoolArray]:
-        """Which records stay, and which are tombstones."""
+        """Returns which records stay, and which are tombstones."""
         fields, offsets = stretch.fields, stretch.offsets
         marker = is_control[fields.section] if is_control.any() else np.zeros_like(offsets, bool)
         is_tombstone = (fields.value_lengths < 0) & ~marker
@@ -238,7 +241,8 @@ class BatchFilter:
         return (keep & ~too_old) | marker, is_tombstone
 
     def _is_newest(self, stretch: ChunkRecords) -> BoolArray:
-        """In the dirty part: whether the map ended up with this very offset. Below: no newer."""
+        """In the dirty part: whether the map has exactly this offset. Below it: whether no newer
+        offset exists."""
         offsets, fields = stretch.offsets, stretch.fields
         newest = np.zeros(len(offsets), dtype=np.bool_)
         begin = int(np.searchsorted(offsets, self._first_dirty))
@@ -255,7 +259,7 @@ class BatchFilter:
         return newest
 
     def _carries_state(self, chunk: SegmentChunk, is_control: BoolArray) -> BoolArray:
-        """Whether a batch is the newest of its producer: its head tells sequence and epoch."""
+        """Whether a batch is the newest of its producer: its header has sequence and epoch."""
         carries = np.zeros(len(chunk.heads), dtype=np.bool_)
         producer_ids, last_offsets = chunk.column("producer_id"), chunk.last_offsets
         if not self._last_records:
@@ -274,7 +278,7 @@ class BatchFilter:
 
 
 def runs(flags: BoolArray) -> Iterator[tuple[int, int]]:
-    """Stretches of rows that are true, as ranges."""
+    """Returns runs of true rows as ranges."""
     edges: ChunkRows = np.flatnonzero(
         np.diff(np.concatenate(([False], flags, [False])).astype(np.int8))
     )

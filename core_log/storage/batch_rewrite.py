@@ -1,4 +1,4 @@
-"""Writes batches anew without some of their records, offsets and order as they were."""
+"""Rewrites batches without some of their records; offsets and order stay the same."""
 
 from collections.abc import Iterator
 from struct import Struct
@@ -31,7 +31,7 @@ _NO_TIMESTAMP = -1
 def rewritten_batches(
     chunk: SegmentChunk, verdict: CleaningDecision, *, horizon_ms: int
 ) -> Iterator[tuple[int, BatchHeader, Buffer]]:
-    """Row, head and bytes of every batch that loses records or gets a delete horizon."""
+    """Yields row, header and bytes of every batch that loses records or gets a delete horizon."""
     for stretch, keep in verdict.stretches:
         for with_horizon in (False, True):
             chosen = verdict.is_rewritten & (verdict.gets_horizon == with_horizon)
@@ -50,7 +50,7 @@ def rewritten_batches(
 
 
 def emptied_batch(header: BatchHeader) -> tuple[BatchHeader, Buffer]:
-    """Only the head, which says which offsets and sequences there were, and whose."""
+    """Returns only the header, which holds the offsets, the sequences and the producer."""
     head = header._replace(
         attributes=header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON),
         base_timestamp=_NO_TIMESTAMP,
@@ -66,7 +66,7 @@ def _cut_sections(
     places: ChunkRows,
     horizon_ms: int | None,
 ) -> Iterator[memoryview]:
-    """The kept records of each of these batches, one behind the other."""
+    """Returns the kept records of each of these batches, one after another."""
     rows = np.flatnonzero(taken)
     fields = stretch.fields
     data = pa.py_buffer(stretch.data)
@@ -90,7 +90,8 @@ def _slices(data: pa.Buffer, starts: Int64Array, ends: Int64Array) -> pa.BinaryA
 def _retime(
     chunk: SegmentChunk, stretch: ChunkRecords, rows: ChunkRows, data: pa.Buffer, horizon_ms: int
 ) -> pa.BinaryArray:
-    """Records whose timestamps count from the delete horizon, which takes the base's place."""
+    """Returns records with timestamps relative to the delete horizon, which replaces the base
+    timestamp."""
     fields = stretch.fields
     base = chunk.column("base_timestamp")[stretch.rows][fields.section[rows]]
     deltas = base + fields.timestamp_deltas[rows] - horizon_ms

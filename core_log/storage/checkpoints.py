@@ -1,4 +1,4 @@
-"""Small text files that say how far something has got, in Kafka's checkpoint format."""
+"""Small text files with offsets, in Kafka's checkpoint format."""
 
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
@@ -12,20 +12,20 @@ LOG_STARTS = "log-start-offset-checkpoint"
 CLEANED_TO = "cleaned-to-offset-checkpoint"
 DELETES_DROPPED_TO = "deletes-dropped-to-offset-checkpoint"
 FIRST_DIRTY = "cleaner-offset-checkpoint"
-"""Kafka's own. Behind `CLEANED_TO` while a compaction takes effect: what was announced there and
-not done before a crash must be looked at again, or old values would outlive their tombstones.
-"""
+"""Kafka's own file. It is behind `CLEANED_TO` while a compaction takes effect: work that was
+announced and not done before a crash must be repeated, or old values would outlive their
+tombstones."""
 
 VERSION = 0
 OFFSET_DIGITS = 20
 COUNT_DIGITS = 10
-COUNT_AT = 2  # behind "0\n"
+COUNT_AT = 2  # after "0\n"
 SECTOR_BYTES = 512
-"""What a disk writes whole or not at all, so a number must not cross such a border."""
+"""A disk writes a sector completely or not at all, so no number may cross a sector's end."""
 
 
 def read_checkpoint(files: Files, path: Path, *, columns: int) -> list[list[str]]:
-    """The rows of a checkpoint; none when there is no file yet."""
+    """Returns the rows of a checkpoint; none if the file does not exist yet."""
     try:
         lines = files.read(path).decode(errors="replace").split("\n")
     except FileNotFoundError:
@@ -40,7 +40,7 @@ def read_checkpoint(files: Files, path: Path, *, columns: int) -> list[list[str]
 
 
 def write_checkpoint(files: Files, path: Path, rows: Sequence[Sequence[object]]) -> None:
-    """Replaces a whole checkpoint, on disk when this returns."""
+    """Replaces a whole checkpoint; it is on disk on return."""
     files.replace(path, encode_checkpoint(rows))
 
 
@@ -50,10 +50,10 @@ def encode_checkpoint(rows: Sequence[Sequence[object]]) -> bytes:
 
 
 class OffsetCheckpoint:
-    """One offset per partition in one file, each in a place of its own.
+    """One offset per partition in one file, each at a fixed position.
 
-    Numbers have a fixed width, so that one of them can be brought up to date after every group
-    commit by one small write, however many partitions there are. Kafka reads it all the same.
+    Numbers have a fixed width, so that a group commit updates one of them by one small write,
+    however many partitions there are. Kafka can read the file.
     """
 
     def __init__(self, files: Files, path: Path) -> None:
@@ -63,11 +63,11 @@ class OffsetCheckpoint:
         self._positions: dict[tuple[str, int], int] = {}
         self._size = 0
         self.is_missing = self.is_damaged = False
-        """What the file knew is not known any more."""
+        """The content of the file is lost."""
         self._load()
 
     def _load(self) -> None:
-        """Believes every whole line; the end may be torn, and the count may lag behind it."""
+        """Reads every complete line; the last one may be torn, and the count may be too low."""
         try:
             version, *lines = self._files.read(self._path).split(b"\n")
         except FileNotFoundError:
@@ -91,7 +91,7 @@ class OffsetCheckpoint:
         return self._offsets.get((topic, partition))
 
     def set(self, topic: str, partition: int, offset: int) -> None:
-        """Writes one offset, unsynced; only the first of a partition is on disk on return."""
+        """Writes one offset, unsynced; only the first one of a partition is on disk on return."""
         key = (topic, partition)
         known = self._offsets.get(key)
         if self._file is None:
@@ -105,8 +105,8 @@ class OffsetCheckpoint:
         self._offsets[key] = offset
 
     def begin(self, keys: Sequence[tuple[str, int]]) -> None:
-        """Says 0 of new partitions, on disk on return. Of many at once in one file in the place of
-        the old one, so that a topic's partitions need not wait for the disk one by one."""
+        """Writes 0 for new partitions, on disk on return. Many are written as one new file, so that
+        a topic's partitions need not wait for the disk one by one."""
         if len(keys) > 1:
             self._rewrite({**self._offsets, **dict.fromkeys(keys, 0)})
         for key in keys:
@@ -116,20 +116,22 @@ class OffsetCheckpoint:
         return (topic, partition) in self._positions or (topic, partition) in self._offsets
 
     def remove(self, topic: str, partition: int) -> None:
-        """Forgets a partition, unsynced: its line says 0 until there is one of that name again."""
+        """Removes a partition, unsynced: its line has 0 until a partition of that name exists
+        again."""
         key = (topic, partition)
         self._offsets.pop(key, None)
         if self._file is not None and key in self._positions:
             write_all(self._file, self._positions[key], _digits(0))
 
     def retain(self, keys: Container[tuple[str, int]]) -> None:
-        """Forgets all other partitions, for good when this returns."""
+        """Removes all other partitions, on disk on return."""
         kept = {key: offset for key, offset in self._offsets.items() if key in keys}
         if len(kept) < len(self._offsets):
             self._rewrite(kept)
 
     def sync(self) -> None:
-        """Where it fails, a second sync would not tell: the next number goes to a new file."""
+        """Syncs the file. After a failure a second sync proves nothing: the next number goes to a
+        new file."""
         if self._file is not None:
             try:
                 self._file.sync()
@@ -143,7 +145,7 @@ class OffsetCheckpoint:
         self._size += len(line)
         self._positions[key] = position
         write_all(file, COUNT_AT, f"{len(self._positions):0{COUNT_DIGITS}d}".encode())
-        self.sync()  # so that a power cut can never tear more than the last line
+        self.sync()  # so that a power cut can only tear the last line
 
     def _rewrite(self, offsets: dict[tuple[str, int], int]) -> None:
         content = bytearray(f"{VERSION}\n{len(offsets):0{COUNT_DIGITS}d}\n".encode())
@@ -151,14 +153,15 @@ class OffsetCheckpoint:
         for key, offset in offsets.items():
             line, positions[key] = _line(len(content), key, offset)
             content += line
-        self._file = None  # whatever fails from here on, no number goes to a place of the old file
+        self._file = None  # after any failure from here on, no number is written to the old file
         self._files.replace(self._path, bytes(content))
         self._file = self._files.open(self._path)
         self._offsets, self._positions, self._size = dict(offsets), positions, len(content)
 
 
 def _line(start: int, key: tuple[str, int], offset: int) -> tuple[bytes, int]:
-    """The line for the end of the file, padded so that its number lies in one sector; and where."""
+    """Returns the line for the end of the file, padded so that its number is in one sector, and its
+    position."""
     name = f"{key[0]} {key[1]} ".encode()
     position = start + len(name)
     room = SECTOR_BYTES - position % SECTOR_BYTES
@@ -173,7 +176,7 @@ def _digits(offset: int) -> bytes:
 
 
 class Checkpoints:
-    """What a log directory promises about each of its partitions."""
+    """The checkpoints of a log directory for all its partitions."""
 
     def __init__(self, files: Files, directory: Path) -> None:
         self.recovery_points = OffsetCheckpoint(files, directory / RECOVERY_POINTS)
@@ -196,9 +199,9 @@ class Checkpoints:
         return PartitionMarks(self, topic, partition)
 
     def begin(self, partitions: Sequence[tuple[str, int]]) -> None:
-        """New partitions start from nothing, whatever was known of older ones of their names.
+        """Resets new partitions, whatever was known of older ones with their names.
 
-        That nothing of them is promised has to be known too: not to know what was is another thing.
+        A stored 0 means that nothing is promised; a missing line means that it is not known.
         """
         for checkpoint in self._all:
             is_needed = checkpoint in (self.recovery_points, self.log_starts)
@@ -211,13 +214,13 @@ class Checkpoints:
             checkpoint.remove(topic, partition)
 
     def retain(self, keys: Container[tuple[str, int]]) -> None:
-        """Forgets partitions that are not there any more."""
+        """Removes partitions that no longer exist."""
         for checkpoint in self._all:
             checkpoint.retain(keys)
 
 
 class PartitionMarks:
-    """One partition's share of the checkpoints; every change here is on disk when it returns."""
+    """One partition's part of the checkpoints; every change is on disk on return."""
 
     def __init__(self, checkpoints: Checkpoints, topic: str, partition: int) -> None:
         self._checkpoints, self._key = checkpoints, (topic, partition)
@@ -231,7 +234,7 @@ class PartitionMarks:
         self.start = offset
 
     def note_cleaned(self, cleaned_to: int, deletes_dropped_to: int) -> None:
-        """Neither ever goes back."""
+        """Stores the offsets; neither is ever lowered."""
         cleaned_to = max(cleaned_to, self.cleaned_to)
         deletes_dropped_to = max(deletes_dropped_to, self.deletes_dropped_to)
         self._store(self._checkpoints.cleaned_to, cleaned_to)
@@ -239,14 +242,14 @@ class PartitionMarks:
         self.cleaned_to, self.deletes_dropped_to = cleaned_to, deletes_dropped_to
 
     def note_compacted(self, first_dirty: int) -> None:
-        """After the last swap: no key occurs twice below."""
+        """Called after the last swap: no key occurs twice below."""
         self._store(self._checkpoints.first_dirty, first_dirty)
         self.first_dirty = first_dirty
 
     def settle_recovery_point(self, offset: int) -> None:
-        """Before what lies above is given up, so that it is not missed as a loss; and before what
-        lies below is compacted, since an older point might then lie where no batch ends any more.
-        """
+        """Stores the recovery point, before a truncation, so that the removed part is not reported
+        as a loss, and before a compaction below it, since an older point might then be inside a
+        batch."""
         self._store(self._checkpoints.recovery_points, offset)
 
     def _store(self, checkpoint: OffsetCheckpoint, offset: int) -> None:

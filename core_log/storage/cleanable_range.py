@@ -1,4 +1,5 @@
-"""Which part of a compacted partition may be cleaned, and whether it is worth it: Kafka's rules."""
+"""Chooses the part of a compacted partition to clean, and whether cleaning pays, by Kafka's
+rules."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,27 +11,27 @@ OFFSETS_PER_SEGMENT_MAX = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What the choice needs to know of a closed segment."""
+    """The facts about a closed segment that the choice needs."""
 
     base_offset: int
     size: int
     newest_ms: int
     """The largest timestamp of its records."""
     oldest_ms: int
-    """The timestamp of its first batch; below zero where there is none."""
+    """The timestamp of its first batch; negative if there is none."""
     index_size: int = 0
     time_index_size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Cleanable:
-    """Closed segments from the log's start to the first that must stay as it is."""
+    """Closed segments from the log's start to the first one that must not be changed."""
 
     segments: tuple[SegmentFacts, ...]
     first_dirty_offset: int
     """Everything below was cleaned before: no key occurs twice there."""
     end_offset: int
-    """Where the first segment begins that is left alone."""
+    """Start of the first segment that is not cleaned."""
     is_overdue: bool
     """`max.compaction.lag.ms` has passed for some of it."""
 
@@ -62,10 +63,10 @@ def cleanable(
     stable_offset: int,
     now_ms: int,
 ) -> Cleanable | None:
-    """What may be cleaned now; None where all of it is clean, unstable or too young.
+    """Returns the part that may be cleaned now; None if all of it is clean, unstable or too young.
 
-    `stable_offset` is the end of what is on disk and decided. A first dirty offset that the log
-    no longer reaches, because its start has moved or its end was cut, is corrected.
+    `stable_offset` is the end of the synced and decided part. A first dirty offset outside of the
+    log, after its start moved or its end was truncated, is corrected.
     """
     if not closed:
         return None
@@ -89,7 +90,7 @@ def cleanable(
 def group_segments(
     segments: Iterable[SegmentFacts], *, end_offset: int, segment_bytes: int, index_bytes: int
 ) -> list[list[SegmentFacts]]:
-    """Neighbours whose cleaned records are sure to fit into one segment and its indexes."""
+    """Groups neighbours whose cleaned records surely fit into one segment and its indexes."""
     rest = list(segments)
     ends = [*(segment.base_offset for segment in rest[1:]), end_offset]
     groups: list[list[SegmentFacts]] = []

@@ -1,4 +1,4 @@
-"""A segment that compaction writes, with its indexes, under names that nobody takes for the log."""
+"""A segment that compaction writes, with its indexes, under names that are not part of the log."""
 
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,7 +21,7 @@ _FLUSH_BYTES = 8 << 20
 
 
 class CleanedSegment:
-    """Written once from start to end, then synced."""
+    """A new segment, written once from start to end and then synced."""
 
     def __init__(
         self, files: Files, directory: Path, base_offset: int, *, index_interval: int
@@ -50,7 +50,7 @@ class CleanedSegment:
         return self._written + self._pending_bytes
 
     def add(self, data: Bytes, batches: Iterable[tuple[int, int, int]]) -> None:
-        """Bytes of whole batches, with length, last offset and largest timestamp of each."""
+        """Appends whole batches, with length, last offset and largest timestamp of each."""
         position = self.size
         for length, last_offset, max_timestamp in batches:
             if max_timestamp > self._newest_ms:
@@ -67,7 +67,7 @@ class CleanedSegment:
             self._write()
 
     def finish(self, aborted: Iterable[AbortedTransaction]) -> int:
-        """Brings everything to disk but the names; returns the segment's size."""
+        """Syncs all files, except their names; returns the segment's size."""
         self._write()
         self._settle()
         self._writer.shutdown()
@@ -77,7 +77,7 @@ class CleanedSegment:
         self._aborted.flush()
         self._index_file.flush()
         self._times_file.flush()
-        for path in self._paths:  # all four exist, so that none of the old ones can stay
+        for path in self._paths:  # all four files exist, so that each old one is replaced
             self._files.open(path, create=True).sync()
         return self._written
 
@@ -89,6 +89,6 @@ class CleanedSegment:
         self._pending, self._pending_bytes = [], 0
 
     def _settle(self) -> None:
-        """Waits for the write under way, and raises what became of it."""
+        """Waits for the running write and raises its error."""
         if self._writing is not None:
             self._writing.result()

@@ -1,4 +1,4 @@
-"""Compaction as the broker sees it: what to ask of the worker, and what it answers."""
+"""Compaction as the broker uses it: the worker's request and result."""
 
 import asyncio
 import json
@@ -12,22 +12,22 @@ from headwater.core_log.storage.aborted import AbortedTransaction
 from headwater.core_log.storage.cleanable_range import SegmentFacts
 
 MEMORY_BYTES_MAX = 128 << 20
-"""For the keys of one pass; a larger dirty part takes several passes."""
+"""Memory for the keys of one pass; a larger dirty part takes several passes."""
 
 WORKER = "headwater.core_log.storage.compaction_worker"
 
 
 class LastRecord(NamedTuple):
-    """The newest of an active producer, whose batch head carries its sequence and epoch."""
+    """The newest record of an active producer, whose batch header has its sequence and epoch."""
 
     epoch: int
     last_data_offset: int | None
-    """None where its newest is a marker."""
+    """None if its newest record is a marker."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionRequest:
-    """Everything the worker needs to know; it reads closed segments and nothing else."""
+    """The request to the worker, which reads closed segments and nothing else."""
 
     directory: str
     segments: tuple[SegmentFacts, ...]
@@ -39,12 +39,12 @@ class CompactionRequest:
     index_bytes: int
     index_interval_bytes: int
     aborted: tuple[AbortedTransaction, ...] = ()
-    """Every aborted transaction of which something may lie below `end_offset`."""
+    """Every aborted transaction that may have records below `end_offset`."""
     last_records: Mapping[int, LastRecord] = field(default_factory=dict)
     memory_bytes_max: int = MEMORY_BYTES_MAX
 
     def ends(self) -> list[int]:
-        """Where each segment ends."""
+        """Returns the end of each segment."""
         return [*(segment.base_offset for segment in self.segments[1:]), self.end_offset]
 
     def to_json(self) -> bytes:
@@ -61,7 +61,8 @@ class CompactionRequest:
 
 
 class Swap(NamedTuple):
-    """One cleaned segment, whole and synced, for the place of all that begin in [base, end)."""
+    """One cleaned segment, complete and synced, that replaces all segments starting in [base,
+    end)."""
 
     base_offset: int
     end_offset: int
@@ -70,22 +71,22 @@ class Swap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What was written, and what it would take away; nothing of it has taken effect yet."""
+    """The written segments and the offsets that would change; nothing has taken effect yet."""
 
     swaps: tuple[Swap, ...]
     first_dirty_offset: int
-    """Older values below it are gone once all swaps are done; not before."""
+    """Older values below it are gone once all swaps are done, not before."""
     cleaned_to: int
-    """No value at or above this offset made an older one go."""
+    """No value at or above this offset removed an older one."""
     deletes_dropped_to: int
-    """No tombstone at or above this offset was dropped; 0 where none was."""
+    """No tombstone at or above this offset was dropped; 0 if none was."""
     keys: int
     records: int
     records_kept: int
     keyless_dropped: int
     tombstones_dropped: int
     unreadable: tuple[int, ...]
-    """Where batches begin whose records are not what their heads say; they stay as they are."""
+    """Starts of batches whose records contradict their headers; they stay unchanged."""
     bytes_before: int
     bytes_after: int
     map_bytes: int
@@ -97,9 +98,9 @@ class CompactionResult:
 
 
 async def compact(request: CompactionRequest) -> CompactionResult:
-    """Runs the worker beside this process, and never leaves it behind.
+    """Runs the worker in its own process, and always ends it.
 
-    Raises `CorruptLog` where a stored batch is damaged: nothing may be cleaned over it.
+    Raises `CorruptLog` if a stored batch is damaged: nothing may be cleaned over it.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -111,7 +112,7 @@ async def compact(request: CompactionRequest) -> CompactionResult:
     )
     assert process.stdin and process.stdout and process.stderr, "all three are pipes"
     try:
-        # The pipe stays open: its end tells the worker that nobody waits any more.
+        # The pipe stays open: its end tells the worker that the parent is gone.
         process.stdin.write(request.to_json())
         answer, complaint = await asyncio.gather(process.stdout.read(), process.stderr.read())
         status = await process.wait()
@@ -124,7 +125,7 @@ async def compact(request: CompactionRequest) -> CompactionResult:
 
 
 def read_answer(answer: bytes, complaint: bytes, status: int) -> CompactionResult:
-    """The result, or the error that the worker stopped at."""
+    """Returns the result, or raises the worker's error."""
     if status or not answer:
         last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
         raise StorageFailed("compaction ended early", status=status, reason=last)

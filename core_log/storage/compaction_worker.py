@@ -46,7 +46,8 @@ STARTS_BYTES_MAX = 64 << 20
 
 
 class Compaction:
-    """Two passes: the newest offset of every key in the dirty part, then everything once more."""
+    """A compaction in two passes: first the newest offset of every key in the dirty part, then all
+    records."""
 
     def __init__(
         self, request: CompactionRequest, files: Files, digests: KeyDigests | None = None
@@ -65,7 +66,7 @@ class Compaction:
         end_offset = self._map_keys()
         if end_offset <= request.first_dirty_offset:
             raise HeadwaterError(
-                "one batch holds more keys than compaction may remember",
+                "one batch has more keys than fit into the memory for compaction",
                 directory=request.directory,
                 offset=request.first_dirty_offset,
                 memory_bytes_max=request.memory_bytes_max,
@@ -106,7 +107,8 @@ class Compaction:
         return request.end_offset
 
     def _put_keys(self, chunk: SegmentChunk, rows: ChunkRows) -> int | None:
-        """Where the first batch begins whose keys do not all find room; None if all do."""
+        """Returns the start of the first batch whose keys do not all fit into memory; None if all
+        do."""
         for stretch in read_readable(chunk, rows, self._unreadable):
             fields, data = stretch.fields, np.frombuffer(stretch.data, np.uint8)
             self._starts.keep(chunk, stretch)
@@ -126,7 +128,7 @@ class Compaction:
     def _write_segments(
         self, taken: list[SegmentFacts], end_offset: int
     ) -> tuple[tuple[Swap, ...], CleaningStats]:
-        """The second pass: what stays, in as few segments as fit it."""
+        """Second pass: writes the kept records into as few segments as they fit into."""
         request, trail = self._request, TransactionTrail(self._request.aborted)
         judge = BatchFilter(
             self.newest,
@@ -172,7 +174,7 @@ class Compaction:
         trail: TransactionTrail,
         last: SegmentFacts | None,
     ) -> int:
-        """`last`: whose last batch tells to what offset this was cleaned, and keeps its head."""
+        """`last` is the batch that marks the end of the cleaned part, and keeps its header."""
         request, trail.still_needed = self._request, []
         cleaned = CleanedSegment(
             self._files,
@@ -193,7 +195,8 @@ class Compaction:
 def surviving_batches(
     chunk: SegmentChunk, verdict: CleaningDecision, *, horizon_ms: int
 ) -> Iterator[tuple[Bytes, list[tuple[int, int, int]]]]:
-    """What stays of a chunk, in order: bytes, with length, last offset and time of each batch."""
+    """Yields the kept part of a chunk in order: bytes, with length, last offset and time of each
+    batch."""
     fresh = {
         row: (head, data)
         for row, head, data in rewritten_batches(chunk, verdict, horizon_ms=horizon_ms)
@@ -215,9 +218,9 @@ def surviving_batches(
 
 
 def main() -> int:
-    """One request by standard input, its result by standard output."""
+    """Reads one request from standard input and writes its result to standard output."""
     line = sys.stdin.buffer.readline()
-    # Not through `sys.stdin`: a thread that holds its lock aborts the interpreter when it ends.
+    # `sys.stdin` is not used: a thread that holds its lock aborts the interpreter when it ends.
     _end_with_parent(lambda: os.read(0, 1))
     os.nice(NICE)
     try:
@@ -229,7 +232,7 @@ def main() -> int:
 
 
 def _end_with_parent(wait: Callable[[], bytes]) -> None:
-    """Nobody would swap what is written after the parent is gone, so nothing must be."""
+    """Ends this process with its parent: nobody would swap in the files written after that."""
 
     def watch() -> None:
         wait()
@@ -249,10 +252,10 @@ class _End:
 
 
 def read_ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items, made by a thread of their own, a few before they are asked for.
+    """Returns the same items, which a thread makes a few ahead of their use.
 
-    Reading, checksums and large array operations release the interpreter lock, so on two cores
-    both threads run at once. The thread ends when the iterator does, or is closed.
+    Reading, checksums and large array operations release the interpreter lock, so on two cores both
+    threads run at once. The thread ends when the iterator ends or is closed.
     """
     made: Queue[T | _End] = Queue(AHEAD)
     is_wanted = True
@@ -264,7 +267,7 @@ def read_ahead(items: Iterator[T]) -> Iterator[T]:
                 made.put(item)
                 if not is_wanted:
                     return
-        except BaseException as caught:  # it belongs to whoever iterates
+        except BaseException as caught:  # the error belongs to the consumer
             error = caught
         made.put(_End(error))
 

@@ -1,4 +1,4 @@
-"""Puts empty batches in the place of those that cannot be read, so that everybody passes them."""
+"""Replaces unreadable batches by empty ones, so that every reader can skip them."""
 
 from collections.abc import Iterator
 from itertools import pairwise, zip_longest
@@ -19,7 +19,7 @@ INDEX_INTERVAL_BYTES = 4096
 
 
 class DamagedBatches(NamedTuple):
-    """A part of a segment that cannot be read, and the offsets that were in it."""
+    """An unreadable part of a segment, and the offsets that were in it."""
 
     position: int
     end_position: int
@@ -30,11 +30,11 @@ class DamagedBatches(NamedTuple):
 
 
 class Emptied(NamedTuple):
-    """What was done to one damaged part of a segment."""
+    """The result for one damaged part of a segment."""
 
     file: str
     copy: str
-    """Where the segment is kept as it was."""
+    """Path of the unchanged copy of the segment."""
     reason: str
     first_offset: int
     next_offset: int
@@ -43,9 +43,9 @@ class Emptied(NamedTuple):
 def empty_damaged(
     files: Files, directory: Path, promise: Promise, *, now_ms: int
 ) -> Iterator[Emptied]:
-    """Of one partition, which nobody has open. Its offsets stay, its other batches as well; a copy
-    of each changed segment is left beside it. The unfinished end of a crash is the next start's.
-    """
+    """Empties the damaged batches of a partition that no process has open. Offsets and all other
+    batches stay; a copy of each changed segment is left beside it. The unfinished end of a crash
+    is left to the next start."""
     bases = base_offsets(files.names(directory))
     for base, following in zip_longest(bases, bases[1:]):
         file = files.open(directory / file_name(base, LOG))
@@ -61,7 +61,7 @@ def empty_damaged(
 
 
 def _damaged(file: File, base: int, reach: int, *, is_last: bool) -> Iterator[DamagedBatches]:
-    """`reach`: so far the segment has to reach at least."""
+    """`reach` is the offset that the segment must reach at least."""
     position, offset, size, epoch = 0, base, file.size(), 0
     while position < size:
         checked = CheckedBatches(file, position, size, next_offset=offset, may_skip=True)
@@ -98,7 +98,8 @@ def _unreadable(batch: memoryview) -> str:
 
 
 class Mended:
-    """A segment while it is written anew. One rename decides; before it, it is as it was."""
+    """A segment while it is rewritten. One rename puts it in place; before that the old one is
+    unchanged."""
 
     def __init__(self, files: Files, directory: Path, base: int, recovery_point: int) -> None:
         self.path = directory / file_name(base, LOG)
@@ -132,9 +133,8 @@ class Mended:
         self._index(written)
 
     def _empty_batches(self, damaged: DamagedBatches) -> Iterator[bytearray]:
-        """As Kafka's cleaner leaves one without records. One ends at the recovery point, as every
-        opening expects.
-        """
+        """Returns batches without records, as Kafka's cleaner leaves them. One ends at the recovery
+        point, as every opening expects."""
         first, last = damaged.first_offset, damaged.next_offset
         bounds = [first, *([self._recovery_point] * (first < self._recovery_point < last)), last]
         for begin, end in pairwise(bounds):
@@ -159,7 +159,7 @@ class Mended:
 
 
 def _copy(source: File, begin: int, end: int, target: File, at: int) -> int:
-    """Returns where the target then ends."""
+    """Copies the range; returns the new end of the target."""
     while begin < end:
         chunk = source.read(begin, min(COPY_BYTES, end - begin))
         write_all(target, at, chunk)

@@ -8,10 +8,10 @@ from headwater.core_log.storage.files import File, Files
 
 
 class SyncJob:
-    """What to sync, captured on the event loop; `run` may be called in any thread.
+    """The files to sync, captured on the event loop; `run` may be called in any thread.
 
-    It holds open files and paths only, nothing of the partition's state, so the partition goes
-    on being appended to meanwhile. The order counts: earlier segments before later ones.
+    It holds only open files and paths, none of the partition's state, so appends may go on
+    meanwhile. The order matters: earlier segments before later ones.
     """
 
     __slots__ = ("_active", "_file_system", "directories", "end_offset", "files", "is_held_up")
@@ -30,14 +30,14 @@ class SyncJob:
         self._active, self.end_offset = active, end_offset
         """Everything below is on disk once `run` has returned."""
         self.is_held_up = is_held_up
-        """More was written, but there is no room for what must be synced with it."""
+        """More was written, but the disk has no room for files that must be synced with it."""
 
     @property
     def is_empty(self) -> bool:
         return not self.files and not self.directories and self._active is None
 
     def begin(self) -> None:
-        """Whoever runs several jobs, one after the other, has the disk work at all of them."""
+        """Starts writing to disk. With several jobs to run, the disk then works on all of them."""
         if self._active is not None:
             self._active.begin_sync()
 
@@ -52,7 +52,7 @@ class SyncJob:
 
 
 class RemovalJob:
-    """Files whose names are already out of the way; deleting large ones is slow, so in a thread."""
+    """Renamed files to remove in a thread, because deleting large files is slow."""
 
     __slots__ = ("_directory", "_file_system", "_paths")
 
@@ -69,9 +69,8 @@ class RemovalJob:
 
 
 class Durability:
-    """Two ends: what was synced, and what counts as durable, which markers may push further; and
-    what waits for the next sync beside the active segment.
-    """
+    """The synced offset, the durable offset (which markers may push further), and the files that
+    the next sync includes beside the active segment."""
 
     __slots__ = (
         "_directories",
@@ -95,20 +94,21 @@ class Durability:
 
     @property
     def settled(self) -> int:
-        """Nothing below waits for a sync, the markers in it neither."""
+        """Nothing below waits for a sync, including its markers."""
         return self.durable if self._is_trusting else self.synced
 
     def add(self, files: Iterable[File], directories: Iterable[Path] = ()) -> None:
-        """These must be on disk too before anything written from now on counts."""
+        """Adds files that must also be on disk before anything written from now on counts as
+        durable."""
         self._files += files
         self._directories += directories
 
     def will_sync(self, directory: Path) -> bool:
-        """Whether a job yet to come does, and none is under way that may have come too early."""
+        """Whether a later job syncs the file, and no running one that may have come too early."""
         return directory in self._directories and not self._running
 
     def job(self, active: File, end_offset: int) -> SyncJob:
-        """Proves everything below `end_offset`, the end of the active file."""
+        """Returns the job that proves everything below `end_offset`, the end of the active file."""
         if self._is_trusting:
             return self.no_job()
         if end_offset == self.synced and not self._files and not self._directories:
@@ -119,13 +119,12 @@ class Durability:
         return job
 
     def no_job(self, *, is_held_up: bool = False) -> SyncJob:
-        """Proves nothing new."""
+        """Returns a job that proves nothing new."""
         return SyncJob(self._file_system, [], [], self.synced, is_held_up=is_held_up)
 
     def on_synced(self, job: SyncJob) -> None:
-        """The job ran to its end. What came to wait meanwhile waits on, be it the same file: the
-        job's sync of it may have come before its last bytes.
-        """
+        """The job ended without an error. Files added meanwhile still wait, even a file of the job:
+        its sync may have come before the file's last bytes."""
         for file in job.files:
             if file in self._files:
                 self._files.remove(file)
@@ -138,7 +137,8 @@ class Durability:
         self._advance()
 
     def on_trusted(self, end_offset: int) -> None:
-        """Nobody asks the disk: what is written counts, and until the end nothing is proved."""
+        """Without syncs (`fsync: never`): written records count as durable, and nothing is proved
+        until close."""
         self._is_trusting = True
         self.durable = max(self.durable, end_offset)
         self._markers.clear()
@@ -146,17 +146,18 @@ class Durability:
         self._directories.clear()
 
     def on_closed(self, end_offset: int) -> None:
-        """All files were synced one by one."""
+        """Called after all files were synced one by one."""
         self.synced = self.durable = end_offset
 
     def on_marker_decided(self, offset: int) -> None:
-        """The decision behind the marker at `offset` is on disk: recovery can write it again."""
+        """The decision behind the marker at `offset` is on disk: recovery can write the marker
+        again."""
         if offset >= self.durable:
             self._markers.add(offset)
             self._advance()
 
     def on_truncated(self, end_offset: int) -> None:
-        """What is written there from now on is not what jobs under way will have synced."""
+        """Running jobs do not prove records that are written here from now on."""
         self.synced, self.durable = min(self.synced, end_offset), min(self.durable, end_offset)
         for job in self._running:
             job.end_offset = min(job.end_offset, end_offset)

@@ -1,4 +1,4 @@
-"""The few file operations storage needs, so that tests can fail or forget any of them."""
+"""The few file operations that storage needs, as an interface that tests can make fail."""
 
 import errno
 import fcntl
@@ -10,42 +10,43 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 Bytes = bytes | bytearray | memoryview
-SYNC_FILE_RANGE_WRITE = 2  # of Linux's <fcntl.h>
+SYNC_FILE_RANGE_WRITE = 2  # from Linux's <fcntl.h>
 
 
 class File(Protocol):
-    """One open file. It is closed when the last reference to it goes, and not before.
+    """One open file. It is closed when the last reference to it is dropped, not before.
 
     So a reader may go on sending from a segment that retention or compaction has removed.
     """
 
     def fileno(self) -> int: ...
     def write(self, position: int, data: Bytes) -> int:
-        """Writes at `position`; returns how many bytes the disk took, which may be fewer."""
+        """Writes at `position`; returns how many bytes were written, which may be fewer."""
         ...
 
     def read(self, position: int, size: int) -> bytes:
-        """At most `size` bytes; fewer only where the file ends."""
+        """Returns at most `size` bytes; fewer only at the end of the file."""
         ...
 
     def size(self) -> int: ...
     def truncate(self, size: int) -> None: ...
     def begin_sync(self) -> None:
-        """Has the disk begin with what was written; only `sync` tells when it is there."""
+        """Starts writing changes to disk; only `sync` proves that they are there."""
         ...
 
     def sync(self) -> None:
-        """Returns once everything written, and the file's length, is on disk."""
+        """Returns when everything written, and the file's length, is on disk."""
         ...
 
 
 class Files(Protocol):
-    """Files by path. A new, renamed or removed name is on disk after `sync_directory`."""
+    """Operations on files by path. A new, renamed or removed name is on disk after
+    `sync_directory`."""
 
     def open(self, path: Path, *, create: bool = False) -> File: ...
     def read(self, path: Path) -> bytes: ...
     def replace(self, path: Path, data: bytes, *, mode: int = 0o644) -> None:
-        """Puts a whole new content in place, on disk when this returns: the old or the new."""
+        """Replaces the content atomically; it is on disk on return."""
         ...
 
     def names(self, directory: Path) -> list[str]: ...
@@ -56,33 +57,34 @@ class Files(Protocol):
     def remove(self, path: Path) -> None: ...
     def make_directory(self, path: Path) -> None: ...
     def free_bytes(self, path: Path) -> int:
-        """What the disk below it still takes of this user."""
+        """Returns the free space for this user on the disk of the path."""
         ...
 
     def remove_directory(self, path: Path) -> None: ...
     def sync_directory(self, path: Path) -> None: ...
     def lock(self, path: Path) -> File | None:
-        """The locked file, which then names this process; None while another holds it."""
+        """Returns the locked file, which then names this process; None if another process holds the
+        lock."""
         ...
 
 
 class FileRange(NamedTuple):
-    """Whole batches as they lie in one file, to be sent without being read."""
+    """Whole batches in one file, to be sent without being read."""
 
     file: File
     position: int
     size: int
     first_offset: int
-    """The offset that was asked for; the first batch may begin before it."""
+    """The requested offset; the first batch may begin before it."""
     next_offset: int
-    """Where to read on."""
+    """The offset to continue at."""
 
     def read(self) -> bytes:
         return self.file.read(self.position, self.size)
 
 
 def refusal_of(files: Files, directory: Path, error: OSError) -> str:
-    """What the disk has refused, where, and what room it has."""
+    """Returns the disk's refusal, its path, and the free space."""
     reason = (error.strerror or str(error)).lower()
     try:
         room = f", {files.free_bytes(directory):,} bytes free"
@@ -92,16 +94,17 @@ def refusal_of(files: Files, directory: Path, error: OSError) -> str:
 
 
 def write_all(file: File, position: int, data: Bytes) -> None:
-    """A short write is what a nearly full disk does first; say so instead of trying again."""
+    """Writes all bytes. A nearly full disk first writes fewer: this raises instead of trying
+    again."""
     if file.write(position, data) != len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @cache
 def _writing_out() -> Callable[[int], object] | None:
-    """What has the system write a file's changes without waiting, where it can; Python gives no way
-    to it."""
-    import ctypes  # only those who write need it
+    """Returns the call that starts writing a file's changes without waiting, if the system has one;
+    Python has no such function."""
+    import ctypes  # only writers need it
 
     try:
         call = ctypes.CDLL(None).sync_file_range
@@ -139,14 +142,14 @@ class OsFile:
 
     def begin_sync(self) -> None:
         if (write_out := _writing_out()) is not None:
-            write_out(self._descriptor)  # what goes wrong, `sync` will be told
+            write_out(self._descriptor)  # `sync` reports any failure
 
     def sync(self) -> None:
         os.fdatasync(self._descriptor)
 
 
 class OsFiles:
-    """The operating system's file system; one that may not write can look at a backup."""
+    """The operating system's file system; a read-only one can open a backup."""
 
     def __init__(self, *, may_write: bool = True) -> None:
         self._access = os.O_RDWR if may_write else os.O_RDONLY
@@ -160,7 +163,7 @@ class OsFiles:
 
     def replace(self, path: Path, data: bytes, *, mode: int = 0o644) -> None:
         fresh = path.with_name(path.name + ".tmp")
-        with suppress(FileNotFoundError):  # a leftover could have a laxer mode
+        with suppress(FileNotFoundError):  # an existing file could have weaker permissions
             fresh.unlink()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         file = OsFile(os.open(fresh, flags, mode))

@@ -1,4 +1,4 @@
-"""Sparse indexes of one segment: from an offset, and from a time, to a place in its file."""
+"""Sparse indexes of one segment: from an offset or a time to a position in its file."""
 
 import errno
 import struct
@@ -11,14 +11,16 @@ from headwater.core_log.storage.files import File, Files, write_all
 OFFSET_ENTRY = struct.Struct(">ii")  # offset relative to the segment's base, position in its file
 TIME_ENTRY = struct.Struct(
     ">qi"
-)  # the largest timestamp so far, relative offset of its batch's end
+)  # the largest timestamp so far, and the relative end offset of its batch
 NO_TIMESTAMP = -1
 FLUSH_BYTES = 1024
-"""Entries wait in memory up to this; what a crash loses of them is found again by headers."""
+"""Bytes of entries that wait in memory; entries lost in a crash are found again from batch
+headers."""
 
 
 class IndexFile:
-    """Fixed-size entries in Kafka's own bytes, in memory as on disk, sorted in every column."""
+    """Fixed-size entries in Kafka's format, the same in memory and on disk, sorted by every
+    column."""
 
     __slots__ = ("_content", "_entry", "_file", "_files", "_path", "_written", "is_unsynced")
 
@@ -35,14 +37,14 @@ class IndexFile:
 
     @property
     def content(self) -> bytearray:
-        """Read when first asked for; a missing file is an empty index."""
+        """The entries, read at the first use; a missing file is an empty index."""
         content = self._content
         if content is None:
             content = bytearray()
             with suppress(FileNotFoundError):
                 content += self._files.read(self._path)
             self._written = len(content)
-            # Kafka leaves zeros behind the entries of a segment it has not closed.
+            # Kafka leaves zeros after the entries of a segment that it has not closed.
             entries = -(-len(content.rstrip(b"\0")) // self._entry.size)
             del content[entries * self._entry.size :]
             self._content = content
@@ -60,15 +62,17 @@ class IndexFile:
         content = self.content
         try:
             content += self._entry.pack(first, second)
-        except struct.error:  # writing, a segment ends in time; so what was read is damaged
+        # a writer ends a segment in time; so the file that was read is damaged
+        except struct.error:
             problem = "offset is too far from the base of its segment"
             raise CorruptLog(problem, file=str(self._path)) from None
         if len(content) - self._written >= FLUSH_BYTES:
-            with suppress(OSError):  # the log is what counts; the next flush writes this too
+            with suppress(OSError):  # the log decides; the next flush writes this, too
                 self.flush()
 
     def floor(self, column: int, value: int) -> int:
-        """Number of the last entry not above `value` in that column; -1 when all are."""
+        """Returns the number of the last entry that is not above `value` in that column; -1 if all
+        are."""
         content, size, unpack = self.content, self._entry.size, self._entry.unpack_from
         low, high = 0, len(content) // size
         while low < high:
@@ -80,13 +84,13 @@ class IndexFile:
         return low - 1
 
     def keep(self, count: int) -> None:
-        """Forgets all entries but the first `count`, here and in the file."""
+        """Removes all entries but the first `count`, in memory and in the file."""
         content = self.content
         del content[count * self._entry.size :]
         self.flush()
 
     def flush(self) -> None:
-        """Brings the file to what memory holds, unsynced."""
+        """Writes the entries from memory to the file, unsynced."""
         content = self._content
         if content is None or self._written == len(content):
             return
@@ -100,7 +104,7 @@ class IndexFile:
         self.is_unsynced = True
 
     def file_to_sync(self) -> File | None:
-        """The file, when it was written since this was last asked."""
+        """Returns the file if it was written since the last call."""
         self.flush()
         was_unsynced, self.is_unsynced = self.is_unsynced, False
         return self._file if was_unsynced else None
@@ -111,14 +115,14 @@ class IndexFile:
             file.sync()
 
     def release(self) -> None:
-        """Gives back memory and descriptor; a later look reads the file again."""
+        """Frees the memory and closes the file; the next use reads it again."""
         if self._content is not None and self._written != len(self._content):
-            raise OSError(errno.EBUSY, "index has entries that are not yet in its file")
+            raise OSError(errno.EBUSY, "index has entries that are not in its file yet")
         self._content, self._file = None, None
 
 
 class OffsetIndex:
-    """Every few kilobytes: the last offset of a batch, and where that batch begins."""
+    """An entry every few kilobytes: the last offset of a batch, and where that batch begins."""
 
     __slots__ = ("base_offset", "file")
 
@@ -133,11 +137,11 @@ class OffsetIndex:
         return self._at(self.file.count - 1)
 
     def before_offset(self, offset: int) -> tuple[int, int] | None:
-        """The nearest entry whose batch ends at or before `offset`."""
+        """Returns the nearest entry whose batch ends at or before `offset`."""
         return self._at(self.file.floor(0, offset - self.base_offset))
 
     def before_position(self, position: int) -> tuple[int, int] | None:
-        """The last entry whose batch begins at or before `position`."""
+        """Returns the last entry whose batch begins at or before `position`."""
         return self._at(self.file.floor(1, position))
 
     def _at(self, number: int) -> tuple[int, int] | None:
@@ -169,7 +173,7 @@ class TimeIndex:
             self.file.add(timestamp, offset - self.base_offset)
 
     def last(self) -> tuple[int, int]:
-        """The largest timestamp entered and its offset."""
+        """The largest entered timestamp, and its offset."""
         return self._at(self.file.count - 1)
 
     def _at(self, number: int) -> tuple[int, int]:
@@ -179,15 +183,16 @@ class TimeIndex:
         return timestamp, self.base_offset + relative
 
     def before_timestamp(self, timestamp: int) -> tuple[int, int]:
-        """Timestamp and offset of an entry: no batch that ends before that offset has a record
-        at or after `timestamp`.
+        """Returns timestamp and offset of an entry: no batch that ends before that offset has a
+        record at or after `timestamp`.
 
-        It is one of an earlier time: of batches that have the same, which is the first is what a
-        damaged entry would not tell."""
+        The entry has an earlier time: among batches with an equal time, a damaged entry might not
+        be the first.
+        """
         return self._at(self.file.floor(0, timestamp - 1))
 
     def before_offset(self, offset: int) -> tuple[int, int]:
-        """The largest timestamp entered for what lies before `offset`, and its offset."""
+        """Returns the largest timestamp entered for batches before `offset`, and its offset."""
         return self._at(self.file.floor(1, offset - 1 - self.base_offset))
 
     def truncate(self, end_offset: int) -> None:

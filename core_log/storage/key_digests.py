@@ -1,4 +1,4 @@
-"""128-bit digests of a column of keys: four independent 32-bit hashes drawn at random per run."""
+"""Digests of 128 bits for a column of keys: four independent 32-bit hashes, random in each run."""
 
 import hashlib
 from secrets import token_bytes
@@ -13,7 +13,7 @@ KeyDigestRows = npt.NDArray[Any]
 """Two unsigned 64-bit words per key."""
 
 WORDWISE_BYTES_MAX = 256
-"""Longer keys are hashed one by one, which then costs little beside their own size."""
+"""Longer keys are hashed one by one, which costs little compared with their size."""
 
 SEED_BYTES = 16
 _LANES = 4
@@ -23,10 +23,10 @@ _KEEP = np.array([(1 << (8 * size)) - 1 for size in range(9)], dtype=np.uint64)
 
 
 class KeyDigests:
-    """Multilinear hashing over 32-bit words: two given keys agree by chance once in 2^128 runs.
+    """Multilinear hashing over 32-bit words: two given keys collide by chance once in 2^128 runs.
 
-    The bound holds for any keys at all, since the factors are random and nobody sees them; so
-    unlike a fixed hash it cannot be attacked by keys that were chosen to collide.
+    This holds for all keys, because the factors are random and secret. Unlike a fixed hash it
+    cannot be attacked by chosen keys.
     """
 
     def __init__(self, seed: bytes | None = None) -> None:
@@ -37,7 +37,7 @@ class KeyDigests:
         self._factors = factors.integers(0, 1 << 64, (_WORDS_MAX, _LANES), dtype=np.uint64)
 
     def of(self, data: UInt8Array, starts: Int64Array, lengths: Int64Array) -> KeyDigestRows:
-        """One row per key, all of them lying in one buffer; no length is negative."""
+        """Returns one row per key; all keys are in one buffer, and no length is negative."""
         lanes = np.empty((_LANES, len(starts)), dtype=np.uint64)
         sizes = lengths.view(np.uint64)
         for lane in range(_LANES):
@@ -58,7 +58,7 @@ class KeyDigests:
     def _add_words(
         self, lanes: KeyDigestRows, data: UInt8Array, starts: Int64Array, lengths: Int64Array
     ) -> None:
-        """Adds factor times word for every word; what a shorter key lacks adds nothing."""
+        """Adds factor times word for every word; missing words of a shorter key add nothing."""
         shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
         for place in range(0, longest, 8):
             is_whole = place < shortest
@@ -73,7 +73,8 @@ class KeyDigests:
 
 
 def read_words(data: UInt8Array, positions: Int64Array) -> KeyDigestRows:
-    """The eight bytes at each position as one number; beyond the end of `data` they are zero."""
+    """Returns the eight bytes at each position as one number; bytes beyond the end of `data` are
+    zero."""
     last = len(data) - 8
     if len(positions) and last >= 0 and int(positions.max()) <= last:
         words: KeyDigestRows = np.ndarray((last + 1,), "<u8", buffer=data, strides=(1,))
@@ -84,7 +85,7 @@ def read_words(data: UInt8Array, positions: Int64Array) -> KeyDigestRows:
 
 
 ENTRY_BYTES_MAX = 40
-"""Per key: 24 for digest and offset, and between 6 and 12 for the slots that lead to them."""
+"""Per key: 24 for digest and offset, and between 6 and 12 for the hash table."""
 
 _SLOTS_MIN = 1 << 10
 
@@ -92,10 +93,11 @@ OffsetRows = npt.NDArray[Any]
 
 
 class NewestOffsets:
-    """Entries stand densely in the order they came; a hash table of their numbers finds them.
+    """Newest offset per key: entries are stored densely in order, and a hash table of their numbers
+    finds them.
 
-    Growing rebuilds only the table of numbers. The entries are reserved at once, and memory
-    that was never written costs nothing.
+    Growing rebuilds only the table of numbers. Memory for the entries is reserved at once; pages
+    that were never written cost nothing.
     """
 
     def __init__(self, entries_max: int) -> None:
@@ -110,7 +112,8 @@ class NewestOffsets:
         return self.count * (16 + 8) + self._slots.nbytes
 
     def put(self, digests: KeyDigestRows, offsets: Int64Array) -> int:
-        """Notes keys at ascending offsets, one that comes again anew; how many found room."""
+        """Stores keys at ascending offsets; a repeated key gets the new offset. Returns how many
+        fitted."""
         start = 0
         while start < len(digests):
             rest, room = len(digests) - start, self.entries_max - self.count
@@ -119,7 +122,7 @@ class NewestOffsets:
             end = start + min(rest, room)
             self._make_room(self.count + end - start)
             numbers = self._find(digests[start:end], may_add=True)
-            self._offsets[numbers] = offsets[start:end]  # of equal rows the last one stays
+            self._offsets[numbers] = offsets[start:end]  # the last of equal rows counts
             start = end
         return start
 
@@ -127,7 +130,7 @@ class NewestOffsets:
         return self._find(digests, may_add=False) >= 0
 
     def surviving(self) -> Int64Array:
-        """All newest offsets, ascending. Only `knows` may be asked after this."""
+        """Returns all newest offsets, ascending. Only `knows` may be called after this."""
         held = self._offsets[: self.count]
         held.sort()
         return held
@@ -138,14 +141,14 @@ class NewestOffsets:
             slots *= 2
         if slots == len(self._slots):
             return
-        self._slots = np.zeros(0, dtype=np.int32)  # frees the old table before the new one
+        self._slots = np.zeros(0, dtype=np.int32)  # frees the old table before the new one is made
         self._slots = np.zeros(slots, dtype=np.int32)
         block = 1 << 16
         for start in range(0, self.count, block):
             self._place(start, min(start + block, self.count))
 
     def _place(self, start: int, end: int) -> None:
-        """Enters known, distinct digests into a fresh table."""
+        """Enters known, distinct digests into a new table."""
         todo = np.arange(start, end)
         slot, step = self._first_slots(self._digests[start:end])
         mask = len(self._slots) - 1
@@ -156,7 +159,7 @@ class NewestOffsets:
             todo, slot, step = todo[rest], (slot[rest] + step[rest]) & mask, step[rest]
 
     def _find(self, digests: KeyDigestRows, *, may_add: bool) -> OffsetRows:
-        """The number of each digest's entry, -1 where there is none."""
+        """Returns the number of each digest's entry, -1 if there is none."""
         numbers = np.full(len(digests), -1, dtype=np.int64)
         todo, mask = np.arange(len(digests)), len(self._slots) - 1
         slot, step = self._first_slots(digests)
@@ -180,7 +183,7 @@ class NewestOffsets:
         return numbers
 
     def _add(self, slots: OffsetRows, digests: KeyDigestRows) -> None:
-        """Gives each free slot to one of those who want it; the others find it taken."""
+        """Gives each free slot to one of the entries that want it; the others find it taken."""
         claims = -1 - np.arange(len(slots), dtype=np.int32)
         self._slots[slots] = claims
         won = np.flatnonzero(self._slots[slots] == claims)
@@ -190,6 +193,6 @@ class NewestOffsets:
         self.count = count
 
     def _first_slots(self, digests: KeyDigestRows) -> tuple[OffsetRows, OffsetRows]:
-        """Where to look first, and by how much to go on; an odd step reaches every slot."""
+        """Returns the first slot and the step; an odd step reaches every slot."""
         mask = len(self._slots) - 1
         return (digests[:, 0] & mask).astype(np.int64), (digests[:, 1] & mask | 1).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Which leader wrote from which offset on, in Kafka's leader-epoch-checkpoint."""
+"""The leader epoch of each offset, in Kafka's leader-epoch-checkpoint."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
@@ -23,15 +23,15 @@ class EpochStart(NamedTuple):
 
 
 class EpochCache:
-    """Epochs and where each began, both growing. Every change but the first is on disk when it
-    returns."""
+    """Epochs and their start offsets, both growing. Every change but the first is on disk on
+    return."""
 
     def __init__(self, files: Files, directory: Path) -> None:
         self._files, self._path = files, directory / FILE_NAME
         self.log_end: Callable[[], int] = lambda: 0
-        """Where the newest epoch ends for now; set by the log that this belongs to."""
+        """The end of the newest epoch; the owning log updates it."""
         self.is_damaged = False
-        """The file could not be read: the batches must tell again who wrote them."""
+        """The file is unreadable: the epochs must be read from the batches again."""
         self._starts: list[EpochStart] = []
         try:
             rows = read_checkpoint(files, self._path, columns=2)
@@ -45,15 +45,16 @@ class EpochCache:
         return tuple(self._starts)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Batches from `start_offset` on belong to `epoch`; older epochs that began there go."""
+        """Batches from `start_offset` on belong to `epoch`; older epochs that began there are
+        removed."""
         if epoch <= self.latest:
             return
         kept = [start for start in self._starts if start.start_offset < start_offset]
         self._store([*kept, EpochStart(epoch, start_offset)])
 
     def open_first(self, epoch: int) -> File:
-        """The same for a log in which nothing is yet, not synced: nothing is lost with it, as long
-        as the file is on disk before the first batch counts."""
+        """Does the same for an empty log, unsynced: nothing can be lost, if the file is on disk
+        before the first batch counts as durable."""
         assert not self._starts, "an epoch was there before"
         file = self._files.open(self._path, create=True)
         file.truncate(0)
@@ -63,9 +64,9 @@ class EpochCache:
         return file
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch up to `epoch`, and where it ended: what a follower may keep.
+        """Returns the largest epoch up to `epoch` and its end: the part that a follower may keep.
 
-        (-1, -1) says that this log has never heard of so new an epoch.
+        (-1, -1) means that this log knows no epoch that new.
         """
         if epoch == UNDEFINED:
             return UNDEFINED, UNDEFINED
@@ -80,18 +81,19 @@ class EpochCache:
         return self._starts[following - 1].epoch, end
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch in which `offset` was written; -1 when that is not known."""
+        """Returns the epoch of `offset`; -1 if it is not known."""
         following = bisect_right(self._starts, offset, key=lambda start: start.start_offset)
         return self._starts[following - 1].epoch if following else UNDEFINED
 
     def truncate_to(self, end_offset: int) -> None:
-        """Forgets epochs that began at or after the new end."""
+        """Removes epochs that began at or after the new end."""
         count = bisect_left(self._starts, end_offset, key=lambda start: start.start_offset)
         if count < len(self._starts):
             self._store(self._starts[:count])
 
     def forget_before(self, start_offset: int) -> None:
-        """Forgets epochs that ended before the new start; the one in force there begins at it."""
+        """Removes epochs that ended before the new start; the one that contains the start now
+        begins there."""
         following = bisect_right(self._starts, start_offset, key=lambda start: start.start_offset)
         if following == 0 or self._starts[following - 1].start_offset == start_offset == 0:
             return

@@ -1,4 +1,4 @@
-"""How one partition is kept: Kafka's topic configuration, with Kafka's defaults."""
+"""Configuration of one partition: Kafka's topic configuration, with Kafka's defaults."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Named after Kafka's keys (`segment.bytes` is `segment_bytes`), which say the rest."""
+    """Fields have Kafka's names (`segment.bytes` is `segment_bytes`) and Kafka's meaning."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * HOUR_MS
@@ -42,5 +42,5 @@ class LogConfig:
 
     @property
     def opens_batches(self) -> bool:
-        """Whether a leader looks into batches: for keys, or to compress them anew."""
+        """Whether a leader looks into batches, for keys or to compress them again."""
         return "compact" in self.cleanup_policy or self.compression_type != "producer"

@@ -1,4 +1,4 @@
-"""One partition on this broker: appended to at its end, read anywhere, shortened at its start."""
+"""One partition on this broker: appends at its end, reads anywhere, deletes from its start."""
 
 import logging
 from collections.abc import Iterator
@@ -33,15 +33,16 @@ from headwater.core_log.storage.time_lookup import TimedOffset, first_at_or_afte
 logger = logging.getLogger(__name__)
 
 RANGES_MAX = 16
-"""Files that one answer is read from: each stays open until it is sent."""
+"""Limit of file ranges in one answer: each file stays open until it is sent."""
 
 
 class PartitionLog:
-    """Changed by one thread only, the event loop's; a `SyncJob` runs elsewhere and knows no state.
+    """The log of one partition. Only the event loop's thread changes it; a `SyncJob` runs in
+    another thread without its state.
 
-    Whatever the disk refuses leaves the partition as it was, so that the next append simply
-    tries again, except a failed sync: after that nothing in memory proves anything, and the
-    partition is offline until it is opened anew.
+    A refused write leaves the partition unchanged, so that the next append tries again. A failed
+    sync is different: memory then proves nothing, and the partition is offline until it is opened
+    again.
     """
 
     def __init__(
@@ -63,22 +64,23 @@ class PartitionLog:
         self.topic, self.partition = topic, partition
         self.segments, self.end_offset = segments, end_offset
         self.producers, self.epochs, self._snapshots = producers, epochs, snapshots
-        this = proxy(self)  # in no circle: with the last reference its files are closed, at once
+        # no reference cycle: with the last reference its files are closed at once
+        this = proxy(self)
         epochs.log_end = lambda: int(this.end_offset)
         self._marks = marks
         self.start_offset = min(max(marks.start, segments.first.base_offset), end_offset)
         self._durability = Durability(files, end_offset)
         self.failure: str | None = None
-        """What the disk said when it failed the partition, which is offline since."""
+        """The disk's error that took the partition offline."""
         self.refused = ""
-        """What the disk refused last; empty once it has taken something again."""
+        """The disk's last refusal; empty after the next success."""
         self._config = config
         segments.may_skip = config.is_compacted or marks.cleaned_to > 0
         self._growth = Growth(segments.active, config, snapshot_size=segments.active.size)
 
     @property
     def config(self) -> LogConfig:
-        """May be replaced at any time."""
+        """The configuration; it may be replaced at any time."""
         return self._config
 
     @config.setter
@@ -93,7 +95,7 @@ class PartitionLog:
 
     @property
     def durable_offset(self) -> int:
-        """Everything below survives a crash: it is on disk, or written again from what is."""
+        """Everything below survives a crash: it is on disk, or recovery writes it again."""
         return self._durability.durable
 
     @property
@@ -103,7 +105,7 @@ class PartitionLog:
 
     @property
     def settled_offset(self) -> int:
-        """Nothing below waits for a sync: it is on disk, or `fsync: never` says that none comes."""
+        """Nothing below waits for a sync: it is on disk, or `fsync: never` is set."""
         return self._durability.settled
 
     @property
@@ -113,12 +115,12 @@ class PartitionLog:
 
     @property
     def deletes_dropped_to(self) -> int:
-        """And tombstones below this."""
+        """Compaction may have dropped tombstones below this."""
         return self._marks.deletes_dropped_to
 
     @property
     def first_dirty_offset(self) -> int:
-        """Where the next compaction begins to look for newer values."""
+        """The offset from which the next compaction looks for newer values."""
         return self._marks.first_dirty
 
     @property
@@ -132,9 +134,10 @@ class PartitionLog:
     def append(
         self, batch: memoryview, header: BatchHeader, *, leader_epoch: int, now_ms: int
     ) -> int:
-        """Appends as leader one batch whose checksum the caller has checked; its base offset.
+        """Appends as leader one batch whose checksum the caller has checked; returns its base
+        offset.
 
-        Offset and epoch are stamped into `batch` itself, then it is written in one go, unsynced.
+        Offset and epoch are stamped into `batch` itself; then it is written at once, unsynced.
         """
         if self.failure is not None:
             raise self._offline(self.failure)
@@ -209,7 +212,7 @@ class PartitionLog:
             header = check_batch(batch)
             if header.base_offset < self.end_offset:
                 raise CorruptBatch(
-                    "leader's batch lies before our end",
+                    "leader's batch is before the end of this log",
                     base_offset=header.base_offset,
                     end_offset=self.end_offset,
                 )
@@ -226,7 +229,7 @@ class PartitionLog:
     def _write(
         self, batch: Bytes, epoch: int, first_offset: int, last_offset: int, max_timestamp: int
     ) -> Segment:
-        """Puts a finished batch at the end, where `append` does the same without a call more."""
+        """Writes a complete batch at the end; `append` contains the same code to save a call."""
         segment = self._make_room(len(batch), last_offset, max_timestamp)
         self._begin_epoch(epoch, first_offset)
         try:
@@ -239,15 +242,16 @@ class PartitionLog:
     def read(
         self, offset: int, *, below: int, bytes_max: int, at_least_one: bool
     ) -> FileRange | None:
-        """Whole batches from the one that holds `offset`, none of which begins at or after `below`.
+        """Returns whole batches from the one with `offset` on, none of which begins at or after
+        `below`.
 
-        Nothing when there is none, or none that fits and `at_least_one` does not insist.
+        Returns nothing if there is none, or none fits and `at_least_one` is not set.
         """
         if self.failure is not None:
             raise self._offline(self.failure)
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(
-                "offset is not held here",
+                "offset is not in this log",
                 offset=offset,
                 start_offset=self.start_offset,
                 end_offset=self.end_offset,
@@ -266,7 +270,7 @@ class PartitionLog:
     def read_across(
         self, offset: int, *, below: int, bytes_max: int, at_least_one: bool
     ) -> list[FileRange]:
-        """The same, and on into the segments that follow while there is room for more."""
+        """Reads in the same way, and continues in the next segments while there is room."""
         found: list[FileRange] = []
         while len(found) < RANGES_MAX and (
             stretch := self.read(
@@ -280,25 +284,26 @@ class PartitionLog:
         return found
 
     def heads(self, from_offset: int) -> Iterator[BatchHeader]:
-        """The heads of all batches from the one that holds `from_offset`, without their records."""
+        """Yields the headers of all batches from the one with `from_offset` on, without their
+        records."""
         return self.segments.heads(from_offset)
 
     def batches(self, from_offset: int) -> Iterator[memoryview]:
-        """Every whole batch from the one that holds `from_offset`, its checksum checked."""
+        """Yields every whole batch from the one with `from_offset` on, and checks its checksum."""
         return self.segments.batches(from_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int, *, below: int) -> TimedOffset | None:
-        """The first record at or after a time, among those below `below`."""
+        """Returns the first record at or after a time, among those below `below`."""
         return first_at_or_after(
             self.segments, timestamp_ms, start_offset=self.start_offset, below=below
         )
 
     def max_timestamp(self, *, below: int = FOREVER) -> TimedOffset | None:
-        """The newest record by timestamp, among those below `below`."""
+        """Returns the record with the newest timestamp among those below `below`."""
         return newest(self.segments, start_offset=self.start_offset, below=below)
 
     def find_aborted(self, lo: int, hi: int) -> list[AbortedTransaction]:
-        """The aborted transactions of which something may lie in [lo, hi)."""
+        """Returns the aborted transactions that may have records in [lo, hi)."""
         try:
             return self.segments.find_aborted(lo, hi)
         except CorruptLog:  # of an index, unless the batches are damaged as well
@@ -306,11 +311,11 @@ class PartitionLog:
             return self.segments.find_aborted(lo, hi)
 
     def sync_job(self) -> SyncJob:
-        """What must be synced for everything written so far to be on disk."""
+        """Returns the job that puts everything written so far on disk."""
         active = self.segments.active
         try:
             markers = active.aborted.flush()
-        except OSError:  # no room for them: then what they belong to is not on disk either
+        except OSError:  # no room for them: then the batches are not on disk either
             return self._durability.no_job(is_held_up=True)
         if markers is not None:
             self._durability.add([markers])
@@ -321,16 +326,17 @@ class PartitionLog:
         return self._durability.job(active.file, self.end_offset)
 
     def finish_sync(self, job: SyncJob) -> None:
-        """The job ran to its end."""
+        """Called when the job ended without an error."""
         self.refused = ""
         self._durability.on_synced(job)
 
     def sync_failed(self, error: Exception) -> None:
-        """What was written may or may not be on disk, and asking again would not tell."""
+        """Called after a failed sync: the data may or may not be on disk, and a second sync would
+        not tell."""
         self.failure = str(error)
 
     def sync(self) -> None:
-        """Syncs here and now: for openings and closings, not for the event loop's daily work."""
+        """Syncs in this thread: for opening and closing, not for the event loop."""
         job = self.sync_job()
         try:
             job.run()
@@ -340,7 +346,7 @@ class PartitionLog:
         self.finish_sync(job)
 
     def begin_epoch(self, epoch: int) -> None:
-        """What is appended from now on was written by this leader."""
+        """Records from now on are written in this leader epoch."""
         if self.end_offset == 0 and self.epochs.latest == UNDEFINED:
             is_new = self._durability.will_sync(self.directory)
             with self._refusing():
@@ -350,25 +356,26 @@ class PartitionLog:
             self.epochs.assign(epoch, self.end_offset)
 
     def sync_with_next(self, files: list[File], directories: list[Path]) -> None:
-        """What else must be on disk before anything counts as durable."""
+        """Adds files that must be on disk before anything counts as durable."""
         self._durability.add(files, directories)
 
     def trust_written(self) -> None:
-        """With `fsync: never` what is written counts as durable; only a clean stop syncs it."""
+        """With `fsync: never` written records count as durable; only a clean stop syncs them."""
         self._durability.on_trusted(self.end_offset)
 
     def note_marker_durable(self, offset: int | None = None) -> None:
-        """The decision behind the marker at `offset`, by default the newest record, is on disk.
+        """The decision behind the marker at `offset` (by default the newest record) is on disk.
 
-        Once everything below it is too, it counts as durable: recovery would write it again.
+        When everything below it is on disk too, it counts as durable: recovery would write it
+        again.
         """
         self._durability.on_marker_decided(self.end_offset - 1 if offset is None else offset)
 
     def roll(self) -> None:
-        """Seals the active segment and goes on in a new one.
+        """Seals the active segment and continues in a new one.
 
-        Nothing is synced here, which would stop the event loop: the next `SyncJob` syncs the
-        sealed files, then the new one, then the directory, before it proves anything.
+        It does not sync, which would block the event loop. The next `SyncJob` syncs the sealed
+        files, then the new one, then the directory, before it proves anything.
         """
         sealed = self.segments.active
         if sealed.size == 0:
@@ -382,7 +389,7 @@ class PartitionLog:
         self._growth = Growth(fresh, self._config, snapshot_size=0)
 
     def delete_records_before(self, offset: int) -> int:
-        """Moves the log's start up, for good when this returns; the new start."""
+        """Moves the log's start up, on disk on return; returns the new start."""
         offset = min(offset, self.end_offset)
         if offset > self.start_offset:
             with self._refusing():
@@ -391,7 +398,7 @@ class PartitionLog:
         return self.start_offset
 
     def apply_retention(self, now_ms: int, *, below: int) -> RemovalJob | None:
-        """Takes away segments that have had their time; their files are the job's to remove."""
+        """Removes expired segments; returns the job that deletes their files."""
         is_aged = is_worth_rolling(self.segments, self._config, now_ms=now_ms)
         if is_aged and self.end_offset <= below:
             self.roll()
@@ -409,14 +416,16 @@ class PartitionLog:
         start_offset = max(self.start_offset, following.base_offset)
         with self._refusing():
             self._marks.settle_start(start_offset)  # so that a segment missed later is missed
-            self.start_offset = start_offset  # whatever fails from here on, nobody reads below
+            # after any failure from here on, nothing below is read
+            self.start_offset = start_offset
             paths = self.segments.drop(gone)
             self._snapshots.forget_before(following.base_offset)
             self.epochs.forget_before(start_offset)
         return RemovalJob(self._files, paths)
 
     def truncate_to(self, offset: int) -> None:
-        """Drops everything at or after `offset`: a follower gives up what its leader never had."""
+        """Removes everything at or after `offset`: a follower removes what its leader does not
+        have."""
         if offset >= self.end_offset:
             return
         gone = [segment for segment in self.segments if segment.base_offset >= offset]
@@ -440,7 +449,7 @@ class PartitionLog:
         self._growth = Growth(active, self._config, snapshot_size=active.size)
 
     def close(self, *, clean: bool = True) -> None:
-        """Leaves everything on disk so that the next opening need not look at the batches."""
+        """Syncs everything, so that the next opening need not read the batches."""
         if not clean or self.failure is not None:
             return
         with self._refusing():
@@ -449,7 +458,7 @@ class PartitionLog:
             if self.end_offset not in self._snapshots.offsets:
                 self._snapshots.take(self.producers, self.end_offset)
         self.sync()
-        if self.recovery_point < self.end_offset:  # nothing was synced, by `fsync: never`
+        if self.recovery_point < self.end_offset:  # `fsync: never` synced nothing
             with self._refusing():
                 self._sync_everything()
 
@@ -464,29 +473,29 @@ class PartitionLog:
         self._durability.on_closed(self.end_offset)
 
     def note_cleaned(self, *, cleaned_to: int, deletes_dropped_to: int) -> None:
-        """Records, for good and before the swap, what compaction is about to take."""
+        """Stores the offsets, on disk before the swap, up to which compaction is about to remove
+        records."""
         with self._refusing():
             self._marks.settle_recovery_point(self.recovery_point)
             self._marks.note_cleaned(cleaned_to, deletes_dropped_to)
 
     def note_compacted(self, first_dirty_offset: int) -> None:
-        """Records that all swaps of a compaction are done: every key is unique below."""
+        """Stores that all swaps of a compaction are done: every key is unique below."""
         with self._refusing():
             self._marks.note_compacted(first_dirty_offset)
 
     def swap_in(self, base_offset: int, end_offset: int, *, size: int) -> RemovalJob:
-        """Puts the segment of `size` bytes that compaction wrote beside the log, whole and synced,
-        in the place of those that begin in [base_offset, end_offset).
-        """
+        """Puts the cleaned segment of `size` bytes, complete and synced, in place of the segments
+        that begin in [base_offset, end_offset)."""
         gone = [each for each in self.segments if base_offset <= each.base_offset < end_offset]
         assert self.segments.active not in gone, "the active segment is never compacted"
-        if not gone or gone[0].base_offset != base_offset:  # retention was faster
+        if not gone or gone[0].base_offset != base_offset:  # retention has removed it already
             return RemovalJob(self._files, cleaned_paths(self.directory, base_offset))
         with self._refusing():
             found = self._files.size(cleaned_path(self.directory, base_offset, LOG))
-            if found != size:  # whoever writes there still would leave readers with a part of it
+            if found != size:  # a later write to it would leave readers with a partial segment
                 raise StorageFailed(
-                    "compacted segment is not what was written",
+                    "compacted segment differs from the written one",
                     topic=self.topic,
                     partition=self.partition,
                     base_offset=base_offset,
@@ -498,7 +507,8 @@ class PartitionLog:
                 paths = finish_swap(self._files, self.directory, base_offset, end_offset)
             except OSError as error:
                 if not self._files.exists(cleaned_path(self.directory, base_offset, LOG)):
-                    self.sync_failed(error)  # decided on disk: only an opening goes on from there
+                    # decided on disk: after a failure only a new opening can go on
+                    self.sync_failed(error)
                 raise
             fresh = self._segment(base_offset, is_new=False)
             fresh.size = size
@@ -515,7 +525,8 @@ class PartitionLog:
         )
 
     def _make_room(self, size: int, last_offset: int, max_timestamp: int) -> Segment:
-        """The segment for the next batch; rolls where that is due. The way off the usual path."""
+        """Returns the segment for the next batch; rolls if that is due. Called only in rare
+        cases."""
         segment = self.segments.active
         if self._growth.must_roll(segment, size, last_offset, max_timestamp):
             self.roll()
@@ -541,7 +552,7 @@ class PartitionLog:
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
-        """What the disk refuses becomes an error that says so."""
+        """Context manager: turns a refusal of the disk into our error."""
         try:
             yield
         except OSError as error:
@@ -553,11 +564,11 @@ class PartitionLog:
             topic=self.topic,
             partition=self.partition,
             reason=reason,
-            hint="see to the disk; the partition comes back as soon as the disk lets it",
+            hint="repair the disk; the partition is opened again when the disk accepts writes",
         )
 
     def _undo(self, error: OSError) -> StorageFailed:
-        """Takes back what a refused write left in the file."""
+        """Removes from the file the partial data of a refused write."""
         segment = self.segments.active
         try:
             segment.file.truncate(segment.size)
@@ -574,5 +585,5 @@ class PartitionLog:
             refused,
             topic=self.topic,
             partition=self.partition,
-            hint="free some space, or see to the disk; appends go on as soon as it lets them",
+            hint="free some space, or repair the disk; appends go on as soon as it accepts writes",
         )

@@ -17,7 +17,7 @@ from headwater.core_log.storage.producers import (
 SUFFIX = ".snapshot"
 VERSION = 1
 
-_HEAD = Struct(">hI")  # version, checksum of everything after
+_HEAD = Struct(">hI")  # version, checksum of all that follows
 _COUNT = Struct(">i")
 _ENTRY = Struct(">qhiqiqiq")
 
@@ -47,7 +47,7 @@ def encode_snapshot(producers: Iterable[tuple[int, Producer]]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[tuple[int, Producer]]:
-    """Each producer with its last batch; earlier ones are not in the file."""
+    """Returns each producer with its last batch; earlier ones are not in the file."""
     if len(data) < _HEAD.size + _COUNT.size:
         raise DecodeError("producer snapshot is too short", size=len(data))
     version, checksum = _HEAD.unpack_from(data)

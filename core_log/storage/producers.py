@@ -1,4 +1,4 @@
-"""What each producer wrote last: refuses gaps and repeats, knows who is in a transaction."""
+"""The last batches of each producer: refuses gaps and repeats, and knows open transactions."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from headwater.core_log.records.batch_header import CONTROL, TRANSACTIONAL, Batc
 from headwater.core_log.storage.aborted import AbortedTransaction
 
 REMEMBERED_BATCHES = 5
-"""As many as a client may have in flight, so that any retry of those is recognised."""
+"""The number of batches that a client may have in flight, so that a retry of any is recognised."""
 
 EXPIRATION_MS = 86_400_000
 """Kafka's default of `producer.id.expiration.ms`."""
@@ -27,7 +27,7 @@ NO_TIMESTAMP = -1
 
 
 class DuplicateBatch(BatchRejected):
-    """The batch is already in the log: a retry, to be answered with where it is."""
+    """The batch is a retry and already in the log; the answer is its offset."""
 
     def __init__(self, base_offset: int, last_offset: int, timestamp_ms: int) -> None:
         super().__init__("batch is already in the log", base_offset=base_offset)
@@ -36,14 +36,14 @@ class DuplicateBatch(BatchRejected):
 
 
 class DuplicateSequence(DuplicateBatch):
-    """The batch was appended too long ago to say at which offset, but before `last_offset`."""
+    """The batch was appended before `last_offset`, too long ago to know its offset."""
 
     def __init__(self, last_offset: int) -> None:
         super().__init__(NO_OFFSET, last_offset, NO_TIMESTAMP)
 
 
 class SequencedBatch(NamedTuple):
-    """A batch as its producer counted it and as the log did."""
+    """A batch with its producer's sequences and its offsets in the log."""
 
     first_sequence: int
     last_sequence: int
@@ -54,11 +54,11 @@ class SequencedBatch(NamedTuple):
 
 @dataclass(slots=True)
 class Producer:
-    """One producer id in one partition."""
+    """The state of one producer id in one partition."""
 
     epoch: int
     batches: list[SequencedBatch] = field(default_factory=list)
-    """Of this epoch, oldest first; none after a marker raised the epoch."""
+    """Batches of this epoch, oldest first; none after a marker raised the epoch."""
     next_sequence: int = 0
     unbroken_from: int = NO_SEQUENCE
     """Every sequence of this epoch from here on is known to be in the log."""
@@ -110,7 +110,7 @@ class ProducerStates:
         return self._producers.get(producer_id)
 
     def restore(self, producers: Iterable[tuple[int, Producer]]) -> None:
-        """Starts again from a snapshot."""
+        """Replaces the state by that of a snapshot."""
         self._producers = dict(producers)
         running = [
             (producer.transaction_from, producer_id)
@@ -138,7 +138,7 @@ class ProducerStates:
             )
 
     def _check_unusual(self, header: BatchHeader, producer: Producer) -> None:
-        """All but the next batch of the same epoch."""
+        """Checks all batches but the next one of the same epoch."""
         epoch, sequence, expected = header.producer_epoch, header.base_sequence, 0
         if epoch < producer.epoch:
             raise InvalidProducerEpoch(
@@ -173,7 +173,7 @@ class ProducerStates:
             raise DuplicateSequence(producer.batches[0].base_offset - 1)
 
     def note(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> None:
-        """Remembers a data batch that is in the log; replays and followers skip `check`."""
+        """Stores a data batch that is in the log; recovery and followers skip `check`."""
         producer = self._producers.get(header.producer_id)
         if producer is None:
             producer = self._producers[header.producer_id] = Producer(header.producer_epoch)
@@ -217,9 +217,9 @@ class ProducerStates:
         offset: int,
         timestamp_ms: int,
     ) -> AbortedTransaction | None:
-        """Ends the producer's transaction; what the aborted index must say, if anything.
+        """Ends the producer's transaction; returns the entry for the aborted index, if any.
 
-        A marker of a higher epoch (transaction.version 2) fences all that came before it.
+        A marker of a higher epoch (transaction.version 2) fences all older ones.
         """
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -239,11 +239,11 @@ class ProducerStates:
         return AbortedTransaction(producer_id, first_offset, offset, stable)
 
     def first_unstable_offset(self) -> int | None:
-        """Where the oldest undecided transaction begins."""
+        """Returns the start of the oldest undecided transaction."""
         return self._first_open
 
     def open_transactions(self) -> list[OpenTransaction]:
-        """Oldest first."""
+        """Returns the open transactions, oldest first."""
         return [
             OpenTransaction(producer_id, producer.epoch, offset, producer.timestamp_ms)
             for producer_id, offset in self._open.items()
@@ -251,12 +251,13 @@ class ProducerStates:
         ]
 
     def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether that producer has already written here in the transaction it is in."""
+        """Whether the producer's open transaction has batches here."""
         producer = self._producers.get(producer_id)
         return producer is not None and producer.transaction_from >= 0 and producer.epoch == epoch
 
     def expire(self, now_ms: int, *, after_ms: int = EXPIRATION_MS) -> int:
-        """Forgets producers silent for that long, but for those in a transaction; how many."""
+        """Removes producers that were silent for that long and have no open transaction; returns
+        their number."""
         silent = [
             producer_id
             for producer_id, producer in self._producers.items()

@@ -1,4 +1,4 @@
-"""Small `key=value` and JSON files by which a data directory and a partition say what they are."""
+"""Small `key=value` and JSON files that identify a data directory and a partition."""
 
 import base64
 import json
@@ -15,7 +15,7 @@ CLEAN_STOP = ".kafka_cleanshutdown"
 
 
 def read_properties(files: Files, path: Path) -> dict[str, str]:
-    """Java's properties, as far as Kafka uses them; raises `FileNotFoundError`."""
+    """Reads Java's properties, as far as Kafka uses them; raises `FileNotFoundError`."""
     lines = files.read(path).decode(errors="replace").splitlines()
     pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
     return {key.strip(): value.strip() for key, _, value in pairs}
@@ -26,7 +26,7 @@ def write_properties(files: Files, path: Path, values: Mapping[str, str]) -> Non
 
 
 def encode_uuid(value: UUID) -> str:
-    """As Kafka prints ids: URL-safe base64 without padding."""
+    """Returns the id in Kafka's format: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
@@ -34,13 +34,12 @@ def decode_uuid(text: str) -> UUID:
     try:
         return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except ValueError as error:
-        raise DecodeError("not an id as Kafka prints them", text=text) from error
+        raise DecodeError("not an id in Kafka's format", text=text) from error
 
 
 def read_topic_id(files: Files, directory: Path) -> UUID | None:
-    """The id of the topic whose partition this directory is; None where it does not say, as
-    after a power cut that came before the first sync.
-    """
+    """Returns the topic id of this partition's directory; None if it has none, for example after a
+    power cut before the first sync."""
     try:
         lines = files.read(directory / PARTITION_METADATA).decode(errors="replace").splitlines()
         pairs = dict(line.partition(": ")[::2] for line in lines)
@@ -50,7 +49,8 @@ def read_topic_id(files: Files, directory: Path) -> UUID | None:
 
 
 def write_topic_id(files: Files, directory: Path, topic_id: UUID) -> File:
-    """Unsynced; the file, to be synced with the partition's first batches."""
+    """Writes the id, unsynced; returns the file, to be synced with the partition's first
+    batches."""
     content = f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n".encode()
     file = files.open(directory / PARTITION_METADATA, create=True)
     write_all(file, 0, content)
@@ -64,7 +64,7 @@ def write_clean_stop(files: Files, directory: Path, *, broker_epoch: int) -> Non
 
 
 def take_clean_stop(files: Files, directory: Path) -> bool:
-    """Whether the last stop was clean. The mark is gone, on disk, when this returns."""
+    """Returns whether the last stop was clean, and removes its mark, on disk on return."""
     path = directory / CLEAN_STOP
     if not files.exists(path):
         return False

@@ -1,4 +1,4 @@
-"""Opens a partition: after a clean stop by trusting its files, after a crash by proof."""
+"""Opens a partition: trusts its files after a clean stop, and checks them after a crash."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from headwater.core_log.storage.tail import Tail, Truncation
 
 
 class LogRecovery:
-    """One opening of one partition; `cut` says what was taken off its end, if anything was."""
+    """One opening of one partition; `cut` is the part truncated from its end, if any."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class LogRecovery:
         self.cut: Truncation | None = None
 
     def open_trusting(self) -> PartitionLog:
-        """After a clean stop: everything is on disk, and only the newest batches are looked at."""
+        """Opens after a clean stop: everything is on disk, and only the newest batches are read."""
         segments, snapshots = self._find()
         end_offset = segments.active.adopt(segments.active.size)
         self._check_promise(segments, end_offset)
@@ -53,9 +53,10 @@ class LogRecovery:
         return self._assemble(segments, snapshots, producers, end_offset)
 
     def open_doubting(self, recovery_point: int | None) -> PartitionLog:
-        """After a crash: only what lies below the recovery point is on disk for certain.
+        """Opens after a crash: only records below the recovery point are certainly on disk.
 
-        Without one (None) nothing is certain, and damage that is not at the very end is an error.
+        Without a recovery point (None) nothing is certain, and damage that is not at the very end
+        is an error.
         """
         segments, snapshots = self._find()
         cleaned_to = self._checkpoints.cleaned_to.get(self._topic, self._partition) or 0
@@ -86,7 +87,7 @@ class LogRecovery:
         return self._assemble(segments, snapshots, producers, end_offset)
 
     def _indexed_to(self, snapshots: ProducerSnapshots, recovery_point: int | None) -> int:
-        """Indexes are synced with the first batches behind a snapshot, and not before."""
+        """Indexes are synced with the first batches after a snapshot, and not before."""
         taken = snapshots.before((recovery_point or 0) - 1)
         return taken[0] if taken else 0
 
@@ -102,7 +103,7 @@ class LogRecovery:
             )
 
     def _find(self) -> tuple[Segments, ProducerSnapshots]:
-        """The segments that count, after the traces of unfinished work are gone."""
+        """Finds the segments after removing the files of unfinished work."""
         finish_swaps(self._files, self._directory)
         names = self._files.names(self._directory)
         for name in names:
@@ -164,10 +165,10 @@ class LogRecovery:
         )
 
     def _settle_epochs(self, segments: Segments, end_offset: int) -> None:
-        """The checkpoint says who wrote what; where it is lost the batches' heads still do."""
+        """Reads the epochs from the checkpoint; if it is lost, from the batch headers."""
         is_missing = not self._epochs.starts and end_offset > segments.first.base_offset
         if self._epochs.is_damaged or is_missing:
             for segment in segments:
                 for _, header in segment.heads():
                     self._epochs.assign(header.leader_epoch, header.base_offset)
-        self._epochs.truncate_to(end_offset + 1)  # one that begins at the end may still write
+        self._epochs.truncate_to(end_offset + 1)  # an epoch that begins at the end may still write

@@ -1,4 +1,4 @@
-"""New files in the place of those whose sync failed, of which nothing can be proved any more."""
+"""Copies files whose sync failed to new ones, because their content on disk is unknown."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -12,10 +12,9 @@ COPY_BYTES = 1 << 20
 
 
 class RenewalJob:
-    """After a failed sync the system may take pages for written that the disk never got, and a
-    second sync would succeed without them. So all that is not proved is written once more, into
-    files of its own, and their sync tells. `run` may be called in any thread, and repeated.
-    """
+    """After a failed sync the system may mark pages as clean that are not on disk, and a second
+    sync would succeed without them. So the unproved part is written again to new files, and
+    their sync proves it. `run` may be called in any thread, and repeated."""
 
     __slots__ = ("_directory", "_files", "_recovery_point")
 
@@ -32,7 +31,8 @@ class RenewalJob:
             if name.endswith((*UNFINISHED, SWAP)) or (path.suffix in SUFFIXES and offset in proved):
                 continue
             if path.suffix == SNAPSHOT and offset is not None and offset > self._recovery_point:
-                self._files.remove(path)  # it says that indexes are on disk, which is not certain
+                # its existence means that the indexes are on disk, which is uncertain
+                self._files.remove(path)
             else:
                 self._copy(path)
         self._files.sync_directory(self._directory)
@@ -41,7 +41,7 @@ class RenewalJob:
     def _copy(self, path: Path) -> None:
         source, size, position = self._files.open(path), self._files.size(path), 0
         fresh_path = path.with_name(path.name + ".tmp")
-        self._files.remove(fresh_path)  # what a failed copy left is as uncertain
+        self._files.remove(fresh_path)  # the result of a failed copy is as uncertain
         fresh = self._files.open(fresh_path, create=True)
         while position < size:
             chunk = source.read(position, min(COPY_BYTES, size - position))

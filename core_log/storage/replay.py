@@ -1,4 +1,4 @@
-"""Brings producer states up to date from batches that are already in the log."""
+"""Updates producer states from batches that are already in the log."""
 
 from collections.abc import Iterator
 
@@ -20,10 +20,10 @@ def restore_producers(
     certain_to: int = FOREVER,
     now_ms: int = 0,
 ) -> None:
-    """From a snapshot and the batches after it. The snapshot is one older than need be, so that
-    retries of the last few batches are known again.
+    """Restores from a snapshot and the batches after it. An older snapshot is used, so that retries
+    of the last few batches are recognised.
 
-    The aborted indexes are believed below `certain_to`; what lies above is found anew.
+    The aborted indexes are trusted below `certain_to`; entries above are found again.
     """
     certain_to = min(certain_to, end_offset)
     taken = snapshots.before(certain_to, spare=1) or snapshots.before(certain_to)
@@ -44,7 +44,7 @@ def restore_producers(
 
 
 def mend_aborted(segments: Segments, snapshots: ProducerSnapshots, end_offset: int) -> None:
-    """Makes anew every index of aborted transactions that contradicts itself."""
+    """Rebuilds every index of aborted transactions that contradicts itself."""
     for segment in segments:
         if segment.aborted.is_damaged:
             rebuild_aborted(segment, segments, snapshots, end_offset)
@@ -53,7 +53,7 @@ def mend_aborted(segments: Segments, snapshots: ProducerSnapshots, end_offset: i
 def rebuild_aborted(
     segment: Segment, segments: Segments, snapshots: ProducerSnapshots, end_offset: int
 ) -> None:
-    """Finds a segment's aborted transactions anew, from the state of producers at its start."""
+    """Finds a segment's aborted transactions again, from the state of producers at its start."""
     taken = snapshots.before(segment.base_offset)
     from_offset, snapshot = taken or (segments.first.base_offset, [])
     producers = ProducerStates()
@@ -75,9 +75,8 @@ def replay_segment(
     below: int,
     now_ms: int,
 ) -> Iterator[AbortedTransaction]:
-    """Takes what the heads of the batches between two offsets say of their producers; the
-    aborted transactions whose markers are met.
-    """
+    """Updates the producers from the headers of batches between two offsets; returns the aborted
+    transactions whose markers are there."""
     position = segment.position_of(from_offset) if from_offset > segment.base_offset else 0
     for at, header in segment.heads(position):
         if header.base_offset >= below:
@@ -95,7 +94,7 @@ def replay_segment(
 def replay_marker(
     producers: ProducerStates, header: BatchHeader, batch: bytes | memoryview, now_ms: int
 ) -> Iterator[AbortedTransaction]:
-    """Ends the transaction that a stored control batch ends, if it is of that kind."""
+    """Ends the transaction if the control batch is an end marker."""
     for record in decode_batch(batch)[1]:
         marker = decode_marker(record)
         if marker is None:

@@ -1,4 +1,4 @@
-"""Which of a partition's oldest segments have had their time, or are one too many."""
+"""Chooses the oldest segments of a partition that retention removes."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,10 +13,11 @@ from headwater.core_log.storage.snapshots import SPACING_BYTES
 def find_expired(
     segments: Segments, config: LogConfig, *, now_ms: int, start_offset: int, below: int
 ) -> Sequence[Segment]:
-    """The oldest segments to delete, all of them wholly below `below`, never the active one.
+    """Returns the oldest segments to delete; all are completely below `below`, and none is the
+    active one.
 
-    In Kafka's order: what is past `retention.ms` by its newest record, then what is in excess of
-    `retention.bytes`. Below the log's start everything goes, whatever the policy.
+    In Kafka's order: segments past `retention.ms` by their newest record, then those in excess of
+    `retention.bytes`. Below the log's start everything is deleted, whatever the policy.
     """
     excess = segments.size - config.retention_bytes
     gone: list[Segment] = []
@@ -37,7 +38,8 @@ def find_expired(
 
 
 def is_worth_rolling(segments: Segments, config: LogConfig, *, now_ms: int) -> bool:
-    """Whether the active segment itself is past retention, so that it must end to be deleted."""
+    """Whether the active segment itself is past retention, so that it must be closed to be
+    deleted."""
     active = segments.active
     return (
         config.is_deleted
@@ -48,11 +50,11 @@ def is_worth_rolling(segments: Segments, config: LogConfig, *, now_ms: int) -> b
 
 
 BELOW_ALL_TIMES = -2
-"""So that the first batch of a segment, which starts its clock, gets a look."""
+"""Below all times, so that the first batch of a segment, which sets its time, is checked."""
 
 
 class Growth:
-    """Three bounds, worked out seldom, so that an ordinary append costs three comparisons."""
+    """Three bounds, computed seldom, so that an ordinary append costs three comparisons."""
 
     __slots__ = ("_config", "offset_max", "size_max", "snapshot_size", "timestamp_max")
 
@@ -61,7 +63,7 @@ class Growth:
         self.plan(segment)
 
     def plan(self, segment: Segment) -> None:
-        """Sets the bounds by what the segment holds now."""
+        """Computes the bounds from the segment's present content."""
         config = self._config
         entries = max(segment.room_for_entries(config.segment_index_bytes), 0)
         self.size_max = min(
@@ -77,9 +79,8 @@ class Growth:
             self.timestamp_max = first + config.segment_ms if first >= 0 else FOREVER
 
     def must_roll(self, segment: Segment, size: int, last_offset: int, max_timestamp: int) -> bool:
-        """Whether the next batch has to begin a new segment. Time is counted as Kafka does, by the
-        batches' own: a back-fill of old records would otherwise get a segment per batch.
-        """
+        """Whether the next batch must begin a new segment. Time is that of the batches, as in
+        Kafka; otherwise a load of old records would get a segment per batch."""
         config = self._config
         return segment.first_timestamp is not None and (
             segment.size + size > config.segment_bytes

@@ -1,4 +1,4 @@
-"""Walks the batches of a log file: by their heads where we trust them, by checksum elsewhere."""
+"""Iterates over the batches of a log file: by headers where they are trusted, else by checksum."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,7 +12,7 @@ MAGIC_AT = 16
 MAGIC = b"\x02"
 ATTRIBUTES_MAX = 0x7F
 OFFSETS_MAX = 1 << 31
-"""A segment spans fewer offsets than this, since its indexes count them in 31 bits."""
+"""A segment spans fewer offsets than this, since its indexes have 31 bits for them."""
 
 SMALL_BATCH_BYTES = 8 << 10
 MANY_HEADS_BYTES = 64 << 10
@@ -30,7 +30,7 @@ class FileWindow:
         self._chunk, self._from = memoryview(b""), 0
 
     def at(self, position: int, size: int) -> memoryview:
-        """`size` bytes, fewer only at the end."""
+        """Returns `size` bytes, fewer only at the end."""
         begin = position - self._from
         if begin < 0 or begin + size > len(self._chunk):
             ahead = min(max(size, self.ahead_bytes), self._end - position)
@@ -40,7 +40,8 @@ class FileWindow:
 
 
 def heads(file: File, position: int, end: int, *, name: str) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and head of every batch in a stretch we wrote; anything else is `CorruptLog`."""
+    """Yields position and header of every batch in a trusted part; anything else is
+    `CorruptLog`."""
     window, next_offset = FileWindow(file, end, ahead_bytes=FEW_HEADS_BYTES), UNKNOWN
     while position < end:
         head = window.at(position, HEADER_BYTES)
@@ -49,7 +50,7 @@ def heads(file: File, position: int, end: int, *, name: str) -> Iterator[tuple[i
         is_next = header is not None and header.is_plausible and header.base_offset >= next_offset
         if header is None or not is_next or following > end:
             raise CorruptLog(
-                "no batch begins where one should",
+                "no batch begins at the expected position",
                 file=name,
                 position=position,
                 size=end,
@@ -63,16 +64,17 @@ def heads(file: File, position: int, end: int, *, name: str) -> Iterator[tuple[i
 
 
 class Damage(NamedTuple):
-    """Where a file stops being batches, and what is wrong there."""
+    """Where the batches of a file end, and what is wrong there."""
 
     position: int
     offset: int
-    """The offset that was to come next."""
+    """The expected next offset."""
     reason: str
 
 
 class CheckedBatches:
-    """Iterates over whole batches whose checksums hold; afterwards says where and why it ended."""
+    """Iterates over whole batches with a valid checksum; afterwards it has the place and reason of
+    the end."""
 
     def __init__(
         self, file: File, position: int, end: int, *, next_offset: int, may_skip: bool
@@ -101,7 +103,7 @@ class CheckedBatches:
         if header is None:
             return "file ends inside the head of a batch"
         if not header.is_plausible:
-            return "no batch begins where one should"
+            return "no batch begins at the expected position"
         if self.position + header.total_bytes > self._end:
             return "file ends inside a batch"
         if header.base_offset < self.next_offset:
@@ -115,7 +117,7 @@ class CheckedBatches:
 
 
 def is_zero(file: File, position: int, end: int) -> bool:
-    """Whether a file holds nothing but zeros: room that was reserved and never written."""
+    """Whether a file has only zeros: space that was reserved and never written."""
     while position < end:
         chunk = file.read(position, min(CHECK_BYTES, end - position))
         if not chunk or chunk.count(0) != len(chunk):
@@ -125,7 +127,8 @@ def is_zero(file: File, position: int, end: int) -> bool:
 
 
 def find_batch(file: File, position: int, end: int, *, offset: int) -> int | None:
-    """Position of the first whole batch at or after `position` that could follow `offset`."""
+    """Returns the position of the first whole batch at or after `position` that could follow
+    `offset`."""
     window = FileWindow(file, end, ahead_bytes=CHECK_BYTES)
     while position + HEADER_BYTES <= end:
         chunk = bytes(window.at(position, CHECK_BYTES))

@@ -1,4 +1,4 @@
-"""One stretch of a partition: a file of batches from a base offset on, and its indexes."""
+"""One segment of a partition: a file of batches from a base offset on, and its indexes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ def file_name(base_offset: int, suffix: str) -> str:
 
 
 class Segment:
-    """Its size and indexes count what was wholly written, whatever the file holds beyond."""
+    """A segment. Its size and indexes count only complete writes, even if the file is longer."""
 
     __slots__ = (
         "_end_offset",
@@ -56,7 +56,7 @@ class Segment:
         self._file: File | None = None
         self._build_indexes(is_new=is_new)
         if is_new:
-            for suffix in SUFFIXES:  # of a segment that never came to be
+            for suffix in SUFFIXES:  # left by a segment whose creation failed
                 files.remove(directory / file_name(base_offset, suffix))
             self._file = files.open(self.path, create=True)
         self.index_interval = index_interval
@@ -85,7 +85,7 @@ class Segment:
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp of its batches; -1 where none has any."""
+        """The largest timestamp of its batches; -1 if none has any."""
         if self._max_timestamp is None:
             self.adopt(self.size)
         assert self._max_timestamp is not None, "adopting an index settles the largest timestamp"
@@ -99,11 +99,11 @@ class Segment:
         return self._end_offset
 
     def search_from(self, timestamp: int) -> int:
-        """No batch that ends before this offset has a record at or after `timestamp`."""
+        """Returns an offset: no batch that ends before it has a record at or after `timestamp`."""
         return self._confirm(self.times.before_timestamp(timestamp))[1]
 
     def _confirm(self, entry: tuple[int, int]) -> tuple[int, int]:
-        """An entry of the time index that its log confirms: this one, or the base."""
+        """Returns a time index entry that the log confirms: the given one, or the base."""
         timestamp, offset = entry
         if timestamp != NO_TIMESTAMP:
             for _, header in self.heads(self.position_of(offset)):
@@ -114,7 +114,8 @@ class Segment:
         return NO_TIMESTAMP, self.base_offset
 
     def newest_between(self, start_offset: int, below: int) -> int:
-        """The largest timestamp of the batches that lie there, walking as little as possible."""
+        """Returns the largest timestamp of the batches in that range, and reads as few as
+        possible."""
         newest = self.max_timestamp
         if start_offset <= self.max_timestamp_offset < below:
             return newest
@@ -131,18 +132,18 @@ class Segment:
 
     @property
     def newest_ms(self) -> int:
-        """The time of its newest record, by which it ages; without one, of its last write."""
+        """The time of its newest record, which retention uses; without one, of its last write."""
         newest = self.max_timestamp
         return newest if newest >= 0 else self._files.modified_ms(self.path)
 
     def append(self, data: Bytes, last_offset: int, max_timestamp: int) -> None:
-        """Writes one whole batch at the end; an `OSError` leaves all but the file as it was."""
+        """Writes one whole batch at the end; after an `OSError` only the file may have changed."""
         position = self.size
         write_all(self.file, position, data)
         self.note(position, len(data), last_offset, max_timestamp)
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Counts a batch that stands in the file at `position`, which is the end so far."""
+        """Counts a batch that is in the file at `position`, which is the end so far."""
         if max_timestamp > self.max_timestamp:
             self._max_timestamp, self.max_timestamp_offset = max_timestamp, last_offset
         if position - self.indexed_at > self.index_interval:
@@ -159,12 +160,12 @@ class Segment:
         trusted_to: int = FOREVER,
         may_skip: bool = True,
     ) -> int:
-        """Takes over index files as far as the log confirms them, and adds what they lack.
+        """Takes over index files as far as the log confirms them, and adds missing entries.
 
-        Returns the offset that comes next. Afterwards `size` is where its batch begins: that of
-        `below`, or `end`. Heads are trusted, so this is for what is known to be on disk. Index
-        entries are trusted for batches below `trusted_to` only. Unless compaction `may_skip`
-        offsets, a gap is damage.
+        Returns the next offset. Afterwards `size` is where its batch begins: that of `below`, or
+        `end`. Headers are trusted, so this is for data that is surely on disk. Index entries are
+        trusted for batches below `trusted_to` only. Unless compaction `may_skip` offsets, a gap is
+        damage.
         """
         self.index.truncate_below(min(below, trusted_to))
         entry = self.index.last()
@@ -176,12 +177,12 @@ class Segment:
         except CorruptLog:  # of an index, unless the log itself is damaged
             return self._index_anew(end, below, may_skip=may_skip)
         except OSError:
-            self.size, self._max_timestamp = end, None  # the next look begins again
+            self.size, self._max_timestamp = end, None  # the next check begins again
             raise
         return next_offset
 
     def _check_times(self, entry: tuple[int, int] | None) -> None:
-        """With the first entry of one index comes one of the other, unless nothing has a time."""
+        """The first entry of one index comes with one of the other, unless no batch has a time."""
         newest = self.times.last()
         if (entry and newest[0] == NO_TIMESTAMP) or self._confirm(newest) != newest:
             raise CorruptLog("time index contradicts its log", file=str(self.path))
@@ -201,7 +202,7 @@ class Segment:
             if not (may_skip or is_first) and header.base_offset != self._end_offset:
                 raise CorruptLog("offsets are missing", file=str(self.path), position=position)
             self.note(position, header.total_bytes, header.last_offset, header.max_timestamp)
-            if header.next_offset >= below:  # what comes next need not be a batch at all
+            if header.next_offset >= below:  # the bytes that follow need not be a batch
                 break
         return self._end_offset
 
@@ -212,7 +213,7 @@ class Segment:
         self.size = self.indexed_at = 0
 
     def cut(self, position: int, end_offset: int) -> None:
-        """Ends the file at `position`, where the batch of `end_offset` begins."""
+        """Truncates the file at `position`, where the batch of `end_offset` begins."""
         self.file.truncate(position)
         self._positions.clear()
         self.adopt(position, below=end_offset, trusted_to=end_offset)
@@ -221,18 +222,20 @@ class Segment:
             self.first_timestamp = None
 
     def room_for_entries(self, index_bytes: int) -> int:
-        """How many entries the fuller of the two indexes still takes, one kept for sealing."""
+        """Returns how many entries the fuller of the two indexes still takes; one is kept for
+        sealing."""
         entries = index_bytes // TIME_ENTRY.size - 1
         return entries - max(self.index.file.count, self.times.file.count)
 
     def seal(self) -> list[File]:
-        """No batch will follow: completes and writes the indexes; the files to be synced."""
+        """Completes and writes the indexes, because no batch will follow; returns the files to be
+        synced."""
         if self.size and self.max_timestamp != NO_TIMESTAMP:
             self.times.add(self.max_timestamp, self.max_timestamp_offset)
         return self.flush_indexes()
 
     def flush_indexes(self) -> list[File]:
-        """Brings the index files to what memory holds; those to be synced."""
+        """Writes the index files from memory; returns those to be synced."""
         files = [
             self.times.file.file_to_sync(),
             self.index.file.file_to_sync(),
@@ -241,10 +244,10 @@ class Segment:
         return [file for file in files if file is not None]
 
     def release(self) -> None:
-        """Gives back what can be opened again; readers that are under way keep their file."""
+        """Closes what can be opened again; running readers keep their file."""
         try:
             self.flush_indexes()
-        except OSError:  # the disk is full: keep in memory what cannot be written
+        except OSError:  # the disk is full: entries that cannot be written stay in memory
             return
         self._file = None
         self.index.file.release()
@@ -256,19 +259,20 @@ class Segment:
         return heads(self.file, position, self.size if end is None else end, name=str(self.path))
 
     def remember(self, offset: int, position: int) -> None:
-        """Saves the next reader of `offset` the search: readers come back where they left off."""
+        """Saves the next reader of `offset` the search: readers continue where they stopped."""
         positions = self._positions
         if len(positions) >= KNOWN_POSITIONS_MAX:
             positions.clear()
         positions[offset] = position
 
     def position_of(self, offset: int) -> int:
-        """Where the first batch begins that ends at or after `offset`; the size if none does."""
+        """Returns where the first batch begins that ends at or after `offset`; the size if none
+        does."""
         position = self._positions.get(offset)
         if position is None:
             try:
                 position = self._search(offset)
-            except CorruptLog:  # of the index, unless the walk below meets it too
+            except CorruptLog:  # of the index, unless the loop below finds it too
                 self.rebuild_indexes()
                 position = self._search(offset)
             self.remember(offset, position)
@@ -283,7 +287,7 @@ class Segment:
     def _heads_from(
         self, entry: tuple[int, int] | None, end: int | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Batches from an index entry on. The entry is believed only if the log confirms it."""
+        """Yields batches from an index entry on. The entry is used only if the log confirms it."""
         start, end = entry[1] if entry else 0, self.size if end is None else end
         if entry and start >= end:
             raise CorruptLog("index reaches beyond its log", file=str(self.path), position=start)
@@ -293,7 +297,7 @@ class Segment:
             yield position, header
 
     def rebuild_indexes(self) -> None:
-        """Makes the offset and time indexes anew from the heads of all batches."""
+        """Rebuilds the offset and time indexes from the headers of all batches."""
         self._index_anew(self.size, FOREVER)
 
     def _index_anew(self, end: int, below: int, *, may_skip: bool = True) -> int:
@@ -301,13 +305,14 @@ class Segment:
         try:
             return self._extend(None, end, below, may_skip=may_skip)
         except (CorruptLog, OSError):
-            self.size, self._max_timestamp = end, None  # the next look must meet it again
+            self.size, self._max_timestamp = end, None  # the next reader must find it again
             raise
 
     def read(
         self, offset: int, *, limit: int, limit_offset: int, bytes_max: int, at_least_one: bool
     ) -> FileRange | None:
-        """Whole batches from `offset` on, up to `limit`, where the one of `limit_offset` begins."""
+        """Returns whole batches from `offset` on, up to `limit`, where the one of `limit_offset`
+        begins."""
         position = self.position_of(offset)
         if position >= limit:
             return None
@@ -316,7 +321,7 @@ class Segment:
             return FileRange(self.file, position, limit - position, offset, limit_offset)
         try:
             end = self._last_end(position, min(position + bytes_max, limit))
-        except CorruptLog:  # of the index, unless the walk below meets it too
+        except CorruptLog:  # of the index, unless the loop below finds it too
             self.rebuild_indexes()
             end = self._last_end(position, min(position + bytes_max, limit))
         if end == position:
@@ -328,7 +333,8 @@ class Segment:
         return FileRange(self.file, position, end - position, offset, next_offset)
 
     def _last_end(self, position: int, end_max: int) -> int:
-        """The end of the last batch that ends by `end_max`, or `position` if the first does not."""
+        """Returns the end of the last batch that ends by `end_max`, or `position` if the first does
+        not."""
         entry = self.index.before_position(end_max)
         if entry is None or entry[1] <= position:
             steps = self.heads(position)

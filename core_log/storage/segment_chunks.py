@@ -1,4 +1,4 @@
-"""Reads a segment in chunks of whole, checked batches, their heads as columns."""
+"""Reads a segment in chunks of whole, checked batches, with their headers as columns."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from headwater.core_log.records.record_fields import (
 )
 from headwater.core_log.storage.files import File
 
-CHUNK_BYTES = 4 << 20  # what is at work at once should stay near the processor
+CHUNK_BYTES = 4 << 20  # data in use at one time should fit into the processor's cache
 COMPRESSED_CHUNK_BYTES = 1 << 20
 BATCH_RECORDS_BYTES_MAX = 512 << 20
 STRETCH_BYTES = 32 << 20
@@ -66,7 +66,7 @@ class SegmentChunk:
     position: int
     data: memoryview
     starts: Int64Array
-    """Within `data`; the batches follow each other without gaps."""
+    """Positions within `data`; the batches follow each other without gaps."""
     ends: Int64Array
     heads: ChunkRows
 
@@ -87,7 +87,7 @@ class SegmentChunk:
         return BatchHeader.read(self.data, int(self.starts[row]))
 
     def records(self, row: int) -> Buffer:
-        """The records section of one batch, decompressed."""
+        """Returns the records section of one batch, decompressed."""
         section = self.data[self.starts[row] + HEADER_BYTES : self.ends[row]]
         code = int(self.heads["attributes"][row]) & COMPRESSION_MASK
         return decompress(code, section, bytes_max=BATCH_RECORDS_BYTES_MAX)
@@ -104,7 +104,8 @@ class SegmentChunk:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRecords:
-    """The records of some rows of a chunk, in one buffer; `fields.section` counts in `rows`."""
+    """The records of some rows of a chunk in one buffer; `fields.section` is an index into
+    `rows`."""
 
     rows: ChunkRows
     data: Buffer
@@ -113,7 +114,7 @@ class ChunkRecords:
 
 
 def read_chunks(file: File, size: int, *, name: str, base_offset: int) -> Iterator[SegmentChunk]:
-    """Raises `CorruptLog` at the first batch that is not what was promised."""
+    """Yields the chunks; raises `CorruptLog` at the first damaged batch."""
     position, next_offset, wanted = 0, base_offset, COMPRESSED_CHUNK_BYTES
     while position < size:
         data = file.read(position, min(wanted, size - position))
@@ -135,7 +136,7 @@ def _parse(data: bytes, position: int, size: int, *, name: str, next_offset: int
     while begin + HEADER_BYTES <= len(data):
         end = begin + _LENGTH.unpack_from(data, begin + 8)[0] + LENGTH_END
         if end < begin + HEADER_BYTES:
-            reason, is_last = "no batch begins where one should", True
+            reason, is_last = "no batch begins at the expected position", True
             break
         if end > len(data):
             break
@@ -172,7 +173,7 @@ def _check_heads(chunk: SegmentChunk, next_offset: int) -> None:
     deltas, counts = chunk.column("last_offset_delta"), chunk.column("record_count")
     expected = np.append(next_offset, chunk.last_offsets[:-1] + 1)
     checks = (
-        (chunk.heads["magic"] != 2, "no batch begins where one should"),
+        (chunk.heads["magic"] != 2, "no batch begins at the expected position"),
         ((deltas < 0) | (counts < 0) | (counts > deltas + 1), "head contradicts itself"),
         (chunk.column("base_offset") < expected, "batch repeats offsets"),
     )
@@ -184,7 +185,7 @@ def _check_heads(chunk: SegmentChunk, next_offset: int) -> None:
 def read_records(
     chunk: SegmentChunk, rows: ChunkRows, *, bytes_max: int = STRETCH_BYTES
 ) -> Iterator[ChunkRecords]:
-    """The records of chosen batches in stretches of at most `bytes_max`, or one batch."""
+    """Yields the records of chosen batches in parts of at most `bytes_max`, or of one batch."""
     compressed = (chunk.column("attributes")[rows] & COMPRESSION_MASK) != 0
     if not compressed.any():
         if len(rows):
@@ -210,8 +211,8 @@ def read_records(
 def read_readable(
     chunk: SegmentChunk, rows: ChunkRows, unreadable: set[int]
 ) -> Iterator[ChunkRecords]:
-    """The same without batches that do not hold what their heads say. Their checksums are right,
-    so they came so; where they begin is added to `unreadable`."""
+    """Does the same without batches that contradict their headers. Their checksums are right, so
+    they arrived like this; their start positions are added to `unreadable`."""
     done = 0
     try:
         for stretch in read_records(chunk, rows):
@@ -228,9 +229,8 @@ def read_readable(
 def pick_records(
     chunk: SegmentChunk, rows: ChunkRows, starts: Int64Array, wanted: Int64Array
 ) -> ChunkRecords | None:
-    """Only the records at the wanted offsets, where it is known at which positions all of the
-    rows' records begin. None where offsets have gaps, so that they do not count the records.
-    """
+    """Returns only the records at the wanted offsets, if the positions of all records in the rows
+    are known. Returns None if offsets have gaps, so that they are no index of the records."""
     counts, bases = chunk.column("record_count")[rows], chunk.column("base_offset")[rows]
     if (counts != chunk.column("last_offset_delta")[rows] + 1).any():
         return None
@@ -263,7 +263,7 @@ def _stretch(
     except DecodeError as error:
         if len(rows) == 1:
             raise chunk.damage(int(rows[0]), str(error)) from error
-        for place in range(len(rows)):  # one of them is it
+        for place in range(len(rows)):  # one of them is the cause
             _stretch(chunk, rows[place : place + 1], data, starts[place:][:1], limits[place:][:1])
         raise
     offsets = chunk.column("base_offset")[rows][fields.section] + fields.offset_deltas

@@ -1,4 +1,4 @@
-"""The segments of one partition, oldest first: finding one, and taking some away."""
+"""The segments of one partition, oldest first: finds one, and removes some."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,11 +18,11 @@ DAMAGE_HINT = (
     " headwater log mend DIRECTORY lets everybody pass what is not"
 )
 OPEN_SEALED_MAX = 4
-"""Segments behind the active one that keep their file and indexes at hand."""
+"""Number of sealed segments that keep their file and indexes open."""
 
 
 class Segments:
-    """Never empty; the last is the active one, the only one that is appended to."""
+    """A list of segments, never empty; the last one is active and the only one with appends."""
 
     def __init__(self, files: Files, directory: Path, segments: Iterable[Segment]) -> None:
         self._files, self.directory = files, directory
@@ -31,7 +31,7 @@ class Segments:
         assert self._segments, "a partition has at least its active segment"
         self.active = self._segments[-1]
         self.may_skip = False
-        """Whether compaction may have taken offsets away."""
+        """Whether compaction may have removed offsets."""
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)
@@ -52,13 +52,13 @@ class Segments:
         return sum(segment.size for segment in self._segments)
 
     def add(self, segment: Segment) -> None:
-        """Makes a fresh segment the active one."""
+        """Makes a new segment the active one."""
         self._use(self.active)
         self._segments.append(segment)
         self.active = segment
 
     def holding(self, offset: int) -> Segment:
-        """The segment in which `offset` is, or would be."""
+        """Returns the segment that has `offset`, or would have it."""
         if offset >= self.active.base_offset:
             return self.active
         number = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset)
@@ -67,7 +67,7 @@ class Segments:
         return segment
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
-        """The segment of `offset` and all after it."""
+        """Returns the segment of `offset` and all after it."""
         number = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset)
         yield from self._segments[max(number - 1, 0) :]
 
@@ -84,7 +84,8 @@ class Segments:
     def read(
         self, offset: int, *, below: int, end_offset: int, bytes_max: int, at_least_one: bool
     ) -> FileRange | None:
-        """Whole batches from the one that holds `offset`, none beginning at or after `below`."""
+        """Returns whole batches from the one with `offset` on, none beginning at or after
+        `below`."""
         segment: Segment | None = self.holding(offset)
         while segment is not None and offset < below:
             following = None if segment is self.active else self.after(segment)
@@ -108,17 +109,18 @@ class Segments:
             )
             if found is not None or segment.position_of(offset) < limit:
                 return found
-            segment = following  # compaction has left nothing in the first, from this offset on
+            # compaction has left nothing in the first segment from this offset on
+            segment = following
         return None
 
     def heads(self, from_offset: int) -> Iterator[BatchHeader]:
-        """The heads of all batches from the one that holds `from_offset`."""
+        """Yields the headers of all batches from the one with `from_offset` on."""
         for segment in self.from_offset(from_offset):
             for _, header in segment.heads(segment.position_of(from_offset)):
                 yield header
 
     def batches(self, from_offset: int) -> Iterator[memoryview]:
-        """The same batches whole; raises `CorruptLog` at the first whose checksum fails."""
+        """Yields the same batches whole; raises `CorruptLog` at the first whose checksum fails."""
         for segment in self.from_offset(from_offset):
             checked = CheckedBatches(
                 segment.file,
@@ -140,7 +142,7 @@ class Segments:
                 )
 
     def find_aborted(self, lo: int, hi: int) -> list[AbortedTransaction]:
-        """The aborted transactions of which something may lie in [lo, hi)."""
+        """Returns the aborted transactions that may have records in [lo, hi)."""
         found: list[AbortedTransaction] = []
         for segment in self.from_offset(lo):
             for aborted in segment.aborted.entries:
@@ -151,7 +153,7 @@ class Segments:
         return found
 
     def _use(self, segment: Segment) -> None:
-        """Keeps few sealed segments open, so that a long partition needs few descriptors."""
+        """Keeps few sealed segments open, so that a long partition needs few file descriptors."""
         if segment in self._recent:
             return
         self._recent.append(segment)
@@ -161,14 +163,14 @@ class Segments:
                 oldest.release()
 
     def replace(self, gone: Sequence[Segment], fresh: Sequence[Segment]) -> None:
-        """Puts `fresh` where `gone` were; the files are the caller's business."""
+        """Replaces the segments `gone` by `fresh`; the caller handles the files."""
         kept = [segment for segment in self._segments if segment not in gone]
         self._segments = sorted([*kept, *fresh], key=lambda segment: segment.base_offset)
         self._recent = [segment for segment in self._recent if segment not in gone]
         self.active = self._segments[-1]
 
     def drop(self, gone: Sequence[Segment]) -> list[Path]:
-        """Takes segments out and their names away; returns the files that are left to remove."""
+        """Removes segments and renames their files; returns the files to delete."""
         self.replace(gone, ())
         names = [
             file_name(segment.base_offset, suffix)

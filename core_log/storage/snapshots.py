@@ -1,4 +1,4 @@
-"""The producer snapshots of one partition: taken as it grows, so that recovery reads little."""
+"""The producer snapshots of one partition, written as it grows, so that recovery reads little."""
 
 from pathlib import Path
 
@@ -9,13 +9,13 @@ from headwater.core_log.storage.producers import Producer, ProducerStates
 from headwater.core_log.storage.segment import file_name
 
 SPACING_BYTES = 8 << 20
-"""A recovery walks about twice this much by heads."""
+"""A recovery reads the headers of about twice this many bytes."""
 
 ProducerSnapshot = list[tuple[int, Producer]]
 
 
 class ProducerSnapshots:
-    """Files named by the offset they hold good for. Unsynced: a damaged one is passed over."""
+    """Snapshot files, each named by its offset. They are unsynced: a damaged one is ignored."""
 
     def __init__(self, files: Files, directory: Path, offsets: list[int]) -> None:
         self._files, self._directory = files, directory
@@ -23,7 +23,7 @@ class ProducerSnapshots:
 
     @property
     def offsets(self) -> list[int]:
-        """Of all snapshots held, oldest first."""
+        """Returns the offsets of all snapshots, oldest first."""
         return list(self._offsets)
 
     def take(self, producers: ProducerStates, offset: int) -> None:
@@ -35,14 +35,14 @@ class ProducerSnapshots:
             self._offsets.append(offset)
 
     def at(self, offset: int) -> ProducerSnapshot | None:
-        """The snapshot taken exactly there, if it is there and whole."""
+        """Returns the snapshot at exactly that offset, if it exists and is valid."""
         try:
             return decode_snapshot(self._files.read(self._path(offset)))
         except (FileNotFoundError, DecodeError):
             return None
 
     def before(self, offset: int, *, spare: int = 0) -> tuple[int, ProducerSnapshot] | None:
-        """The newest whole one at or before `offset`, passing over the `spare` newest."""
+        """Returns the newest valid one at or before `offset`, without the `spare` newest."""
         for taken_at in reversed(self._offsets):
             if taken_at <= offset:
                 snapshot = self.at(taken_at)
@@ -52,11 +52,11 @@ class ProducerSnapshots:
         return None
 
     def drop_after(self, offset: int) -> None:
-        """They speak of batches that are no longer there."""
+        """Removes later snapshots: their batches no longer exist."""
         self._remove([each for each in self._offsets if each > offset])
 
     def prune(self, *, bases: set[int], synced: int) -> None:
-        """Keeps those at segment starts, the two newest on disk, and what is newer still."""
+        """Keeps those at segment starts, the two newest on disk, and all newer ones."""
         between = [each for each in self._offsets if each not in bases and each <= synced]
         self._remove(between[:-2])
 

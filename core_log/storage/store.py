@@ -1,4 +1,4 @@
-"""Everything one broker keeps: a data directory owned by one process, and the partitions in it."""
+"""The storage of one broker: a data directory owned by one process, and its partitions."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,14 +40,15 @@ logger = logging.getLogger(__name__)
 FORMAT_VERSION = "1"
 LOCK, ENDPOINT, LOG_DIRECTORY, RESERVE = "lock", "endpoint.json", "log", "reserve"
 RESERVE_BYTES = 256 << 10
-"""Of the disk: enough for a start on a full one, and for deleting topics there."""
+"""Disk space kept in reserve: enough to start on a full disk and to delete topics there."""
 DELETING, STRAY = "-delete", "-stray"
 FILE_NAME_MAX = 255
 SECRET_MODE = 0o600
 
 
 class Store:
-    """Opened by `Store.open`, which makes this process the directory's owner until `close`."""
+    """The storage of a broker. `Store.open` makes this process the directory's owner until
+    `close`."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Store:
         self._refused: set[TopicPartition] = set()
         self._strays: set[TopicPartition] = set()
         self._renewed: set[TopicPartition] = set()
-        self.spend_reserve()  # a start needs room too
+        self.spend_reserve()  # a start needs space, too
         self._found = self._scan()
         self.checkpoints.retain(self._found)
         self.was_clean = take_clean_stop(files, self.log_directory)
@@ -76,7 +77,7 @@ class Store:
 
     @classmethod
     def open(cls, data: Path, *, files: Files, clock: Clock, random: Random, node_id: int) -> Self:
-        """Takes ownership; makes the directory where there is none yet."""
+        """Takes ownership of the directory; creates it if needed."""
         if not files.exists(data / LOG_DIRECTORY):
             files.make_directory(data / LOG_DIRECTORY)
             files.sync_directory(data)
@@ -89,22 +90,22 @@ class Store:
 
     @property
     def partitions(self) -> Mapping[TopicPartition, PartitionLog]:
-        """Those that are open."""
+        """The open partitions."""
         return self._partitions
 
     @property
     def refused(self) -> str:
-        """What the disk refused last; empty while it takes everything."""
+        """The disk's last refusal; empty after the next success."""
         return next((log.refused for log in self._partitions.values() if log.refused), "")
 
     @property
     def found(self) -> frozenset[TopicPartition]:
-        """Those that lie in the directory, open or not."""
+        """The partitions in the directory, open or not."""
         return frozenset(self._found)
 
     def announce(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions that are about to be made: what the disk has to know of each before is
-        written for all together. Where that fails, their openings say so."""
+        """Writes the checkpoints of several new partitions at once. If that fails, opening them
+        reports it."""
         fresh = [each for each in partitions if each not in self._found]
         with suppress(OSError):
             self.checkpoints.begin(fresh)
@@ -112,11 +113,11 @@ class Store:
     def open_partition(
         self, topic: str, partition: int, *, topic_id: UUID, config: LogConfig
     ) -> PartitionLog:
-        """The partition as the last owner left it, or a new one where there is none."""
+        """Opens the partition as the last owner left it, or creates it."""
         key = TopicPartition(topic, partition)
         assert key not in self._partitions, "a partition is opened once"
         if key in self._renewed:
-            raise StorageFailed("files of an older topic of that name are still at work", at=key)
+            raise StorageFailed("files of an older topic of that name are still in use", at=key)
         directory = self.log_directory / f"{topic}-{partition}"
         fresh_files: list[File] = []
         try:
@@ -166,8 +167,8 @@ class Store:
 
     @contextmanager
     def renewing(self, broken: PartitionLog) -> Iterator[RenewalJob]:
-        """What to run, in any thread, before a partition that is offline is reopened. Meanwhile no
-        other is opened under its name."""
+        """Returns the work to run, in any thread, before an offline partition is reopened.
+        Meanwhile no other partition of its name is opened."""
         key = TopicPartition(broken.topic, broken.partition)
         self._renewed.add(key)
         try:
@@ -176,7 +177,7 @@ class Store:
             self._renewed.discard(key)
 
     def reopen_partition(self, topic: str, partition: int) -> PartitionLog:
-        """Takes a partition that is offline up again, after its files were renewed."""
+        """Opens an offline partition again after its files were renewed."""
         key = TopicPartition(topic, partition)
         broken = self._partitions[key]
         recovery = LogRecovery(
@@ -198,9 +199,8 @@ class Store:
         return log
 
     def delete_partition(self, topic: str, partition: int) -> RemovalJob | None:
-        """Takes a partition's name away, for good when this returns; its files are the job's to
-        remove, or the next start's.
-        """
+        """Renames a partition away, on disk on return; its job, or the next start, deletes the
+        files."""
         key = TopicPartition(topic, partition)
         self._partitions.pop(key, None)
         self._refused.discard(key)
@@ -209,7 +209,7 @@ class Store:
         directory = self.log_directory / f"{topic}-{partition}"
         try:
             aside = self._rename_away(key, directory, DELETING)
-            with suppress(OSError):  # whoever has that name next begins with numbers of its own
+            with suppress(OSError):  # a new partition of that name has its own numbers
                 self.checkpoints.forget(*key)
             names = self.files.names(aside)
         except OSError as error:
@@ -217,7 +217,8 @@ class Store:
         return RemovalJob(self.files, [aside / name for name in names], directory=aside)
 
     def write_recovery_points(self, logs: Iterable[PartitionLog]) -> None:
-        """After a group commit: what is now on disk. Unsynced; where it fails it merely lags."""
+        """Writes what is on disk after a group commit. Unsynced; after a failure it is merely too
+        low."""
         points = self.checkpoints.recovery_points
         with suppress(OSError):
             for log in logs:
@@ -225,14 +226,14 @@ class Store:
                     points.set(log.topic, log.partition, log.recovery_point)
 
     def report_strays(self) -> None:
-        """Names the partitions that lie here and that nobody has opened."""
+        """Logs the partitions in this directory that belong to no known topic."""
         self._strays = self._found - self._partitions.keys() - self._refused
         if self._strays:
             names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self._strays))
             logger.warning("partitions of no known topic in %s: %s", self.log_directory, names)
 
     def keep_reserve(self) -> None:
-        """Takes room that nobody else can fill, as far as there is some."""
+        """Reserves disk space, as far as there is some."""
         path = self.data / RESERVE
         with suppress(OSError):
             if not self.files.exists(path) or self.files.size(path) < RESERVE_BYTES:
@@ -241,7 +242,7 @@ class Store:
                 file.sync()
 
     def spend_reserve(self) -> bool:
-        """Gives that room back to the disk, for whoever writes next; whether there was some."""
+        """Frees the reserved space for the next writer; returns whether there was some."""
         path = self.data / RESERVE
         with suppress(OSError):
             if self.files.exists(path):
@@ -250,7 +251,7 @@ class Store:
         return False
 
     def write_endpoint(self, content: bytes) -> None:
-        """Tells this user's other processes, and nobody else, where the owner listens."""
+        """Writes the owner's address for this user's other processes only."""
         self.files.replace(self.data / ENDPOINT, content, mode=SECRET_MODE)
 
     def remove_endpoint(self) -> None:
@@ -266,7 +267,7 @@ class Store:
             self._lock = None
 
     def _close_cleanly(self) -> bool:
-        """Whether everything is on disk and sound."""
+        """Whether everything is on disk and valid."""
         is_whole = not self._refused
         for log in self._partitions.values():
             try:
@@ -282,7 +283,7 @@ class Store:
         return False
 
     def _scan(self) -> set[TopicPartition]:
-        """The partitions in the directory, after what was being deleted is gone."""
+        """Finds the partitions in the directory, after removing partly deleted ones."""
         found = set()
         for name in self.files.names(self.log_directory):
             if name.endswith(DELETING):
@@ -296,9 +297,8 @@ class Store:
         return found
 
     def _set_stranger_aside(self, key: TopicPartition, directory: Path, topic_id: UUID) -> None:
-        """A directory of another topic that had the same name is not this one's beginning. It is
-        expected only where nobody wanted it at the start: the topic was deleted in a crash.
-        """
+        """Renames the directory of an older topic with the same name. This happens if the topic was
+        deleted during a crash and nobody opened the partition at the start."""
         known = read_topic_id(self.files, directory)
         if known is None or known == topic_id:
             return
@@ -324,7 +324,8 @@ class Store:
 
 @contextmanager
 def lock_if_owned(files: Files, log_directory: Path) -> Iterator[None]:
-    """For whoever writes to a log without opening it, which may lie outside of a data directory."""
+    """Locks the log for a tool that writes to it without opening it; it may lie outside of a data
+    directory."""
     data = log_directory.parent
     is_owned = files.exists(data / META)
     lock = files.lock(data / LOCK) if is_owned else None
@@ -348,7 +349,7 @@ def _new_uuid(random: Random) -> UUID:
 
 
 def _identify(files: Files, path: Path, node_id: int, random: Random) -> dict[str, str]:
-    """Reads or begins meta.properties, in Kafka's words plus our own format version."""
+    """Reads or creates meta.properties, in Kafka's format plus our own format version."""
     try:
         identity = read_properties(files, path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What lies in a data directory, read from its files alone: partitions, segments, batches."""
+"""Reads the files of a data directory: its partitions, segments and batches."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ LOG_DIRECTORY = "log"
 
 @dataclass(frozen=True, slots=True)
 class SegmentSurvey:
-    """One segment as its files tell it, up to the first batch that is not sound."""
+    """One segment by its files, up to the first invalid batch."""
 
     base_offset: int
     end_offset: int
@@ -30,9 +30,10 @@ class SegmentSurvey:
 
 
 def partition_directories(files: Files, directory: Path) -> dict[TopicPartition, Path]:
-    """The partitions below a data directory, its log directory, or the one that this is."""
+    """Returns the partitions of a data directory, of its log directory, or the one partition
+    given."""
     if not files.exists(directory):
-        raise ConfigError("there is no such directory", path=str(directory))
+        raise ConfigError("the directory does not exist", path=str(directory))
     if base_offsets(files.names(directory)):
         return {partition_of(directory.resolve()): directory}
     inner = directory / LOG_DIRECTORY
@@ -44,7 +45,7 @@ def partition_directories(files: Files, directory: Path) -> dict[TopicPartition,
     }
     if not found:
         raise ConfigError(
-            "there is no log in this directory",
+            "the directory contains no log",
             path=str(directory),
             hint="name a data directory, or one partition's, such as data/log/orders-0",
         )
@@ -57,7 +58,8 @@ def is_partition_name(name: str) -> bool:
 
 
 def partition_of(directory: Path) -> TopicPartition:
-    """`orders-0` is partition 0 of orders; a copy under another name still has a name."""
+    """Returns topic and partition: `orders-0` is partition 0 of orders; a copy under another name
+    still has a name."""
     topic, _, number = directory.name.rpartition("-")
     if topic and number.isdigit():
         return TopicPartition(topic, int(number))
@@ -67,13 +69,14 @@ def partition_of(directory: Path) -> TopicPartition:
 def batches(
     files: Files, directory: Path, base_offset: int
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Position, head and bytes of every sound batch of a segment, until the first that is not."""
+    """Yields position, header and bytes of every valid batch of a segment, until the first invalid
+    one."""
     file = files.open(directory / file_name(base_offset, LOG))
     return iter(CheckedBatches(file, 0, file.size(), next_offset=base_offset, may_skip=True))
 
 
 def survey_segment(files: Files, directory: Path, base_offset: int) -> SegmentSurvey:
-    """Counts what a segment holds."""
+    """Counts the content of a segment."""
     count = records = 0
     first_timestamp = max_timestamp = -1
     end_offset = base_offset
@@ -82,7 +85,7 @@ def survey_segment(files: Files, directory: Path, base_offset: int) -> SegmentSu
         records += header.record_count
         end_offset = header.next_offset
         if count == 1:
-            # Compaction puts the time to drop tombstones where the first record's time was.
+            # Compaction stores the time to drop tombstones in place of the first record's time.
             is_moved = bool(header.attributes & DELETE_HORIZON)
             first_timestamp = header.max_timestamp if is_moved else header.base_timestamp
         max_timestamp = max(max_timestamp, header.max_timestamp)

@@ -1,4 +1,4 @@
-"""Puts a compacted segment in the place of those it was made from, wholly or not at all."""
+"""Replaces segments by the compacted segment made from them, completely or not at all."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,24 +10,24 @@ CLEANED = ".cleaned"
 SWAP = ".swap"
 DELETED = ".deleted"
 UNFINISHED = (CLEANED, DELETED, ".tmp")
-"""What an opening takes away: nobody goes on with it."""
+"""Files that an opening removes: they belong to work that cannot continue."""
 DIGITS = 20
 
 
 def cleaned_path(directory: Path, base_offset: int, suffix: str) -> Path:
-    """Where compaction writes what is to become a segment's file."""
+    """Returns where compaction writes a new segment's file."""
     return directory / (file_name(base_offset, suffix) + CLEANED)
 
 
 def cleaned_paths(directory: Path, base_offset: int) -> list[Path]:
-    """All that compaction may have written for one segment."""
+    """Returns all files that compaction may have written for one segment."""
     return [cleaned_path(directory, base_offset, suffix) for suffix in SUFFIXES]
 
 
 def commit_swap(files: Files, directory: Path, base_offset: int, end_offset: int) -> None:
-    """From here on the cleaned segment counts, in place of all that begin in [base, end).
+    """Decides that the cleaned segment replaces all segments starting in [base, end).
 
-    Its files are whole and synced. One rename decides; `finish_swap` may be repeated after it.
+    Its files are complete and synced. One rename decides; `finish_swap` may be repeated after it.
     """
     files.sync_directory(directory)
     target = directory / f"{base_offset:0{DIGITS}d}-{end_offset:0{DIGITS}d}{SWAP}"
@@ -36,9 +36,8 @@ def commit_swap(files: Files, directory: Path, base_offset: int, end_offset: int
 
 
 def finish_swap(files: Files, directory: Path, base_offset: int, end_offset: int) -> list[Path]:
-    """Gives the cleaned files their names, the log's own last; what is left of the replaced ones
-    is the caller's to remove.
-    """
+    """Gives the cleaned files their names, the log's own last; the caller removes the replaced
+    ones."""
     replaced = [
         file_name(base, suffix)
         for base in base_offsets(files.names(directory))
@@ -57,7 +56,7 @@ def finish_swap(files: Files, directory: Path, base_offset: int, end_offset: int
 
 
 def finish_swaps(files: Files, directory: Path) -> None:
-    """Completes what a crash interrupted behind its decision."""
+    """Completes swaps that a crash interrupted after the decision."""
     for name in files.names(directory):
         first, _, second = name.removesuffix(SWAP).partition("-")
         if name.endswith(SWAP) and first.isdigit() and second.isdigit():
@@ -66,7 +65,7 @@ def finish_swaps(files: Files, directory: Path) -> None:
 
 
 def set_aside(files: Files, directory: Path, names: Iterable[str]) -> list[Path]:
-    """Renames what is to be removed, which is quick; removing large files is not."""
+    """Renames files that are to be removed: renaming is quick, removing large files is not."""
     aside = []
     for name in names:
         path = directory / name
@@ -78,6 +77,6 @@ def set_aside(files: Files, directory: Path, names: Iterable[str]) -> list[Path]
 
 
 def base_offsets(names: Iterable[str]) -> list[int]:
-    """The segments among the names of a directory, oldest first."""
+    """Returns the base offsets of the segments in a directory, oldest first."""
     stems = (name.removesuffix(LOG) for name in names if name.endswith(LOG))
     return sorted(int(stem) for stem in stems if stem.isdigit() and len(stem) == DIGITS)

@@ -1,4 +1,5 @@
-"""The end of a partition after a crash: what holds is kept, what does not is cut, and reported."""
+"""Checks the end of a partition after a crash: keeps valid batches, truncates the rest, and reports
+it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,23 +13,25 @@ from headwater.core_log.storage.segments import DAMAGE_HINT, Segments
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """What recovery took off the end of a partition: none of it had been promised to be on disk."""
+    """The part that recovery removed from the end of a partition: none of it was promised to be on
+    disk."""
 
     file: str
     position: int
     next_offset: int
-    """The partition goes on with this offset."""
+    """The partition continues with this offset."""
     reason: str
     size: int
     kept_as: tuple[str, ...] = ()
-    """Where the cut bytes are kept, when whole batches were among them."""
+    """Path of the removed bytes, if whole batches were among them."""
     found_from: int | None = None
     found_to: int | None = None
-    """The offsets of those batches, from the first to behind the last."""
+    """The offsets of those batches, from the first to the end."""
 
 
 class Tail:
-    """Checks a partition from its recovery point on. Below it damage is loss, and never cut."""
+    """Checks a partition from its recovery point on. Damage below it is a loss and never
+    truncated."""
 
     def __init__(
         self,
@@ -46,7 +49,7 @@ class Tail:
         self.cut: Truncation | None = None
 
     def check(self) -> None:
-        """Leaves every segment as long as it holds, synced; `end_offset` is where it ends."""
+        """Truncates every segment to its valid part and syncs it; `end_offset` is the new end."""
         promised = self._recovery_point or 0
         checked = list(self._segments.from_offset(max(promised - 1, 0)))
         for number, segment in enumerate(checked):
@@ -107,9 +110,8 @@ class Tail:
         return batches.damage
 
     def _check_last_promised(self, segment: Segment) -> None:
-        """The batch that seems to reach the recovery point decides where cutting may begin, so
-        its head has to be beyond doubt.
-        """
+        """Truncation may begin after the batch that seems to reach the recovery point, so its
+        header must be beyond doubt."""
         entry = segment.index.before_offset(self.end_offset - 1)
         start = entry[1] if entry else 0
         batches = CheckedBatches(segment.file, start, segment.size, next_offset=0, may_skip=True)
@@ -130,12 +132,12 @@ class Tail:
         found = find_batch(file, position, size, offset=damage.offset)
         later = [each for each in following if not is_zero(each.file, 0, each.size)]
         if not later and (position == size or is_zero(file, position, size)):
-            self._shorten(segment, following, damage)  # room that was never written
+            self._shorten(segment, following, damage)  # space that was never written
             return
         is_followed = found is not None or bool(later)
         if is_followed and self._recovery_point is None:
             raise CorruptLog(
-                "log is damaged, and how much of it was promised is not known any more",
+                "log is damaged, and its recovery point is lost",
                 file=str(segment.path),
                 position=position,
                 offset=damage.offset,
@@ -162,7 +164,7 @@ class Tail:
     def _span(
         self, segment: Segment, size: int, found: int | None, later: list[Segment]
     ) -> tuple[int | None, int | None]:
-        """The offsets of the first stretch of whole batches behind the damage."""
+        """Returns the offsets of the first run of whole batches after the damage."""
         source, position, end = segment, found, size
         if position is None:
             source, position, end = later[0], 0, later[0].size

@@ -1,4 +1,4 @@
-"""From a time to an offset: the time index leads to a batch, the batch's records say the rest."""
+"""Finds an offset by time: the time index leads to a batch, whose records give the exact offset."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ class TimedOffset(NamedTuple):
 def first_at_or_after(
     segments: Segments, timestamp: int, *, start_offset: int, below: int
 ) -> TimedOffset | None:
-    """The first record, from the log's start on, that is not older than `timestamp`."""
+    """Returns the first record, from the log's start on, that is not older than `timestamp`."""
     for segment in segments.from_offset(start_offset):
         if segment.base_offset >= below:
             return None
@@ -51,7 +51,7 @@ def _first_in(
 
 
 def newest(segments: Segments, *, start_offset: int, below: int) -> TimedOffset | None:
-    """The first of the records that have the largest timestamp between two offsets."""
+    """Returns the first of the records that have the largest timestamp between two offsets."""
     best, holder = NO_TIMESTAMP, None
     for segment in segments.from_offset(start_offset):
         if segment.base_offset >= below:
@@ -63,8 +63,8 @@ def newest(segments: Segments, *, start_offset: int, below: int) -> TimedOffset 
 
 
 def _first_time(header: BatchHeader) -> int:
-    """The time of the record at the base offset, where the head alone tells it; else -1."""
-    if header.record_count != header.last_offset_delta + 1:  # compaction may have taken it
+    """Returns the time of the record at the base offset if the header alone has it; else -1."""
+    if header.record_count != header.last_offset_delta + 1:  # compaction may have removed it
         return NO_TIMESTAMP
     if header.attributes & LOG_APPEND_TIME:
         return header.max_timestamp

@@ -1,4 +1,4 @@
-"""Reads a partition's files without owning them, and tells what in them is not as it should be."""
+"""Checks a partition's files without owning them, and reports what is wrong in them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ from headwater.core_log.storage.swap import SWAP, base_offsets
 
 @dataclass(frozen=True, slots=True)
 class LogFinding:
-    """One thing that is not as it should be; `is_damage` unless the next start settles it."""
+    """One problem; `is_damage` unless the next start repairs it."""
 
     file: str
     problem: str
     position: int | None = None
     first_offset: int | None = None
     next_offset: int | None = None
-    """Where the log goes on; None where nothing follows."""
+    """The offset at which the log continues; None if nothing follows."""
     is_damage: bool = True
 
 
 @dataclass(slots=True)
 class VerificationStats:
-    """What was read and found sound."""
+    """Counts of what was read and found valid."""
 
     segments: int = 0
     batches: int = 0
@@ -42,22 +42,23 @@ class VerificationStats:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What the checkpoints say of a partition."""
+    """The checkpoints' offsets of a partition."""
 
     recovery_point: int = 0
-    """Everything below was on disk: damage there is loss, above it a crash's unfinished tail."""
+    """Everything below was on disk: damage there is a loss, above it the unfinished end of a
+    crash."""
     cleaned_to: int | None = None
-    """Compaction may have left gaps below; None where nobody knows."""
+    """Compaction may have left gaps below; None if that is not known."""
 
 
 KAFKAS_CLEANED_TO = "cleaner-offset-checkpoint"
 CUT, DAMAGED = ".cut-", ".damaged-"
-"""In the names of files to which recovery moved whole batches that followed damage, and of segments
-as they were before `headwater log mend`."""
+"""Suffixes of files with whole batches that followed damage, which recovery moved there, and of
+segments from before `headwater log mend`."""
 
 
 def promise_of(files: Files, log_directory: Path, partition: TopicPartition) -> Promise:
-    """What the checkpoints in the log's directory, ours or Kafka's, say of one partition.
+    """Returns what the checkpoints in the log's directory, ours or Kafka's, say of one partition.
 
     A partition that was copied without them promises nothing.
     """
@@ -99,7 +100,7 @@ def verify_partition(
 
 
 def _set_aside(directory: Path, names: list[str]) -> Iterator[LogFinding]:
-    """What is not the log, and somebody may look for."""
+    """Finds files that are not part of the log but may be missed by somebody."""
     for name in sorted(names):
         if CUT in name:
             problem = "batches behind a damaged place, set aside by an earlier start"
@@ -115,14 +116,15 @@ def _set_aside(directory: Path, names: list[str]) -> Iterator[LogFinding]:
 def _gap(
     path: Path, position: int, offset: int, found: int, promise: Promise
 ) -> Iterator[LogFinding]:
-    """Missing offsets are compaction's work where it has been, and a loss anywhere else."""
+    """Missing offsets below the cleaned offset come from compaction; anywhere else they are a
+    loss."""
     if promise.cleaned_to is None or offset >= promise.cleaned_to:
         known = promise.cleaned_to is not None
         yield LogFinding(str(path), "offsets are missing", position, offset, found, is_damage=known)
 
 
 class SegmentCheck:
-    """One pass over a segment, its indexes followed alongside."""
+    """One pass over a segment and its indexes."""
 
     def __init__(
         self, files: Files, directory: Path, base: int, promise: Promise, *, is_last: bool
@@ -150,7 +152,7 @@ class SegmentCheck:
             following = find_batch(self._file, position + 1, self.size, offset=self.end_offset)
             yield from self._find_lost(position, following, checked.damage.reason)
             if following is None:
-                return  # what indexes say of the part that is lost is nothing new
+                return  # indexes of a lost part report nothing new
             position = following
             head = BatchHeader.read(self._file.read(position, HEADER_BYTES))
             self.end_offset = head.base_offset
@@ -172,7 +174,7 @@ class SegmentCheck:
 
     def _find_lost(self, position: int, following: int | None, reason: str) -> Iterator[LogFinding]:
         if following is None and is_zero(self._file, position, self.size):
-            return  # room that was reserved and never written
+            return  # space that was reserved and never written
         next_offset = None
         if following is not None:
             head = BatchHeader.read(self._file.read(following, HEADER_BYTES))
@@ -191,7 +193,7 @@ class SegmentCheck:
 
 
 class OffsetIndexCheck:
-    """Every entry names the last offset of the batch that begins at its position."""
+    """Checks that every entry has the last offset of the batch that begins at its position."""
 
     def __init__(self, files: Files, path: Path, base: int) -> None:
         self._path, self._base = path, base
@@ -202,13 +204,13 @@ class OffsetIndexCheck:
         while self._next is not None and self._next[1] <= position:
             relative, at = self._next
             if at != position or self._base + relative != header.last_offset:
-                yield self._wrong("offset index points to the wrong place", relative, at)
-                self._next = None  # what follows one wrong entry says nothing new
+                yield self._wrong("offset index has a wrong position", relative, at)
+                self._next = None  # entries after one wrong entry report nothing new
                 return
             self._next = next(self._entries, None)
 
     def skip_to(self, position: int) -> None:
-        """Entries of batches that are lost are not wrong."""
+        """Skips entries of lost batches; they are not wrong."""
         while self._next is not None and self._next[1] < position:
             self._next = next(self._entries, None)
 
@@ -221,7 +223,7 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """No batch up to an entry's offset has a later timestamp than the entry says."""
+    """Checks that no batch up to an entry's offset has a later timestamp than the entry."""
 
     def __init__(self, files: Files, path: Path, base: int) -> None:
         self._path, self._base = path, base
@@ -250,7 +252,7 @@ class TimeIndexCheck:
 
 
 class AbortedIndexCheck:
-    """Every entry has its marker in the segment."""
+    """Checks that every entry has its marker in the segment."""
 
     def __init__(self, files: Files, path: Path) -> None:
         self._path = path

@@ -28,7 +28,7 @@ from headwater.core_log.rows.settings import WireSettings
 
 
 class AvroTopic:
-    """What both formats share: a topic's keys, its subjects, and the schemas met last."""
+    """The common part of both formats: a topic's keys, its subjects, and its latest schemas."""
 
     def __init__(self, wire: WireSettings, *, topic: str) -> None:
         if not wire.registry.startswith(("http://", "https://")):
@@ -41,7 +41,7 @@ class AvroTopic:
         self._forms: RowConverters | None = None
 
     def forms_of(self, schema: TableSchema) -> RowConverters:
-        forms = self._forms  # another thread may put others in their place meanwhile
+        forms = self._forms  # another thread may replace them meanwhile
         if forms is None or forms.schema != schema:
             forms = self._forms = RowConverters.of(schema, self._wire)
         return forms
@@ -53,7 +53,8 @@ class AvroTopic:
         make: Callable[[], dict[str, Any]],
         shape: Hashable = None,
     ) -> bytes:
-        """The frame of values of the schema that `make` makes, registered as `<topic>-<part>`."""
+        """Returns the frame for values of the schema that `make` makes, registered as
+        `<topic>-<part>`."""
         subject = f"{self.topic}-{part}"
         return forms.once(
             (part, shape), lambda: frame(self._registry.number_of(subject, avro_schema(make())))
@@ -81,7 +82,8 @@ class AvroTopic:
 
 
 class DebeziumAvro:
-    """Names and meanings are those that Debezium gives Confluent's converter."""
+    """The format `debezium-avro`; names and meanings are those of Debezium with Confluent's
+    converter."""
 
     def __init__(self, wire: WireSettings, *, topic: str) -> None:
         self._topic = AvroTopic(wire, topic=topic)
@@ -114,11 +116,11 @@ class DebeziumAvro:
         return in_order(parts, forms)
 
     def scan(self, values: RecordField, schema: TableSchema) -> None:
-        """Avro has no other way than `decode`."""
+        """Returns None: Avro is read by `decode` only."""
 
 
 class FlatAvro:
-    """The rows of `flat-json`, with the same fields behind those of the table."""
+    """The format `flat-avro`: the rows of `flat-json`, with the same fields after the table's."""
 
     def __init__(self, wire: WireSettings, *, topic: str) -> None:
         self._topic = AvroTopic(wire, topic=topic)
@@ -146,11 +148,11 @@ class FlatAvro:
         return in_order(parts, forms)
 
     def scan(self, values: RecordField, schema: TableSchema) -> None:
-        """Avro has no other way than `decode`."""
+        """Returns None: Avro is read by `decode` only."""
 
 
 def _before(changes: TableChanges, forms: RowConverters) -> pa.Array | None:
-    """The rows before updates, encoded; null where there is none."""
+    """Returns the encoded rows before updates; null if there is none."""
     before = changes.before
     if before is None or before.null_count == len(before):
         return None

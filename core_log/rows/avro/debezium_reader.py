@@ -1,4 +1,4 @@
-"""Avro records of events and of flat rows back into changes."""
+"""Reads Avro records of events and of flat rows as changes."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from headwater.core_log.rows.json.flat_codec import ADDED, OPERATION, TIME_US
 
 OPERATIONS = pa.array(LETTERS[: Operation.TRUNCATE], pa.string())
 DecodedPart = tuple[Int64Array, TableChanges]
-"""Which records these are, and what they say."""
+"""Indices of records, and their content."""
 
 
 def read_events(events: pa.StructArray, forms: RowConverters) -> TableChanges:
@@ -59,7 +59,7 @@ def read_flat(found: pa.StructArray, forms: RowConverters) -> TableChanges:
 
 
 def in_order(parts: Sequence[DecodedPart], forms: RowConverters) -> TableChanges:
-    """Records of one topic are seldom written under two of the registry's schemas."""
+    """Merges the parts of each schema into the order of the records; most topics have one part."""
     if not parts:
         nothing = pa.RecordBatch.from_pylist([], schema=forms.schema.arrow)
         times = {"ts_us": pa.array([], pa.int64())}
@@ -72,7 +72,7 @@ def in_order(parts: Sequence[DecodedPart], forms: RowConverters) -> TableChanges
 
 def _members(column: pa.Array, *, needed: Sequence[str]) -> dict[str, pa.Array]:
     if not pa.types.is_struct(column.type):
-        raise DecodeError("the schema of these records is that of no event")
+        raise DecodeError("the schema of these records is not an event's")
     found = {each.name: part for each, part in zip(column.type, column.flatten(), strict=True)}
     if missing := [name for name in needed if name not in found]:
         raise DecodeError("the schema of these records lacks fields", fields=missing)

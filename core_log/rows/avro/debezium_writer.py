@@ -25,7 +25,8 @@ ONE_LETTER = b"\x02"
 def envelope_pieces(
     changes: TableChanges, row: Sequence[AvroPart], before: pa.Array | None, *, now_us: int
 ) -> list[AvroPart]:
-    """`before` holds encoded rows before updates, null where there is none."""
+    """Returns the envelope's parts. `before` holds encoded rows before updates, null if there is
+    none."""
     return [
         *_images(changes, row, before),
         *_cells(changes.source, source_schema(changes.source)),

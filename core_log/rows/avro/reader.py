@@ -1,4 +1,4 @@
-"""Avro's binary encoding into columns: field by field for all rows at once."""
+"""Reads Avro's binary encoding into columns, field by field for all rows at once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ FLOATS = {"float": ("<f4", pa.float32()), "double": ("<f8", pa.float64())}
 
 @dataclass(frozen=True, slots=True)
 class AvroReader:
-    """One writer's schema. Raises `ValueError` where bytes are none of its values."""
+    """A reader for one writer's schema. Raises `ValueError` if the bytes are not values of it."""
 
     schema: AvroSchema
     names: Mapping[str, AvroSchema]
-    """Records by their full name, since a schema defines them once and then only names them."""
+    """Records by full name, because a schema defines them once and then only names them."""
 
     @classmethod
     def of(cls, schema: AvroSchema) -> "AvroReader":
@@ -30,11 +30,11 @@ class AvroReader:
         return cls(schema, names)
 
     def read(self, data: UInt8Array, starts: Int64Array, ends: Int64Array) -> pa.Array:
-        """One value between each start and its end; they lie behind each other in `data`."""
+        """Returns one value between each start and its end; they are adjacent in `data`."""
         try:
             column, found = _Columns(data, self.names).read(self.schema, starts, ends)
         except (DecodeError, IndexError, RecursionError) as error:
-            raise ValueError("these bytes are no value of the schema") from error
+            raise ValueError("the bytes are not a value of the schema") from error
         if (found != ends).any():
             raise ValueError("bytes are left over")
         return column
@@ -61,7 +61,7 @@ def _collect(schema: AvroSchema, names: dict[str, AvroSchema], namespace: str) -
 
 
 def _pair(values: AvroSchema) -> list[dict[str, AvroSchema]]:
-    """The fields of what a map is a list of."""
+    """Returns the fields of a map's entry."""
     return [{"name": "key", "type": "string"}, {"name": "value", "type": values}]
 
 
@@ -73,7 +73,7 @@ class _Columns:
     def read(
         self, schema: AvroSchema, starts: Int64Array, ends: Int64Array
     ) -> tuple[pa.Array, Int64Array]:
-        """The values that begin at `starts`, and where they end."""
+        """Returns the values that begin at `starts`, and where they end."""
         if isinstance(schema, list):
             return self._union(schema, starts, ends)
         kind = schema["type"] if isinstance(schema, dict) else schema
@@ -109,7 +109,7 @@ class _Columns:
         if kind == "boolean":
             bits = self._to_fixed(starts, ends, width=1)[:, 0]
             if (bits > 1).any():
-                raise ValueError("this is no boolean")
+                raise ValueError("the value is not a boolean")
             return pa.array(bits.astype(np.bool_)), starts + 1
         if kind in FLOATS:
             dtype, float_type = FLOATS[kind]
@@ -120,10 +120,10 @@ class _Columns:
             lengths, begins = self._numbers(starts, ends)
             found = begins + lengths
             if (lengths < 0).any():
-                raise ValueError("this length is negative")
+                raise ValueError("the length is negative")
             text = pa.string() if kind == "string" else pa.binary()
             return self._stretches(text, begins, found, ends), found
-        raise ValueError("this type of Avro has no place in a table")
+        raise ValueError("this type of Avro is not supported in a table")
 
     def _numbers(self, starts: Int64Array, ends: Int64Array) -> tuple[Int64Array, Int64Array]:
         if not len(starts):
@@ -159,13 +159,13 @@ class _Columns:
     def _union(
         self, branches: list[AvroSchema], starts: Int64Array, ends: Int64Array
     ) -> tuple[pa.Array, Int64Array]:
-        """Null and one other branch: what Connect makes of a field that may be missing."""
+        """Reads a union of null and one other branch, which Connect uses for an optional field."""
         others = [branch for branch in branches if branch != "null"]
         if len(others) != 1 or len(branches) > 2:
-            raise ValueError("a union of several types has no place in a table")
+            raise ValueError("a union of several types is not supported in a table")
         chosen, found = self._numbers(starts, ends)
         if ((chosen < 0) | (chosen >= len(branches))).any():
-            raise ValueError("a union has no such branch")
+            raise ValueError("a union does not have this branch")
         is_there = chosen == branches.index(others[0])
         column, found_there = self.read(others[0], found[is_there], ends[is_there])
         found = found.copy()
@@ -191,7 +191,7 @@ class _Columns:
     def _array(
         self, items: AvroSchema, starts: Int64Array, ends: Int64Array
     ) -> tuple[pa.Array, Int64Array]:
-        """One item of every array that has one left, and again, until none has."""
+        """Reads one item of every array that has one left, until none has."""
         found, totals = starts.copy(), np.zeros(len(starts), np.int64)
         left, going = np.zeros(len(starts), np.int64), np.arange(len(starts))
         owners, columns = [], []
@@ -215,13 +215,14 @@ class _Columns:
     def _next_blocks(
         self, going: Int64Array, left: Int64Array, found: Int64Array, ends: Int64Array
     ) -> Int64Array:
-        """Opens the next block where one has ended; the arrays that go on."""
+        """Opens the next block of each array whose block has ended; returns the arrays that
+        continue."""
         fresh = going[left[going] == 0]
         counts, found[fresh] = self._numbers(found[fresh], ends[fresh])
-        sized = fresh[counts < 0]  # a negative count is followed by the block's bytes
+        sized = fresh[counts < 0]  # the block's size in bytes follows a negative count
         _, found[sized] = self._numbers(found[sized], ends[sized])
         left[fresh] = np.abs(np.maximum(counts, -(2**62)))
-        # Items take a byte at least: more of them than bytes would never end.
+        # An item takes at least one byte: a larger count would loop for very long.
         if (left[fresh] > ends[fresh] - found[fresh]).any():
             raise ValueError("an array is longer than its record")
         return going[left[going] > 0]

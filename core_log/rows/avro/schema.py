@@ -1,4 +1,4 @@
-"""Avro schemas as Confluent's converter makes them of Kafka Connect's."""
+"""Avro schemas as Confluent's converter derives them from Kafka Connect's."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.rows.avro.writer import AvroPart, value_pieces
 
 AvroSchema = Any
-"""A name, a list of branches, or an object: what `json` makes of an Avro schema."""
+"""A name, a list of branches, or an object: an Avro schema parsed by `json`."""
 
 KnownRecords = dict[str, Any]
-"""The fields of each record, by its full name."""
+"""The fields of each record by its full name."""
 
 PRIMITIVES = {
     "boolean": "boolean",
@@ -29,7 +29,7 @@ PRIMITIVES = {
     "bytes": "bytes",
 }
 NARROW = {"int8", "int16"}
-"""Avro has no such numbers: a property says what they were."""
+"""Integer types that Avro lacks: a property names them."""
 LOGICAL_TYPES = {
     "org.apache.kafka.connect.data.Date": "date",
     "org.apache.kafka.connect.data.Time": "time-millis",
@@ -45,7 +45,8 @@ def avro_schema(connect: Mapping[str, Any]) -> AvroSchema:
 
 
 def _schema(connect: Mapping[str, Any], known: KnownRecords) -> AvroSchema:
-    """`known` are the records defined so far, which are only named from then on."""
+    """Returns the schema. `known` are the records that are already defined; they are only named
+    again."""
     schema = _require(connect, known)
     if not connect["optional"]:
         return schema
@@ -120,13 +121,14 @@ def legal_full_name(name: str) -> str:
 
 
 def legal_name(name: str) -> str:
-    """As Debezium's adjustment mode `avro` replaces what Avro does not allow."""
+    """Returns the name with Avro's illegal characters replaced, as Debezium's adjustment mode
+    `avro` does it."""
     replaced = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return replaced if re.match(r"[A-Za-z_]", replaced) else f"_{replaced}"
 
 
 def legal_names(names: Sequence[str]) -> list[str]:
-    """Names that would fall together get a number."""
+    """Returns legal names; names that would become equal get a number."""
     found: list[str] = []
     for name in names:
         legal, number = legal_name(name), 2
@@ -147,7 +149,7 @@ def row_pieces(schema: TableSchema, columns: Mapping[str, pa.Array]) -> list[Avr
 def row_columns(
     rows: pa.StructArray, names: Sequence[str], *, may_have: Sequence[str] = ()
 ) -> list[pa.Array]:
-    """The columns by the names that Avro allows; a writer with other columns is refused."""
+    """Returns the columns by their legal names; raises if the writer had other columns."""
     legal = legal_names(names)
     found = {field.name: column for field, column in zip(rows.type, rows.flatten(), strict=True)}
     missing, extra = set(legal) - found.keys(), found.keys() - {*legal, *may_have}
@@ -161,7 +163,7 @@ def row_columns(
 
 
 def fit(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Avro's column in its wire type; raises `ValueError` where it is of another kind."""
+    """Returns Avro's column in its wire type; raises `ValueError` if it has another kind."""
     if pa.types.is_null(column.type):
         return column.cast(kind)
     if pa.types.is_struct(kind) and pa.types.is_struct(column.type):
@@ -180,11 +182,12 @@ def fit(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return column
     if pa.types.is_integer(kind) and pa.types.is_integer(column.type):
         return column.cast(kind)
-    raise ValueError("this column is of another type")
+    raise ValueError("the column has another type")
 
 
 def zeros_where_null(column: pa.Array) -> pa.Array:
-    """A truncate has no row, and a key's columns have no null."""
+    """Returns the column with zeros for nulls: a truncate has no row, and key columns have no
+    null."""
     if not column.null_count:
         return column
     kind = column.type

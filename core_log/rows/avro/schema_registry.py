@@ -1,4 +1,4 @@
-"""A schema registry, as Confluent's is asked over HTTP: schemas by number, numbers by schema."""
+"""A client of a schema registry with Confluent's HTTP API: schemas by id, ids by schema."""
 
 import base64
 import json
@@ -28,7 +28,8 @@ SERVER_ERROR, TOO_MANY_REQUESTS, REQUEST_TIMEOUT = 500, 429, 408
 
 @dataclass(slots=True)
 class SchemaRegistry:
-    """Asks once for each schema and each number: neither ever changes its meaning."""
+    """A registry's client with a cache: a schema or an id is requested once, because it never
+    changes."""
 
     address: str
     """URL; a user and a password in it are sent as basic authentication, and never shown."""
@@ -36,7 +37,8 @@ class SchemaRegistry:
     _schemas: dict[int, Any] = field(default_factory=dict)
 
     def number_of(self, subject: str, schema: Any) -> int:
-        """Registers the schema unless it is; raises `RegistryRejected` if it is not compatible."""
+        """Returns the schema's id and registers it if needed; raises `RegistryRejected` if it is
+        not compatible."""
         text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
         if (subject, text) not in self._numbers:
             path = f"/subjects/{quote(subject, safe='')}/versions"
@@ -48,7 +50,7 @@ class SchemaRegistry:
         if number not in self._schemas:
             answer = self._ask(f"/schemas/ids/{number}", None, schema=number)
             if answer.get("schemaType", "AVRO") != "AVRO":
-                raise RegistryRejected("this schema is none of Avro", schema=number)
+                raise RegistryRejected("the schema is not an Avro schema", schema=number)
             self._schemas[number] = json.loads(answer["schema"])
         return self._schemas[number]
 
@@ -69,7 +71,7 @@ class SchemaRegistry:
                 hint="start it, or correct `log.registry`",
             ) from error
         if not isinstance(answer, dict) or not {"id", "schema"} & answer.keys():
-            raise RegistryUnavailable("this is no schema registry", registry=self.host)
+            raise RegistryUnavailable("the server is not a schema registry", registry=self.host)
         return answer
 
     def _refusal(
@@ -103,7 +105,7 @@ class SchemaRegistry:
 
     @property
     def host(self) -> str:
-        """With its port, and without a user."""
+        """Returns host and port, without the user."""
         return urlsplit(self.address).netloc.rpartition("@")[2]
 
 
@@ -119,7 +121,8 @@ def frame(number: int) -> bytes:
 def read_framed(
     values: pa.BinaryArray, reader_of: Callable[[int], AvroReader]
 ) -> Iterator[tuple[Int64Array, pa.StructArray]]:
-    """For each schema the rows written under it, and their values; raises `RowsRejected`."""
+    """Returns for each schema the rows written under it, and their values; raises
+    `RowsRejected`."""
     data, offsets = stretches(values)
     lengths = np.diff(offsets)
     is_framed = lengths > FRAME_BYTES
@@ -149,7 +152,7 @@ def _read(
             len(rows),
             lambda first, last: reader.read(data, starts[first:last], ends[first:last]),
             lambda _: f"the value is none of schema {number}",
-            "records are no values of their schema",
+            "records are not values of their schema",
         )
     except RowsRejected as error:
         reasons = {int(rows[place]): why for place, why in error.reasons.items()}

@@ -1,4 +1,4 @@
-"""Columns as Avro's binary encoding, put together in C++ like the JSON text."""
+"""Writes columns in Avro's binary encoding, joined in C++ like the JSON text."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -16,7 +16,7 @@ AvroPart: TypeAlias = bytes | pa.Array
 
 NOTHING = pa.scalar(b"", pa.binary())
 FIRST_BRANCH, SECOND_BRANCH = b"\x00", b"\x02"
-"""Numbers of a union's branches; ours are null and something, in this order."""
+"""Numbers of a union's branches; ours are null and the value, in this order."""
 
 
 def value_pieces(column: pa.Array, *, is_optional: bool) -> list[AvroPart]:
@@ -32,7 +32,7 @@ def value_pieces(column: pa.Array, *, is_optional: bool) -> list[AvroPart]:
 
 
 def spread(present: pa.Array, is_there: pa.BooleanArray) -> pa.Array:
-    """Values at the places where something is, null elsewhere."""
+    """Returns the values at the places where there is one, null elsewhere."""
     mask = is_there.to_numpy(zero_copy_only=False)
     places = np.zeros(len(mask), np.int64)
     places[mask] = np.arange(len(present))
@@ -55,7 +55,7 @@ def join(pieces: Sequence[AvroPart], row_count: int) -> pa.BinaryArray:
 
 
 def constant(kind: pa.DataType, value: Any, *, is_optional: bool) -> bytes:
-    """A value that all rows share."""
+    """Returns a value that all rows share."""
     column = pa.array([value], kind)
     encoded: bytes = join(value_pieces(column, is_optional=is_optional), 1)[0].as_py()
     return encoded
@@ -102,8 +102,8 @@ def _float_bytes(column: pa.Array) -> pa.BinaryArray:
 
 
 def _blocks(column: pa.Array, items: Sequence[AvroPart], item_count: int) -> list[AvroPart]:
-    """One block of a list's items, or a map's pairs, if there are any, and the empty block that
-    ends every array."""
+    """Returns one block of a list's items or a map's pairs, if any, and the empty block that ends
+    every array."""
     data, offsets = stretches(join(items, item_count))
     counts = np.diff(column.offsets.to_numpy()).astype(np.int64)
     bounds = offsets[np.concatenate(([0], np.cumsum(counts)))]

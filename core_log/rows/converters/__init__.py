@@ -1,1 +1,1 @@
-"""How the values of each column type look on the wire."""
+"""The wire form of the values of each column type."""

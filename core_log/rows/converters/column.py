@@ -1,4 +1,4 @@
-"""How the columns of a table look on the wire: Debezium's types, names and modes."""
+"""The wire form of a table's columns: Debezium's types, names and modes."""
 
 from collections.abc import Mapping
 
@@ -26,7 +26,7 @@ from headwater.core_log.rows.text import bytes
 BITS = "io.debezium.data.Bits"
 VECTORS = ("io.debezium.data.DoubleVector", "io.debezium.data.FloatVector")
 WIDENED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
-"""Java has no unsigned numbers: the next wider type carries them."""
+"""The next wider signed type: Java has no unsigned numbers."""
 
 GEOMETRIES = "io.debezium.data.geometry"
 SHAPES: Mapping[str, tuple[str, frozenset[str]]] = {
@@ -34,7 +34,7 @@ SHAPES: Mapping[str, tuple[str, frozenset[str]]] = {
     f"{GEOMETRIES}.Geometry": ("Geometry", frozenset(("wkb",))),
     f"{GEOMETRIES}.Geography": ("Geography", frozenset(("wkb",))),
 }
-"""What Debezium's schemas of shapes say, and which of their fields are never null."""
+"""Debezium's schemas of geometric types, and their fields that are never null."""
 
 
 def form_of(column: Column, wire: WireSettings) -> Converter:
@@ -68,12 +68,13 @@ def _form(
     if pa.types.is_temporal(kind):
         return temporal_form(kind, parameters, wire)
     if kind not in CONNECT_NAMES:
-        raise DecodeError("a column of this type has no place in the log", type=str(kind))
+        raise DecodeError("a column of this type is not supported by the log", type=str(kind))
     return Converter(kind, semantic, parameters)
 
 
 def _text_form(semantic: str, parameters: Mapping[str, str], wire: WireSettings) -> Converter:
-    """Text, and what is kept as text for want of a type that holds all of it."""
+    """Returns the converter of text, and of types that are kept as text because no type holds all
+    their values."""
     if parameters.get(map_columns.FORM) == map_columns.AS_MAP:
         return Converter(
             map_columns.MAP, to_wire=map_columns.to_maps, from_wire=map_columns.from_maps
@@ -124,7 +125,7 @@ def _struct_form(
 ) -> Converter:
     names = [member.name for member in kind]
     doc, required = SHAPES.get(semantic, ("", frozenset()))
-    if semantic in SHAPES:  # their bytes have one form, whatever other bytes have
+    if semantic in SHAPES:  # bytes inside them always have one form
         wire = wire.model_copy(update={"binary": "bytes"})
     parts = tuple(_form(member.type, "", {}, wire) for member in kind)
     wire_type = pa.struct(
@@ -153,8 +154,8 @@ def _struct_form(
 
 
 def with_required(column: pa.StructArray, required: frozenset[str]) -> pa.StructArray:
-    """The same with fields that are declared never to be null; they are not, where the whole is
-    there."""
+    """Returns the type with those fields declared as never null, which they are not if the struct
+    is present."""
     fields = [member.with_nullable(member.name not in required) for member in column.type]
     members = [
         values if field.nullable else _fill(values)

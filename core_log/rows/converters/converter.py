@@ -1,4 +1,4 @@
-"""How one column looks on the wire: its type there, its name, and the way there and back."""
+"""The wire form of one column: its type and name there, and the conversion in both directions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,26 +25,26 @@ Conversion = Callable[[pa.Array], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class Converter:
-    """One column's form. What is converted may raise `ValueError`; `None` means that nothing is.
+    """The wire form of one column. A conversion may raise `ValueError`; `None` means no conversion.
 
-    `type` is made of booleans, signed integers, floats, strings, bytes, lists, structs and maps
-    of strings.
+    `type` consists of booleans, signed integers, floats, strings, bytes, lists, structs and maps of
+    strings.
     """
 
     type: pa.DataType
     name: str = ""
-    """What Connect and Debezium call the meaning, such as `io.debezium.time.Date`."""
+    """Name of the meaning in Connect and Debezium, such as `io.debezium.time.Date`."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     to_wire: Conversion | None = None
     from_wire: Conversion | None = None
     parts: tuple["Converter", ...] = ()
-    """The forms of a list's items, or of a struct's fields."""
+    """Converters of a list's items, or of a struct's fields."""
     required: frozenset[str] = frozenset()
-    """Fields of a struct that are never null; what `to_wire` makes says so, too."""
+    """Fields of a struct that are never null; the result of `to_wire` declares that, too."""
     doc: str = ""
-    """What Debezium's schema says of itself."""
+    """Documentation text in Debezium's schema."""
     direct: ValueEncoding | None = None
-    """How JSON takes the column as it is, where there is no need of `to_wire` for that."""
+    """JSON encoding that takes the column without `to_wire`."""
 
     def write(self, column: pa.Array) -> pa.Array:
         return column if self.to_wire is None else self.to_wire(column)
@@ -53,7 +53,7 @@ class Converter:
         return column if self.from_wire is None else self.from_wire(column)
 
     def connect_schema(self, *, is_optional: bool) -> dict[str, Any]:
-        """In the order in which Kafka Connect's JsonConverter writes it."""
+        """Returns the schema with its fields in the order of Kafka Connect's JsonConverter."""
         if pa.types.is_struct(self.type):
             fields = [
                 part.connect_schema(is_optional=member.name not in self.required)

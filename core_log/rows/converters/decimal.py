@@ -1,4 +1,4 @@
-"""How decimals look on the wire, in each of Debezium's modes."""
+"""The wire form of decimals in each of Debezium's modes."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,8 @@ VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
 
 
 def decimal_form(kind: pa.DataType, parameters: Mapping[str, str], wire: WireSettings) -> Converter:
-    """`parameters` are what the schema says where the type alone would say something else."""
+    """Returns the converter. `parameters` are those of the schema if the type alone would give
+    others."""
     match wire.decimal:
         case "string":
             return Converter(
@@ -25,7 +26,7 @@ def decimal_form(kind: pa.DataType, parameters: Mapping[str, str], wire: WireSet
         case "double":
             return Converter(
                 pa.float64(),
-                # By way of text: Arrow's own cast is off by a bit now and then.
+                # Converted through text: Arrow's own cast is sometimes off by one bit.
                 to_wire=lambda column: decimal.decimal_to_text(column).cast(pa.float64()),
                 from_wire=lambda column: column.cast(kind),
             )
@@ -46,7 +47,8 @@ def decimal_form(kind: pa.DataType, parameters: Mapping[str, str], wire: WireSet
 def long_decimal_form(
     semantic: str, parameters: Mapping[str, str], wire: WireSettings
 ) -> Converter:
-    """Numbers that no Arrow type holds travel as text inside of us, whatever is on the wire."""
+    """Returns the converter of numbers that no Arrow type holds. Internally they are text in every
+    mode."""
     match wire.decimal:
         case "string":
             return Converter(

@@ -1,4 +1,4 @@
-"""A table's rows on the wire and back: every column in its form, and the rows that have none."""
+"""Converts a table's rows to the wire and back, and reports the rows that have no wire form."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,19 +22,19 @@ from headwater.core_log.rows.value_classes import misfit, scalar_class
 
 Made = TypeVar("Made")
 Unpack = Callable[[pa.Array, pa.DataType], pa.Array]
-"""Takes a column as a format carries it to its wire type."""
+"""Converts a column from a format's type to its wire type."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowConverters:
-    """The forms of all columns of one schema, made once."""
+    """The converters of all columns of one schema."""
 
     schema: TableSchema
     forms: Mapping[str, Converter]
     _made: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, name: Hashable, make: Callable[[], Made]) -> Made:
-        """What belongs to this schema and is dear to make: texts of schemas, registered numbers."""
+        """Cache of expensive objects of this schema: schema texts, registered ids."""
         if name not in self._made:
             self._made[name] = make()
         made: Made = self._made[name]
@@ -49,11 +49,12 @@ class RowConverters:
         return pa.struct([pa.field(name, form.type) for name, form in self.forms.items()])
 
     def to_wire(self, rows: pa.RecordBatch) -> Mapping[str, pa.Array]:
-        """Raises `RowsRejected` for rows that the chosen modes cannot express."""
+        """Converts the rows; raises `RowsRejected` for rows that the chosen modes cannot
+        express."""
         return self._express(rows, Converter.write)
 
     def to_json(self, rows: pa.RecordBatch) -> Mapping[str, RowColumn]:
-        """The same for JSON, which takes some columns as they are."""
+        """Converts the rows for JSON, which takes some columns unchanged."""
         return self._express(rows, _json)
 
     def _express(
@@ -71,13 +72,14 @@ class RowConverters:
             lambda row: self._misfits(
                 rows.slice(row, 1).columns, lambda form, column: form.write(column)
             ),
-            "rows hold values that the chosen wire form cannot express",
+            "rows have values that the chosen wire form cannot express",
         )
 
     def from_wire(
         self, columns: Sequence[pa.Array], row_count: int, *, unpack: Unpack
     ) -> pa.RecordBatch:
-        """Raises `RowsRejected` for rows that do not fit their columns."""
+        """Converts rows from the wire; raises `RowsRejected` for rows that do not fit their
+        columns."""
 
         def read(form: Converter, column: pa.Array) -> pa.Array:
             return form.read(unpack(column, form.type))
@@ -111,7 +113,8 @@ class RowConverters:
         return "; ".join(bad)
 
     def refuse_nulls(self, rows: pa.RecordBatch, is_deleted: pa.BooleanArray) -> None:
-        """Of a row that went only its key has to be known."""
+        """Raises for nulls in columns that have none. Only the key of a deleted row must be
+        known."""
         problems = {}
         for column, values in zip(self.schema.columns, rows.columns, strict=True):
             if not values.null_count or (column.is_nullable and column.name not in self.schema.key):
@@ -142,7 +145,7 @@ def _json(form: Converter, column: pa.Array) -> RowColumn:
 
 
 def refuse(problems: Mapping[str, pa.BooleanArray]) -> None:
-    """Raises `RowsRejected` if one of these problems is true of a row."""
+    """Raises `RowsRejected` if one of these problems is true for a row."""
     reasons: dict[int, str] = {}
     for problem, is_bad in problems.items():
         if pc.any(is_bad).as_py():

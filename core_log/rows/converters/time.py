@@ -125,5 +125,5 @@ def _checked_time(column: pa.Array) -> pa.Array:
     bound = 86_400 * time.PER_SECOND[column.type.unit]
     is_inside = pc.and_(pc.greater_equal(numbers, 0), pc.less_equal(numbers, bound))
     if not is_inside.fill_null(True).to_numpy(zero_copy_only=False).all():
-        raise ValueError("the text is not a time of day")
+        raise ValueError("the value is not a time of day")
     return column

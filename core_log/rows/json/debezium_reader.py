@@ -1,4 +1,4 @@
-"""Reads Debezium's JSON events back into changes, strictly."""
+"""Reads Debezium's JSON events as changes, strictly."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -52,7 +52,8 @@ def read_events(values: pa.BinaryArray, forms: RowConverters, *, has_schemas: bo
 
 
 def scan_events(values: RecordField, forms: RowConverters) -> TableChanges | None:
-    """None where there is no compiled code for it, or something is out of the ordinary."""
+    """Reads by compiled code; returns None without a compiler, or if an event has an unusual
+    form."""
     if not is_ready_for(len(values)):
         return None
     scanner = forms.once("scanner", lambda: scanner_for(carrier(forms.wire_type)))
@@ -61,7 +62,7 @@ def scan_events(values: RecordField, forms: RowConverters) -> TableChanges | Non
 
 
 def _read_scanned(scanned: ScannedEvents, forms: RowConverters) -> TableChanges:
-    """What our own encoder wrote, which is nearly everything that is ever read."""
+    """Reads events by the compiled scan: those of our own encoder, which are nearly all."""
     operations = LETTER_OPERATIONS[scanned.letters]
     refuse({UNKNOWN: pa.array(operations == NO_OPERATION)})
     rows = forms.from_wire(scanned.rows, len(operations), unpack=without_carrier)
@@ -77,7 +78,7 @@ def _read_scanned(scanned: ScannedEvents, forms: RowConverters) -> TableChanges:
 
 
 def _read_layout(layout: EventLayout, forms: RowConverters) -> TableChanges:
-    """The same, where nothing is compiled or rows have parts of their own."""
+    """Reads them without compiled code, or if rows have nested columns."""
     operations = LETTER_OPERATIONS[layout.letters]
     is_unknown = (operations == NO_OPERATION) | (
         (operations == Operation.DELETE) != layout.is_deleted
@@ -109,13 +110,13 @@ def _read_parsed(texts: pa.StringArray, forms: RowConverters, *, has_schemas: bo
 
 
 def read_rows(texts: pa.StringArray, forms: RowConverters) -> pa.RecordBatch:
-    """Raises `RowsRejected`."""
+    """Reads rows; raises `RowsRejected`."""
     columns = read_objects(texts, carrier(forms.wire_type))
     return forms.from_wire(columns, len(texts), unpack=without_carrier)
 
 
 def _read_images(texts: pa.StringArray, forms: RowConverters) -> pa.StructArray | None:
-    """Rows before updates where there are any, null elsewhere."""
+    """Reads rows before updates, null if there is none."""
     is_there = texts.is_valid()
     if not pc.any(is_there).as_py():
         return None
@@ -127,7 +128,7 @@ def _read_images(texts: pa.StringArray, forms: RowConverters) -> pa.StructArray 
 
 @contextmanager
 def _about_images(places: Int64Array) -> Iterator[None]:
-    """Says of rejected rows which events they belong to."""
+    """Adds to rejected rows the events they belong to."""
     try:
         yield
     except RowsRejected as error:
@@ -136,14 +137,15 @@ def _about_images(places: Int64Array) -> Iterator[None]:
 
 
 def _spread(images: pa.RecordBatch, places: Int64Array, row_count: int) -> pa.StructArray:
-    """Each in its place among all rows, null elsewhere."""
+    """Returns each row at its index among all rows, null elsewhere."""
     indices, is_missing = np.zeros(row_count, np.int64), np.ones(row_count, np.bool_)
     indices[places], is_missing[places] = np.arange(len(places)), False
     return images.to_struct_array().take(pa.array(indices, mask=is_missing))
 
 
 class DebeziumJson:
-    """Keeps what belongs to the last schema it met, since a topic seldom has two at a time."""
+    """The format `debezium-json`. It caches the last schema, because a topic seldom has two at a
+    time."""
 
     def __init__(self, wire: WireSettings, *, topic: str) -> None:
         self._wire, self._topic = wire, topic
@@ -167,7 +169,7 @@ class DebeziumJson:
     def decode(
         self, keys: pa.BinaryArray, values: pa.BinaryArray, schema: TableSchema
     ) -> TableChanges:
-        """Keys say nothing that values do not."""
+        """Decodes values only: keys contain nothing more."""
         forms = self._forms_of(schema)
         return read_events(values, forms, has_schemas=self._wire.has_schemas)
 
@@ -175,7 +177,7 @@ class DebeziumJson:
         return None if self._wire.has_schemas else scan_events(values, self._forms_of(schema))
 
     def _forms_of(self, schema: TableSchema) -> RowConverters:
-        forms = self._forms  # another thread may put others in their place meanwhile
+        forms = self._forms  # another thread may replace them meanwhile
         if forms is None or forms.schema != schema:
             forms = self._forms = RowConverters.of(schema, self._wire)
         return forms
@@ -191,7 +193,7 @@ class DebeziumJson:
 
 
 def _before(changes: TableChanges, forms: RowConverters) -> list[JsonPart] | None:
-    """The rows before updates as objects; null where there is none."""
+    """Returns the rows before updates as objects; null if there is none."""
     before = changes.before
     if before is None or before.null_count == len(before):
         return None

@@ -1,4 +1,4 @@
-"""Debezium's envelope in pieces: what a batch shares is one fragment between varying columns."""
+"""Writes Debezium's envelope in parts: fields that a batch shares become one constant part."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -14,9 +14,9 @@ from headwater.core_log.records.json_escapes import quote
 from headwater.core_log.rows.json.writer import NULL, JsonPart, constant, join, json_text
 
 CALM_MAX = 0.5
-"""A column that changes in fewer of its rows than this is worth writing once for each run."""
+"""A column that changes in a smaller share of its rows is written once per run of equal values."""
 LETTERS = ("r", "c", "u", "d", "t")
-"""What `op` says, by the number of the `Operation`."""
+"""The letter of `op` by the number of the `Operation`."""
 NOT_BEFORE = f'{NULL},"after":'
 
 
@@ -27,7 +27,8 @@ def envelope(
     *,
     now_us: int,
 ) -> list[JsonPart]:
-    """`row` is the row as an object; `before` is one, or null, for updates, where it is known."""
+    """Returns the envelope's parts. `row` is an object; `before` is one for updates if it is known,
+    else null."""
     operations = changes.operations
     opening: list[JsonPart] = [*(before or [NULL]), ',"after":']
     closing: JsonPart = ""
@@ -64,7 +65,7 @@ def _times(now_us: int) -> str:
 
 
 def cells(block: Mapping[str, ColumnOrValue] | None) -> list[JsonPart]:
-    """An object whose members are columns or constants."""
+    """Returns an object whose members are columns or constants."""
     if block is None:
         return [NULL]
     block = {name: _of_one(cell) for name, cell in block.items()}
@@ -84,25 +85,25 @@ def cells(block: Mapping[str, ColumnOrValue] | None) -> list[JsonPart]:
 
 
 def _of_one(cell: ColumnOrValue) -> ColumnOrValue:
-    """What a single row has is what all rows have."""
+    """Turns columns of a single row into constants."""
     return cell[0].as_py() if isinstance(cell, pa.Array) and len(cell) == 1 else cell
 
 
 @cache
 def _name(member: str) -> str:
-    """Blocks have few, always the same."""
+    """Encodes a field name. There are few, always the same."""
     return f"{quote(member)}:"
 
 
 class _Runs(NamedTuple):
-    """Stretches of rows that share much of their `source` block, as the rows of one commit do:
-    what they share is written once for each stretch."""
+    """Runs of rows that share much of their `source` block, like the rows of one commit: shared
+    fields are written once per run."""
 
     columns: tuple[pa.Array, ...]
     starts: pa.Array
-    """The first row of each stretch."""
+    """The first row of each run."""
     numbers: pa.Array
-    """The stretch of each row."""
+    """The run of each row."""
 
     @classmethod
     def of(cls, columns: Sequence[pa.Array]) -> "_Runs":
@@ -124,14 +125,14 @@ class _Runs(NamedTuple):
         return column.take(self.starts)
 
     def spread(self, pieces: Sequence[JsonPart]) -> list[JsonPart]:
-        """Pieces of stretches as pieces of rows."""
+        """Returns parts per run as parts per row."""
         if all(isinstance(piece, str) for piece in pieces):
             return list(pieces)
         return [pa.DictionaryArray.from_arrays(self.numbers, join(pieces, len(self.starts)))]
 
 
 def _changes(column: pa.Array) -> BoolArray:
-    """Where a column has another value than the row before; a null is always another."""
+    """Returns where a column's value differs from the row before; a null always differs."""
     found = np.ones(len(column), np.bool_)
     if len(column) > 1:
         different = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1))

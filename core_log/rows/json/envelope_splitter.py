@@ -1,4 +1,4 @@
-"""Takes Debezium's JSON events apart: which operation, when, and the rows as text of their own."""
+"""Splits Debezium's JSON events: operation, time, and the rows as text."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -15,11 +15,12 @@ CUT = (
     "row.before AS before, row.after AS after, row.op AS op,"
     " coalesce(row.source.ts_us, row.source.ts_ms * 1000) AS committed_us"
 )
-"""Outside of the rows it is not strict: connectors and versions differ in what else they say."""
+"""Fields outside of the rows are not checked strictly: connectors and versions write different
+ones."""
 
 
 class EventColumns(NamedTuple):
-    """Columns of what events hold; `op` is a JSON string with its quotes."""
+    """The fields of events as columns; `op` is a JSON string with its quotes."""
 
     before: pa.StringArray
     after: pa.StringArray
@@ -36,7 +37,7 @@ def cut_events(texts: pa.StringArray, *, has_schemas: bool) -> EventColumns:
 def cut_blocks(
     texts: pa.StringArray, *, has_schemas: bool
 ) -> tuple[pa.StringArray, pa.StringArray]:
-    """The `source` and the `transaction` blocks of events; null where there is none."""
+    """Returns the `source` and `transaction` blocks of events; null if there is none."""
     shape, place = (f'{{"payload":{BLOCKS}}}', ".payload") if has_schemas else (BLOCKS, "")
     columns = "nullif(row.source, 'null') AS source, nullif(row.transaction, 'null') AS transaction"
     table = _read(texts, f"from_json(value, '{shape}'){place} AS row", columns)
@@ -45,13 +46,13 @@ def cut_blocks(
 
 
 def payloads(texts: pa.StringArray) -> pa.StringArray:
-    """What stands beside Connect's schema."""
+    """Returns the payload without Connect's schema."""
     found = _read(texts, 'from_json(value, \'{"payload":"JSON"}\').payload AS row', "row")
     return found.column("row").combine_chunks()
 
 
 def as_text(values: pa.BinaryArray) -> pa.StringArray:
-    """Raises `RowsRejected` for what is no UTF-8."""
+    """Returns the values as text; raises `RowsRejected` for a value that is not UTF-8."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -60,7 +61,7 @@ def as_text(values: pa.BinaryArray) -> pa.StringArray:
             for place, value in enumerate(values.to_pylist())
             if value is not None and not _is_text(value)
         }
-        raise RowsRejected("records are no JSON", reasons=reasons) from None
+        raise RowsRejected("records are not JSON", reasons=reasons) from None
 
 
 def _is_text(value: bytes) -> bool:
@@ -86,15 +87,15 @@ def _without_json(texts: pa.StringArray, error: Exception) -> Any:
     bad = pc.indices_nonzero(pc.invert(is_json)).to_pylist()
     if not bad:
         raise error
-    reasons = dict.fromkeys(bad, "the value is no JSON")
-    # No `from`: DuckDB's words quote the value.
-    raise RowsRejected("records are no JSON", reasons=reasons) from None
+    reasons = dict.fromkeys(bad, "the value is not JSON")
+    # No `from`: DuckDB's message quotes the value.
+    raise RowsRejected("records are not JSON", reasons=reasons) from None
 
 
 @cache
 def _connection() -> Any:
-    """One for the process: every use takes a cursor of its own."""
-    import duckdb  # late: it takes its time to load
+    """Returns the one connection of the process; every use takes its own cursor."""
+    import duckdb  # imported late: slow to load
 
     unfreeze_at_exit()
     return duckdb.connect(":memory:", config={"threads": 1})

@@ -1,4 +1,4 @@
-"""The value format `flat-json`: rows as Debezium's ExtractNewRecordState leaves them."""
+"""The value format `flat-json`: rows as Debezium's ExtractNewRecordState writes them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,14 +23,14 @@ from headwater.core_log.rows.json.writer import join, json_text, object_pieces
 from headwater.core_log.rows.settings import WireSettings
 
 Frame = tuple[str, str]
-"""What stands before and after every value."""
+"""The bytes before and after every value."""
 NO_FRAME = ("", "")
 
 
 def encode_keys(
     forms: RowConverters, texts: Mapping[str, RowColumn], row_count: int, frame: Frame
 ) -> pa.BinaryArray:
-    """Null for tables without a key."""
+    """Returns the keys; null for tables without a key."""
     names = forms.schema.key
     if not names:
         return pa.nulls(row_count, pa.binary())
@@ -55,7 +55,8 @@ ADDED = {DELETED: pa.string(), OPERATION: pa.string(), TIME_MS: pa.int64(), TIME
 
 
 class FlatJson:
-    """Deletes are rewritten: what is known of the row that went, `__deleted` true, a tombstone."""
+    """The format `flat-json`. A delete is written as the known values of the row with `__deleted`
+    true, then a tombstone."""
 
     def __init__(self, wire: WireSettings, *, topic: str) -> None:
         self._wire, self._topic = wire, topic
@@ -91,7 +92,7 @@ class FlatJson:
         return None if columns is None else _read(columns, len(values), forms)
 
     def _forms_of(self, schema: TableSchema) -> RowConverters:
-        forms = self._forms  # another thread may put others in their place meanwhile
+        forms = self._forms  # another thread may replace them meanwhile
         if forms is None or forms.schema != schema:
             refuse_taken_names(schema)
             forms = self._forms = RowConverters.of(schema, self._wire)
@@ -123,7 +124,7 @@ def _read(columns: Sequence[pa.Array], row_count: int, forms: RowConverters) -> 
 
 
 def metadata_columns(changes: TableChanges) -> list[pa.Array]:
-    """The columns that stand behind those of the row."""
+    """Returns the columns that follow those of the row."""
     is_deleted = pc.equal(changes.operations, int(Operation.DELETE))
     committed_us = changes.committed_us
     return [
@@ -150,7 +151,7 @@ def refuse_taken_names(schema: TableSchema) -> None:
     taken = sorted(set(ADDED) & set(schema.names))
     if taken:
         raise ConfigError(
-            "flat rows keep these names for themselves",
+            "these column names are reserved in flat rows",
             table=str(schema.table),
             columns=taken,
             hint="choose `value: debezium-json`, or drop the columns",

@@ -1,7 +1,7 @@
-"""Cuts events that are laid out as our own encoder lays them out, without parsing JSON."""
+"""Splits events with the exact layout of our own encoder without parsing JSON."""
 
-# In JSON without spaces the bytes `,"source":{` are always that field of an object: inside of a
-# string the quotes would be escaped. So where no column bears the name, they end the row.
+# In JSON without spaces the bytes `,"source":{` are always that field: inside a string the quotes
+# would be escaped. If no column has this name, they end the row.
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -19,16 +19,17 @@ BEFORE = b'{"before":{'
 CLOSING = ord("}")
 WORD_BYTES = 8
 TIME_DIGITS = 16
-"""Of microseconds between the years 2001 and 2286."""
+"""Digits of microseconds between the years 2001 and 2286."""
 ZEROS, TOPS = np.uint64(0x3030303030303030), np.uint64(0x8080808080808080)
 TO_TOP = np.uint64(0x7676767676767676)
-"""Lifts a byte above nine to its top bit."""
+"""Sets the top bit of a byte that is greater than nine."""
 LAYOUTS_MAX = 24
-"""So many widths of what stands behind the rows are tried before the parser is asked."""
+"""Number of widths of the part after the rows that are tried before the JSON parser is used."""
 
 
 class EventLayout(NamedTuple):
-    """Columns like those of `Event`, but one text for the row, wherever it stood."""
+    """Columns like those of `Event`, but one text for the row, whether it was `before` or
+    `after`."""
 
     row: pa.StringArray
     is_deleted: BoolArray
@@ -37,7 +38,7 @@ class EventLayout(NamedTuple):
 
 
 def cut(texts: pa.StringArray) -> EventLayout | None:
-    """None unless every event is laid out like ours; no update may say what was before."""
+    """Returns the parts; None unless every event has our layout. No update may have a `before`."""
     if not len(texts) or texts.null_count:
         return None
     data, offsets = stretches(texts)
@@ -64,7 +65,7 @@ def cut(texts: pa.StringArray) -> EventLayout | None:
 
 
 class _Text(NamedTuple):
-    """Values behind each other, and where each starts and ends."""
+    """Values in one buffer, and where each starts and ends."""
 
     data: UInt8Array
     starts: Int64Array
@@ -72,7 +73,7 @@ class _Text(NamedTuple):
 
     @property
     def words(self) -> Words:
-        """The eight bytes from each place on, as one number."""
+        """Returns the eight bytes at each place as one number."""
         count = len(self.data) - WORD_BYTES + 1
         found: Words = np.ndarray((count,), "<u8", buffer=self.data, strides=(1,))
         return found
@@ -82,10 +83,10 @@ class _Text(NamedTuple):
         return bool(self.holds(BEFORE, starts).all() and self.holds(NO_AFTER, ends).all())
 
     def find(self, mark: bytes, after: Int64Array, *, is_last: bool = False) -> Int64Array | None:
-        """Where `mark` first, or last, stands in each value, from `after` on.
+        """Returns where `mark` first (or last) occurs in each value, from `after` on.
 
-        One value is searched, and its neighbours are asked whether it stands as far from their
-        ends, since what follows a row is of few different widths.
+        One value is searched; the others are tested at the same distance from their ends, because
+        few different widths follow a row.
         """
         found = np.full(len(self.starts), -1, np.int64)
         missing = np.arange(len(self.starts))
@@ -111,7 +112,7 @@ class _Text(NamedTuple):
             yield end - start - place
 
     def holds(self, mark: bytes, places: Int64Array) -> BoolArray:
-        """Whether `mark` stands at each place; places outside hold nothing."""
+        """Returns whether `mark` is at each place; False for places outside."""
         last = len(self.data) - max(len(mark), WORD_BYTES)
         is_there: BoolArray = (places >= 0) & (places <= last)
         inside = np.where(is_there, places, 0)
@@ -125,7 +126,7 @@ class _Text(NamedTuple):
         return is_there
 
     def numbers(self, places: Int64Array) -> Int64Array | None:
-        """The numbers of sixteen digits that stand there."""
+        """Returns the numbers of sixteen digits at those places."""
         if (places + TIME_DIGITS >= self.ends).any():
             return None
         high, low = (self.words[places + offset] - ZEROS for offset in (0, WORD_BYTES))
@@ -140,7 +141,7 @@ class _Text(NamedTuple):
 
 
 def _eight_digits(words: Words) -> Words:
-    """Numbers of a digit a byte, the first one lowest: neighbours joined three times."""
+    """Converts a digit per byte, the first one lowest, by joining neighbours three times."""
     pairs = (words * 10 + (words >> 8)) & 0x00FF00FF00FF00FF
     fours = (pairs * 100 + (pairs >> 16)) & 0x0000FFFF0000FFFF
     whole: Words = (fours * 10_000 + (fours >> 32)) & 0xFFFFFFFF
@@ -148,7 +149,7 @@ def _eight_digits(words: Words) -> Words:
 
 
 def _between(texts: pa.StringArray, starts: Int64Array, ends: Int64Array) -> pa.StringArray:
-    """What lies between, out of one buffer: every other stretch of it is a row."""
+    """Returns the ranges between, from one buffer: every other range is a row."""
     marks = np.stack((starts, ends), axis=1).reshape(-1)
     _, offsets, data = texts.buffers()
     first = int(np.frombuffer(offsets, np.int32)[texts.offset])

@@ -1,4 +1,4 @@
-"""JSON objects into columns: all at once and typed, or one by one where something does not fit."""
+"""Reads JSON objects into typed columns: all at once, or one by one if something does not fit."""
 
 from collections.abc import Sequence
 
@@ -17,15 +17,15 @@ from headwater.core_log.rows.rejects import UNFIT
 from headwater.core_log.rows.text.bytes import from_base64
 
 NULL_MEMBER = b":n"
-"""Enough of it: no other value begins so."""
+"""Prefix that identifies a null: no other value begins like this."""
 OPENING, CLOSING = ord("{"), ord("}")
 
 
 def read_objects(texts: pa.StringArray, kind: pa.StructType) -> list[pa.Array]:
-    """A column per field of `kind`, as JSON carries it: bytes are base64 text still.
+    """Returns a column per field of `kind`, as JSON carries it: bytes are still base64 text.
 
-    Strict: a missing, unknown, repeated or mistyped field raises `RowsRejected`, which names
-    fields and never values. Whitespace between tokens is allowed, but costs speed.
+    Strict: a missing, unknown, repeated or mistyped field raises `RowsRejected`, which names fields
+    and never values. Whitespace between tokens is allowed, but costs speed.
     """
     scanner = scanner_for(kind) if is_ready_for(len(texts)) else None
     scanned = None if scanner is None else scanner.objects(RecordField.of(texts))
@@ -38,12 +38,12 @@ def read_objects(texts: pa.StringArray, kind: pa.StructType) -> list[pa.Array]:
 
 
 def read_together(texts: pa.StringArray, kind: pa.StructType) -> list[pa.Array]:
-    """Without compiled code; raises `ValueError` where it cannot be sure that everything fits."""
+    """Reads without compiled code; raises `ValueError` if it is not sure that everything fits."""
     if not kind.num_fields or not len(texts) or has_map(kind):
         raise ValueError("nothing to read in columns")
     data, offsets = stretches(texts)
     if (data[offsets[:-1]] != OPENING).any() or (data[offsets[1:] - 1] != CLOSING).any():
-        raise ValueError("these are no bare objects")
+        raise ValueError("the records are not JSON objects")
     lines = _as_lines(texts)
     try:
         columns = _parse(lines, kind)
@@ -64,7 +64,7 @@ def _as_lines(texts: pa.StringArray) -> pa.Buffer:
 
 
 def _parse(lines: pa.Buffer, kind: pa.StructType) -> list[pa.Array]:
-    from pyarrow import json as arrow_json  # late: not every codec reads JSON
+    from pyarrow import json as arrow_json  # imported late: not every codec reads JSON
 
     table = arrow_json.read_json(
         pa.BufferReader(lines),
@@ -77,7 +77,7 @@ def _parse(lines: pa.Buffer, kind: pa.StructType) -> list[pa.Array]:
 
 
 def _with_bare_floats(lines: pa.Buffer, kind: pa.StructType) -> pa.Buffer:
-    """Arrow's parser takes `NaN` as a number, where Debezium writes it as a string."""
+    """Arrow's parser reads `NaN` as a number, where Debezium writes it as a string."""
     text = lines.to_pybytes()
     for member in kind:
         if pa.types.is_floating(member.type):
@@ -88,10 +88,11 @@ def _with_bare_floats(lines: pa.Buffer, kind: pa.StructType) -> pa.Buffer:
 
 
 def _all_members_there(columns: Sequence[pa.Array], lines: pa.Buffer, kind: pa.StructType) -> bool:
-    """Arrow reads a missing field as null, so nulls have to be as many as are written.
+    """Arrow reads a missing field as null, so the nulls must be as many as are written.
 
-    What looks like one in the text of a string is in the string, too, so that the sums are equal
-    only if no field is missing. Spaces and names that look like one make them differ: a careful no.
+    Text in a string that looks like a null is still in the result, so the sums are equal only if no
+    field is missing. Spaces, and names that look like a null, make them differ: the slow reader
+    then decides.
     """
     null_count = sum(map(_null_members, columns))
     if not null_count:
@@ -105,7 +106,7 @@ def _all_members_there(columns: Sequence[pa.Array], lines: pa.Buffer, kind: pa.S
 
 
 def _null_members(column: pa.Array) -> int:
-    """How many fields of objects are null in this column, itself included."""
+    """Returns how many fields of objects are null in this column, including itself."""
     found = int(column.null_count)
     if pa.types.is_struct(column.type):
         return found + sum(map(_null_members, column.drop_null().flatten()))
@@ -116,7 +117,7 @@ def _null_members(column: pa.Array) -> int:
 
 
 def _null_mentions(column: pa.Array) -> int:
-    """How often strings speak of null fields."""
+    """Returns how often strings contain the text of a null field."""
     if pa.types.is_struct(column.type):
         return sum(map(_null_mentions, column.flatten()))
     if pa.types.is_list(column.type):
@@ -135,7 +136,7 @@ def names_in(kind: pa.DataType) -> list[str]:
 
 
 def _floats_fit(columns: Sequence[pa.Array]) -> bool:
-    """A number beyond a 32-bit float's range has become infinite."""
+    """Returns whether no number exceeded a 32-bit float's range and became infinite."""
     return not any(
         column.type == pa.float32() and pc.any(pc.is_inf(column)).as_py() for column in columns
     )
@@ -147,7 +148,7 @@ def _read_one_by_one(texts: pa.StringArray, kind: pa.StructType) -> list[pa.Arra
         try:
             row = read_strictly(text.encode(), kind)
             if row is None:
-                raise ValueError("the value is no object")
+                raise ValueError("the value is not an object")
             rows.append(row)
         except ValueError as error:
             reasons[place] = str(error)
@@ -160,7 +161,7 @@ def _read_one_by_one(texts: pa.StringArray, kind: pa.StructType) -> list[pa.Arra
 
 
 def without_carrier(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The wire type of what JSON carried; raises `ValueError` where text is no base64."""
+    """Returns the column in its wire type; raises `ValueError` if text is not base64."""
     if carrier(kind) == kind:
         return column
     if kind == pa.binary():

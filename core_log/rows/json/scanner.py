@@ -1,4 +1,4 @@
-"""Reads Debezium's JSON events by the compiled scan, where they are plain enough for it."""
+"""Reads Debezium's JSON events by the compiled scan, if their form is simple enough."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -20,23 +20,23 @@ from headwater.core_log.rows.json.strict_reader import INTEGER_BITS
 from headwater.core_log.rows.rejects import UNFIT
 
 ROWS_MIN, WORTH_ROWS = 500, 20_000
-"""Fewer at a time are as well read the plain way, and fewer in all."""
+"""Minimum of rows at a time, and in all, for which compiled code pays."""
 WORD_BYTES = 8
 SLACK_BYTES = 64
-"""At the least so far beyond a value the scan may look."""
+"""Bytes beyond a value that the scan may read at least."""
 INTEGER, BOOLEAN, STRING, FLOAT = range(4)
-"""As `json_kernels` has them, which is not imported before it is needed."""
+"""The same as in `json_kernels`, which is imported only when it is needed."""
 
 
 Room: TypeAlias = tuple[
     npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.bool_], BoolArray
 ]
-"""What the scan fills: numbers; begin and end of every text by turns; nulls; and which columns have
-to be looked at again: texts for escapes, floats that are read by Arrow."""
+"""Arrays that the scan fills: numbers; begin and end of every text in turn; nulls; and columns that
+need a second step: texts with escapes, floats that Arrow reads."""
 
 
 class ScannedEvents(NamedTuple):
-    """Columns of events; `images` are the rows before updates, of those events that have one."""
+    """Columns of events; `images` are the rows before updates, of the events that have one."""
 
     rows: Sequence[pa.Array]
     letters: UInt8Array
@@ -46,8 +46,8 @@ class ScannedEvents(NamedTuple):
 
 
 class EventScanner:
-    """For rows of one type, which has neither lists nor structs. Strict: whatever is not exactly
-    what our encoder or Debezium's would write is left to those who read it slowly."""
+    """A scanner for rows of one type without lists and structs. Strict: everything that differs
+    from our encoder's or Debezium's own form is left to the slow reader."""
 
     def __init__(self, kind: pa.StructType) -> None:
         self._types = [member.type for member in kind]
@@ -71,7 +71,7 @@ class EventScanner:
         self._slack = max(lengths) + SLACK_BYTES
 
     def events(self, values: RecordField) -> ScannedEvents | None:
-        """None where something is out of the ordinary."""
+        """Returns the events; None if one has an unusual form."""
         from headwater.core_log.compiled import json_kernels, utf8_kernels
 
         count = len(values)
@@ -102,7 +102,7 @@ class EventScanner:
             return None
 
     def objects(self, values: RecordField) -> list[pa.Array] | None:
-        """The same for bare objects."""
+        """Returns bare objects in the same way."""
         from headwater.core_log.compiled import json_kernels, utf8_kernels
 
         data, words = _readable(values, self._slack)
@@ -128,7 +128,7 @@ class EventScanner:
         )
 
     def _columns(self, room: Room, words: Words, chosen: BoolArray | None) -> list[pa.Array]:
-        """Of all rows, or of the chosen ones."""
+        """Returns the columns of all rows, or of the chosen ones."""
         rows = None if chosen is None else np.flatnonzero(chosen)
         return [self._column(room, number, words, rows) for number in range(len(self._kinds))]
 
@@ -154,7 +154,7 @@ class EventScanner:
 
 
 def is_ready_for(rows: int) -> bool:
-    """Whether the compiled scan is loaded, and so many rows worth it."""
+    """Returns whether the compiled scan is loaded and pays for that many rows."""
     if rows < ROWS_MIN:
         return False
     _scan().count(rows)
@@ -162,26 +162,26 @@ def is_ready_for(rows: int) -> bool:
 
 
 def hurry() -> None:
-    """Waits for the compiled scan, where there is one."""
+    """Waits for the compiled scan, if there is a compiler."""
     _scan().hurry()
 
 
 @cache
 def _scan() -> CompiledSpeed[bool]:
-    """Whether it is loaded."""
+    """Starts the scan; returns whether it is loaded."""
     return CompiledSpeed(False, _load if chosen_speed() == "fast" else None, WORTH_ROWS)
 
 
 def _load() -> bool:
     scanner = EventScanner(pa.struct([("a", pa.string())]))
     some = RecordField.of(pa.array(['{"a":"b"}']))
-    scanner.objects(some)  # compiled when first called
+    scanner.objects(some)  # compiled at the first call
     scanner.events(some)
     return True
 
 
 def scanner_for(kind: pa.StructType) -> EventScanner | None:
-    """None where the compiled scan cannot help."""
+    """Returns a scanner; None if the compiled scan does not support the type."""
     is_plain = all(_kind_of(member.type) is not None for member in kind)
     is_told_apart = len({member.name for member in kind}) == kind.num_fields
     if not (kind.num_fields and is_plain and is_told_apart):
@@ -200,26 +200,27 @@ def _kind_of(kind: pa.DataType) -> int | None:
 
 
 def _words_of(name: bytes) -> list[tuple[int, int]]:
-    """Eight bytes at a time as one number, and which bits of it count."""
+    """Returns eight bytes at a time as one number, and the bits of it that count."""
     parts = [name[place : place + WORD_BYTES] for place in range(0, len(name), WORD_BYTES)]
     return [(int.from_bytes(part, "little"), (1 << 8 * len(part)) - 1) for part in parts]
 
 
 def _readable(values: RecordField, slack: int) -> tuple[UInt8Array, Words]:
-    """The bytes, and the eight bytes from each on. The scan looks a little beyond the last."""
+    """Returns the bytes, and the eight bytes at each one. The scan reads a little beyond the
+    last."""
     data = values.data
     end = int(values.ends.max(initial=0))
     if len(data) < end + slack:
         data = np.concatenate((data[:end], np.zeros(slack, np.uint8)))
     words: Words = np.ndarray((len(data) - WORD_BYTES + 1,), "<u8", buffer=data, strides=(1,))
-    # One kind of array is compiled for, whosever memory it is.
+    # The code is compiled for one layout of arrays.
     data, words = data.view(), words.view()
     data.flags.writeable = words.flags.writeable = False
     return data, words
 
 
 def _texts(bounds: npt.NDArray[np.int32], words: Words, mask: BoolArray | None) -> pa.StringArray:
-    """What lies between the bounds, each with its end behind it."""
+    """Returns the text between the bounds."""
     from headwater.core_log.compiled import utf8_kernels
 
     offsets = np.zeros(len(bounds) // 2 + 1, np.int32)
@@ -234,7 +235,7 @@ def _texts(bounds: npt.NDArray[np.int32], words: Words, mask: BoolArray | None) 
 
 
 def _unescape(column: pa.StringArray) -> pa.StringArray:
-    """Only where there is something to do; raises `ValueError` for an escape that is none."""
+    """Replaces escapes if there are any; raises `ValueError` for an invalid escape."""
     is_escaped = pc.match_substring(column, "\\").fill_null(False)
     texts = pc.filter(column, is_escaped)
     joined = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), '","')[0].as_py()
@@ -243,7 +244,7 @@ def _unescape(column: pa.StringArray) -> pa.StringArray:
 
 
 def _finite(column: pa.Array, text: pa.StringArray) -> pa.Array:
-    """Digits that no float of this width can hold have become infinite."""
+    """Raises if a number became infinite because it is too large for a float of this width."""
     is_large = pc.and_(pc.is_inf(column), pc.invert(pc.match_substring(text, "Inf")))
     if pc.any(is_large).as_py():
         raise ValueError("a number is too large")

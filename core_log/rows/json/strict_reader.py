@@ -1,4 +1,4 @@
-"""One JSON document against the type it must have: exact, slow, and able to say what is wrong."""
+"""Reads one JSON document against its type: exact, slow, and with a precise error."""
 
 import json
 import math
@@ -12,12 +12,12 @@ from headwater.core_log.rows.column_types import type_text
 from headwater.core_log.rows.value_classes import value_class
 
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
-"""How Debezium writes floats that JSON has no numbers for."""
+"""Debezium's strings for floats that JSON has no numbers for."""
 INTEGER_BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
 
 
 def carrier(kind: pa.DataType) -> pa.DataType:
-    """The type that carries a wire type in JSON: the same, but bytes travel as base64 text."""
+    """Returns the JSON type of a wire type: the same, but bytes become base64 text."""
     if kind == pa.binary():
         return pa.string()
     if pa.types.is_list(kind):
@@ -28,7 +28,8 @@ def carrier(kind: pa.DataType) -> pa.DataType:
 
 
 def read_strictly(document: bytes, kind: pa.DataType) -> Any:
-    """What `pa.array` takes for `kind`; raises `ValueError` in words without any value.
+    """Returns a value that `pa.array` accepts for `kind`; raises `ValueError` with a message that
+    contains no value.
 
     Objects have exactly the fields of their struct.
     """
@@ -41,7 +42,7 @@ def read_strictly(document: bytes, kind: pa.DataType) -> Any:
 
 
 class _Duplicate(ValueError):
-    """A field that is there twice: which of both counts would be a matter of taste."""
+    """A field that occurs twice: it is not defined which of them counts."""
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _Duplicate(f"field {twice!r} is there twice")
+        raise _Duplicate(f"field {twice!r} occurs twice")
     return found
 
 
@@ -68,7 +69,7 @@ def _check(value: Any, kind: pa.DataType, path: str) -> Any:
         return [_check(item, kind.value_type, f"{path}[]") for item in value]
     if pa.types.is_map(kind):
         if not isinstance(value, dict):
-            raise ValueError(f"{_place(path)} is no object")
+            raise ValueError(f"{_place(path)} is not an object")
         kind = kind.item_type
         return [(name, _check(item, kind, f"{path}{{}}")) for name, item in value.items()]
     if not _FITS[kind](value):
@@ -78,7 +79,7 @@ def _check(value: Any, kind: pa.DataType, path: str) -> Any:
 
 def _checked_object(value: Any, kind: pa.DataType, path: str) -> Any:
     if not isinstance(value, dict):
-        raise ValueError(f"{_place(path)} is no object")
+        raise ValueError(f"{_place(path)} is not an object")
     names = {member.name for member in kind}
     if missing := sorted(names - value.keys()):
         raise ValueError(f"fields are missing from {_place(path)}: {', '.join(missing)}")
@@ -135,7 +136,7 @@ def _is_float(value: Any) -> bool:
     if not _is_double(value):
         return False
     try:
-        struct.pack("<f", float(value))  # the native form would not look
+        struct.pack("<f", float(value))  # the native form would not fit
     except OverflowError:
         return False
     return True

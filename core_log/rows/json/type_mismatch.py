@@ -1,4 +1,5 @@
-"""Which field of a JSON object does not fit its column, once the parser has refused the whole."""
+"""Finds the field of a JSON object that does not fit its column, after the parser refused the
+object."""
 
 import json as json_of_python
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from headwater.core_log.rows.value_classes import misfit
 
 
 def misfit_in(document: bytes, types: Mapping[str, pa.DataType]) -> str:
-    """Of one object; empty where no whole field is to blame."""
+    """Returns the field of one object that does not fit; empty if none is the cause by itself."""
     try:
         found = json_of_python.loads(document, parse_float=Decimal)
     except (ValueError, ArithmeticError, RecursionError):

@@ -1,4 +1,4 @@
-"""Columns as JSON text, put together in C++: no Python object per value."""
+"""Writes columns as JSON text, joined in C++ without one Python object per value."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -13,8 +13,8 @@ from headwater.core_log.rows.map_columns import pairs_of
 from headwater.core_log.rows.text.bytes import to_base64
 
 JsonPart: TypeAlias = str | pa.Array | RowColumn
-"""Text that every row has, a column of text as it is, or one whose values become JSON; nulls of
-either are written as JSON's null."""
+"""Text that every row has, a column of text, or a column whose values become JSON; a null becomes
+JSON's null."""
 
 EMPTY = pa.scalar("", pa.string())
 TEXT = pa.string()
@@ -22,7 +22,7 @@ NULL, NULL_BYTES = "null", b"null"
 
 
 def constant(value: Any) -> str:
-    """A value that all rows share."""
+    """Returns a value that all rows share."""
     if value is None:
         return NULL
     if isinstance(value, bool):
@@ -31,7 +31,7 @@ def constant(value: Any) -> str:
 
 
 def json_text(column: pa.Array) -> RowColumn:
-    """How a column in its wire form becomes JSON."""
+    """Returns the JSON encoding of a column in its wire form."""
     kind = column.type
     if kind == pa.string():
         return RowColumn(column, ValueEncoding.STRING)
@@ -51,7 +51,7 @@ def json_text(column: pa.Array) -> RowColumn:
 
 
 def object_pieces(names: Sequence[str], texts: Iterable[RowColumn]) -> list[JsonPart]:
-    """`{"a":`, a column, `,"b":`, another column, `}`."""
+    """Returns the parts `{"a":`, a column, `,"b":`, another column, `}`."""
     pieces: list[JsonPart] = ["{"]
     for place, (name, text) in enumerate(zip(names, texts, strict=True)):
         pieces += [f"{',' if place else ''}{quote(name)}:", text]
@@ -61,12 +61,12 @@ def object_pieces(names: Sequence[str], texts: Iterable[RowColumn]) -> list[Json
 def join(
     pieces: Sequence[JsonPart], row_count: int, *, kind: pa.DataType = TEXT
 ) -> pa.StringArray | pa.BinaryArray:
-    """All pieces of a row behind each other, row for row."""
+    """Joins all parts of each row."""
     return row_writer.join(list(_concat(pieces)), row_count, kind=kind, null=NULL_BYTES)
 
 
 def _concat(pieces: Sequence[JsonPart]) -> Iterator[row_parts.RowPart]:
-    """What all rows have as one piece, where it stands side by side."""
+    """Merges neighbouring constant parts."""
     shared = ""
     for piece in pieces:
         if isinstance(piece, str):
@@ -95,7 +95,7 @@ def _map_text(column: pa.MapArray) -> pa.Array:
 def _enclose(
     opening: str, items: pa.Array, closing: str, counts: pa.Array, column: pa.Array
 ) -> pa.Array:
-    """With commas between so many items each time; null where the column is."""
+    """Encloses groups of that many items with commas between them; null where the column is."""
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
     joined = pc.binary_join(pa.ListArray.from_arrays(offsets, items), ",")
     text = pc.binary_join_element_wise(opening, joined, closing, EMPTY)

@@ -56,7 +56,7 @@ def test_groups_are_what_stars_and_parentheses_stand_for() -> None:
 
 
 def test_an_expression_that_is_none_is_told_with_its_place() -> None:
-    with pytest.raises(ConfigError, match=r"no regular expression.*position=2"):
+    with pytest.raises(ConfigError, match=r"the regular expression is invalid.*position=2"):
         Pattern("/ab(/")
 
 

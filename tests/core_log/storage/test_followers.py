@@ -53,7 +53,7 @@ def test_a_batch_that_was_already_copied_is_refused() -> None:
     copied = memoryview(bytes_of(leader))
     follower.append_as_follower(copied)
 
-    with pytest.raises(CorruptBatch, match="before our end"):
+    with pytest.raises(CorruptBatch, match="before the end of this log"):
         follower.append_as_follower(copied)
 
 

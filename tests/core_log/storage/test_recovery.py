@@ -168,7 +168,7 @@ def test_without_a_recovery_point_a_torn_end_is_cut_and_damage_inside_is_an_erro
         files.remove(POINTS)
 
     assert WRITTEN.open(torn).end_offset == WRITTEN.ends[-2][1]
-    with pytest.raises(CorruptLog, match="not known any more"):
+    with pytest.raises(CorruptLog, match="recovery point is lost"):
         WRITTEN.open(damaged)
     assert len(damaged.read(LOG)) == len(WRITTEN.content)
 

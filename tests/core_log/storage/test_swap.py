@@ -83,7 +83,7 @@ def test_what_a_second_worker_has_begun_to_write_anew_is_not_taken_for_the_whole
     log.note_cleaned(cleaned_to=4, deletes_dropped_to=2)
     CleanedSegment(files, log.directory, 0, index_interval=4096)
 
-    with pytest.raises(StorageFailed, match="not what was written"):
+    with pytest.raises(StorageFailed, match="differs from the written one"):
         log.swap_in(0, 4, size=size)
 
     assert values_of(log) == VALUES

@@ -141,6 +141,6 @@ def test_a_directory_without_a_log_is_said_to_be_none(
     empty, missing = headwater("log", verb, tmp_path), headwater("log", verb, tmp_path / "gone")
 
     assert empty.code == missing.code == exit_codes.INVALID
-    assert "there is no log in this directory" in empty.remarks
-    assert "there is no such directory" in missing.remarks
+    assert "the directory contains no log" in empty.remarks
+    assert "the directory does not exist" in missing.remarks
     assert "Traceback" not in empty.remarks + missing.remarks

@@ -89,7 +89,7 @@ def test_placeholders_are_only_for_topics_that_keep_everything(write: Write, log
         ("workers: true", "1:10: should be a number"),
         ("transform: {table: a}", "1:12: should be a list"),
         ("transform: [{filter: no}]", "1:13: the key 'table' is missing"),
-        ("transform: [{table: '/(/'}]", "1:21: this is no regular expression: missing )"),
+        ("transform: [{table: '/(/'}]", "1:21: the regular expression is invalid: missing )"),
         ("transform: [{table: a, mask: {b: hsh}}]", "1:34: a mask is redact, hash, null, or"),
         ("transform: [{table: a, mask: {b: hash}, drop: b}]", "1:47: 'b' is masked as well"),
         ("transform: [{table: a, python: os.system}]", "1:32: should match"),

@@ -49,7 +49,7 @@ def test_a_data_directory_says_where_its_broker_is(tmp_path: Path) -> None:
         ({"end": "stable", "asOf": "5"}, "both say where to end"),
         ({"splitRecords": "0"}, "a number above zero"),
         ({"fetchBytes": "1MB"}, "a number above zero"),
-        ({"user": "shop", "password": "x-y-z"}, "begins with SASL_ where there is a user"),
+        ({"user": "shop", "password": "x-y-z"}, "begins with SASL_ if there is a user"),
         ({"protocol": "TLS"}, "option='protocol'"),
     ],
 )

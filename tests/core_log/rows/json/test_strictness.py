@@ -118,8 +118,8 @@ def test_a_missing_field_is_never_a_null(name: str) -> None:
 @pytest.mark.parametrize(
     ("document", "reason"),
     [
-        (b"", "the value is no JSON"),
-        (b"{", "the value is no JSON"),
+        (b"", "the value is not JSON"),
+        (b"{", "the value is not JSON"),
         (b"\xff", "the value is no UTF-8"),
         (b"[]", "`op` is none of r, c, u and d"),
         (b"null", "`op` is none of r, c, u and d"),
@@ -127,7 +127,7 @@ def test_a_missing_field_is_never_a_null(name: str) -> None:
         (event(GOOD, op="t"), "`op` is none of r, c, u and d"),
         (event(None), "the row is missing"),
         (event(GOOD, op="d"), "the row is missing"),
-        (event([GOOD]), "the value is no object"),
+        (event([GOOD]), "the value is not an object"),
         (event(GOOD, source={}), "the time of the commit is missing"),
         (event(GOOD, op="u", before={"id": 1}), "before: fields are missing from the value: "
          "at, day, name, photo, place, size, tags, total"),
@@ -147,7 +147,7 @@ def test_a_field_that_is_there_twice_is_refused() -> None:
     with pytest.raises(RowsRejected) as caught:
         decode(text)
 
-    assert caught.value.reasons == {0: "field 'id' is there twice"}
+    assert caught.value.reasons == {0: "field 'id' occurs twice"}
 
 
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"x":', "}")])

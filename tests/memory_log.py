@@ -114,7 +114,7 @@ class MemoryLog:
         for place, offset in wanted.items():
             partition, bytes_left = self.partitions[place], limit.bytes_max
             if offset < partition.start:
-                raise PositionLost("the log no longer holds that offset", topic=place.topic)
+                raise PositionLost("the log no longer has that offset", topic=place.topic)
             taken: list[bytes] = []
             next_offset = offset
             for entry in partition.entries:

@@ -1,1 +1,1 @@
-"""Serving the log: sockets, dispatch and the wiring of one broker."""
+"""The broker: sockets, dispatch of requests, and the wiring of its parts."""

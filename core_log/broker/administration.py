@@ -1,4 +1,4 @@
-"""How handlers of administrative requests get a decision, and turn refusals into answers."""
+"""Decisions for handlers of administrative requests, and answers for refused ones."""
 
 from collections.abc import Callable
 from enum import IntEnum
@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 
 
 class ResourceType(IntEnum):
-    """What can have a configuration, numbered as Kafka does."""
+    """Kinds of resources with a configuration, with Kafka's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -47,9 +47,8 @@ async def decide_and_commit(
     validate_only: bool = False,
     frees_room: bool = False,
 ) -> Answer | RequestRefusal:
-    """The answer once it is committed; when it could not be, that as a refusal of everything. What
-    `frees_room` on a full disk may take the room that is kept for it.
-    """
+    """Returns the answer once it is committed, or an error for all of it. A request that
+    `frees_room` may use the reserved space of a full disk."""
     make_room = broker.store.spend_reserve if frees_room else None
     try:
         return await broker.metadata.change(
@@ -60,7 +59,7 @@ async def decide_and_commit(
 
 
 def offline_refused(broker: "Broker", topic: Topic) -> RequestRefusal | None:
-    """Of a topic that exists: not all of its partitions here can be used."""
+    """Returns the error for a topic some of whose partitions here are offline."""
     for index, record in sorted(topic.partitions.items()):
         if record.leader == broker.node_id and broker.find_led(topic.name, index) is None:
             reason = broker.why_unserved(topic.name, index)
@@ -72,7 +71,8 @@ def offline_refused(broker: "Broker", topic: Topic) -> RequestRefusal | None:
 
 
 def broker_name_refused(broker: "Broker", name: str) -> RequestRefusal | None:
-    """Only the broker that is asked can speak of itself; the empty name is all brokers."""
+    """Returns the error unless the name is this broker's: it only knows itself. The empty name
+    means all brokers."""
     if name in ("", str(broker.node_id)):
         return None
     if not name.isascii() or not name.isdigit():
@@ -104,7 +104,8 @@ CODES: dict[type[HeadwaterError], ErrorCode] = {
 
 
 def code_of(error: HeadwaterError) -> ErrorCode:
-    """The code of the nearest ancestor in the table; what is not there is a server's failure."""
+    """Returns the code of the nearest ancestor in the table; otherwise the code of a server
+    failure."""
     for kind in type(error).__mro__:
         if kind in CODES:
             return CODES[kind]

@@ -1,4 +1,4 @@
-"""The inside of a batch, where its topic wants to know it: whole records, keys, compression."""
+"""Checks inside a batch that some topics need: whole records, keys, compression."""
 
 import asyncio
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ from headwater.core_log.records.compression import Buffer, Compression, compress
 from headwater.core_log.storage.log_config import LogConfig
 
 SMALL_BYTES, SMALL_RECORDS = 16 << 10, 400
-"""Up to these a batch is looked into at once, which takes less than half a millisecond."""
+"""Batches up to this size are checked at once, which takes less than half a millisecond."""
 SLICE_RECORDS = 1_000
 NULL = 1
-"""A length of -1 as it is written."""
+"""The encoding of length -1."""
 
 CODES = {
     "uncompressed": Compression.NONE,
@@ -39,7 +39,7 @@ _RECORD_BYTES_MIN = 7
 
 
 class InvalidRecord(BatchRejected):
-    """The batch is whole, but holds what a client may not append."""
+    """The batch is whole, but has a record that a client may not append."""
 
 
 class MissingKeys(InvalidRecord):
@@ -51,7 +51,7 @@ class MissingKeys(InvalidRecord):
 
 
 def check_outline(header: BatchHeader, batch: memoryview) -> None:
-    """What can be seen from outside: whether so many records, so compressed, can be in there."""
+    """Checks from the header whether the batch can hold that many records with that compression."""
     size = len(batch) - HEADER_BYTES
     if header.compression == Compression.NONE:
         if size < header.record_count * _RECORD_BYTES_MIN:
@@ -67,7 +67,8 @@ def is_small(batch: memoryview) -> bool:
 
 
 def check_contents(config: LogConfig, header: BatchHeader, batch: memoryview) -> memoryview:
-    """The batch as its topic wants it; raises `InvalidRecord` where it is not what it says."""
+    """Returns the batch as its topic requires it; raises `InvalidRecord` if it contradicts its
+    header."""
     section = _decompress(header, batch)
     for _ in _walk(section, header.record_count, needs_keys=config.is_compacted):
         pass
@@ -75,7 +76,7 @@ def check_contents(config: LogConfig, header: BatchHeader, batch: memoryview) ->
 
 
 async def opened_aside(config: LogConfig, header: BatchHeader, batch: memoryview) -> memoryview:
-    """The same for a large one: other requests are served meanwhile."""
+    """Does the same for a large batch in a thread, while other requests are served."""
     section = await asyncio.to_thread(_decompress, header, batch)
     for _ in _walk(section, header.record_count, needs_keys=config.is_compacted):
         await asyncio.sleep(0)
@@ -117,7 +118,7 @@ def _level(config: LogConfig, code: int) -> int | None:
 
 
 def _walk(section: bytes, count: int, *, needs_keys: bool) -> Iterator[None]:
-    """From record to record, pausing now and then; each has its place, and where asked a key."""
+    """Reads record after record, with pauses; checks each one's offset, and its key if required."""
     keyless: list[int] = []
     position = 0
     try:
@@ -128,7 +129,7 @@ def _walk(section: bytes, count: int, *, needs_keys: bool) -> Iterator[None]:
     except IndexError:
         position = -1
     if position != len(section):
-        raise InvalidRecord("batch does not hold the records that it says", count=count)
+        raise InvalidRecord("batch contradicts its record count", count=count)
     if needs_keys and keyless:
         raise MissingKeys(keyless)
 
@@ -136,7 +137,7 @@ def _walk(section: bytes, count: int, *, needs_keys: bool) -> Iterator[None]:
 def _step_over(  # noqa: C901 - all in line, since it is done for each record
     section: bytes, position: int, places: range, keyless: list[int]
 ) -> int:
-    """Where the record after these begins."""
+    """Returns where the record after these begins."""
     for place in places:
         length = section[position]
         position += 1
@@ -162,18 +163,18 @@ def _step_over(  # noqa: C901 - all in line, since it is done for each record
         key = section[position]
         if key & 1:
             if key != NULL:
-                raise InvalidRecord("key of a record has a length below zero", place=place)
+                raise InvalidRecord("key of a record has a negative length", place=place)
             keyless.append(place)
         elif key > 0x7F:
             key, position = _read_varint(section, position)
         if length & 1 or delta != place << 1 or position + (key >> 1) >= end:
-            raise InvalidRecord("record is not what its batch says", place=place)
+            raise InvalidRecord("record contradicts its batch", place=place)
         position = end
     return position
 
 
 def _read_varint(section: bytes, position: int) -> tuple[int, int]:
-    """The number as it is written, its sign in the lowest bit; and where it ends."""
+    """Returns the encoded number, with its sign in the lowest bit, and where it ends."""
     number = shift = 0
     while (byte := section[position]) > 0x7F:
         number |= (byte & 0x7F) << shift

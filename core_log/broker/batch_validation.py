@@ -1,4 +1,4 @@
-"""What a batch must be before a leader appends it, whichever way it came in."""
+"""Checks of a batch before a leader appends it, for all ways in which it can arrive."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ LOG_APPEND_TIME = "LogAppendTime"
 
 
 class InvalidTimestamp(BatchRejected):
-    """The batch's newest time lies further from the broker's clock than the topic allows."""
+    """The batch's newest time is further from the broker's clock than the topic allows."""
 
 
 class UnsupportedCompression(BatchRejected):
@@ -37,7 +37,7 @@ class InternalTopic(BatchRejected):
 
 @dataclass(frozen=True, slots=True)
 class AppendedBatch:
-    """Where a batch went; `end_offset` is what has to be on disk before it is acknowledged."""
+    """The offsets of an appended batch; `end_offset` must be on disk before the acknowledgment."""
 
     base_offset: int
     end_offset: int
@@ -45,7 +45,8 @@ class AppendedBatch:
 
 
 def read_header(records: memoryview | None) -> BatchHeader:
-    """The head of the one batch that a client may send per partition; its checksum is checked."""
+    """Returns the header of the one batch that a client may send per partition; checks its
+    checksum."""
     if records is None or len(records) < HEADER_BYTES:
         raise CorruptBatch("no whole record batch was sent")
     header = BatchHeader.read(records)
@@ -69,9 +70,8 @@ def append_batch(
     is_urgent: bool,
     opened_for: LogConfig | None = None,
 ) -> AppendedBatch:
-    """Checks and appends; a retry of something already here is answered with where it is. What is
-    `opened_for` the topic's configuration of now was looked into before.
-    """
+    """Checks and appends a batch; a retry of a stored batch gets its offset. Its records were
+    checked before if it was `opened_for` the topic's present configuration."""
     if partition.is_offline:
         raise StorageFailed("partition is offline", topic=partition.topic, index=partition.index)
     config, append_time_ms = partition.log.config, -1
@@ -79,7 +79,7 @@ def append_batch(
     check_outline(header, batch)
     if config.opens_batches and opened_for is not config:
         batch = check_contents(config, header, batch)
-    if config.opens_batches:  # and compressed anew, perhaps
+    if config.opens_batches:  # and perhaps compressed again
         header = BatchHeader.read(batch)
         check_size(config, header)
     if config.message_timestamp_type == LOG_APPEND_TIME:
@@ -97,7 +97,7 @@ def append_batch(
 
 
 def check_header(config: LogConfig, header: BatchHeader, now_ms: int) -> None:
-    """Kafka's rules for the head of a batch that a client sends."""
+    """Checks the header of a client's batch by Kafka's rules."""
     check_size(config, header)
     if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
         raise InvalidRecord("record count contradicts the offsets", count=header.record_count)

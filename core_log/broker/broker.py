@@ -1,4 +1,4 @@
-"""One broker: what it stores, what it leads, what it knows of the cluster, wired together."""
+"""One broker: its storage, the partitions it leads, and the cluster's metadata, wired together."""
 
 import asyncio
 import logging
@@ -38,13 +38,12 @@ from headwater.core_log.storage.store import Store
 logger = logging.getLogger(__name__)
 NO_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 METADATA_ID = UUID("00000000-0000-0000-0000-000000000001")
-"""The id that Kafka reserves for the metadata topic."""
+"""The topic id that Kafka reserves for the metadata topic."""
 
 
 class Broker:
-    """Everything a handler may ask for. Its state changes only on the event loop, so there are no
-    locks: between two awaits a handler sees one state of the world.
-    """
+    """The parts of a broker that handlers use. Its state changes only on the event loop, so there
+    are no locks: between two awaits a handler sees one consistent state."""
 
     supported_features: Mapping[str, tuple[int, int]] = {
         name: (0, level) for name, level in FEATURES.items()
@@ -64,7 +63,7 @@ class Broker:
         self._random, self.broker_epoch, self.is_stopping = random, -1, False
         self.configs = TopicConfigs(settings.config)
         self.opening = asyncio.Lock()
-        """Of who looks into large batches."""
+        """Tasks that check large batches."""
         self.committer = GroupCommit(
             syncs=settings.fsync == "group",
             flush_wait_ms_max=settings.flush_wait_ms_max,
@@ -74,7 +73,7 @@ class Broker:
         self._by_id: dict[tuple[bytes, int], Partition] = {}
         self._reasons: dict[tuple[str, int], str] = {}
         self.has_failed = asyncio.Event()
-        """Whoever brings partitions back need not wait for his next look."""
+        """Set by a failure, so that the recovery of partitions need not wait for its next turn."""
         self.has_failed.set()
         metadata_partition = self._lead_metadata()
         self.metadata = MetadataLog(
@@ -112,13 +111,12 @@ class Broker:
 
     @property
     def partitions(self) -> Sequence[Partition]:
-        """All that are led here, the cluster's metadata included."""
+        """All partitions that this broker leads, including the cluster's metadata."""
         return list(self._by_name.values())
 
     async def open(self, host: str, port: int) -> None:
-        """Reads the cluster's metadata, takes up this broker's place in it, and makes every
-        partition and coordinator ready to serve.
-        """
+        """Reads the cluster's metadata, registers this broker, and makes every partition and
+        coordinator ready."""
         await self.metadata.load()
         await self.metadata.change(self.controller.finalize_features)
         incarnation = self._new_id()
@@ -133,7 +131,8 @@ class Broker:
 
     @property
     def unserved(self) -> Sequence[TopicPartition]:
-        """What should be served here and is not: the disk has failed it, or refuses to open it."""
+        """Returns the partitions that should be served here and are not, because the disk failed or
+        cannot open them."""
         unled = [TopicPartition(topic.name, each.partition) for topic, each in self._list_unled()]
         led = [
             TopicPartition(*at)
@@ -144,13 +143,13 @@ class Broker:
 
     @property
     def offline(self) -> Mapping[TopicPartition, str]:
-        """Those that the disk keeps from being served, with its reason. One that is still being
-        recovered has none yet."""
+        """Returns the offline partitions with the disk's reason. One that is still being recovered
+        has none yet."""
         reasons = {at: self.why_unserved(*at) for at in self.unserved}
         return {at: reason for at, reason in reasons.items() if reason}
 
     def why_unserved(self, topic: str | bytes, index: int) -> str | None:
-        """What the disk said last of a partition that should be served here."""
+        """Returns the disk's last error about a partition that should be served here."""
         if self.why_not_led(topic, index) is not ErrorCode.KAFKA_STORAGE_ERROR:
             return None
         at = (self.topic_name(topic), index)
@@ -159,20 +158,21 @@ class Broker:
         return self._reasons.get(at) or failure
 
     def note_failure(self, at: TopicPartition, error: Exception) -> None:
-        """Logged once for as long as it stays the same."""
+        """Logs a failure, once as long as it stays the same."""
         self.has_failed.set()
         if self._reasons.get(at) != str(error):
             self._reasons[at] = str(error)
             logger.error("%s-%d is offline: %s", *at, error)
 
     def lead(self, at: TopicPartition, *, instead_of: Partition | None = None) -> None:
-        """Opens what should be led here and is not, or leads what was opened anew."""
+        """Opens and leads the partitions that belong here and are not open, and leads those that
+        were opened again."""
         topic = self.image.topic(at.topic)
         if topic is not None and at.partition in topic.partitions:
             self._lead(topic, topic.partitions[at.partition], instead_of)
 
     async def lead_again(self, failed: Partition, log: PartitionLog) -> None:
-        """Puts a partition that was opened anew in the place of the one that the disk failed."""
+        """Replaces a failed partition by the newly opened one."""
         if failed.topic == METADATA_TOPIC:
             state_log = PartitionStateLog(self._enter_metadata(log), self.clock)
             await self.metadata.go_on_with(state_log)
@@ -181,7 +181,7 @@ class Broker:
         failed.wake()
 
     async def finish_recovery(self, partition: Partition) -> None:
-        """Once the coordinators have caught up with it, it is served."""
+        """Serves the partition once the coordinators have loaded it."""
         assert self._coordination is not None, "the broker is open"
         await self._coordination.on_recovered(partition)
         if not partition.is_offline:
@@ -189,7 +189,7 @@ class Broker:
             self._reasons.pop((partition.topic, partition.index), None)
 
     async def finish_transactions(self) -> None:
-        """Those that waited for a partition which is back, or deleted."""
+        """Ends transactions that waited for a partition that is back or deleted."""
         assert self._coordination is not None, "the broker is open"
         await self._coordination.finish_transactions()
 
@@ -203,9 +203,8 @@ class Broker:
                     yield topic, record
 
     def _try_to_lead(self, topic: Topic, record: PartitionRecord) -> None:
-        """A topic exists once its metadata is committed; a partition that the disk refuses stays
-        offline until it does not.
-        """
+        """Tries to open a partition. A topic exists once its metadata is committed; if the disk
+        cannot open a partition, that one stays offline."""
         try:
             self._lead(topic, record)
         except (OSError, HeadwaterError) as error:
@@ -280,7 +279,7 @@ class Broker:
         return partition
 
     def _follow(self, changes: MetadataChanges) -> None:
-        """The cluster's metadata has changed: do what it says."""
+        """Applies a change of the cluster's metadata."""
         for topic_id, topic in changes.topics_removed.items():
             for index in topic.partitions:
                 self._drop(topic.name, topic_id, index)
@@ -313,7 +312,7 @@ class Broker:
             partition.close_waiters()
         try:
             removal = self.store.delete_partition(name, index)
-        except (OSError, StorageFailed) as error:  # the others must go all the same
+        except (OSError, StorageFailed) as error:  # the others must be removed all the same
             logger.error("%s-%d is not removed: %s", name, index, error)
             return
         if removal is not None:
@@ -333,13 +332,15 @@ class Broker:
             self.has_failed.set()
 
     def end_waits(self) -> None:
-        """Fetches that wait for more are answered with what there is: nobody waits out a stop."""
+        """Answers waiting fetches with the records there are, so that a stop need not wait for
+        them."""
         self.is_stopping = True
         for partition in self.partitions:
             partition.wake()
 
     def find_led(self, topic: str | bytes, index: int) -> Partition | None:
-        """The partition of that topic, by name or id, if this broker leads and serves it."""
+        """Returns the partition of that topic, by name or id, if this broker leads and serves
+        it."""
         if isinstance(topic, str):
             found = self._by_name.get((topic, index))
         else:
@@ -347,7 +348,7 @@ class Broker:
         return found if found is not None and found.is_served else None
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """What the coordinators write to: also while it is not served yet."""
+        """Returns a partition for the coordinators, which write even if it is not served yet."""
         return self._by_name.get((topic, index))
 
     def why_not_led(self, topic: str | bytes, index: int) -> ErrorCode:
@@ -366,10 +367,11 @@ class Broker:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def topic_name(self, topic: str | bytes) -> str:
-        """Of a topic that is led here."""
+        """Returns the name of a topic that is led here."""
         if isinstance(topic, str):
             return topic
-        if topic == METADATA_ID.bytes:  # which its own records do not describe
+        # the metadata's own topic, which its records do not describe
+        if topic == METADATA_ID.bytes:
             return METADATA_TOPIC
         known = self.image.topic_by_id(UUID(bytes=topic))
         assert known is not None, "a led partition's topic is known"
@@ -380,7 +382,7 @@ class Broker:
         return name in INTERNAL_TOPICS or name == METADATA_TOPIC
 
     async def create_unknown(self, name: str, *, may_create: bool) -> ErrorCode:
-        """A client has asked for a topic that does not exist. NONE once it does."""
+        """Creates an unknown topic that a client asked for; returns NONE once it exists."""
         if name == METADATA_TOPIC:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         is_wanted = name in INTERNAL_TOPICS or (may_create and self.settings.auto_create_topics)
@@ -403,13 +405,13 @@ class Broker:
         return range(block.first, block.first + block.count)
 
     def abandon(self) -> None:
-        """The start has failed: gives the directory up as it is."""
+        """Gives up the directory without syncing, after a failed start."""
         if self._coordination is not None:
             self._coordination.abandon()
         self.store.close(clean=False)
 
     async def close(self) -> None:
-        """Syncs and closes everything, and marks the stop as clean if nothing is left undone."""
+        """Syncs and closes everything, and marks the stop as clean if nothing is left to do."""
         is_settled = True
         if self._coordination is not None:
             try:
@@ -419,5 +421,5 @@ class Broker:
                 is_settled = False
         await self.committer.close()
         self.store.close(clean=is_settled)
-        self._by_name.clear()  # a file is closed when nobody holds it any more
+        self._by_name.clear()  # a file is closed with its last reference
         self._by_id.clear()

@@ -1,4 +1,4 @@
-"""This broker's own settings under the names Kafka's tools know them by."""
+"""This broker's own settings under Kafka's names, which Kafka's tools know."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ SETTING_NAMES: tuple[tuple[str, ConfigType, str], ...] = (
     ("socket.request.max.bytes", INT, "request_bytes_max"),
     ("transaction.state.log.num.partitions", INT, "internal_partitions"),
 )
-"""Kafka's name, its type, and the field of BrokerSettings that decides it."""
+"""Kafka's name, its type, and the field of BrokerSettings with the value."""
 
 FIXED: Mapping[str, tuple[ConfigType, str]] = {
     "delete.topic.enable": (BOOLEAN, "true"),
@@ -44,12 +44,12 @@ FIXED: Mapping[str, tuple[ConfigType, str]] = {
     "transaction.state.log.min.isr": (INT, "1"),
     "transaction.state.log.replication.factor": (INT, "1"),
 }
-"""What is always so here, and asked for by tools."""
+"""Constant settings that tools ask for."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfigEntry:
-    """One setting as DescribeConfigs shows it; none can be changed while the broker runs."""
+    """One setting in DescribeConfigs; none can be changed while the broker runs."""
 
     name: str
     type: ConfigType
@@ -65,7 +65,7 @@ class BrokerConfigEntry:
 def broker_entries(
     settings: BrokerSettings, configs: TopicConfigs, *, address: str
 ) -> list[BrokerConfigEntry]:
-    """Everything by name: what was set, and for the rest what holds; `address` is listened on."""
+    """Returns all settings by name: configured values and defaults; `address` is the listener's."""
     entries = [_own(settings, *each) for each in SETTING_NAMES]
     entries += [
         BrokerConfigEntry(
@@ -110,7 +110,7 @@ class ConfigResource(Protocol):
 
 
 class ResourceChanges(Protocol):
-    """Something that has a configuration, as a request names it."""
+    """A resource in a request, with its changes."""
 
     @property
     def resource_type(self) -> int: ...
@@ -131,7 +131,7 @@ async def each_altered(
     *,
     answer: Callable[..., A],
 ) -> list[A]:
-    """What became of each; a refusal of one leaves the others alone."""
+    """Returns each resource's result; the refusal of one does not affect the others."""
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     answers = list[A]()
     for each in resources:
@@ -150,7 +150,7 @@ async def each_altered(
 def refused_outright(
     broker: "Broker", resource: ResourceChanges, times: Counter[tuple[int, str]]
 ) -> RequestRefusal | None:
-    """What is wrong with a resource before its configuration is looked at."""
+    """Returns the error of a resource that is invalid before its configuration is read."""
     names = [config.name for config in resource.configs]
     if times[resource.resource_type, resource.resource_name] > 1:
         return RequestRefusal(ErrorCode.INVALID_REQUEST, "Each resource may be named once only")

@@ -15,7 +15,7 @@ from headwater.core_log.storage.files import FileRange
 logger = logging.getLogger(__name__)
 
 ResponsePart = bytes | FileRange
-"""A piece of an answer: bytes of ours, or a stretch of a segment file sent by the kernel."""
+"""A part of an answer: our bytes, or a range of a segment file that the kernel sends."""
 
 _LENGTH = Struct(">i")
 SMALLEST_FRAME_BYTES = 8  # API key, version, correlation id
@@ -26,7 +26,7 @@ SENDFILE_BYTES_MAX = 1 << 20
 
 
 class Recipient(Protocol):
-    """Whoever a reply is for."""
+    """The receiver of a reply."""
 
     @property
     def is_closed(self) -> bool: ...
@@ -34,7 +34,7 @@ class Recipient(Protocol):
 
 
 class Reply:
-    """An answer's place in its connection's queue; `fulfil` may come later, from anywhere."""
+    """An answer's place in its connection's queue; `fulfil` may be called later, by any code."""
 
     __slots__ = ("_recipient", "blocks", "chunks")
 
@@ -46,7 +46,7 @@ class Reply:
         self._recipient: Recipient | None = None
 
     def fulfil(self, chunks: Sequence[ResponsePart]) -> None:
-        """Gives the bytes; none at all stands for "no answer"."""
+        """Sets the bytes; None means "no answer"."""
         assert self.chunks is None, "a reply is fulfilled once"
         self.chunks = chunks
         if self._recipient is not None:
@@ -57,7 +57,7 @@ class Reply:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether nobody is left to read the answer."""
+        """Whether the reader of the answer is gone."""
         return self._recipient is not None and self._recipient.is_closed
 
 
@@ -65,7 +65,7 @@ Answer = bytes | Reply | None
 
 
 class Peer(Protocol):
-    """One client, however it is connected."""
+    """A client, with any kind of connection."""
 
     client_host: str
     listener_host: str
@@ -76,7 +76,7 @@ class Peer(Protocol):
 
 
 class FrameHandler(Protocol):
-    """What a connection hands its frames to."""
+    """The function that a connection calls with its frames."""
 
     request_bytes_max: int
 
@@ -85,10 +85,9 @@ class FrameHandler(Protocol):
 
 
 class ClientConnection:
-    """Owns one non-blocking socket. Requests run one after another as Kafka runs them, except
-    that a Produce waiting for the disk does not hold up the next frame, so that a pipelining
-    producer shares one sync.
-    """
+    """Owns one non-blocking socket. Requests run one after another, as in Kafka. A Produce that
+    waits for the disk does not block the next frame, so that a pipelining producer shares one
+    sync."""
 
     def __init__(
         self, peer: socket.socket, loop: asyncio.AbstractEventLoop, handler: FrameHandler
@@ -102,9 +101,7 @@ class ClientConnection:
         self._view = memoryview(self._buffer)
         self._parsed = self._filled = 0
         self._answers: deque[Reply] = deque()
-        self._ready: deque[ResponsePart] = (
-            deque()
-        )  # chunks being written, the first perhaps in part
+        self._ready: deque[ResponsePart] = deque()  # chunks being written, the first perhaps partly
         self._sent = 0  # bytes of the first ready chunk already written
         self._is_blocked = self._is_full = self._is_parsing = False
         self._is_reading = self._is_writing = False
@@ -123,7 +120,7 @@ class ClientConnection:
 
     def _on_readable(self) -> None:
         if self._filled == len(self._buffer) and not self._make_room():
-            self._read_no_more()  # a full buffer waits for the request in progress
+            self._read_no_more()  # if the buffer is full, reading waits for the current request
             return
         try:
             count = self.socket.recv_into(self._view[self._filled :])
@@ -139,13 +136,13 @@ class ClientConnection:
         self._parse()
 
     def _on_end(self) -> None:
-        """The client sends nothing more. It may read still: what it asked is answered first."""
+        """The client sends nothing more, but may still read: its requests are answered first."""
         self._is_ended = True
         self._read_no_more()
         self._flush()
 
     def _make_room(self) -> bool:
-        """Moves the unparsed rest to the front, or doubles the buffer for a frame that is larger.
+        """Moves the unparsed rest to the front, or doubles the buffer for a larger frame.
 
         Doubling as bytes arrive means that announcing a large frame costs us nothing.
         """
@@ -163,7 +160,7 @@ class ClientConnection:
         return True
 
     def _parse(self) -> None:
-        """Answers every whole frame in the buffer, until a request has to be waited for."""
+        """Answers every whole frame in the buffer, until a request must be waited for."""
         if self._is_parsing:
             return
         self._is_parsing = True
@@ -185,7 +182,7 @@ class ClientConnection:
         return not (self._is_blocked or self._is_full or self.is_closed or self._closes_when_sent)
 
     def _next_frame_bytes(self) -> int:
-        """The size of the frame at the parse position; 0 until it is whole, or when refused."""
+        """Returns the size of the frame at the parse position; 0 if it is incomplete or refused."""
         rest = self._filled - self._parsed
         if rest < _LENGTH.size:
             return 0
@@ -224,7 +221,7 @@ class ClientConnection:
             self._is_blocked = True
 
     def _on_answered(self, task: "asyncio.Future[Answer]", place: Reply) -> None:
-        """A coroutine has finished: its answer takes the place kept for it."""
+        """Stores the answer of a finished coroutine in its place."""
         if self.is_closed or task.cancelled():
             return
         if (error := task.exception()) is not None:
@@ -241,7 +238,7 @@ class ClientConnection:
             place.fulfil((answer,))
         elif answer.chunks is not None:
             place.fulfil(answer.chunks)
-        else:  # appended, but not yet on disk: the next request need not wait for that
+        else:  # appended, but not on disk yet: the next request need not wait for that
             answer.attach(self)
             self._answers[self._answers.index(place)] = answer
             self._unblock()
@@ -263,7 +260,7 @@ class ClientConnection:
         self._read_on()
 
     def _flush(self) -> None:
-        """Writes what is ready from the head of the queue, as far as the socket takes it."""
+        """Writes ready answers from the head of the queue, as far as the socket accepts them."""
         answers = self._answers
         while answers and answers[0].chunks is not None:
             self._ready.extend(answers.popleft().chunks or ())
@@ -276,7 +273,7 @@ class ClientConnection:
 
     @property
     def _is_finished(self) -> bool:
-        """Whether everything is answered, and nothing more will be asked or taken."""
+        """Whether everything is answered, and nothing more will be requested or accepted."""
         if self._answers or self._ready:
             return False
         return self._closes_when_sent or (self._is_ended and not self._holds_frame)
@@ -310,7 +307,7 @@ class ClientConnection:
             self._flush()
 
     def _send_bytes(self) -> bool:
-        """Sends the bytes at the head, joined up to the next file, in one call."""
+        """Sends the bytes at the head up to the next file in one call."""
         pieces: list[bytes] = []
         for chunk in self._ready:
             if not isinstance(chunk, bytes):
@@ -341,11 +338,11 @@ class ClientConnection:
         logger.warning(
             "closed the connection of %s:%d: %s", self.client_host, self.client_port, why
         )
-        self._flush()  # what was asked rightly, and is known already
+        self._flush()  # an earlier answer, which is valid
         self.close()
 
     def close_when_sent(self) -> None:
-        """Takes no further request, and closes once what was asked has been answered."""
+        """Accepts no further request, and closes once all requests are answered."""
         self._closes_when_sent = True
         if self._is_finished:
             self.close()

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 TICK_S = 0.05
-"""How closely deadlines of groups and transactions are kept."""
+"""Precision of the deadlines of groups and transactions."""
 REST_S = 2.0
-"""How late one is noticed at most that came up though nobody asks: behind a slow disk, say."""
+"""Longest delay for a deadline that arises without a request, for example behind a slow disk."""
 
 
 class Coordination:
-    """Loads the coordinators' state before anything is served, and gives them the time."""
+    """The coordinators. It loads their state before anything is served, and gives them the time."""
 
     def __init__(self, broker: "Broker", random: Random) -> None:
         self._broker = broker
@@ -55,7 +55,8 @@ class Coordination:
         )
 
     def _partition_count(self, topic: str) -> int:
-        """As the topic was created, whatever the setting says today."""
+        """Returns the partition count with which the topic was created, whatever the setting is
+        now."""
         known = self._broker.image.topic(topic)
         return len(known.partitions) if known else self._broker.settings.internal_partitions
 
@@ -72,7 +73,7 @@ class Coordination:
             self.groups.on_transaction_end(partition.index, producer_id, commit=commit)
 
     async def load(self) -> None:
-        """At start: offsets first, since ending transactions materialises offsets in them."""
+        """Loads the state at the start: offsets first, because ending transactions adds offsets."""
         known = self._broker.image.topic(TRANSACTIONS_TOPIC)
         for index, record in known.partitions.items() if known else ():
             if record.leader == self._broker.node_id:
@@ -94,7 +95,7 @@ class Coordination:
         self._ticker = asyncio.get_running_loop().create_task(self._tick())
 
     def _try_to_read(self, partition: Partition) -> bool:
-        """A coordinator's damaged partition must not keep the others from being served."""
+        """A coordinator's damaged partition must not stop the others from being served."""
         try:
             self._read(partition)
         except HeadwaterError as error:
@@ -109,7 +110,7 @@ class Coordination:
             self.transactions.load(partition.index, leader_epoch=partition.leader_epoch)
 
     async def _recover(self, *, was_clean: bool) -> Collection[TopicPartition]:
-        """Returns the partitions that transactions cannot be ended in just now."""
+        """Returns the partitions in which transactions cannot be ended at the moment."""
         opened = {
             TopicPartition(each.topic, each.index): _open_transactions(each)
             for each in self._broker.partitions
@@ -125,12 +126,11 @@ class Coordination:
             await self._recover(was_clean=False)
 
     async def on_recovered(self, partition: Partition) -> None:
-        """It was opened anew, maybe without what was not synced: what it keeps is read again, and
-        the transactions in it are ended, before anybody else appends there. Raises where that
-        cannot be done yet.
-        """
+        """Called when a partition was opened again, maybe without its unsynced part: reads its
+        state again and ends its transactions, before any other append. Raises if that is not
+        possible yet."""
         if partition.is_whole and partition.topic == TRANSACTIONS_TOPIC:
-            self.transactions.go_on_with(partition.index)  # of whom much is known only in memory
+            self.transactions.go_on_with(partition.index)  # much of its state exists only in memory
         else:
             self._read(partition)
         at = TopicPartition(partition.topic, partition.index)
@@ -141,22 +141,23 @@ class Coordination:
         )
 
     def on_led(self, partition: Partition) -> None:
-        """An internal topic has just been created: its partitions hold nothing yet."""
+        """Called for a new internal topic: its partitions are empty."""
         if self._is_loaded:
             self._read(partition)
 
     def on_removed(self, topic: Topic) -> None:
-        """Offsets of a topic that is gone mean nothing to its successor."""
+        """Deletes the offsets of a removed topic: they mean nothing for a later topic of that
+        name."""
         self.groups.on_partitions_deleted(
             [TopicPartition(topic.name, index) for index in topic.partitions]
         )
 
     def note_use(self) -> None:
-        """Somebody asks a coordinator, so that its next deadline may be another."""
+        """Called when a coordinator gets a request, so that its next deadline may change."""
         self._used.set()
 
     async def _until_due(self) -> None:
-        """Returns at the next deadline, which is looked for again whenever somebody has asked."""
+        """Returns at the next deadline, which is computed again after each request."""
         while True:
             await asyncio.sleep(TICK_S)
             self._used.clear()
@@ -180,12 +181,12 @@ class Coordination:
                 logger.error("coordinators: %s", error)
 
     def abandon(self) -> None:
-        """Nothing is written down any more."""
+        """Stops without writing anything."""
         if self._ticker is not None:
             self._ticker.cancel()
 
     async def close(self) -> None:
-        """Nothing may be asked any more; what is known is written down."""
+        """Writes the state; no request may follow."""
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.wait([self._ticker])

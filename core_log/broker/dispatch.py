@@ -1,4 +1,5 @@
-"""The table of Kafka APIs this broker serves: request to handler, with the versions of each."""
+"""The table of Kafka APIs that this broker serves: from request to handler, with the versions of
+each."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RequestContext(NamedTuple):
-    """What a handler may know beside the request: its version, and who asks through which door."""
+    """Context of a request for its handler: the version, and the client."""
 
     api_version: int
     client_id: str | None
@@ -23,16 +24,16 @@ class RequestContext(NamedTuple):
 
 
 Handler = Callable[["Broker", Any, RequestContext], Awaitable[Any]]
-"""An ordinary API: a declared request in, a declared response out."""
+"""Handler of an ordinary API: takes a declared request, returns a declared response."""
 
 RawHandler = Callable[["Broker", memoryview, int, int, RequestContext], Any]
-"""A hot API (Produce, Fetch): reads the frame in place from a position on, given the correlation
-id; answers bytes, a reply to come, a coroutine of either, or nothing at all."""
+"""Handler of a hot API (Produce, Fetch): reads the frame in place from a position on, with the
+correlation id; returns bytes, a later reply, a coroutine of either, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServedApi:
-    """One API as it is advertised and answered."""
+    """One API with its versions and handler."""
 
     api_key: int
     name: str

@@ -1,4 +1,4 @@
-"""What a fetch gets from one partition: its error, its marks, and stretches of segment files."""
+"""Reads one partition for a fetch: its error, its offsets, and ranges of segment files."""
 
 from headwater.core_log.broker.partition import Partition, Reach
 from headwater.core_log.foundation.errors import HeadwaterError, OffsetOutOfRange
@@ -13,7 +13,7 @@ FetchedPartition = FetchLine[FileRange]
 def read_line(
     partition: Partition, part: FetchPart, *, reach: Reach, bytes_max: int, at_least_one: bool
 ) -> FetchedPartition:
-    """One partition's line; errors are answers too."""
+    """Returns one partition's line of the answer; errors are answers, too."""
     if (code := check_epoch(partition, part.leader_epoch)) is not ErrorCode.NONE:
         return FetchLine(code)
     if partition.is_offline:
@@ -48,14 +48,16 @@ def read_line(
 
 
 def refuse_stranger(partition: Partition, epoch: int) -> ErrorCode:
-    """Kafka's words to who calls itself a replica and is none of this partition's."""
+    """Returns Kafka's error for a client that claims to be a replica and is none of this
+    partition's."""
     if (code := check_epoch(partition, epoch)) is not ErrorCode.NONE:
         return code
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 def check_epoch(partition: Partition, epoch: int) -> ErrorCode:
-    """Whether a client's idea of the leader is older, newer or right; -1 is no idea."""
+    """Returns the error if a client's leader epoch is older or newer than the real one; -1 means
+    that it knows none."""
     if epoch < 0 or epoch == partition.leader_epoch:
         return ErrorCode.NONE
     if epoch < partition.leader_epoch:

@@ -1,4 +1,4 @@
-"""Group commit: one sync serves everybody who waits for the disk at that moment."""
+"""Group commit: one sync serves all requests that wait for the disk at that moment."""
 
 import asyncio
 import logging
@@ -16,17 +16,15 @@ from headwater.core_log.storage.partition_log import SyncJob
 logger = logging.getLogger(__name__)
 SYNC_THREADS = 8
 HELD_UP_S = 0.1
-"""When a sync for which there was no room is tried again."""
+"""Seconds before the retry of a sync for which the disk had no space."""
 QUICK_S, QUICK_PARTITIONS_MAX = 0.001, 4
-"""A few partitions on a disk that took no longer last time are synced without threads: waking one
-and being woken by it takes longer than such a disk does. A disk that becomes slow holds up the
-loop once."""
+"""A few partitions on a disk that was quick last time are synced without threads: waking a thread
+takes longer than such a disk does. A disk that becomes slow blocks the loop once."""
 
 
 class GroupCommit:
-    """Syncs written partitions in rounds. While one round runs, what is written gathers for the
-    next; a round starts at once when somebody waits, else within `flush_wait_ms_max`.
-    """
+    """Syncs written partitions in rounds. While one round runs, writes gather for the next. A round
+    starts at once if a request waits, else within `flush_wait_ms_max`."""
 
     def __init__(
         self,
@@ -59,15 +57,16 @@ class GroupCommit:
             self._timer = loop.call_later(self._flush_wait_s, self._on_time)
 
     def goes_along(self, partition: Partition) -> None:
-        """What was written there needs no sync of its own: the next round takes it along, whoever
-        asks for that."""
+        """The partition needs no sync of its own: the next round includes it, whoever starts the
+        round."""
         if self._syncs and not self._is_closed:
             self._written[partition] = None
         else:
             self.note_write(partition, is_urgent=False)
 
     def hurry(self) -> None:
-        """Somebody is about to wait for what was written just now: a quick disk has it by then."""
+        """Starts a round because a request is about to wait for a recent write: a quick disk has it
+        by then."""
         if self._syncs and self._is_quick and self._written:
             self._start_soon()
 
@@ -76,7 +75,8 @@ class GroupCommit:
         return self._slowest_s < QUICK_S and len(self._written) <= QUICK_PARTITIONS_MAX
 
     def _start_soon(self) -> None:
-        """After this turn of the loop, so that requests arriving together share the round."""
+        """Starts after this turn of the loop, so that requests arriving together share the
+        round."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -86,7 +86,7 @@ class GroupCommit:
                 asyncio.get_running_loop().call_soon(self._start)
 
     def _on_time(self) -> None:
-        """Nobody waits for this round, so it holds up nobody either."""
+        """Starts a round that no request waits for, and that delays none."""
         self._timer, self._is_due = None, True
         self._start_aside()
 
@@ -121,7 +121,7 @@ class GroupCommit:
             self._round = None
 
     def _gather(self) -> Sequence[Partition]:
-        """Who is synced in the round that begins now."""
+        """Returns the partitions of the round that begins now."""
         self._is_due = False
         partitions = list(self._written)
         self._written.clear()
@@ -129,7 +129,8 @@ class GroupCommit:
 
     @contextmanager
     def _making_up_for(self, partitions: Sequence[Partition]) -> Iterator[None]:
-        """Nothing is believed of a round that ended unexpectedly; the next one syncs it again."""
+        """After an unexpected end of a round nothing of it is trusted; the next one syncs it
+        again."""
         try:
             yield
         except Exception:
@@ -150,12 +151,12 @@ class GroupCommit:
 
     def _jobs(self, partitions: Sequence[Partition]) -> list[tuple[Partition, SyncJob]]:
         for partition in partitions:
-            if partition.is_offline:  # whoever waits for it learns that it is in vain
+            if partition.is_offline:  # its waiters learn that the sync will not come
                 partition.wake()
         return [(p, p.log.sync_job()) for p in partitions if not p.is_offline]
 
     def _on_ended(self, partition: Partition, job: SyncJob, outcome: "SyncResult") -> float:
-        """Returns how long the disk took; 0 where it had nothing to do."""
+        """Ends the round; returns how long the disk took, 0 if there was nothing to sync."""
         if outcome.error is None:
             partition.log.finish_sync(job)
             if job.is_held_up:
@@ -172,11 +173,11 @@ class GroupCommit:
         self._after_round(partitions)
 
     def run_aside(self, work: Callable[[], None]) -> None:
-        """Something slow that touches files nobody else refers to any more."""
+        """Runs slow work in a thread, on files that nothing else uses any more."""
         self._threads.submit(work)
 
     async def close(self) -> None:
-        """Syncs what is still waiting, then stops."""
+        """Syncs the remaining writes, then stops."""
         if self._timer is not None:
             self._timer.cancel()
         if self._round is not None:
@@ -188,14 +189,14 @@ class GroupCommit:
 
 
 class SyncResult(NamedTuple):
-    """Of one job: what went wrong, and how long the disk took."""
+    """Result of one job: its error, and how long the disk took."""
 
     error: OSError | StorageFailed | None
     seconds: float
 
 
 def run_job(job: SyncJob, time: Callable[[], float]) -> SyncResult:
-    """In a thread, most often: touches only what the job captured."""
+    """Runs a job, usually in a thread: it uses only the state that the job captured."""
     begun, error = time(), None
     try:
         job.run()

@@ -17,10 +17,10 @@ LENGTH_BYTES = 4
 
 
 class InProcessChannel:
-    """Stands in for a connection: the same frames in the same order, without a socket between.
+    """Replaces a connection: the same frames in the same order, without a socket.
 
-    As on a connection, a request that has to wait holds up those behind it, except for a Produce
-    that only waits for the disk.
+    As on a connection, a request that must wait blocks those after it, except a Produce that only
+    waits for the disk.
     """
 
     def __init__(self, server: BrokerServer) -> None:
@@ -56,7 +56,7 @@ class InProcessChannel:
     def _serve(self) -> None:
         while self._asked and not self._is_blocked and not self.is_closed:
             frame, waiting = self._asked.popleft()
-            view = memoryview(frame)[LENGTH_BYTES:]  # in which the broker stamps batches
+            view = memoryview(frame)[LENGTH_BYTES:]  # the broker stamps batches in this memory
             try:
                 answer = self._server.answer(view, self)
             except HeadwaterError as error:
@@ -95,7 +95,7 @@ class InProcessChannel:
                 waiting.add_done_callback(self._go_on)
 
     def _go_on(self, _: "Future[memoryview]") -> None:
-        """The request that held up the others is answered, or its asker has gone away."""
+        """Called when the blocking request is answered, or its caller is gone."""
         self._is_blocked = False
         self._serve()
 
@@ -117,7 +117,7 @@ class InProcessChannel:
 
 
 class ReplyTaker:
-    """Connects one reply to the one who waits for it."""
+    """Connects one reply to its waiting caller."""
 
     __slots__ = ("_channel", "_waiting")
 
@@ -133,7 +133,7 @@ class ReplyTaker:
 
 
 def deliver(chunks: "Sequence[ResponsePart]", waiting: "Future[memoryview]") -> None:
-    """The whole answer in one piece, its length taken off."""
+    """Delivers the whole answer in one part, without its length."""
     if waiting.done():
         return
     pieces = [chunk if isinstance(chunk, bytes) else chunk.read() for chunk in chunks]

@@ -1,4 +1,4 @@
-"""A whole broker in this process: opened, listening, looked after, and stopped cleanly."""
+"""A whole broker in this process: start, listener, periodic tasks, and clean stop."""
 
 import asyncio
 import logging
@@ -32,12 +32,12 @@ from headwater.core_log.storage.store import Store
 
 logger = logging.getLogger(__name__)
 LOOK_S = 5.0
-"""How often partitions are looked at though no failure was told of."""
+"""Interval of the check of partitions without a reported failure."""
 
 
 class PeriodicTasks:
-    """Three loops: a long compaction must not keep old segments from going, and neither of them a
-    partition from coming back."""
+    """Three loops: a long compaction must not delay retention, and neither of them the recovery of
+    a partition."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -61,7 +61,8 @@ class PeriodicTasks:
             await asyncio.wait(self._tasks)
 
     async def _until_failed(self) -> None:
-        """Most failures are told of. While one is left, they are looked at again and again."""
+        """Returns at a failure; most are reported. While one is left, the partitions are checked
+        again and again."""
         await asyncio.sleep(RECOVERY_INTERVAL_MS / 1000)
         if self.recovery.is_done:
             with suppress(TimeoutError):
@@ -76,11 +77,12 @@ class PeriodicTasks:
             await pause()
             try:
                 await work(self._broker.clock.now_ms())
-            except (HeadwaterError, OSError) as error:  # the latter for want of files, say
+            # the latter because of missing files, for example
+            except (HeadwaterError, OSError) as error:
                 logger.error("housekeeping: %s", error)
 
     async def tidy(self, now_ms: int) -> None:
-        """Each partition in turn, so that the loop is never held up for long."""
+        """Handles one partition after another, so that the loop is never blocked for long."""
         for partition in self._broker.partitions:
             if not partition.is_served:
                 continue
@@ -99,7 +101,7 @@ DRAIN_S_MAX = 10.0
 
 
 class RunningBroker:
-    """Owns the data directory and the listener for as long as it runs."""
+    """Owns the data directory and the listener as long as it runs."""
 
     def __init__(
         self,
@@ -112,7 +114,7 @@ class RunningBroker:
         self.broker, self.server, self.housekeeping = broker, server, housekeeping
         self._command = command
         self.token = secrets.token_urlsafe(24)
-        """What a console of this owner wants to see from whoever asks it something."""
+        """Secret that a console of this owner expects in each request."""
 
     @classmethod
     async def start(
@@ -126,7 +128,7 @@ class RunningBroker:
         command: str | None = None,
     ) -> Self:
         """Returns once every partition and coordinator is ready and the listener accepts. `http`
-        and `command` are what others are told, see `Endpoint`."""
+        and `command` are for other processes, see `Endpoint`."""
         clock, files, random = clock or SystemClock(), files or OsFiles(), random or SystemRandom()
         refuse_unsafe(parse_address(settings.listen)[0])
         store = Store.open(
@@ -159,14 +161,15 @@ class RunningBroker:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def write_endpoint(self, http: str | None) -> None:
-        """Where everybody else finds the one owner of this data directory (decision B1)."""
+        """Writes the file by which other processes find the owner of this data directory (decision
+        B1)."""
         endpoint = Endpoint(
             os.getpid(), self.endpoint, http=http, token=self.token, command=self._command
         )
         self.broker.store.write_endpoint(encode_endpoint(endpoint))
 
     async def stop(self) -> None:
-        """Answers what has been asked, syncs everything and marks the stop as clean."""
+        """Answers all received requests, syncs everything and marks the stop as clean."""
         await self.housekeeping.stop()
         self.broker.store.remove_endpoint()
         self.broker.end_waits()
@@ -175,13 +178,13 @@ class RunningBroker:
 
 
 async def serve(settings: BrokerSettings) -> None:
-    """Runs until it is cancelled, then drains."""
+    """Runs until it is cancelled, then stops cleanly."""
     running = await RunningBroker.start(settings)
     logger.info("the log listens on %s, its data is in %s", running.endpoint, settings.data)
     try:
         await asyncio.Event().wait()
     finally:
-        logger.info("stopping: answering what was asked, then syncing")
+        logger.info("stopping: answering all received requests, then syncing")
         await running.stop()
 
 
@@ -191,16 +194,15 @@ PAUSE_MS_MAX = 30_000
 
 @dataclass(slots=True)
 class Pause:
-    """How long a partition that did not come back is left alone; each time twice as long."""
+    """The pause before the next attempt for a partition; it doubles each time."""
 
     until_ms: int
     length_ms: int
 
 
 class PartitionRecovery:
-    """Opens anew what the disk has failed, and opens what it did not let be opened. A damaged
-    partition is looked at again too, since somebody may put back its files.
-    """
+    """Opens partitions again that the disk failed or could not open. A damaged partition is tried
+    again, too, because its files may be restored."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -209,11 +211,11 @@ class PartitionRecovery:
 
     @property
     def is_done(self) -> bool:
-        """Whether the last look found nothing to bring back."""
+        """Whether the last attempt left no partition offline."""
         return not self._pauses
 
     async def recover(self, now_ms: int) -> None:
-        """One look at everything that is not served; the cluster's metadata comes first."""
+        """Tries every partition that is not served; the cluster's metadata comes first."""
         async with self._at_work:
             await self._recover(now_ms)
 
@@ -252,7 +254,7 @@ class PartitionRecovery:
     async def _reopen(self, failed: Partition) -> None:
         store = self._broker.store
         if failed.topic == METADATA_TOPIC:
-            store.spend_reserve()  # nothing can be deleted to make room before it is back
+            store.spend_reserve()  # nothing can be deleted to free space before it is back
         with store.renewing(failed.log) as renewal:
             await asyncio.to_thread(renewal.run)
             if failed.is_deleted:

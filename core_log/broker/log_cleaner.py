@@ -25,9 +25,8 @@ NO_TIMESTAMP = -1
 
 
 class LogCleaner:
-    """One partition at a time, whoever asks: two workers at one partition would write the same
-    files. A damaged one is left alone, and said so, until the next start.
-    """
+    """Compacts one partition at a time: two workers for one partition would write the same files. A
+    damaged partition is reported and left alone until the next start."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -35,7 +34,7 @@ class LogCleaner:
         self._damaged: set[Partition] = set()
 
     async def clean_what_is_due(self, now_ms: int) -> None:
-        """Cleans until nothing more is due, each partition once at the most."""
+        """Compacts until no more is due, each partition at most once."""
         done: set[Partition] = set()
         async with self._at_work:
             while due := self._dirtiest(now_ms, without=done | self._damaged):
@@ -83,12 +82,12 @@ class LogCleaner:
     async def _take_over(
         self, partition: Partition, found: Cleanable, result: CompactionResult
     ) -> None:
-        """First what compaction takes is written down, then its segments replace the old ones."""
+        """Stores first how far compaction removes records, then replaces the old segments."""
         log = partition.log
         log.note_cleaned(cleaned_to=result.cleaned_to, deletes_dropped_to=result.deletes_dropped_to)
         for swap in result.swaps:
             if not still_stand(log, found, swap):
-                return  # a later pass begins again where this one did
+                return  # a later pass repeats this one
             removal = log.swap_in(swap.base_offset, swap.end_offset, size=swap.size)
             await asyncio.to_thread(removal.run)
             if partition.is_offline:
@@ -96,7 +95,7 @@ class LogCleaner:
         log.note_compacted(result.first_dirty_offset)
         if result.unreadable:
             logger.warning(
-                "%s-%d: %d batches do not hold what they say and stay as they are; "
+                "%s-%d: %d batches contradict their headers and stay as they are; "
                 "the first begins at offset %d",
                 partition.topic,
                 partition.index,
@@ -115,7 +114,8 @@ class LogCleaner:
 
 
 def still_stand(log: PartitionLog, found: Cleanable, swap: Swap) -> bool:
-    """Whether all segments of a swap are what the worker read: none deleted, none cut since."""
+    """Returns whether all segments of a swap are as the worker read them: not deleted, not
+    truncated."""
     closed = (segment for segment in log.segments if segment is not log.segments.active)
     sizes = {segment.base_offset: segment.size for segment in closed}
     return all(
@@ -126,7 +126,7 @@ def still_stand(log: PartitionLog, found: Cleanable, swap: Swap) -> bool:
 
 
 def facts_of(segment: Segment) -> SegmentFacts:
-    if segment.first_timestamp is None:  # not known of segments that a restart found
+    if segment.first_timestamp is None:  # a restart does not know this of old segments
         _, head = next(segment.heads(), (0, None))
         segment.first_timestamp = NO_TIMESTAMP if head is None else head.max_timestamp
     return SegmentFacts(

@@ -1,4 +1,4 @@
-"""What clients send to be committed, sorted into what exists and what does not."""
+"""Sorts the offsets that clients commit into those of existing and of unknown partitions."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -26,7 +26,7 @@ class PartitionOffset(Protocol):
 
 
 class NamedTopic(NamedTuple):
-    """A topic as the client called it, and as it is called."""
+    """A topic with the client's name or id for it, and its real name."""
 
     name: str
     topic_id: UUID
@@ -34,7 +34,7 @@ class NamedTopic(NamedTuple):
 
 
 def find_topic(broker: "Broker", name: str, topic_id: UUID, *, by_id: bool) -> NamedTopic:
-    """Clients name topics, or, in the newest versions, identify them."""
+    """Returns the topic by its name, or by its id in the newest versions."""
     if by_id:
         topic = broker.image.topic_by_id(topic_id)
         error = ErrorCode.NONE if topic else ErrorCode.UNKNOWN_TOPIC_ID
@@ -47,7 +47,7 @@ def find_topic(broker: "Broker", name: str, topic_id: UUID, *, by_id: bool) -> N
 def offsets_to_commit(
     broker: "Broker", topic: NamedTopic, partitions: Iterable[PartitionOffset], expires_ms: int = -1
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Of the partitions that exist."""
+    """Returns the offsets for existing partitions."""
     now_ms = broker.clock.now_ms()
     return {
         TopicPartition(topic.name, each.partition_index): CommittedOffset(

@@ -1,4 +1,5 @@
-"""One partition as this broker leads it: its log, its replicas, and who waits for either."""
+"""One partition as this broker leads it: its log, its replicas, and the requests that wait for
+either."""
 
 import asyncio
 import logging
@@ -20,19 +21,19 @@ logger = logging.getLogger(__name__)
 
 
 def call(wake: Wake) -> None:
-    """One waiter's mistake must not leave the others waiting for ever."""
+    """Calls a waiter; its error must not leave the other waiters waiting for ever."""
     try:
         wake()
     except Exception:
-        logger.exception("who waited for a partition failed")
+        logger.exception("a waiter of a partition failed")
 
 
 class Reach(Enum):
-    """How far a reader may see."""
+    """How far a reader may read."""
 
     END = "end"  # a follower: everything written
-    COMMITTED = "high watermark"  # everything that no crash can take back
-    STABLE = "last stable offset"  # of that, everything decided
+    COMMITTED = "high watermark"  # everything that survives a crash
+    STABLE = "last stable offset"  # the decided part of that
 
 
 class Flusher(Protocol):
@@ -43,9 +44,8 @@ class Flusher(Protocol):
 
 
 class Partition:
-    """Joins a PartitionLog to its Leader: whatever moves the high watermark passes through here,
-    so that waiting producers and parked fetches are woken in one place.
-    """
+    """Connects a PartitionLog with its Leader: every change of the high watermark passes through
+    here, so that waiting producers and fetches are woken in one place."""
 
     def __init__(self, topic_id: UUID, log: PartitionLog, leader: Leader, flusher: Flusher) -> None:
         self.topic, self.index, self.topic_id = log.topic, log.partition, topic_id
@@ -55,21 +55,21 @@ class Partition:
         self._fetch_waiters: dict[Wake, bool] = {}
         self.is_deleted = False
         self.is_recovering = False
-        """Markers that a crash may have taken are being written again, as they were read before.
-        Meanwhile nobody is served."""
+        """Markers that a crash may have removed are being written again, because readers may have
+        seen them. Nothing is served meanwhile."""
         self.is_whole = False
-        """It was opened anew, and nothing that was written before is missing."""
+        """It was opened again, and no earlier write is missing."""
 
     def take_over(self, failed: "Partition") -> None:
-        """From one whose disk failed. What an earlier opening lost may not be accounted for yet."""
+        """Takes over from a partition whose disk failed. Losses of an earlier opening may not be
+        handled yet."""
         was_whole = failed.is_whole or not failed.is_recovering
         self.is_recovering = True
         self.is_whole = was_whole and self.log.end_offset >= failed.log.end_offset
 
     def begin_epoch(self) -> None:
-        """What is appended from now on is this leader's own. Not so the markers written again: a
-        reader may have passed them, and would take an epoch that ends below it for a loss.
-        """
+        """Later appends are in this leader's epoch, but not markers written again: a reader may
+        have passed them, and would take an epoch that ends below it for a loss."""
         self.is_recovering = False
         self.log.begin_epoch(self.leader_epoch)
 
@@ -83,7 +83,7 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Everything below is committed to disk and belongs to no open transaction."""
+        """Everything below is on disk and in no open transaction."""
         unstable = self.log.producers.first_unstable_offset()
         committed = self.leader.high_watermark
         return committed if unstable is None else min(committed, unstable)
@@ -94,12 +94,12 @@ class Partition:
         return self.last_stable_offset if reach is Reach.STABLE else self.log.end_offset
 
     def on_written(self, *, is_urgent: bool) -> None:
-        """Something was appended; a fetch parked here can make its way to the disk urgent."""
+        """Called after an append; a waiting fetch can make the sync urgent."""
         self.leader.on_append(self.log.end_offset)
         self._flusher.note_write(self, is_urgent=is_urgent or self._is_awaited)
 
     def on_durable(self) -> None:
-        """The log's durable offset may have moved, and with it all that depends on it."""
+        """Called when the log's durable offset may have moved."""
         self.leader.on_durable(self.log.durable_offset)
         self.wake()
 
@@ -112,23 +112,23 @@ class Partition:
             call(waiters.popleft()[1])
         if self._fetch_waiters:
             fetches = tuple(self._fetch_waiters)
-            if self.is_offline:  # for good: the one that is reopened is another
+            if self.is_offline:  # for good: the reopened partition is another object
                 self._fetch_waiters.clear()
             for wake in fetches:
                 call(wake)
 
     def is_replicated_by(self, broker_id: int) -> bool:
-        """Whether that broker follows this leader; only who does may read what is not committed."""
+        """Whether that broker follows this leader; only followers may read uncommitted records."""
         return broker_id in self.leader.progress
 
     def on_follower_fetch(self, follower: int, offset: int, now_ms: int) -> None:
-        """A replica of ours asks for more; anybody else who says so is refused."""
+        """Handles a fetch of a replica; other clients that claim to be one are refused."""
         if self.is_replicated_by(follower) and offset <= self.log.end_offset:
             self.leader.on_follower_fetch(follower, offset, now_ms)
             self.wake()
 
     def on_record(self, record: PartitionRecord, now_ms: int) -> None:
-        """The cluster's metadata says something new about this partition."""
+        """Applies a new record of the cluster's metadata about this partition."""
         leader = self.leader
         if record.leader_epoch > leader.leader_epoch:
             self.log.epochs.assign(record.leader_epoch, self.log.end_offset)
@@ -166,9 +166,8 @@ class Partition:
         self._check_online()
 
     def when_synced(self, end_offset: int, wake: Wake) -> None:
-        """Calls `wake` once our own disk holds everything below, markers included, or never will.
-        The high watermark does not tell: a decided marker lets it pass without a sync.
-        """
+        """Calls `wake` once our own disk has everything below, including markers, or never will.
+        The high watermark does not tell: a decided marker lets it pass without a sync."""
         if self.log.settled_offset >= end_offset or self.is_offline:
             wake()
             return
@@ -176,7 +175,7 @@ class Partition:
         self._flusher.note_write(self, is_urgent=True)
 
     def check_synced(self) -> None:
-        """Raises where it never will. A deleted partition needs no sync."""
+        """Raises if the sync will never come. A deleted partition needs none."""
         if not self.is_deleted:
             self._check_online()
 
@@ -185,7 +184,7 @@ class Partition:
             raise StorageFailed("partition is offline", topic=self.topic, partition=self.index)
 
     def park(self, wake: Wake, *, reach: Reach) -> None:
-        """Calls `wake` whenever more may have become readable, until `unpark`."""
+        """Calls `wake` whenever more may be readable, until `unpark`."""
         self._fetch_waiters[wake] = reach is Reach.STABLE
         if self.leader.high_watermark < self.log.end_offset and self._is_awaited:
             self._flusher.note_write(self, is_urgent=True)
@@ -195,8 +194,8 @@ class Partition:
 
     @property
     def _is_awaited(self) -> bool:
-        """Whether some fetch might be answered if everything written were on disk. Who reads
-        decided records only waits for a decision where a transaction is open, and that syncs."""
+        """Whether a sync could answer some fetch. A reader of decided records waits only for a
+        decision in an open transaction, and that syncs."""
         if not self._fetch_waiters:
             return False
         unstable = self.log.producers.first_unstable_offset()
@@ -212,9 +211,8 @@ class Partition:
         coordinator_epoch: int,
         now_ms: int,
     ) -> None:
-        """Ends a transaction here. The decision is on disk already, so the marker needs no sync:
-        recovery would write it again. It would only hold up the next transaction's.
-        """
+        """Ends a transaction here. The decision is on disk already, so the marker needs no sync of
+        its own, which would only delay the next transaction: recovery would write it again."""
         offset = self.log.append_marker(
             producer_id,
             producer_epoch,
@@ -229,14 +227,14 @@ class Partition:
         self.on_durable()
 
     def close_waiters(self) -> None:
-        """The partition is going away: everybody waiting for it learns so now."""
+        """Wakes all waiters, because the partition is closed."""
         self.is_deleted = True
         self.wake()
 
 
 async def bring_to_disk(partitions: Iterable[Partition | None]) -> None:
-    """Lets the high watermarks reach what is written now. Within a bound: a follower or a disk that
-    hangs leaves them where they are."""
+    """Waits until the high watermarks reach the present end. The time is limited: a follower or a
+    disk that hangs leaves them where they are."""
     waits = [
         asyncio.ensure_future(each.wait_committed(each.log.end_offset))
         for each in partitions
@@ -247,4 +245,4 @@ async def bring_to_disk(partitions: Iterable[Partition | None]) -> None:
         for wait in late:
             wait.cancel()
         for wait in done:
-            wait.exception()  # an offline partition answers for itself
+            wait.exception()  # an offline partition answers with its error

@@ -1,4 +1,4 @@
-"""The listener: accepts connections and hands each frame to the handler of its API."""
+"""The listener: accepts connections and gives each frame to the handler of its API."""
 
 import asyncio
 import logging
@@ -26,12 +26,12 @@ logger = logging.getLogger(__name__)
 BACKLOG = 512
 API_VERSIONS = 18
 DECODED_BYTES_MAX = 4 << 20
-"""Produce may be as large as the settings say; a request that is decoded field by field becomes
-objects many times its size, and holds up the loop meanwhile."""
+"""Limit for requests that are decoded field by field: their objects are many times as large and
+block the loop. Produce may be as large as the settings allow."""
 
 
 class BrokerServer:
-    """Owns the listening socket and every connection accepted from it."""
+    """Owns the listening socket and every accepted connection."""
 
     def __init__(self, broker: "Broker", served: Mapping[int, ServedApi]) -> None:
         self._broker, self._served = broker, served
@@ -51,7 +51,8 @@ class BrokerServer:
         return len(self._connections)
 
     def bind(self, address: str) -> None:
-        """Takes the address, not yet accepting; refuses one that others could reach."""
+        """Binds the address without accepting yet; refuses an address that other machines can
+        reach."""
         host, port = parse_address(address)
         refuse_unsafe(host)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -62,7 +63,7 @@ class BrokerServer:
         except OSError as error:
             listener.close()
             raise ConfigError(
-                "cannot listen there",
+                "the address cannot be listened on",
                 hint="choose another port with --listen, or stop what uses this one",
                 address=address,
                 reason=error.strerror,
@@ -94,13 +95,14 @@ class BrokerServer:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
                 self._connections.add(ClientConnection(peer, loop, self))
-            except OSError:  # it went away between connecting and being accepted
+            except OSError:  # it was closed between connecting and accepting
                 peer.close()
 
     def _pause_accepting(self, error: OSError) -> None:
-        """Out of file descriptors: those already connected go on, newcomers wait a little."""
+        """Pauses because file descriptors ran out: existing connections go on, new ones wait a
+        little."""
         assert self._socket is not None, "accepting means listening"
-        logger.warning("cannot accept connections just now: %s", error.strerror)
+        logger.warning("connections cannot be accepted at the moment: %s", error.strerror)
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._socket.fileno())
         loop.call_later(0.5, self._accept_again)
@@ -144,14 +146,14 @@ class BrokerServer:
         return encode_response(response, served.api_key, context.api_version, correlation_id)
 
     def _refuse_version(self, correlation_id: int) -> bytes:
-        """The one API whose unknown versions are answered: in version 0, with what we speak."""
+        """Answers an unknown version of ApiVersions in version 0 with our versions."""
         low, high = self._served[API_VERSIONS].versions
         keys = (ApiVersion(api_key=API_VERSIONS, min_version=low, max_version=high),)
         response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys)
         return encode_response(response, API_VERSIONS, 0, correlation_id)
 
     def join(self, peer: Peer) -> None:
-        """A client that came another way than through the listener."""
+        """Adds a client that does not use the listener."""
         self._connections.add(peer)
 
     def on_closed(self, peer: Peer) -> None:
@@ -166,7 +168,7 @@ class BrokerServer:
             self._socket = None
 
     async def drain(self, wait_s_max: float) -> None:
-        """Answers what has been asked, then closes every connection."""
+        """Answers all received requests, then closes every connection."""
         self.stop_accepting()
         self._is_empty.clear()
         for connection in list(self._connections):
@@ -180,5 +182,6 @@ class BrokerServer:
 
 
 def raise_unserved(api_key: int, version: int) -> NoReturn:
-    """Kafka closes the connection on an API or version it never advertised; so do we."""
+    """Raises, so that the connection is closed, for an API or version that was not advertised, as
+    in Kafka."""
     raise DecodeError("API or version is not served", api_key=api_key, version=version)

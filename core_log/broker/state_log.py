@@ -1,4 +1,5 @@
-"""An internal partition as the coordinators see it: a StateLog over a partition led here."""
+"""An internal partition for the coordinators: a StateLog over a partition that this broker
+leads."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +13,7 @@ from headwater.core_log.records.unreadable_batch import UNREADABLE, unreadable
 
 
 class PartitionStateLog:
-    """Appends the broker's own records, uncompressed and unsequenced, and reads them back."""
+    """Appends the broker's own records, uncompressed and without sequences, and reads them back."""
 
     def __init__(self, partition: Partition, clock: Clock) -> None:
         self.partition, self._clock = partition, clock
@@ -26,7 +27,7 @@ class PartitionStateLog:
         return self.partition.leader_epoch
 
     def forget_before(self, offset: int) -> None:
-        """Lets older segments go, because something else holds what they came to."""
+        """Allows the deletion of older segments, because their state is stored elsewhere."""
         self.partition.log.delete_records_before(offset)
 
     def append(
@@ -60,7 +61,7 @@ class PartitionStateLog:
         await self.partition.wait_committed(end_offset)
 
     def read(self) -> Iterator[StoredBatch]:
-        """Batches come as stored; whoever replays them heeds markers and aborted data."""
+        """Returns batches as stored; the caller handles markers and aborted batches."""
         log = self.partition.log
         for batch in log.batches(log.start_offset):
             try:

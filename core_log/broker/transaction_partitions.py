@@ -1,4 +1,4 @@
-"""The partitions that transactions write to, as this broker leads them."""
+"""The partitions of transactions, as this broker leads them."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 DELETED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 INTERNAL = "__"
-"""How topics begin that no user reads: the broker's own, and what pipelines keep for themselves."""
+"""Prefixes of topics that users do not read: the broker's own, and those of pipelines."""
 
 OnEnded = Callable[[Partition, int, bool], None]
-"""Told of every marker: the partition it is in, the producer, and whether it commits."""
+"""Called for every marker with its partition, the producer, and whether it commits."""
 
 
 class LedTransactionPartitions:
-    """Syncs them side by side, and writes the markers that end a transaction in them."""
+    """Syncs partitions in parallel, and writes the markers that end a transaction in them."""
 
     def __init__(
         self,
@@ -87,12 +87,12 @@ class LedTransactionPartitions:
 
 
 def _by_who_waits(partition: TopicPartition) -> tuple[bool, TopicPartition]:
-    """Topics of users before those that only tell of them."""
+    """Sorts topics of users before internal topics."""
     return partition.topic.startswith(INTERNAL), partition
 
 
 class _Countdown:
-    """Waits for several calls, without a task for each."""
+    """Waits for several calls without a task for each."""
 
     def __init__(self, count: int) -> None:
         self._left, self._is_over = count, asyncio.Event()
@@ -109,7 +109,7 @@ class _Countdown:
 
 ABORTABLE_FROM = 11
 IMPLICIT_ADD_FROM = 12
-"""From here on a transactional batch adds its partition to the transaction by itself (KIP-890)."""
+"""From this version on, a transactional batch adds its partition to the transaction (KIP-890)."""
 
 NOT_NOW = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -119,9 +119,8 @@ NOT_NOW = {
 
 
 def in_words_of(verdict: ErrorCode, version: int) -> ErrorCode:
-    """Clients know no coordinator behind Produce: what passes is told by an error that has them
-    send the batch again, and nothing else.
-    """
+    """Returns an error that clients of Produce know: for a temporary failure one that makes them
+    send the batch again and do nothing else."""
     is_passing = verdict in NOT_NOW or (
         verdict is ErrorCode.CONCURRENT_TRANSACTIONS and version < IMPLICIT_ADD_FROM
     )
@@ -133,7 +132,7 @@ def in_words_of(verdict: ErrorCode, version: int) -> ErrorCode:
 
 
 class Verification:
-    """Asks the coordinator first, so that no batch joins a transaction that is over."""
+    """Asks the coordinator first, so that no batch joins a transaction that has ended."""
 
     def __init__(
         self,
@@ -142,7 +141,7 @@ class Verification:
         opening: Mapping[int, BatchHeader],
         version: int,
     ) -> None:
-        """`opening`: by its place, each batch that would open its producer's transaction."""
+        """`opening`: by index, each batch that would start its producer's transaction."""
         self._request, self._opening, self._version = request, opening, version
         self._coordinator, parts = broker.transactions, request.parts
         first = next(iter(opening.values()))
@@ -154,14 +153,14 @@ class Verification:
         self._may_add = version >= IMPLICIT_ADD_FROM
 
     def at_once(self) -> list[ErrorCode] | None:
-        """None where the coordinator has something to record first."""
+        """Returns the errors; None if the coordinator must store something first."""
         found = self._coordinator.verify_or_add_at_once(
             self._transactional_id, *self._producer, [*self._names.values()], may_add=self._may_add
         )
         return None if found is None else self._verdicts(found)
 
     async def answer(self) -> list[ErrorCode]:
-        """The caller appends before it awaits anything else."""
+        """Returns the errors; the caller appends before it awaits anything else."""
         return self._verdicts(
             await self._coordinator.verify_or_add(
                 self._transactional_id,
@@ -178,7 +177,7 @@ class Verification:
         return name
 
     def _verdicts(self, answer: Mapping[TopicPartition, ErrorCode]) -> list[ErrorCode]:
-        """One for each part of the request."""
+        """Returns one error for each part of the request."""
         verdicts = [ErrorCode.NONE] * len(self._request.parts)
         for place, header in self._opening.items():
             is_same = (header.producer_id, header.producer_epoch) == self._producer

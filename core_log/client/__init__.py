@@ -1,4 +1,4 @@
-"""Our Log over the wire: any Kafka-compatible cluster, batches as they are."""
+"""The Log over the network: any Kafka-compatible cluster, with batches unchanged."""
 
 from headwater.core_log.client.kafka_log import KafkaLog
 from headwater.core_log.client.settings import FIRST_ANSWER_MS, KafkaSettings

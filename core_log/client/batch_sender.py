@@ -31,8 +31,8 @@ async def append_once(
     transactional_id: str | None = None,
     version_max: int | None = None,
 ) -> Mapping[TopicPartition, BatchResult]:
-    """One attempt, one request for each broker that leads some of the partitions. A base offset is
-    -1 when no answer was wanted."""
+    """Makes one attempt, with one request per broker that leads some of the partitions. The base
+    offset is -1 if no answer was requested."""
 
     async def append_to(
         node: Node, partitions: Iterable[TopicPartition]
@@ -65,7 +65,7 @@ async def append_once(
 async def append_plainly(
     cluster: Cluster, partition: TopicPartition, batch: memoryview, *, acks: int
 ) -> int:
-    """Without identity a lost answer leads to a second copy: at least once."""
+    """Appends without a producer id: a lost answer leads to a second copy (at least once)."""
 
     async def attempt() -> int:
         outcomes = await append_once(cluster, {partition: batch}, acks=acks)
@@ -97,7 +97,7 @@ def _outcomes(
         names[topic.name] = names[topic.topic_id] = topic.name
         for part in topic.partition_data:
             found[TopicPartition(topic.name, part.index)] = RetriableFailure(
-                "the broker did not say what became of the batch"
+                "the broker's answer has no result for the batch"
             )
     for answered in said.responses:
         name = names.get(answered.name or answered.topic_id)

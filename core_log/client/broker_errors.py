@@ -1,4 +1,4 @@
-"""What a broker's error code means to us: try again, or one of our own errors, in words."""
+"""Maps a broker's error code to a retry or to one of our own errors."""
 
 from collections.abc import Mapping
 
@@ -30,10 +30,10 @@ STALE_LEADER = UNKNOWN_TOPIC | {
     E.REPLICA_NOT_AVAILABLE,
     E.INCONSISTENT_TOPIC_ID,
 }
-"""After these the topic's leaders are asked for anew."""
+"""After these codes the topic's leaders are requested again."""
 
 STALE_COORDINATOR = frozenset({E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE})
-"""After these the coordinator is looked for anew."""
+"""After these codes the coordinator is looked up again."""
 
 _KINDS: Mapping[ErrorCode, tuple[type[HeadwaterError], str, str]] = {
     E.PRODUCER_FENCED: (Fenced, "a newer writer of this name has taken over", ""),
@@ -41,12 +41,12 @@ _KINDS: Mapping[ErrorCode, tuple[type[HeadwaterError], str, str]] = {
     E.OUT_OF_ORDER_SEQUENCE_NUMBER: (
         OutOfOrderSequence,
         "the log misses batches that this writer sent earlier",
-        "open the writer anew and read its position again",
+        "open a new writer and read its position again",
     ),
     E.UNKNOWN_PRODUCER_ID: (
         OutOfOrderSequence,
         "the log no longer knows this writer",
-        "open the writer anew and read its position again",
+        "open a new writer and read its position again",
     ),
     E.INVALID_PRODUCER_ID_MAPPING: (
         LogUnavailable,
@@ -74,13 +74,13 @@ _KINDS: Mapping[ErrorCode, tuple[type[HeadwaterError], str, str]] = {
 
 
 def check(code: int, *, message: str | None = None, **facts: object) -> None:
-    """Returns when the broker says that all is well; raises what it says otherwise."""
+    """Returns if the broker reports success; raises its error otherwise."""
     if code != E.NONE:
         raise refusal(code, message=message, **facts)
 
 
 def refusal(code: int, *, message: str | None = None, **facts: object) -> Exception:
-    """A TryAgain when a repetition can succeed, else the error to tell the caller."""
+    """Returns TryAgain if a retry can succeed, else the error for the caller."""
     known = ErrorCode(code)
     if known in UNKNOWN_TOPIC:
         return UnknownTopic("topic or partition does not exist", **facts)

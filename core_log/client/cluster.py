@@ -1,4 +1,4 @@
-"""What the client knows of a cluster: its brokers, its topics, and who leads their partitions."""
+"""The client's metadata of a cluster: its brokers, its topics, and the leaders of partitions."""
 
 import asyncio
 from collections import deque
@@ -38,12 +38,13 @@ NO_TOPIC_ID = UUID(int=0)
 @dataclass(frozen=True, slots=True)
 class KnownTopic:
     topic_id: UUID
-    leaders: Mapping[int, int]  # partition -> broker, -1 while there is none
+    leaders: Mapping[int, int]  # partition -> broker, -1 if there is none
     known_at_s: float
 
 
 class Cluster:
-    """Finds the broker to ask; whoever hears that it was the wrong one says so and asks again."""
+    """Finds the broker for a request; a caller that reached the wrong one reports it and asks
+    again."""
 
     def __init__(self, settings: KafkaSettings, patience: RetryLoop, dial: Dial) -> None:
         self.settings, self._patience, self._dial = settings, patience, dial
@@ -63,17 +64,18 @@ class Cluster:
 
     @property
     def problem(self) -> str:
-        """Why no broker can be reached just now; empty where one answers."""
+        """The reason why no broker can be reached; empty if one answers."""
         return self._patience.problem
 
     async def persist(self, attempt: Callable[[], Awaitable[T]], *, for_ms: int | None = None) -> T:
-        """Repeats `attempt` while it says TryAgain, within bounds."""
+        """Repeats `attempt` while it raises TryAgain, within limits."""
         return await self._patience.until_done(attempt, for_ms=for_ms)
 
     async def leaders(
         self, partitions: Iterable[TopicPartition]
     ) -> Mapping[Node, list[TopicPartition]]:
-        """The partitions by the broker to ask; raises TryAgain where there is none just now."""
+        """Returns the partitions by their leader; raises TryAgain if there is none at the
+        moment."""
         wanted = list(partitions)
         await self._know({partition.topic for partition in wanted})
         found: dict[Node, list[TopicPartition]] = {}
@@ -86,7 +88,7 @@ class Cluster:
         return self._leader(partition)
 
     async def topic(self, name: str) -> KnownTopic:
-        """As the cluster knows it now, not as it was when last asked about."""
+        """Returns the topic's present metadata from the cluster, not from the cache."""
         self.forget_topic(name)
         await self._know({name})
         return self._topics[name]
@@ -103,7 +105,7 @@ class Cluster:
         self._topics.pop(name, None)
 
     def check(self, code: int, partition: TopicPartition, message: str | None = None) -> None:
-        """Raises what the answer about `partition` means, and forgets a leader that is none."""
+        """Raises the error of the answer about `partition`, and forgets a wrong leader."""
         if ErrorCode(code) in STALE_LEADER:
             self.forget_topic(partition.topic)
         check(code, message=message, topic=partition.topic, partition=partition.partition)
@@ -118,7 +120,7 @@ class Cluster:
         facts = {"topic": partition.topic, "partition": partition.partition}
         if leader is None:
             raise UnknownTopic("topic or partition does not exist", **facts)
-        raise RetriableFailure("partition has no leader just now", **facts)
+        raise RetriableFailure("partition has no leader at the moment", **facts)
 
     async def _know(self, names: set[str]) -> None:
         if self._is_known(names):
@@ -144,7 +146,7 @@ class Cluster:
         )
 
     async def metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
-        """Brokers and the given topics; None asks for every topic."""
+        """Returns brokers and the given topics; None means every topic."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         said = await self.ask_any(request)
@@ -153,7 +155,7 @@ class Cluster:
         return said
 
     async def ask_any(self, request: Request[A], *, version_max: int | None = None) -> A:
-        """Asks who is connected, else whoever answers first."""
+        """Asks a connected broker, else the first that answers."""
         for node in self._candidates():
             if not node.is_connected:
                 break
@@ -163,7 +165,7 @@ class Cluster:
         return await node.ask(request, version_max=version_max)
 
     async def _reach(self) -> Node:
-        """Raises NoBroker, with what every address said."""
+        """Connects to a broker; raises NoBroker with every address's error."""
         now_s = asyncio.get_running_loop().time()
         if self._first_asked_s is None:
             self._first_asked_s = now_s
@@ -179,7 +181,7 @@ class Cluster:
         return node
 
     async def agreement(self) -> NegotiatedVersions:
-        """What some broker serves and what the cluster has finalized."""
+        """Returns the versions of some broker and the cluster's finalized features."""
         await self.metadata([])
         return await self._candidates()[0].agreement()
 
@@ -192,7 +194,7 @@ class Cluster:
         return known
 
     async def nodes(self) -> list[Node]:
-        """Every broker there is just now."""
+        """Returns every broker of the cluster at the moment."""
         said = await self.metadata([])
         return [self._nodes[broker.node_id] for broker in said.brokers]
 
@@ -212,12 +214,12 @@ def parse_endpoint(endpoint: str) -> tuple[str, int]:
 
 
 HEAD_START_S = 0.25
-"""How long an address is waited for alone before the next is tried beside it."""
+"""Time for one address alone, before the next is tried beside it."""
 SHOWN_MAX = 5
 
 
 class NobodyAnswered(Exception):
-    """Its text is the addresses, each with what went wrong there."""
+    """No address answered. Its text has each address with its error."""
 
     def __init__(self, reasons: dict[str, str]) -> None:
         shown = [f"{address} ({why})" for address, why in list(reasons.items())[:SHOWN_MAX]]
@@ -226,7 +228,7 @@ class NobodyAnswered(Exception):
 
 
 async def first_to_answer(nodes: Sequence[Node], *, within_s: float) -> Node:
-    """A node that is connected now: an address that swallows packets holds up no other one."""
+    """Returns the first broker that connects: an address that drops packets delays no other one."""
     distinct: dict[str, Node] = {}
     for node in nodes:
         distinct.setdefault(node.address, node)

@@ -1,4 +1,4 @@
-"""One non-blocking TCP connection to a broker: frames out, answers back in the order of asking."""
+"""One non-blocking TCP connection to a broker: frames out, answers back in request order."""
 
 import asyncio
 import errno
@@ -20,29 +20,30 @@ if TYPE_CHECKING:
 
 INBOX_BYTES = 64 << 10
 FRAMES_AT_ONCE = 64
-READ_BYTES_MAX = 4 << 20  # taken per wake-up, so that one connection never starves the others
-LENGTH_BYTES, HEAD_BYTES = 4, 8  # a head is length and correlation id
+READ_BYTES_MAX = 4 << 20  # per wake-up, so that one connection never starves the others
+LENGTH_BYTES, HEAD_BYTES = 4, 8  # a header is length and correlation id
 
 _HEAD = Struct(">ii")
 
 
 class ConnectionLost(RetriableFailure):
-    """The peer is gone; whether it acted on what was in flight cannot be known."""
+    """The connection is lost; it is unknown whether the peer executed the requests in flight."""
 
 
 class Channel(Protocol):
-    """What the client needs of a connection; an in-process broker may stand in for one."""
+    """The functions of a connection that the client uses; an in-process broker may replace it."""
 
     @property
     def is_open(self) -> bool: ...
     @property
     def in_flight(self) -> int: ...
     def ask(self, frame: bytearray, correlation_id: int) -> "Future[memoryview]":
-        """Sends one request, whose memory is given away; the answer comes without its length."""
+        """Sends one request, whose memory then belongs to the channel; returns the answer without
+        its length."""
         ...
 
     def tell(self, frame: bytearray) -> None:
-        """Sends one request that has no answer."""
+        """Sends one request without an answer."""
         ...
 
     def close(self) -> None: ...
@@ -54,10 +55,11 @@ class PendingRequest(NamedTuple):
 
 
 class BrokerConnection:
-    """A socket registered with the event loop; no task, no stream, no copy of a large answer.
+    """A socket registered with the event loop, without a task, a stream or a copy of a large
+    answer.
 
-    Small answers are copied out of one reused buffer. A large one is received straight into
-    memory of its own, since readers keep views of the batches in it.
+    Small answers are copied out of one reused buffer. A large one is received into its own memory,
+    because readers keep views of the batches in it.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class BrokerConnection:
         response_bytes_max: int,
         held: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`held` tells how much has been received of which the event loop knows nothing."""
+        """`held` returns the number of received bytes that the event loop does not see."""
         self._socket, self._held = peer, held
         self._loop = asyncio.get_running_loop()
         self._bytes_max = response_bytes_max
@@ -113,10 +115,10 @@ class BrokerConnection:
             answer = self._awaited.popleft().answer
             if not answer.done():
                 answer.set_exception(ConnectionLost(reason))
-                answer.exception()  # an asker who went away must not cause a warning
+                answer.exception()  # a caller that is gone must not cause a warning
 
     def _send(self) -> None:
-        """All that was asked in one turn of the loop goes out together, as far as it fits."""
+        """Sends all requests of one turn of the loop together, as far as they fit."""
         try:
             while self._outbox and self.is_open:
                 self._note_sent(self._socket.sendmsg(list(islice(self._outbox, FRAMES_AT_ONCE))))
@@ -156,7 +158,7 @@ class BrokerConnection:
             taken += size
             self._accept(size)
             if size < len(room):
-                return  # the kernel holds no more just now
+                return  # the kernel has no more at the moment
 
     def _accept(self, size: int) -> None:
         if self._large is not None:
@@ -184,7 +186,7 @@ class BrokerConnection:
         self._filled = rest
 
     def _begin_large(self, position: int, length: int) -> None:
-        """The rest of this answer goes where it will stay."""
+        """Receives the rest of this answer directly into its final memory."""
         self._large = memoryview(bytearray(LENGTH_BYTES + length))
         self._large_filled = self._filled - position
         self._large[: self._large_filled] = self._inbox[position : self._filled]
@@ -193,7 +195,7 @@ class BrokerConnection:
     def _deliver(self, frame: memoryview) -> None:
         correlation_id = _HEAD.unpack_from(frame)[1]
         if not self._awaited or self._awaited[0].correlation_id != correlation_id:
-            return self.close("the broker answered something that was not asked")
+            return self.close("the broker sent an answer without a request")
         answer = self._awaited.popleft().answer
         if not answer.done():
             answer.set_result(frame[LENGTH_BYTES:])
@@ -202,7 +204,7 @@ class BrokerConnection:
 async def connect(
     host: str, port: int, *, response_bytes_max: int, tls: "ssl.SSLContext | None" = None
 ) -> BrokerConnection:
-    """Tries the addresses of `host` in turn; raises ConnectionLost when none accepts."""
+    """Tries the addresses of `host` in turn; raises ConnectionLost if none accepts."""
     loop = asyncio.get_running_loop()
     reason = "host has no address"
     try:
@@ -234,6 +236,6 @@ async def connect(
 
 
 def _why(error: OSError) -> str:
-    """Of a failed connection: the loop puts a sentence in place of the kernel's words."""
+    """Returns the error of a failed connection, because the loop replaces the kernel's message."""
     known = error.errno if error.errno in errno.errorcode else None
     return os.strerror(known).lower() if known else error.strerror or type(error).__name__

@@ -1,4 +1,4 @@
-"""Which broker coordinates a group or a transactional writer, and asking it until it answers."""
+"""Finds the coordinator of a group or a transactional writer, and repeats requests to it."""
 
 from collections.abc import Callable
 from enum import IntEnum
@@ -13,18 +13,18 @@ from headwater.core_log.protocol.message import Request
 from headwater.core_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 
 A = TypeVar("A")
-FIND_ONE = 3  # the last version of FindCoordinator that asks for one key at a time
+FIND_ONE = 3  # the last version of FindCoordinator for one key at a time
 
 
 class Coordinates(IntEnum):
-    """What a coordinator is asked about."""
+    """The kinds of keys that have coordinators."""
 
     GROUP = 0
     TRANSACTION = 1
 
 
 class Coordinators:
-    """Remembers coordinators, and looks for them anew when one says that it is none."""
+    """A cache of coordinators; a broker that is none any more is looked up again."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -40,7 +40,7 @@ class Coordinators:
         version_max: int | None = None,
         for_ms: int | None = None,
     ) -> A:
-        """Repeats until no code that `codes` finds in the answer asks for a repetition."""
+        """Repeats the request while a code that `codes` finds in the answer requires it."""
 
         async def attempt() -> A:
             node = await self._coordinator(kind, key)

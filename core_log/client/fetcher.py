@@ -1,4 +1,4 @@
-"""Reads raw record batches from the leaders of many partitions, waiting until there are some."""
+"""Reads raw record batches from the leaders of many partitions, and waits until there are some."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
 
 
 class Fetcher:
-    """Without fetch sessions: each request names what it wants, so nothing is remembered."""
+    """A reader without fetch sessions: each request names all its partitions."""
 
     def __init__(self, cluster: Cluster, offsets: LogOffsets) -> None:
         self._cluster, self._offsets = cluster, offsets
@@ -30,7 +30,7 @@ class Fetcher:
     async def fetch(
         self, wanted: Offsets, *, limit: FetchLimit, isolation: Isolation
     ) -> Sequence[Fetched]:
-        """Partitions in which the reader gets no further are left out of the answer."""
+        """Returns the batches; partitions without progress for the reader are left out."""
         if not wanted:
             return []
 
@@ -49,7 +49,7 @@ class Fetcher:
         limit: FetchLimit,
         isolation: Isolation,
     ) -> Sequence[Fetched]:
-        """Whoever has something at once answers at once; else whoever has something first."""
+        """Returns at once what some broker has at once; else the first answer with records."""
         bytes_max = max(limit.bytes_max // len(leaders), 1)
         shares = [
             (node, {each: wanted[each] for each in theirs}) for node, theirs in leaders.items()
@@ -109,7 +109,7 @@ class Fetcher:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             raise await self._lost_error(partition, offset)
         if code is ErrorCode.CORRUPT_MESSAGE:
-            raise CorruptLog("the log found its own batch damaged", **partition._asdict())
+            raise CorruptLog("the log has found one of its batches damaged", **partition._asdict())
         self._cluster.check(code, partition)
 
     async def _lost_error(self, partition: TopicPartition, offset: int) -> PositionLost:
@@ -118,13 +118,13 @@ class Fetcher:
         facts = {**partition._asdict(), "offset": offset, "start": start, "end": end}
         if offset < start:
             return PositionLost(
-                "the log no longer holds that offset",
+                "the log no longer has that offset",
                 hint="rebuild from another copy, or go on from the log's start",
                 **facts,
             )
         return PositionLost(
             "the reader is ahead of the log",
-            hint="the log was cut or replaced since; rebuild what was read from it",
+            hint="the log was truncated or replaced; rebuild everything that was read from it",
             **facts,
         )
 
@@ -135,8 +135,8 @@ def _visible(
     data = memoryview(b"") if line.records is None else line.records
     if not is_readable(data):
         raise UnreadableBatch(
-            "the log holds something that is no batch of format 2",
-            hint="Kafka before 0.11 wrote others: copy the topic with a client that reads them",
+            "the log has a record batch of another format than 2",
+            hint="Kafka before 0.11 wrote older ones: copy the topic with a client that reads them",
             **partition._asdict(),
             offset=offset,
         )
@@ -154,7 +154,7 @@ MAGIC_AT = 16
 
 
 class AbortedRange(NamedTuple):
-    """A transaction that was aborted: its batches begin at `first_offset`."""
+    """An aborted transaction: its batches begin at `first_offset`."""
 
     first_offset: int
     producer_id: int
@@ -166,15 +166,14 @@ class CommittedRecords(NamedTuple):
 
 
 def is_readable(data: memoryview) -> bool:
-    """Whether a batch of format 2 can begin here, as far as it came; nothing can be seen behind
-    what is none."""
+    """Whether a batch of format 2 can begin here, as far as it was received."""
     if len(data) >= HEADER_BYTES:
         return BatchHeader.read(data).is_plausible
     return len(data) <= MAGIC_AT or data[MAGIC_AT] == 2
 
 
 def whole_batches(data: memoryview, offset: int) -> CommittedRecords:
-    """Cuts the torn batch that a broker may send last; `offset` is where reading began."""
+    """Removes the incomplete batch that a broker may send last; `offset` is where reading began."""
     position, next_offset = 0, offset
     while position + HEADER_BYTES <= len(data):
         header = BatchHeader.read(data, position)
@@ -188,15 +187,15 @@ def whole_batches(data: memoryview, offset: int) -> CommittedRecords:
 def committed_batches(
     data: memoryview, offset: int, aborted: Iterable[AbortedRange]
 ) -> CommittedRecords:
-    """Leaves out markers, and batches of the transactions that the broker says were aborted.
+    """Removes markers, and batches of the transactions that the broker lists as aborted.
 
-    A producer is in an aborted transaction from that transaction's first offset to the marker
-    which ends it, so one pass in offset order decides every batch.
+    A producer is in an aborted transaction from its first offset to the marker that ends it, so one
+    pass in offset order decides every batch.
     """
     spans = sorted(aborted, reverse=True)
     aborting: set[int] = set()
     kept: list[memoryview] = []
-    start = position = 0  # the run of visible batches that is being extended
+    start = position = 0  # the current run of visible batches
     next_offset = offset
     while position + HEADER_BYTES <= len(data):
         header = BatchHeader.read(data, position)

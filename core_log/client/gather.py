@@ -1,4 +1,4 @@
-"""Waits for several answers at once, and for none of them any more."""
+"""Waits for several coroutines at once and leaves none of them running."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
@@ -8,7 +8,8 @@ T = TypeVar("T")
 
 
 async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Their results in order. The first failure ends the others and is raised as it is."""
+    """Returns the results in order. The first failure cancels the others and is raised
+    unchanged."""
     calls = list(calls)
     if len(calls) == 1:
         return [await calls[0]]
@@ -21,7 +22,8 @@ async def together(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 async def first(calls: Iterable[Coroutine[Any, Any, T]]) -> T:
-    """The result of whichever ends first, well or badly; the others are cancelled."""
+    """Returns the result or raises the error of the first one that ends; the others are
+    cancelled."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -33,8 +35,8 @@ async def first(calls: Iterable[Coroutine[Any, Any, T]]) -> T:
 
 
 async def let_go(task: "asyncio.Future[Any]") -> None:
-    """Ends it and waits until it has ended. What it failed with is nobody's concern any more, and
-    the loop is not left to complain of it when the garbage is collected."""
+    """Cancels a task and waits for its end. Its error is ignored, and the loop does not log it at
+    garbage collection."""
     if not task.done():
         task.cancel()
         await asyncio.wait([task])

@@ -1,4 +1,4 @@
-"""Consumer groups as people look at them and change them."""
+"""Consumer groups for administrators: list, describe and change them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -39,9 +39,9 @@ from headwater.core_log.protocol.messages.offset_fetch import (
 )
 
 WITHOUT_NOT_FOUND = 5
-"""Of DescribeGroups: later versions answer an unknown group with an error instead of a state."""
+"""DescribeGroups: later versions answer an unknown group with an error instead of a state."""
 DEAD = "Dead"
-"""The state that a coordinator gives a group it has never heard of."""
+"""The coordinator's state of an unknown group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,13 @@ class GroupDescription:
 
 
 class GroupAdmin:
-    """Every answer is the coordinators' own, asked for now."""
+    """Administration of groups; every answer comes from the coordinators, without a cache."""
 
     def __init__(self, cluster: Cluster, coordinators: Coordinators) -> None:
         self._cluster, self._coordinators = cluster, coordinators
 
     async def all(self) -> list[GroupSummary]:
-        """Each broker knows the groups that it coordinates."""
+        """Returns all groups; each broker knows those that it coordinates."""
 
         async def attempt() -> list[GroupSummary]:
             found: list[GroupSummary] = []
@@ -106,11 +106,11 @@ class GroupAdmin:
         return _describe(group)
 
     async def reset(self, name: str, offsets: Offsets) -> None:
-        """Refused while the group has members: they would not notice."""
+        """Sets offsets; refused while the group has members, because they would not notice."""
         await commit_offsets(self._coordinators, name, offsets)
 
     async def forget(self, name: str, partitions: Iterable[TopicPartition]) -> None:
-        """As if the group had never committed offsets of these partitions."""
+        """Deletes the group's committed offsets of these partitions."""
         topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
         for topic, index in partitions:
             part = OffsetDeleteRequestPartition(partition_index=index)
@@ -157,7 +157,8 @@ def _member(member: DescribedGroupMember, protocol_type: str) -> GroupMember:
 
 
 def _parse_assignment(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Nothing while the group rebalances; members write these bytes, so they may be anything."""
+    """Returns the assignment; empty while the group rebalances. Members write these bytes, so they
+    may be invalid."""
     try:
         said = decode_record(ConsumerProtocolAssignment, assignment)
     except DecodeError:
@@ -169,12 +170,12 @@ def _parse_assignment(assignment: bytes) -> tuple[TopicPartition, ...]:
     )
 
 
-BY_NAME = 9  # of OffsetCommit: later versions name topics by id
-ONE_GROUP = 7  # of OffsetFetch: the last version that asks for one group by name
+BY_NAME = 9  # OffsetCommit: later versions name topics by id
+ONE_GROUP = 7  # OffsetFetch: the last version for one group by name
 
 
 async def commit_offsets(coordinators: Coordinators, group: str, offsets: Offsets) -> None:
-    """As somebody outside the group: refused while the group has members of its own."""
+    """Commits offsets from outside the group: refused while the group has members."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, index), offset in offsets.items():
         part = OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
@@ -191,7 +192,7 @@ async def commit_offsets(coordinators: Coordinators, group: str, offsets: Offset
 
 
 async def committed_offsets(coordinators: Coordinators, group: str) -> Offsets:
-    """Waits for transactions that are just about to commit offsets of this group."""
+    """Returns the offsets; waits for transactions that are committing offsets of this group."""
 
     def codes(said: OffsetFetchResponse) -> list[int]:
         parts = [part.error_code for topic in said.topics for part in topic.partitions]

@@ -41,10 +41,10 @@ DEFAULT_LIMIT = FetchLimit()
 
 
 class KafkaLog:
-    """Connects on first use and needs no task of its own. Batches pass through unread.
+    """A log that connects on first use, without a task of its own. Batches pass through unread.
 
-    What only few clients do is imported by those who do it: half of the messages are declared for
-    administration and for writers, and every command would wait for them.
+    Rare operations are imported on first use: half of the messages are for administration and
+    writers, and every command would wait for them.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class KafkaLog:
 
     @property
     def bootstrap(self) -> Sequence[str]:
-        """HOST:PORT of brokers, by which others reach the same log."""
+        """HOST:PORT of brokers, by which other processes reach the same log."""
         return tuple(self._cluster.settings.bootstrap)
 
     @property
     def problem(self) -> str:
-        """Why no broker can be reached just now; empty where one answers."""
+        """The reason why no broker can be reached; empty if one answers."""
         return self._cluster.problem
 
     async def ensure_topic(self, *topics: TopicSettings) -> None:
@@ -95,7 +95,8 @@ class KafkaLog:
         return str((await self.topics.describe(topic)).topic_id)
 
     async def writer(self, name: str) -> "KafkaWriter":
-        """The name is the cluster's transactional.id; whoever held it before is fenced."""
+        """Returns a writer. Its name is the cluster's transactional.id; the former writer of that
+        name is fenced."""
         from headwater.core_log.client.transactions import CoordinatorClient
         from headwater.core_log.client.writer import KafkaWriter
 
@@ -114,14 +115,15 @@ class KafkaLog:
         )
 
     async def is_exactly_once(self) -> bool:
-        """Whether the cluster has finalized the transactions that writers need for that."""
+        """Whether the cluster has finalized the transaction version that exactly-once writers
+        need."""
         agreement = await self._cluster.persist(self._cluster.agreement)
         return agreement.features.get(TRANSACTION_VERSION, 0) >= RENEWS_EPOCHS
 
     async def append(
         self, partition: TopicPartition, batch: Batch, *, acks: int = ALL_IN_SYNC
     ) -> int:
-        """Only with all in sync does the answer mean that the batch is on disk."""
+        """Appends with acks=all: only then does the answer mean that the batch is on disk."""
         seal(batch.data)
         return await append_plainly(self._cluster, partition, memoryview(batch.data), acks=acks)
 
@@ -162,7 +164,7 @@ class KafkaLog:
 
 
 def dialling(settings: KafkaSettings) -> Dial:
-    """How connections are made: plain, or by TLS, for which certificates must be sound."""
+    """Returns the function that connects: plain, or by TLS after a check of the certificates."""
     bytes_max = settings.response_bytes_max
     if not settings.security.is_encrypted:
         return partial(connect, response_bytes_max=bytes_max)

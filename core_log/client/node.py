@@ -13,10 +13,10 @@ A = TypeVar("A")
 
 
 class Node:
-    """Connects on first use, and again after a loss.
+    """A broker. It connects on first use, and again after a loss.
 
-    Apache Kafka serves one request per connection at a time, so a long poll would hold up every
-    request behind it: each poll under way has a connection of its own, up to a bound.
+    Apache Kafka serves one request per connection at a time, so a long poll would block every
+    request after it. Each running poll therefore has its own connection, up to a limit.
     """
 
     def __init__(self, host: str, port: int, *, dial: Dial, settings: KafkaSettings) -> None:
@@ -92,7 +92,7 @@ class Node:
 
 
 async def open_link(host: str, port: int, dial: Dial, settings: KafkaSettings) -> Rpc:
-    """Connects, agrees on versions and says who we are, within one bound."""
+    """Connects, agrees on versions and authenticates, within one time limit."""
     try:
         async with asyncio.timeout(settings.connect_wait_ms_max / 1000):
             link = Rpc(await dial(host, port), settings)

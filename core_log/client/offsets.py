@@ -1,4 +1,4 @@
-"""Where partitions begin and end, and which offset a moment has: ListOffsets."""
+"""Start and end offsets of partitions, and offsets by time: ListOffsets."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -33,13 +33,15 @@ NOT_FOUND = OffsetAndTimestamp(CANNOT_TELL, -1)
 
 
 class LogOffsets:
-    """Questions to the leaders of partitions; each is one round trip, whatever it covers."""
+    """Offset requests to the leaders of partitions; each is one round trip for any number of
+    partitions."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     async def bounds(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
-        """The end is asked for after the stable offset, so it is never below it."""
+        """Returns the bounds. The end is requested after the stable offset, so it is never below
+        it."""
         wanted = list(partitions)
         start, stable, end, cleaned_to, deletes_dropped_to = await together(
             [
@@ -64,7 +66,7 @@ class LogOffsets:
     async def retained_ranges(
         self, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, RetainedRange]:
-        """In half the requests of `bounds`, none of which waits for what is on its way to disk."""
+        """Returns the ranges with half the requests of `bounds`; none of them waits for a sync."""
         wanted = list(partitions)
         start, cleaned_to, deletes_dropped_to = await together(
             self.find(wanted, each) for each in (EARLIEST, CLEANED_TO, DELETES_DROPPED_TO)
@@ -133,5 +135,6 @@ class LogOffsets:
 
 
 def _private(found: OffsetAndTimestamp, timestamp: int) -> int:
-    """A broker that took the number for a moment answers with some record's own timestamp."""
+    """Returns a private offset. A broker that took the special value for a time answers with a
+    record's own timestamp."""
     return found.offset if found.timestamp == timestamp else CANNOT_TELL

@@ -1,4 +1,5 @@
-"""A writer's batches in flight: sequences in order per partition, the same bytes when repeated."""
+"""A writer's batches in flight: sequences in order per partition, and unchanged bytes in
+retries."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,11 +12,11 @@ from headwater.core_log.foundation.errors import HeadwaterError, OutOfOrderSeque
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.batch_header import Batch, seal
 
-SEQUENCE_MASK = 0x7FFFFFFF  # sequences go from 2^31 - 1 to 0
+SEQUENCE_MASK = 0x7FFFFFFF  # sequences wrap from 2^31 - 1 to 0
 
 Sealed = Mapping[TopicPartition, memoryview]
 BatchResult = int | RetriableFailure | HeadwaterError
-"""Of one batch: its base offset, or why the log does not have it."""
+"""The result of one batch: its base offset, or the error."""
 
 SendBatches = Callable[[Sealed], Awaitable[Mapping[TopicPartition, BatchResult]]]
 
@@ -26,10 +27,10 @@ class ProducerIdAndEpoch(NamedTuple):
 
 
 class ProducerSequences:
-    """Of one identity, a lane for each partition that it writes to.
+    """The sequences of one producer, per partition.
 
-    Batches that are appended together set out together, when each is allowed to by its lane. What
-    of them failed goes out again, together as well.
+    Batches that are appended together are sent together, when each one's partition allows it.
+    Failed ones are sent again, together as well.
     """
 
     def __init__(self, identity: ProducerIdAndEpoch, cluster: Cluster) -> None:
@@ -39,7 +40,7 @@ class ProducerSequences:
     async def append(
         self, batches: Mapping[TopicPartition, Batch], send: SendBatches
     ) -> dict[TopicPartition, int]:
-        """Returns the base offsets that `send` was told."""
+        """Returns the base offsets from `send`."""
         left = {
             partition: self._lane(partition).enter(batch, self._identity)
             for partition, batch in batches.items()
@@ -66,7 +67,7 @@ class ProducerSequences:
         done: dict[TopicPartition, int],
         send: SendBatches,
     ) -> None:
-        """Moves what the log has from `left` to `done`, until nothing is left."""
+        """Moves finished batches from `left` to `done`, until nothing is left."""
         while left:
             while held_up := [each for each in left.values() if not each.may_go]:
                 await held_up[0].until_it_may_go()
@@ -93,18 +94,18 @@ class ProducerSequences:
 
 
 class PartitionSequence:
-    """The batches of one partition under one identity.
+    """The batches of one partition from one producer.
 
-    A few may be under way at once. When one fails, those behind it are refused as out of order:
-    they go out again one by one, oldest first, and new ones wait until all is well. So "out of
-    order" is the log's last word only on a batch that was the oldest when it was sent.
+    A few may be in flight. When one fails, those after it are refused as out of order: they are
+    sent again one by one, oldest first, and new ones wait. So "out of order" is final only for a
+    batch that was the oldest when it was sent.
 
-    A broker recognizes only a writer's last five batches when they come again. So a batch goes
-    out only when it is that close to the oldest one that may have to.
+    A broker recognizes only a producer's last five batches in a retry. So a batch is sent only if
+    it is that close to the oldest one that may be repeated.
 
-    A batch may pass an older one that still waits, for its leader or for another partition. A log
-    that has batches of this identity refuses it then; one that has none takes any as the first, and
-    would refuse the older one for good. So the first goes out alone.
+    A batch may overtake an older one that waits for its leader or for another partition. A log with
+    batches of this producer then refuses it; a log without any accepts any sequence as the first,
+    and would refuse the older one for good. So the first batch is sent alone.
     """
 
     def __init__(self, in_flight_max: int) -> None:
@@ -149,7 +150,7 @@ class PartitionSequence:
 
 
 class InFlightBatch(NamedTuple):
-    """One batch on its lane, from the sequence it was given to the log's answer."""
+    """One batch, from its sequence to the log's answer."""
 
     lane: PartitionSequence
     place: int

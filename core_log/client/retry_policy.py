@@ -1,4 +1,4 @@
-"""Patience: what is tried again, how often, and when it is given up."""
+"""Retries: the errors to retry, the delays, and the limits."""
 
 import asyncio
 import logging
@@ -14,14 +14,15 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 DISK_S = 3.0
-"""How long a disk that refuses may be a hiccup of which nobody need hear."""
+"""Time for which refused writes may be a short disk problem that is not reported."""
 
 SAID_S = 2.0
-"""How long a whole cluster may be away before it is said, though it is tried again for longer."""
+"""Time for which a whole cluster may be unreachable before it is logged; the retries go on for
+longer."""
 
 
 class RetriableFailure(Exception):
-    """This attempt is over, but a later one may succeed."""
+    """This attempt failed, but a later one may succeed."""
 
     def __init__(self, reason: str, **facts: object) -> None:
         super().__init__(reason)
@@ -29,38 +30,38 @@ class RetriableFailure(Exception):
 
 
 class NoBroker(RetriableFailure):
-    """None of the cluster's addresses answers."""
+    """No address of the cluster answers."""
 
     def __init__(self, *, tried: str, is_first: bool) -> None:
         super().__init__("no broker of the cluster answers", tried=tried)
         self.is_first = is_first
-        """Whether none has ever answered: an address is as likely to be wrong as a broker down."""
+        """Whether no broker has ever answered: then the address may be wrong as well."""
 
 
 class UnknownTopic(RetriableFailure):
-    """The cluster does not know the topic, or does not know it yet."""
+    """The cluster does not know the topic (yet)."""
 
 
 class DiskRejectsWrites(RetriableFailure):
-    """The disk of the log takes nothing just now: whoever waits shall hear of it soon."""
+    """The disk of the log accepts no writes at the moment; waiting callers should learn it soon."""
 
 
 class RetryLoop:
-    """Repeats an attempt, ever more slowly, until it succeeds or time is up."""
+    """Repeats an attempt with growing delays, until it succeeds or time is up."""
 
     def __init__(
         self, settings: KafkaSettings, random: Random, *, first_said_s: float = SAID_S
     ) -> None:
-        """`first_said_s`: as `SAID_S`, of a cluster that has never answered."""
+        """`first_said_s`: like `SAID_S`, for a cluster that has never answered."""
         self._settings, self._random, self._first_said_s = settings, random, first_said_s
         self.problem = ""
-        """Why the cluster cannot be reached just now; empty where it answers."""
+        """The reason why the cluster cannot be reached; empty if it answers."""
         self._is_told = False
 
     async def until_done(
         self, attempt: Callable[[], Awaitable[T]], *, for_ms: int | None = None
     ) -> T:
-        """Raises LogUnavailable with the last reason once `for_ms` (a setting's worth) is over."""
+        """Raises LogUnavailable with the last reason once `for_ms` (a setting) is over."""
         settings, loop = self._settings, asyncio.get_running_loop()
         started = loop.time()
         patience_s = (settings.retry_for_ms if for_ms is None else for_ms) / 1000
@@ -84,7 +85,7 @@ class RetryLoop:
             else:
                 self._on_answered()
                 return done
-            # Jitter keeps clients that lost the same broker from coming back all at once.
+            # Jitter keeps clients that lost the same broker from reconnecting at the same time.
             await asyncio.sleep(delay_s * (0.5 + self._random.random() / 2))
             delay_s = min(delay_s * 2, settings.retry_delay_ms_max / 1000)
 
@@ -94,7 +95,7 @@ class RetryLoop:
         if for_s >= said_s and not self._is_told:
             self._is_told = True
             cure = f"\n  hint: {_cure_of_away(self._settings)}" if why.is_first else ""
-            logger.warning("%s; it is tried again%s", self.problem, cure)
+            logger.warning("%s; retrying%s", self.problem, cure)
 
     def _on_answered(self) -> None:
         if self._is_told:

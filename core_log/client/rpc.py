@@ -1,4 +1,4 @@
-"""A connection that has agreed on versions: declared messages in, declared messages out."""
+"""A connection with negotiated versions: declared messages in, declared messages out."""
 
 import asyncio
 from asyncio import Future
@@ -21,25 +21,26 @@ Dial = Callable[[str, int], Awaitable[Channel]]
 """Opens a connection to HOST, PORT."""
 
 API_VERSIONS = ApiVersionsRequest.api_key
-FIRST_VERSION = 3  # of ApiVersions: the first that tells finalized features
+FIRST_VERSION = 3  # ApiVersions: the first version with finalized features
 REFUSED = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 
 
 @dataclass(frozen=True, slots=True)
 class NegotiatedVersions:
-    """What the broker at the other end serves."""
+    """The API versions of a broker."""
 
     ranges: Mapping[int, tuple[int, int]]
     features: Mapping[str, int]
 
     def version_of(self, request: Request[Any], version_max: int | None) -> int:
-        """The newest version both sides speak; raises LogRejected when there is none."""
+        """Returns the newest version that both sides support; raises LogRejected if there is
+        none."""
         low, high = request.versions
         served_low, served_high = self.ranges.get(request.api_key, (0, -1))
         best = min(high, served_high, high if version_max is None else version_max)
         if best < max(low, served_low):
             raise LogRejected(
-                "the cluster does not serve what this needs",
+                "the cluster does not support a required API",
                 hint="use a broker of ours, or Apache Kafka 4.0 or newer",
                 request=type(request).__name__,
                 served=f"{served_low}-{served_high}",
@@ -48,7 +49,7 @@ class NegotiatedVersions:
 
 
 class Rpc:
-    """Numbers requests and bounds how many are unanswered and for how long."""
+    """Numbers requests, and limits their count and the wait for each answer."""
 
     def __init__(self, channel: Channel, settings: KafkaSettings) -> None:
         self._channel, self._settings = channel, settings
@@ -62,7 +63,7 @@ class Rpc:
 
     @property
     def waiting(self) -> int:
-        """Requests not yet answered."""
+        """Requests without an answer yet."""
         return self._channel.in_flight
 
     @property
@@ -75,24 +76,27 @@ class Rpc:
     async def ask(
         self, request: Request[A], *, version_max: int | None = None, wait_ms: int = 0
     ) -> A:
-        """`wait_ms` is how long the broker was asked to take at most before it answers."""
+        """Sends a request; `wait_ms` is the longest time that the broker may wait before it
+        answers."""
         version = self._agreement.version_of(request, version_max)
         async with self._places:
             return await self._exchange(request, version, wait_ms)
 
     def tell(self, request: Request[Any], *, version_max: int | None = None) -> None:
-        """Sends what is not answered: a Produce request with acks=0."""
+        """Sends a request without an answer: Produce with acks=0."""
         version = self._agreement.version_of(request, version_max)
         self._channel.tell(self._frame(request, version, next(self._numbers)))
 
     async def agree(self) -> None:
-        """Asks for versions first of all; an older broker says in version 0 what it knows."""
+        """Requests the versions first; an older broker answers in version 0."""
         request = ApiVersionsRequest(client_software_name="headwater", client_software_version="1")
         said = await self._exchange(request, FIRST_VERSION, 0)
         if said.error_code == ErrorCode.UNSUPPORTED_VERSION:
             said = await self._exchange(request, 0, 0)
         if said.error_code != ErrorCode.NONE:
-            raise LogUnavailable("the broker does not tell its versions", error=said.error_code)
+            raise LogUnavailable(
+                "the broker does not answer a request for its versions", error=said.error_code
+            )
         self._agreement = NegotiatedVersions(
             {key.api_key: (key.min_version, key.max_version) for key in said.api_keys},
             {feature.name: feature.max_version_level for feature in said.finalized_features},
@@ -116,6 +120,6 @@ class Rpc:
             async with asyncio.timeout(limit_s):
                 return await asked
         except TimeoutError as error:
-            # Answers come in order, so nothing behind a missing one can be had either.
+            # Answers come in order, so none after a missing one can be received.
             self._channel.close()
             raise ConnectionLost("the broker does not answer", waited_s=limit_s) from error

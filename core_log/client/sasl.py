@@ -1,4 +1,5 @@
-"""SCRAM as RFC 5802 has it: both ends prove that they know the password, and neither tells it."""
+"""Authentication by SASL: SCRAM (RFC 5802), in which both ends prove that they know the password,
+and PLAIN."""
 
 import hashlib
 import hmac
@@ -15,12 +16,12 @@ from headwater.core_log.protocol.messages.sasl_handshake import SaslHandshakeReq
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 ROUNDS_MIN, ROUNDS_MAX = 4_096, 1_000_000
-"""Who asks for fewer wants to guess the password, who asks for more wants us to stand still."""
+"""Fewer rounds would help to guess the password; more would block this process."""
 NO_CHANNEL = "n,,"
 
 
 class Scram:
-    """One exchange, in the order of its methods."""
+    """One SCRAM exchange; its methods are called in this order."""
 
     def __init__(self, mechanism: str, *, user: str, password: str, nonce: str) -> None:
         self._hash, self._password, self._nonce = HASHES[mechanism], password, nonce
@@ -32,7 +33,7 @@ class Scram:
         return f"{NO_CHANNEL}{self._first}".encode()
 
     def final(self, challenge: bytes) -> bytes:
-        """The proof, for a server that has said its salt and its rounds."""
+        """Returns the proof for the server's salt and number of rounds."""
         said = parts_of(challenge)
         try:
             nonce, salt, rounds = said["r"], b64decode(said["s"], validate=True), int(said["i"])
@@ -60,8 +61,8 @@ class Scram:
             raise broken_exchange_error() from None
         if not self._expected or not hmac.compare_digest(shown, self._expected):
             raise LogRejected(
-                "the cluster does not know the password that it asks for",
-                hint="is it the right cluster? nothing more is said to this one",
+                "the cluster has not proved that it knows the password",
+                hint="check that it is the right cluster; nothing more is sent to it",
             )
 
     def _digest_with_key(self, key: bytes, data: bytes) -> bytes:
@@ -69,7 +70,7 @@ class Scram:
 
 
 def parts_of(message: bytes) -> dict[str, str]:
-    """`r=...,s=...` by its letters."""
+    """Parses `r=...,s=...`."""
     try:
         pairs = (part.partition("=") for part in message.decode().split(","))
         return {letter: value for letter, _, value in pairs}
@@ -78,22 +79,23 @@ def parts_of(message: bytes) -> dict[str, str]:
 
 
 def broken_exchange_error() -> LogRejected:
-    return LogRejected("the cluster's part of the SCRAM exchange breaks its rules", hint="")
+    return LogRejected("the cluster's SCRAM message is invalid", hint="")
 
 
 NONCE_BYTES = 24
 
 Exchange = Generator[bytes, bytes, None]
-"""What is said in turn, and what the broker answers each time; raises where it may not go on."""
+"""Yields messages to send, and gets the broker's answers; raises if the exchange fails."""
 
 
 async def authenticate(link: Rpc, security: SecuritySettings) -> None:
-    """Raises LogRejected, in words without the password, when the broker does not let us in."""
+    """Authenticates; raises LogRejected, without the password in its text, if the broker
+    refuses."""
     said = await link.ask(SaslHandshakeRequest(mechanism=security.mechanism))
     if said.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         raise LogRejected(
-            "the cluster wants to know no user at this address",
-            hint="take SASL_ out of security.protocol, or name another listener of the cluster",
+            "the cluster does not authenticate users at this address",
+            hint="remove SASL_ from security.protocol, or name another listener of the cluster",
         )
     if said.error_code != ErrorCode.NONE:
         raise LogRejected(
@@ -135,5 +137,5 @@ def by_scram(scram: Scram) -> Exchange:
 
 
 def by_password(user: str, password: str) -> Exchange:
-    """PLAIN, of RFC 4616: whoever can read the line can read the password."""
+    """PLAIN of RFC 4616: everyone who can read the connection can read the password."""
     yield f"\0{user}\0{password}".encode()

@@ -1,4 +1,4 @@
-"""TLS over a socket that never blocks, for `Connection` to use like the socket itself."""
+"""TLS over a non-blocking socket, for `Connection` to use like the socket itself."""
 
 import asyncio
 import ssl
@@ -10,14 +10,14 @@ from headwater.core_log.foundation.settings import SecuritySettings
 
 
 class TlsSocket:
-    """Says "not now" as a plain socket does."""
+    """A TLS socket that raises BlockingIOError like a plain one."""
 
     def __init__(self, wrapped: ssl.SSLSocket) -> None:
         self._wrapped = wrapped
         self.fileno, self.close = wrapped.fileno, wrapped.close
 
     def recv_into(self, room: memoryview) -> int:
-        """At most one TLS record; 0 at the end."""
+        """Returns at most one TLS record; 0 at the end."""
         try:
             return self._wrapped.recv_into(room)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -37,12 +37,12 @@ class TlsSocket:
         return sent
 
     def pending(self) -> int:
-        """Bytes already decrypted, of which the event loop knows nothing."""
+        """Decrypted bytes that the event loop does not see."""
         return self._wrapped.pending()
 
 
 def context_of(security: SecuritySettings) -> ssl.SSLContext:
-    """Made once per client."""
+    """Returns the TLS context; made once per client."""
     try:
         context = ssl.create_default_context(cafile=security.ca_file)
         if security.certificate_file is not None:
@@ -62,7 +62,8 @@ def context_of(security: SecuritySettings) -> ssl.SSLContext:
 
 
 async def shake_hands(wrapped: ssl.SSLSocket, *, host: str) -> TlsSocket:
-    """Raises LogRejected when the broker is not who it should be."""
+    """Performs the handshake; raises LogRejected if the broker's certificate is not valid for
+    it."""
     loop = asyncio.get_running_loop()
     try:
         while True:
@@ -77,7 +78,7 @@ async def shake_hands(wrapped: ssl.SSLSocket, *, host: str) -> TlsSocket:
         wrapped.close()
         raise LogRejected(
             "the broker's certificate is not trusted",
-            hint="name the authority that signed it: security.ca_file",
+            hint="set security.ca_file to the authority that signed it",
             host=host,
             reason=error.verify_message,
         ) from None
@@ -89,7 +90,7 @@ async def shake_hands(wrapped: ssl.SSLSocket, *, host: str) -> TlsSocket:
 async def event_at(
     wrapped: ssl.SSLSocket, *, add: Callable[..., None], remove: Callable[[int], object]
 ) -> None:
-    """Returns once the socket can be read from, or written to."""
+    """Returns once the socket is readable or writable."""
     happened = asyncio.get_running_loop().create_future()
 
     def wake() -> None:

@@ -1,4 +1,4 @@
-"""Topics as people look at them and change them."""
+"""Topics for administrators: list, describe and change them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,9 +28,9 @@ from headwater.core_log.protocol.messages.incremental_alter_configs import (
 )
 from headwater.core_log.protocol.messages.metadata import MetadataResponseTopic
 
-NAMES_ONLY = 5  # of DeleteTopics: later versions name topics by id too
+NAMES_ONLY = 5  # DeleteTopics: later versions name topics by id, too
 SET, UNSET = 0, 1  # operations of IncrementalAlterConfigs
-DYNAMIC_TOPIC = 1  # the source of a setting that was made for this topic
+DYNAMIC_TOPIC = 1  # the source of a setting of this topic itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class TopicConfig:
 
 
 class TopicAdmin:
-    """Every answer is the cluster's own, asked for now."""
+    """Administration of topics; every answer comes from the cluster, without a cache."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -101,7 +101,8 @@ class TopicAdmin:
         self._cluster.forget_topic(name)
 
     async def add_partitions(self, name: str, count: int) -> None:
-        """Until the topic has `count`; keys then go elsewhere than before."""
+        """Adds partitions until the topic has `count`; keys then go to other partitions than
+        before."""
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)],
             timeout_ms=self._cluster.settings.request_wait_ms_max,
@@ -117,7 +118,7 @@ class TopicAdmin:
     async def alter(
         self, name: str, *, set_to: Mapping[str, str] | None = None, unset: Iterable[str] = ()
     ) -> None:
-        """What is unset falls back to the cluster's default."""
+        """Changes settings; a removed one falls back to the cluster's default."""
         changes = [
             AlterableConfig(name=key, config_operation=SET, value=value)
             for key, value in (set_to or {}).items()
@@ -135,7 +136,7 @@ class TopicAdmin:
         await self._cluster.persist(attempt)
 
     async def delete_records(self, before: Offsets) -> Offsets:
-        """Moves partitions' starts up; returns where they begin now."""
+        """Moves up the starts of partitions; returns the new starts."""
 
         async def attempt(partition: TopicPartition, offset: int) -> int:
             node = await self._cluster.leader(partition)

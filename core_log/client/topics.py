@@ -1,4 +1,4 @@
-"""Topics as they should be: created, or checked against what they already are."""
+"""Creates topics, or checks that existing ones have the required settings."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 
@@ -20,11 +20,11 @@ from headwater.core_log.protocol.messages.describe_configs import (
     DescribeConfigsResourceResult,
 )
 
-TOPIC = 2  # a resource whose configuration is asked for
+TOPIC = 2  # a resource whose configuration is requested
 
 
 async def ensure_topics(cluster: Cluster, topics: Sequence[TopicSettings]) -> None:
-    """Returns when every partition has a leader; raises ConfigError where a topic differs."""
+    """Returns when every partition has a leader; raises ConfigError if a topic differs."""
     made = await create_topics(cluster, topics)
     await together(_ensure(cluster, topic, is_new=topic.name in made) for topic in topics)
 
@@ -38,8 +38,8 @@ async def _ensure(cluster: Cluster, topic: TopicSettings, *, is_new: bool) -> No
 
 
 async def create_topics(cluster: Cluster, topics: Sequence[TopicSettings]) -> Set[str]:
-    """Asked for at once, since the broker then syncs its disk for all of them together. Returns
-    those that did not exist."""
+    """Creates all in one request, so that the broker syncs once for all of them. Returns the new
+    ones."""
     made, wanted = set[str](), {topic.name: topic for topic in topics}
 
     async def attempt() -> None:
@@ -76,7 +76,7 @@ async def partition_count(cluster: Cluster, topic: str) -> int:
 async def configs(
     cluster: Cluster, topic: str, keys: Iterable[str] | None = None
 ) -> Mapping[str, DescribeConfigsResourceResult]:
-    """The topic's configuration, defaults included, by Kafka's names."""
+    """Returns the topic's configuration by Kafka's names, including defaults."""
     names = None if keys is None else list(keys)
     resource = DescribeConfigsResource(
         resource_type=TOPIC, resource_name=topic, configuration_keys=names
@@ -92,7 +92,7 @@ async def configs(
 
 
 async def _until_there(cluster: Cluster, topic: str, *, partitions_led: int = 0) -> None:
-    """A topic that was just made is not known at once to every node that is asked."""
+    """Waits until a new topic is known to every node."""
 
     async def attempt() -> None:
         try:
@@ -114,7 +114,7 @@ async def _check_same(cluster: Cluster, topic: TopicSettings) -> None:
     if count != topic.partitions:
         raise ConfigError(
             "topic exists with another number of partitions",
-            hint=f"say partitions: {count}, or choose another topic",
+            hint=f"set partitions: {count}, or choose another topic",
             topic=topic.name,
             wanted=topic.partitions,
             found=count,
@@ -136,5 +136,5 @@ async def _check_same(cluster: Cluster, topic: TopicSettings) -> None:
 
 
 def _parts(value: str) -> set[str]:
-    """`compact,delete` and `delete, compact` are the same policy."""
+    """Returns the parts of a list: `compact,delete` and `delete, compact` are the same policy."""
     return {part.strip() for part in value.split(",")}

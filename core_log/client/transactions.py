@@ -1,4 +1,4 @@
-"""What a transactional writer says to its coordinator."""
+"""Requests of a transactional writer to its coordinator."""
 
 from headwater.core_log.client.coordinators import Coordinates, Coordinators
 from headwater.core_log.client.producer_sequences import ProducerIdAndEpoch
@@ -24,8 +24,9 @@ WITHOUT_NEW_EPOCH = 4  # of EndTxn and TxnOffsetCommit: transaction.version 1
 
 
 class CoordinatorClient:
-    """Version 2 (KIP-890) gives a new epoch with every end and learns partitions by itself; under
-    version 1 partitions and groups are announced, and the epoch stays."""
+    """A client of a transaction coordinator. In version 2 (KIP-890) each end gives a new epoch, and
+    partitions are added implicitly; in version 1 partitions and groups are announced, and the
+    epoch stays."""
 
     def __init__(
         self,
@@ -41,9 +42,10 @@ class CoordinatorClient:
     async def identify(
         self, held: ProducerIdAndEpoch = NOBODY, *, for_ms: int | None = None
     ) -> ProducerIdAndEpoch:
-        """Fences whoever used the name before, ending what they left open.
+        """Gets an id and epoch, and fences the former writer of the name, aborting its open
+        transaction.
 
-        Whoever says which identity they hold is refused if that is no longer the newest.
+        A caller with a known id and epoch is refused if they are not the newest.
         """
         request = InitProducerIdRequest(
             transactional_id=self._name,
@@ -118,7 +120,7 @@ class CoordinatorClient:
     async def end(
         self, identity: ProducerIdAndEpoch, *, commit: bool, for_ms: int | None = None
     ) -> ProducerIdAndEpoch:
-        """Returns the identity for what comes next."""
+        """Ends the transaction; returns the id and epoch for the next one."""
         request = EndTxnRequest(
             transactional_id=self._name,
             producer_id=identity.producer_id,

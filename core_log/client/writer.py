@@ -29,8 +29,8 @@ A = TypeVar("A", TopicPartition, str)
 
 
 class KafkaTransaction:
-    """Ended by its writer, and of no use afterwards. Appends may run side by side; those to one
-    partition are in the log in the order in which they were begun."""
+    """A transaction that its writer ends. Appends may run concurrently; those to one partition are
+    in the log in the order of their calls."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class KafkaTransaction:
         self._announced: set[TopicPartition | str] = set()
         self._announcing = asyncio.Lock()
         self._is_open = True
-        self._steps = 0  # under way just now
-        self.is_begun = False  # whether the coordinator may have heard of it
-        self.failure: BaseException | None = None  # of its first step that failed
+        self._steps = 0  # in flight
+        self.is_begun = False  # whether the coordinator may know of it
+        self.failure: BaseException | None = None  # error of the first failed step
 
     async def append(self, partition: TopicPartition, batch: Batch) -> int:
         return (await self.append_each({partition: batch}))[partition]
@@ -70,7 +70,7 @@ class KafkaTransaction:
             await self._coordinator.commit_offsets(self._identity, group, offsets)
 
     def close(self) -> None:
-        """Nothing can be added any more."""
+        """Refuses further steps."""
         self._is_open = False
         if self._steps and self.failure is None:
             self.failure = LogRejected(
@@ -94,10 +94,11 @@ class KafkaTransaction:
     async def _announce(
         self, wanted: Iterable[A], announce: Callable[[A], Awaitable[None]]
     ) -> None:
-        """Tells the coordinator beforehand, where it does not learn of them by itself."""
+        """Announces the partition to the coordinator if the version requires it."""
         if self._coordinator.renews_epochs:
             return
-        async with self._announcing:  # also of what is: nobody passes those who wait for it
+        # also announced ones: no caller overtakes those that wait for the announcement
+        async with self._announcing:
             for each in wanted:
                 if each not in self._announced:
                     await announce(each)
@@ -115,12 +116,12 @@ class KafkaTransaction:
 logger = logging.getLogger(__name__)
 
 SHUT_OUT = (Fenced, InvalidTransactionState)
-"""What the cluster answers when this transaction is no longer ours to write to."""
+"""The cluster's errors when this transaction is no longer ours."""
 
 
 class KafkaWriter:
-    """Once it cannot be known how a transaction ended, the writer refuses to go on: opening a
-    new one of the same name ends what is open, and what it then reads is the truth."""
+    """A writer. Once it is unknown how a transaction ended, the writer refuses to continue. Opening
+    a new one of the same name ends the open transaction, and its reads are then certain."""
 
     def __init__(
         self,
@@ -135,7 +136,8 @@ class KafkaWriter:
         self._lanes = ProducerSequences(identity, cluster)
         self._appending = asyncio.Lock()
         self._is_in_transaction = False
-        self._end: HeadwaterError | None = None  # why there will be no further transaction
+        # the reason why there will be no further transaction
+        self._end: HeadwaterError | None = None
 
     @property
     def is_exactly_once(self) -> bool:
@@ -143,7 +145,8 @@ class KafkaWriter:
         return self._coordinator.renews_epochs
 
     async def append(self, partition: TopicPartition, batch: Batch) -> int:
-        """A transaction of its own: only its coordinator knows of a newer writer in time."""
+        """Appends in a transaction of its own: only its coordinator knows a newer writer in
+        time."""
         async with self._appending, self.transaction() as transaction:
             return await transaction.append(partition, batch)
 
@@ -217,8 +220,8 @@ class KafkaWriter:
             raise
 
     async def _verdict(self) -> HeadwaterError:
-        """The cluster answers alike when it has ended a transaction that took too long. Only a
-        newer writer of this name makes it refuse to renew our identity."""
+        """Returns the error. The cluster answers in the same way when it has ended a slow
+        transaction; only a newer writer of this name makes it refuse to renew our epoch."""
         for_ms = self._cluster.settings.abort_for_ms
         try:
             self._adopt(await self._coordinator.identify(self._identity, for_ms=for_ms))
@@ -228,20 +231,20 @@ class KafkaWriter:
         except HeadwaterError as unknown:
             return self._lose("it is not known whether a newer writer has taken over", unknown)
         return LogUnavailable(
-            "the log has ended the transaction by itself, as if it were open for too long",
+            "the log has aborted the transaction, probably because it was open for too long",
             hint="raise transaction_timeout_ms, or write less in one transaction",
             writer=self.name,
         )
 
     def _adopt(self, identity: ProducerIdAndEpoch) -> None:
-        """Sequences begin anew with a new epoch."""
+        """Takes over the id and epoch; sequences begin again with a new epoch."""
         if identity != self._identity:
             self._identity = identity
             self._lanes = ProducerSequences(identity, self._cluster)
 
     def _lose(self, problem: str, cause: BaseException | None = None) -> HeadwaterError:
         self._end = LogUnavailable(
-            problem, hint="open the writer anew and read its position again", writer=self.name
+            problem, hint="open a new writer and read its position again", writer=self.name
         )
         self._end.__cause__ = cause
         return self._end

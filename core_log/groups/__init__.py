@@ -1,1 +1,1 @@
-"""Sharing the log: consumer groups, committed offsets and transactions."""
+"""Consumer groups, committed offsets and transactions."""

@@ -22,14 +22,16 @@ from headwater.core_log.protocol.error_codes import ErrorCode
 
 CONSUMER_PROTOCOL = "consumer"
 NEW_MEMBER_JOIN_MS_MAX = 300_000
-"""How long the first join of a member may be parked; a client that gave up leaves no other sign."""
+"""Longest wait of a member's first join; there is no other sign that a client gave up."""
 
 
 @dataclass(slots=True)
 class Group:
-    """Members join, the leader assigns, everybody syncs; then heartbeats until the next change.
+    """A consumer group: members join, the leader assigns, all sync, then they send heartbeats until
+    the next change.
 
-    Every event takes the time and returns its effects; `on_tick` is wanted at `next_deadline_ms`.
+    Every event takes the time and returns its effects; the caller calls `on_tick` at
+    `next_deadline_ms`.
     """
 
     group_id: str
@@ -38,7 +40,8 @@ class Group:
 
     @classmethod
     def restore(cls, group_id: str, stored: StoredGroup, *, now_ms: int) -> "Group":
-        """As after a restart: whoever was a member has one session's time to be heard of."""
+        """Restores the group after a restart: each member has one session timeout to send a
+        request."""
         rebalance = Rebalance(
             state=GroupState.STABLE if stored.members else GroupState.EMPTY,
             state_since_ms=stored.state_since_ms,
@@ -67,7 +70,8 @@ class Group:
         return self.rebalance.roster
 
     def join(self, joining: Joining, ticket: Ticket, *, now_ms: int, new_member_id: str) -> Effects:
-        """Answered when the next generation is formed; `new_member_id` is used where one is due."""
+        """Joins a member; answered when the next generation is formed. A new member gets
+        `new_member_id` if it needs one."""
         effects, member_id = Effects(), joining.member_id
         if not self._is_welcome(member_id):
             self._turn_away(effects, member_id, now_ms)
@@ -124,7 +128,8 @@ class Group:
     def leave(
         self, leaving: Sequence[tuple[str, str | None]], *, now_ms: int
     ) -> tuple[list[ErrorCode], Effects]:
-        """By member id, or by instance id alone, as an operator does; one error for each."""
+        """Removes members by member id, or by instance id alone, as an operator does; returns one
+        error for each."""
         effects = Effects()
         if self.state is GroupState.DEAD:
             return [ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(leaving), effects
@@ -134,14 +139,14 @@ class Group:
         return errors, effects
 
     def on_stored(self, stored: StoredGroup, *, now_ms: int) -> Effects:
-        """The assignment of this generation is durable: everybody may have their share."""
+        """The assignment of this generation is durable: every member may get its part."""
         effects = Effects()
         if self._awaits(stored):
             self.rebalance.assign(effects, stored, now_ms)
         return effects
 
     def on_store_failed(self, stored: StoredGroup, error: ErrorCode, *, now_ms: int) -> Effects:
-        """Nobody has been told an assignment, so that the group can simply begin again."""
+        """No member has an assignment yet, so the group can begin again."""
         effects = Effects()
         if self._awaits(stored):
             self.rebalance.answer_syncs(effects, error, now_ms)
@@ -163,7 +168,7 @@ class Group:
         return effects
 
     def on_unload(self) -> Effects:
-        """Another broker coordinates this group from now on."""
+        """Called when another broker becomes the coordinator of this group."""
         effects, rebalance = Effects(), self.rebalance
         for member in self.roster:
             rebalance.answer_join(effects, member, ErrorCode.NOT_COORDINATOR)
@@ -177,7 +182,8 @@ class Group:
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, *, is_transactional: bool
     ) -> ErrorCode:
-        """Whether these offsets may be committed: by a member of now, or to a group without any."""
+        """Checks whether these offsets may be committed: by a current member, or to a group without
+        members."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is GroupState.EMPTY:
@@ -195,12 +201,12 @@ class Group:
         return ErrorCode.NONE
 
     def on_offset_commit(self, member_id: str, *, now_ms: int) -> None:
-        """A member that commits is alive."""
+        """Notes that a member that commits is alive."""
         if member_id in self.roster:
             self.roster[member_id].hear(now_ms)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member may be reading `topic`; in doubt it is."""
+        """Whether a member may be reading `topic`; True if that is not known."""
         rebalance = self.rebalance
         if rebalance.protocol_type != CONSUMER_PROTOCOL or not len(self.roster):
             return False
@@ -211,7 +217,8 @@ class Group:
         return any(topics is None or topic in topics for topics in known)
 
     def _is_welcome(self, member_id: str) -> bool:
-        """A full group turns away whoever comes last, also of its own when it has to shrink."""
+        """Whether the member may join: a full group refuses the last ones, including its own
+        members if it must shrink."""
         if self.state in (GroupState.EMPTY, GroupState.DEAD):
             return True
         if self.state is GroupState.PREPARING_REBALANCE:
@@ -265,12 +272,12 @@ class Group:
         is_same = member.protocols == joining.protocols
         is_leader = self.roster.leader == member.member_id
         if is_same and self.state is GroupState.COMPLETING_REBALANCE:
-            # The answer to its join was lost: tell it again.
+            # The answer to its join was lost: send it again.
             effects.answers.append((ticket, self.rebalance.generation_for(member)))
         elif is_same and self.state is GroupState.STABLE and not is_leader:
             effects.answers.append((ticket, self.rebalance.generation_for(member)))
         else:
-            # A leader that joins again wants a new assignment even if it says the same of itself.
+            # A leader that joins again wants a new assignment even if its metadata is the same.
             self.rebalance.park_join(effects, member, joining, ticket)
             self.rebalance.begin_or_go_on(effects, now_ms)
         return effects
@@ -278,7 +285,7 @@ class Group:
     def _return_static(
         self, effects: Effects, joining: Joining, ticket: Ticket, now_ms: int, new_member_id: str
     ) -> Effects:
-        """A known instance is back under a new member id: its share stays, if nothing changed."""
+        """A known instance returns with a new member id: it keeps its part if nothing changed."""
         assert joining.instance_id is not None, "only instances return"
         rebalance, old_leader = self.rebalance, self.roster.leader
         member = self.roster[self.roster.static_ids[joining.instance_id]]
@@ -302,7 +309,8 @@ class Group:
         return effects
 
     def _find_unchanged(self, member: Member, joining: Joining, old_leader: str) -> JoinAnswer:
-        """Older clients are told the old leader: one that took itself for it would assign anew."""
+        """Returns the answer. Older clients get the old leader's id, because a client that finds
+        itself the leader would assign again."""
         rebalance, is_leader = self.rebalance, self.roster.leader == member.member_id
         return JoinAnswer(
             member.member_id,
@@ -355,7 +363,7 @@ _SHORT, _INT = Struct(">h"), Struct(">i")
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """Topics named in a consumer protocol's subscription; None where these bytes are not one."""
+    """Returns the topics of a consumer protocol's subscription; None if the bytes are not one."""
     try:
         count = _INT.unpack_from(metadata, _SHORT.size)[0]
         position, topics = _SHORT.size + _INT.size, set()

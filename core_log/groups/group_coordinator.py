@@ -1,4 +1,4 @@
-"""The consumer groups of this broker: found, timed, persisted, and asked by the handlers."""
+"""The consumer groups of this broker: storage, deadlines, and requests of the handlers."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from headwater.core_log.protocol.error_codes import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """By Kafka's defaults, where Kafka has them."""
+    """Limits of groups, with Kafka's defaults if Kafka has them."""
 
     session_timeout_ms_min: int = 6_000
     session_timeout_ms_max: int = 1_800_000
@@ -36,15 +36,15 @@ class GroupLimits:
     """How long a new, empty group waits for more members before its first rebalance."""
     size_max: int = 1 << 31
     metadata_chars_max: int = 4_096
-    """Longest text a client may keep with an offset."""
+    """Longest metadata text that a client may store with an offset."""
     offset_retention_ms: int = 7 * 24 * 3_600_000
-    """How long offsets outlive the last use of their group."""
+    """How long offsets are kept after the last use of their group."""
     expiry_interval_ms: int = 600_000
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitter:
-    """Who commits offsets: a member of a generation, or, with the defaults, somebody outside."""
+    """The member of a generation that commits offsets; by default a client outside the group."""
 
     member_id: str = NO_MEMBER
     generation: int = -1
@@ -52,7 +52,8 @@ class OffsetCommitter:
 
 
 class GroupCoordinator:
-    """Groups live where their name's hash puts them; `load` makes a partition's groups ours."""
+    """Coordinates groups. A group's partition depends on the hash of its name; `load` takes over a
+    partition's groups."""
 
     def __init__(
         self,
@@ -81,13 +82,14 @@ class GroupCoordinator:
         self._shards[index] = shard
 
     def unload(self, index: int) -> None:
-        """What is known of these groups here is not so any more; whoever waits is told so."""
+        """Forgets these groups, which another broker coordinates now; waiting clients get an
+        error."""
         shard = self._shards.pop(index, None)
         for group in shard.groups.values() if shard else ():
             deliver(group.on_unload())
 
     def check(self, group_id: str) -> ErrorCode:
-        """Whether this broker looks after the group."""
+        """Checks whether this broker coordinates the group."""
         is_ours = self.partition_of(group_id) in self._shards
         return ErrorCode.NONE if is_ours else ErrorCode.NOT_COORDINATOR
 
@@ -141,7 +143,7 @@ class GroupCoordinator:
     async def leave(
         self, group_id: str, leaving: Sequence[tuple[str, str | None]]
     ) -> tuple[ErrorCode, list[ErrorCode]]:
-        """An error of the whole, and one of each (member id, instance id)."""
+        """Returns an error of the whole request, and one for each (member id, instance id)."""
         error = self._check_name(group_id)
         if error is not ErrorCode.NONE:
             return error, []
@@ -161,7 +163,8 @@ class GroupCoordinator:
         by: OffsetCommitter,
         producer: ProducerStamp | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
-        """In a producer's transaction they count, and are durable, from its commit on."""
+        """Commits offsets. In a producer's transaction they count, and are durable, from its commit
+        on."""
         if not offsets:
             return {}
         error = self._check_committer(group_id, by, is_transactional=producer is not None)
@@ -185,7 +188,7 @@ class GroupCoordinator:
         return self._shard(group_id).offsets.of(group_id)
 
     def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether a transaction that is still open is going to commit an offset of it."""
+        """Whether an open transaction has an uncommitted offset of it."""
         return self._shard(group_id).offsets.is_pending(group_id, partition)
 
     async def delete_offsets(
@@ -226,19 +229,19 @@ class GroupCoordinator:
             yield from shard.groups.values()
 
     def find(self, group_id: str) -> Group | None:
-        """None also where only somebody else would know."""
+        """Returns the group; None also if another broker would have it."""
         shard = self._shards.get(self.partition_of(group_id))
         return None if shard is None else shard.groups.get(group_id)
 
     def on_transaction_end(self, index: int, producer_id: int, *, commit: bool) -> None:
-        """A marker was written to this partition of `__consumer_offsets`."""
+        """Called after a marker was written to this partition of `__consumer_offsets`."""
         shard = self._shards.get(index)
         if shard is not None:
             shard.offsets.end_transaction(producer_id, commit=commit)
 
     def on_partitions_deleted(self, partitions: Collection[TopicPartition]) -> None:
         for shard in self._shards.values():
-            with suppress(StorageFailed):  # then they go by their age
+            with suppress(StorageFailed):  # then they expire by their age
                 shard.forget_partitions(partitions)
 
     def tick(self, now_ms: int) -> None:
@@ -283,7 +286,7 @@ class GroupCoordinator:
         return self.check(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
 
     def _member_group(self, group_id: str) -> tuple[Group | None, ErrorCode]:
-        """Members speak only of groups that exist."""
+        """Returns an existing group; members cannot name others."""
         error = self._check_name(group_id)
         if error is not ErrorCode.NONE:
             return None, error
@@ -308,7 +311,7 @@ INT_MAX = 0x7FFFFFFF
 
 @lru_cache(1_024)
 def partition_of(name: str, partition_count: int) -> int:
-    """Java's `String.hashCode`, made positive, modulo the partitions."""
+    """Returns Java's `String.hashCode`, made positive, modulo the partition count."""
     hash_code = 0
     units = name.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):

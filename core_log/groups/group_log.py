@@ -1,4 +1,4 @@
-"""How groups and their offsets look in `__consumer_offsets`: Kafka's own records."""
+"""Kafka's records of groups and their offsets in `__consumer_offsets`."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -94,7 +94,7 @@ def decode_group(data: bytes) -> StoredGroup:
             instance_id=member.group_instance_id,
             client_id=member.client_id,
             client_host=member.client_host,
-            # The oldest groups waited one session for a rebalance.
+            # The oldest groups used the session timeout for a rebalance.
             rebalance_timeout_ms=member.session_timeout
             if member.rebalance_timeout < 0
             else member.rebalance_timeout,
@@ -122,9 +122,8 @@ StateRecord = tuple[bytes | None, bytes | None]
 
 
 class DurableAppend:
-    """Effects happen in the order of the log, whoever waits for them, and whoever gave up waiting:
-    nothing is readable before it is on disk, and nothing that is there is forgotten.
-    """
+    """Appends and applies effects in log order, whichever request waits: nothing is visible before
+    it is on disk, and everything on disk becomes visible."""
 
     def __init__(self, log: StateLog) -> None:
         self._log = log
@@ -137,7 +136,8 @@ class DurableAppend:
         *,
         producer: ProducerStamp | None = None,
     ) -> int:
-        """Returns what to `settle`; the effect is told the offset of the first record."""
+        """Appends records and returns the entry to `settle`; the effect gets the offset of the
+        first record."""
         end_offset = self._log.append(records, producer=producer)
         base_offset = end_offset - len(records)
         self._waiting.append((end_offset, lambda: effect(base_offset)))

@@ -1,4 +1,4 @@
-"""Who belongs to a group: its members, its leader, and the protocol they agree on."""
+"""The members of a group: its leader, and the common protocol."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from headwater.core_log.protocol.error_codes import ErrorCode
 
 @dataclass(slots=True)
 class GroupMembers:
-    """In order of joining, which also decides who leads next."""
+    """Members in order of joining, which also decides the next leader."""
 
     members: dict[str, Member] = field(default_factory=dict)
     static_ids: dict[str, str] = field(default_factory=dict)
@@ -37,12 +37,12 @@ class GroupMembers:
 
     @property
     def is_joined(self) -> bool:
-        """Whether a join of every member is parked here."""
+        """Whether a join of every member waits here."""
         return all(member.join_ticket is not None for member in self)
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The group waits as long as its most patient member asks; never for no time at all."""
+        """Returns the longest rebalance timeout of the members; never zero."""
         return max((member.rebalance_timeout_ms for member in self), default=0) or 1
 
     def add(self, member: Member) -> None:
@@ -63,7 +63,7 @@ class GroupMembers:
         return member
 
     def rename(self, member: Member, member_id: str) -> None:
-        """A returning instance goes on under its new member id."""
+        """Gives a returning instance its new member id."""
         assert member.instance_id is not None, "only instances come back under another member id"
         del self.members[member.member_id]
         if self.leader == member.member_id:
@@ -73,14 +73,15 @@ class GroupMembers:
         self.static_ids[member.instance_id] = member_id
 
     def elect_joined_leader(self) -> bool:
-        """Whether a leader has joined; one who has not is replaced by the first who has."""
+        """Makes the first joined member the leader unless the present one has joined; returns
+        whether there is one."""
         if self.leader and self.members[self.leader].join_ticket is None:
             joined = (m.member_id for m in self if m.join_ticket is not None)
             self.leader = next(joined, self.leader)
         return bool(self.leader) and self.members[self.leader].join_ticket is not None
 
     def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether this is who it says; a newer member of the same instance fences the older."""
+        """Checks the member's identity; a newer member of the same instance fences the older."""
         if instance_id is not None:
             current = self.static_ids.get(instance_id)
             if current is None:
@@ -90,7 +91,7 @@ class GroupMembers:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def candidates(self) -> list[str]:
-        """The protocols that every member knows, in the leader's order of preference."""
+        """Returns the protocols that every member supports, in the leader's order of preference."""
         if not self.members:
             return []
         known = set.intersection(*(member.protocol_names() for member in self))
@@ -101,7 +102,8 @@ class GroupMembers:
         return not offered.isdisjoint(self.candidates())
 
     def select_protocol(self) -> str:
-        """Each member votes for the candidate it likes best; the leader's taste breaks a tie."""
+        """Returns the protocol: each member votes for its first candidate; the leader's order
+        decides a tie."""
         candidates = self.candidates()
         votes = Counter(
             next(p.name for p in member.protocols if p.name in candidates) for member in self

@@ -1,4 +1,4 @@
-"""One partition of `__consumer_offsets`: the groups it keeps, and what they have committed."""
+"""One partition of `__consumer_offsets`: its groups and their committed offsets."""
 
 from asyncio import Future
 from collections.abc import Collection, Mapping
@@ -28,7 +28,7 @@ StoredGroups = dict[str, StoredGroup]
 
 
 class GroupShard:
-    """Replays its log at the start; afterwards everything goes through the journal first."""
+    """A shard of groups. It reads its log at the start; later changes are stored first."""
 
     def __init__(self, log: StateLog, *, initial_delay_ms: int, size_max: int) -> None:
         self._log, self._journal = log, DurableAppend(log)
@@ -83,13 +83,13 @@ class GroupShard:
         return group
 
     def drop_if_unused(self, group: Group) -> None:
-        """A group that never came to be leaves no trace."""
+        """Removes a group that was never stored."""
         is_new = group.state is GroupState.EMPTY and group.generation == 0
         if is_new and not group.rebalance.expected and not self._has_offsets(group.group_id):
             self.groups.pop(group.group_id, None)
 
     async def carry_out(self, group: Group, effects: Effects, now_ms: int) -> None:
-        """Stores first, answers then."""
+        """Stores first, then answers."""
         if effects.store is not None:
             try:
                 await self._journal.settle(self._append_group(group, effects.store, now_ms))
@@ -105,7 +105,7 @@ class GroupShard:
         deliver(effects)
 
     def carry_out_unheard(self, group: Group, effects: Effects, now_ms: int) -> None:
-        """What time alone brought about: nobody waits until it is stored, and it may be lost."""
+        """Stores the effects of a deadline: no request waits for them, and they may be lost."""
         if effects.store is not None:
             with suppress(StorageFailed):
                 self._append_group(group, effects.store, now_ms)
@@ -133,9 +133,8 @@ class GroupShard:
         offsets: Mapping[TopicPartition, CommittedOffset],
         producer: ProducerStamp,
     ) -> None:
-        """Answered after the write: the transaction's end makes it durable, and only then it
-        counts.
-        """
+        """Answers after the write: the transaction's end makes the offsets durable, and only then
+        do they count."""
         records = _offset_records(group_id, offsets)
         end_offset = self._log.append(records, producer=producer)
         for place, (partition, offset) in enumerate(offsets.items(), end_offset - len(records)):
@@ -171,7 +170,7 @@ class GroupShard:
         return self._journal.append(records, take_effect)
 
     def expire(self, now_ms: int, retention_ms: int) -> None:
-        """Offsets nobody came back for, then groups without any."""
+        """Removes expired offsets, then groups without any."""
         for group_id in self.offsets.groups() - self.groups.keys():
             self.create(group_id)
         for group in list(self.groups.values()):
@@ -194,7 +193,8 @@ class GroupShard:
                 self._retire(group)
 
     def forget_partitions(self, gone: Collection[TopicPartition]) -> None:
-        """Their topic was deleted; a new one of that name begins anew."""
+        """Removes offsets of a deleted topic, because they mean nothing for a new topic of that
+        name."""
         for group_id in self.offsets.groups():
             here = self.offsets.partitions_of(group_id).intersection(gone)
             if here:
@@ -205,7 +205,7 @@ class GroupShard:
 
 
 def deliver(effects: Effects) -> None:
-    """A ticket is a future; whoever gave up waiting has cancelled it."""
+    """Answers a ticket, which is a future; a caller that gave up has cancelled it."""
     for ticket, answer in effects.answers:
         assert isinstance(ticket, Future), "tickets of this broker are futures"
         if not ticket.done():

@@ -1,4 +1,4 @@
-"""What is said between a consumer group and its members, and what the group keeps of each."""
+"""Requests and answers between a consumer group and its members, and the stored state of each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,14 +8,14 @@ from typing import NamedTuple
 from headwater.core_log.protocol.error_codes import ErrorCode
 
 NO_MEMBER = ""
-"""The member id of those who have none yet, and the leader of a group without members."""
+"""The member id of a new member, and the leader of a group without members."""
 
 Ticket = object
-"""Stands for a request that waits for its answer; a group only hands it back."""
+"""A request that waits for its answer; a group only returns it."""
 
 
 class GroupState(Enum):
-    """By the names that clients are shown."""
+    """The state of a group, with the names that clients see."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -25,7 +25,7 @@ class GroupState(Enum):
 
 
 class JoinProtocol(NamedTuple):
-    """A way of assigning partitions that a member knows, and what it says of itself for it."""
+    """An assignment protocol of a member, with the member's metadata for it."""
 
     name: str
     metadata: bytes
@@ -44,13 +44,13 @@ class Joining:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     takes_member_id_first: bool = True
-    """Whether the client joins again with the member id it is given (KIP-394, version 4)."""
+    """Whether the client joins again with a member id from the broker (KIP-394, version 4)."""
     may_skip_assignment: bool = True
-    """Whether a returning leader can be told to keep the assignment (KIP-814, version 9)."""
+    """Whether a returning leader can keep the assignment (KIP-814, version 9)."""
 
 
 class JoinedMember(NamedTuple):
-    """What the leader is told of each member."""
+    """A member's entry in the answer to the leader."""
 
     member_id: str
     instance_id: str | None
@@ -71,7 +71,7 @@ class JoinAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Syncing:
-    """A member's request for its share; the leader's brings everybody's."""
+    """A member's request for its assignment; the leader's request contains all assignments."""
 
     member_id: str
     generation: int
@@ -102,7 +102,7 @@ class StoredMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """A group as it survives a restart."""
+    """The stored state of a group, which survives a restart."""
 
     protocol_type: str
     generation: int
@@ -114,10 +114,9 @@ class StoredGroup:
 
 @dataclass(slots=True)
 class Effects:
-    """What an event asks of the caller: make `store` durable first, then give the answers.
+    """Effects of an event: the caller makes `store` durable first, then gives the answers.
 
-    Once it is durable, or cannot be, the group wants to hear of it by `on_stored` or
-    `on_store_failed`.
+    Then it calls `on_stored` or `on_store_failed`.
     """
 
     answers: list[tuple[Ticket, JoinAnswer | SyncAnswer]] = field(default_factory=list)
@@ -126,7 +125,7 @@ class Effects:
 
 @dataclass(slots=True)
 class Member:
-    """One consumer of a group, and the requests of it that are parked."""
+    """One consumer of a group, with its waiting requests."""
 
     member_id: str
     instance_id: str | None
@@ -140,7 +139,7 @@ class Member:
     sync_ticket: Ticket | None = None
     session_ends_ms: int | None = None
     is_new: bool = False
-    """Has never been told its generation: a parked join is no sign of life from it."""
+    """It has not received a generation yet: a waiting join is no proof that it is alive."""
 
     @classmethod
     def of(cls, joining: Joining, member_id: str) -> "Member":
@@ -167,7 +166,8 @@ class Member:
 
     @property
     def is_heard(self) -> bool:
-        """A known member whose request is parked here is alive, whatever its heartbeats."""
+        """Whether a known member has a waiting request here, which proves that it is alive without
+        heartbeats."""
         parked = self.join_ticket is not None or self.sync_ticket is not None
         return parked and not self.is_new
 

@@ -1,4 +1,4 @@
-"""Offsets that groups have committed, and those that wait for a transaction's end."""
+"""Committed offsets of groups, and offsets of open transactions."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,19 +11,19 @@ NO_TOPIC_ID = UUID(int=0)
 
 
 class CommittedOffset(NamedTuple):
-    """The next offset a group wants to read of a partition."""
+    """The next offset that a group wants to read from a partition."""
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
     committed_ms: int = -1
     expires_ms: int = -1
-    """Set only by the oldest clients; everybody else's offsets live by the retention."""
+    """Set by the oldest clients only; other offsets expire by the retention."""
     topic_id: UUID = NO_TOPIC_ID
 
 
 class _Kept(NamedTuple):
-    """A committed offset, and where in the group's own log it stands: the later one counts."""
+    """A committed offset and the log offset of its record: the later record counts."""
 
     committed: CommittedOffset
     log_offset: int
@@ -34,11 +34,11 @@ GroupPartition = tuple[str, TopicPartition]
 
 @dataclass(slots=True)
 class GroupOffsets:
-    """One partition of `__consumer_offsets`, folded."""
+    """The offsets in one partition of `__consumer_offsets`."""
 
     committed: dict[str, dict[TopicPartition, _Kept]] = field(default_factory=dict)
     pending: dict[int, dict[GroupPartition, _Kept]] = field(default_factory=dict)
-    """Per producer id, what its open transaction is going to commit."""
+    """By producer id, the uncommitted offsets of its open transaction."""
 
     def groups(self) -> set[str]:
         waiting = {group for kept in self.pending.values() for group, _ in kept}
@@ -60,7 +60,8 @@ class GroupOffsets:
     def commit(
         self, group: str, partition: TopicPartition, offset: CommittedOffset, *, log_offset: int
     ) -> None:
-        """Durable order can differ from log order by a transaction's marker; log order counts."""
+        """Applies a commit. A transaction's marker can make records durable out of log order; log
+        order counts."""
         kept = self.committed.setdefault(group, {})
         current = kept.get(partition)
         if current is None or current.log_offset < log_offset:
@@ -84,7 +85,7 @@ class GroupOffsets:
                 self.commit(group, partition, kept.committed, log_offset=kept.log_offset)
 
     def delete(self, group: str, partition: TopicPartition, *, log_offset: int) -> None:
-        """A deletion takes what was committed before it, and what waits to be."""
+        """Applies a deletion of earlier commits, including uncommitted ones."""
         kept = self.committed.get(group, {})
         if partition in kept and kept[partition].log_offset < log_offset:
             del kept[partition]
@@ -98,14 +99,14 @@ class GroupOffsets:
                     del self.pending[producer_id]
 
     def partitions_of(self, group: str) -> set[TopicPartition]:
-        """Everything a deletion of the whole group has to name."""
+        """Returns all partitions that a deletion of the whole group must name."""
         waiting = {at for kept in self.pending.values() for each, at in kept if each == group}
         return waiting | self.committed.get(group, {}).keys()
 
     def find_expired(
         self, group: str, *, now_ms: int, retention_ms: int, unused_since_ms: int | None
     ) -> Iterator[TopicPartition]:
-        """Offsets nobody came back for; their age begins when the group was last in use."""
+        """Returns expired offsets; their age begins at the last use of the group."""
         for partition, kept in self.committed.get(group, {}).items():
             committed = kept.committed
             since_ms = max(committed.committed_ms, unused_since_ms or 0)

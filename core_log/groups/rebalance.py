@@ -1,4 +1,4 @@
-"""How a consumer group gets from one generation to the next."""
+"""The change of a consumer group from one generation to the next."""
 
 from dataclasses import dataclass, field
 
@@ -20,7 +20,8 @@ from headwater.core_log.protocol.error_codes import ErrorCode
 
 @dataclass(slots=True)
 class Rebalance:
-    """Empty, then in turns: preparing (all join), completing (the leader assigns), stable."""
+    """The state of a group: empty, then in turn preparing (all join), completing (the leader
+    assigns), stable."""
 
     state: GroupState = GroupState.EMPTY
     state_since_ms: int = 0
@@ -30,13 +31,13 @@ class Rebalance:
     initial_delay_ms: int = 0
     roster: GroupMembers = field(default_factory=GroupMembers)
     expected: dict[str, int] = field(default_factory=dict)
-    """Member ids given out and not yet used (KIP-394), and until when they are kept."""
+    """Member ids that were given out and not used yet (KIP-394), with their expiry."""
     unsynced: set[str] = field(default_factory=set)
-    """Members of this generation that have not asked for their share yet."""
+    """Members of this generation that have not requested their assignment yet."""
     join_ends_ms: int | None = None
     sync_ends_ms: int | None = None
     delay_left_ms: int | None = None
-    """While a new group gathers: how much longer newcomers may put off its first rebalance."""
+    """For a new group: the remaining time by which new members may delay its first rebalance."""
     has_newcomer: bool = False
 
     def next_deadline_ms(self) -> int | None:
@@ -45,14 +46,14 @@ class Rebalance:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def begin_or_go_on(self, effects: Effects, now_ms: int) -> None:
-        """Somebody came, went or changed."""
+        """Begins or continues a rebalance after a member joined, left or changed."""
         if self.state is GroupState.PREPARING_REBALANCE:
             self.complete_if_joined(effects, now_ms)
         else:
             self.begin(effects, now_ms)
 
     def begin(self, effects: Effects, now_ms: int) -> None:
-        """Everybody has to join again, and learns it from the next heartbeat."""
+        """Begins a rebalance: all members must join again, and learn it from the next heartbeat."""
         if self.state is GroupState.COMPLETING_REBALANCE:
             self.answer_syncs(effects, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
         self.unsynced.clear()
@@ -77,13 +78,13 @@ class Rebalance:
             self.complete(effects, now_ms)
 
     def complete(self, effects: Effects, now_ms: int) -> None:
-        """Goes on with those who have joined; only silent instances (KIP-345) keep their place."""
+        """Continues with the joined members; of the others only static members (KIP-345) stay."""
         self.delay_left_ms = None
         for member in list(self.roster):
             if member.join_ticket is None and not member.is_static:
                 self.part_from(effects, member)
         if len(self.roster) and not self.roster.elect_joined_leader():
-            # Their sessions will end, or they will come back.
+            # Their sessions will expire, or they will come back.
             self.join_ends_ms = now_ms + self.roster.rebalance_timeout_ms
             return
         self.join_ends_ms = None
@@ -115,7 +116,8 @@ class Rebalance:
             self.complete(effects, now_ms)
 
     def expire_sync(self, effects: Effects, now_ms: int) -> None:
-        """Whoever joined and then never asked for a share holds nobody up any longer."""
+        """Removes members that joined and never requested an assignment, so that the others can go
+        on."""
         self.sync_ends_ms = None
         for member_id in list(self.unsynced):
             self.part_from(effects, self.roster[member_id])
@@ -129,7 +131,7 @@ class Rebalance:
         self.answer_syncs(effects, ErrorCode.NONE, now_ms)
 
     def park_join(self, effects: Effects, member: Member, joining: Joining, ticket: Ticket) -> None:
-        """A client that asks again has given up its first request."""
+        """Stores a waiting join; a client that sends another one has given up its first."""
         self.answer_join(effects, member, ErrorCode.REBALANCE_IN_PROGRESS)
         member.update(joining)
         member.join_ticket = ticket
@@ -139,7 +141,8 @@ class Rebalance:
         member.sync_ticket = ticket
 
     def part_from(self, effects: Effects, member: Member) -> None:
-        """Its parked requests are answered so that a client which is alive after all joins anew."""
+        """Removes a member; its waiting requests get an error, so that a client that is still alive
+        joins again."""
         self.answer_join(effects, member, ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER)
         self.answer_sync(effects, member, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
         self.roster.remove(member.member_id)
@@ -179,7 +182,7 @@ class Rebalance:
         )
 
     def members_for(self, member: Member) -> tuple[JoinedMember, ...]:
-        """Only the leader is told who else is there."""
+        """Returns the members for the answer: only the leader gets them."""
         is_leader = self.roster.leader == member.member_id
         return self.roster.list_joined(self.protocol_name) if is_leader else ()
 

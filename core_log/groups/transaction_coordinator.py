@@ -1,4 +1,5 @@
-"""The transactional ids of this broker: found, recovered, timed out, and asked by the handlers."""
+"""The transactional ids of this broker: storage, recovery, timeouts, and requests of the
+handlers."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator
@@ -32,16 +33,16 @@ NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 
 @dataclass(frozen=True, slots=True)
 class TransactionLimits:
-    """By Kafka's defaults, where Kafka has them."""
+    """Limits of transactions, with Kafka's defaults if Kafka has them."""
 
     timeout_ms_max: int = 900_000
-    """Longest transaction timeout a producer may ask for."""
+    """Longest transaction timeout that a producer may ask for."""
     unused_ms_max: int = 7 * 24 * 3_600_000
-    """How long an id that nobody uses is remembered."""
+    """How long an unused id is kept."""
     save_after_ms: int = 1_000
-    """After how much quiet the log is brought up to date with what happened last to an id."""
+    """Idle time after which the last change of an id is written to the log."""
     retry_ms: int = 100
-    """How often a decision that a disk held up is tried again."""
+    """Interval of retries after a disk delayed a decision."""
 
 
 class ProducerAnswer(NamedTuple):
@@ -50,9 +51,8 @@ class ProducerAnswer(NamedTuple):
 
 
 class TransactionCoordinator:
-    """Order of a start: `load` each partition led here, `recover` once, then serve; at the end of a
-    clean run `drain`, before the mark of cleanliness is written.
-    """
+    """Coordinates transactions. At a start: `load` each partition led here, `recover` once, then
+    serve. At a clean stop: `drain`, before the mark of the clean stop is written."""
 
     def __init__(
         self,
@@ -74,24 +74,23 @@ class TransactionCoordinator:
         self._shards.load(index, leader_epoch=leader_epoch)
 
     def go_on_with(self, index: int) -> None:
-        """A partition of the log came back from its disk as it was: what is known of it holds."""
+        """Called when a partition of the log was opened again without loss: its state stays
+        valid."""
         self._shards.go_on_with(index)
 
     def unload(self, index: int) -> None:
-        """Another broker looks after these ids from now on."""
+        """Forgets these ids, which another broker coordinates now."""
         self._shards.unload(index)
 
     def expect(self, index: int) -> None:
-        """A partition of the log that should be here and cannot be read yet."""
+        """Names a partition of the log that should be here and cannot be read yet."""
         self._shards.expect(index)
 
     async def recover(
         self, open_transactions: OpenByPartition, *, was_clean: bool
     ) -> frozenset[TopicPartition]:
-        """Brings what was loaded in line with the data partitions, which must all be named; the
-        ids that have something in one which cannot be written to wait for another call. Returns
-        those partitions.
-        """
+        """Brings the loaded ids in line with the data partitions; all of them must be named. Ids
+        that need a write to an unwritable one wait for another call. Returns those partitions."""
         return await self._shards.recover(
             open_transactions,
             was_clean=was_clean,
@@ -111,25 +110,25 @@ class TransactionCoordinator:
         *,
         is_whole: bool,
     ) -> None:
-        """A data partition came back from its disk, unless it `is_whole` without something that was
-        written there.
+        """Called when a data partition was opened again; without `is_whole` an earlier write may be
+        missing.
 
-        What was open in it can then only be aborted, by its client or when it takes too long.
-        Markers that are missed are written here: before this returns, the partition takes no
-        appends.
+        Open transactions in it can then only be aborted, by the client or by a timeout. Missing
+        markers are written here: before this returns, the partition takes no appends.
         """
         await self._shards.restore_partition(partition, open_here, is_whole=is_whole)
 
     def check(self, transactional_id: str) -> ErrorCode:
-        """Whether this broker looks after the id, and is ready to."""
+        """Checks whether this broker coordinates the id and is ready to."""
         return self._shards.check(transactional_id)
 
     def find(self, transactional_id: str) -> TransactionalId | None:
-        """One that `check` lets through, where it is known."""
+        """Returns the id that `check` lets through, if it is known."""
         return self._shards.find(transactional_id)
 
     def must_abort(self, transactional_id: str) -> bool:
-        """Whether its client can only abort, because a crash or a disk took of what it wrote."""
+        """Whether the client can only abort, because a crash or a disk failure lost some of its
+        records."""
         found = self._shards.find(transactional_id)
         return found is not None and found.machine.must_abort
 
@@ -143,7 +142,8 @@ class TransactionCoordinator:
         timeout_ms: int,
         expected: ProducerIdentity | None = None,
     ) -> ProducerAnswer:
-        """Without a transactional id: a producer id nobody has had, for idempotence alone."""
+        """Returns a producer id and epoch; without a transactional id a new producer id for
+        idempotence only."""
         if transactional_id is None:
             return ProducerAnswer(
                 ErrorCode.NONE, ProducerIdentity(await self._producer_ids.next(), 0)
@@ -180,7 +180,7 @@ class TransactionCoordinator:
         *,
         version: int = VERSION_1,
     ) -> ErrorCode:
-        """The partitions a client announces, and those it simply writes to (version 2)."""
+        """Adds partitions that a client announces, or writes to without announcing (version 2)."""
         found = self._look_up(transactional_id)
         if isinstance(found, ErrorCode):
             return found
@@ -198,9 +198,9 @@ class TransactionCoordinator:
         *,
         may_add: bool,
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether a batch may open the producer's transaction in these partitions.
+        """Returns whether a batch may start the producer's transaction in these partitions.
 
-        The caller appends before it awaits anything else: later, the transaction may be over.
+        The caller appends before it awaits anything else: later, the transaction may have ended.
         """
         at_once = self.verify_or_add_at_once(
             transactional_id, producer_id, producer_epoch, partitions, may_add=may_add
@@ -220,7 +220,7 @@ class TransactionCoordinator:
         *,
         may_add: bool,
     ) -> dict[TopicPartition, ErrorCode] | None:
-        """The same, where nothing has to be recorded before it is so; None where it has."""
+        """Returns the same if nothing must be stored first; None otherwise."""
         producer = ProducerIdentity(producer_id, producer_epoch)
         found: dict[TopicPartition, ErrorCode] | None = None
         known = self._look_up(transactional_id)
@@ -238,7 +238,7 @@ class TransactionCoordinator:
     async def end(
         self, transactional_id: str, producer: ProducerIdentity, *, commit: bool, version: int
     ) -> ProducerAnswer:
-        """Answers when the decision is durable, with who the producer is from now on."""
+        """Answers when the decision is durable, with the producer's next id and epoch."""
         found = self._look_up(transactional_id)
         if isinstance(found, ErrorCode):
             return ProducerAnswer(found)
@@ -258,14 +258,14 @@ class TransactionCoordinator:
         return ProducerAnswer(error, found.identity_after if is_done else NOBODY)
 
     async def tick(self, now_ms: int) -> None:
-        """Finishes what was held up, aborts what takes too long, records what is quiet."""
+        """Finishes delayed decisions, aborts expired transactions, and stores idle changes."""
         for each in self._shards.list_served():
             if (self._deadline_of(each) or now_ms + 1) > now_ms:
                 continue
             try:
                 await self._attend(each, now_ms)
             except HeadwaterError:
-                # Whoever owns the failed disk has said so; the next tick tries again.
+                # The owner of the failed disk has reported it; the next tick tries again.
                 continue
         self._forget_unused(now_ms)
 
@@ -274,9 +274,8 @@ class TransactionCoordinator:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     async def drain(self) -> None:
-        """Records everything, so that a clean start finds it all; nothing may be asked any more.
-        Raises where only an unclean start knows what to do: it aborts what a disk took of.
-        """
+        """Stores everything for a clean start; no request may follow. Raises if only recovery after
+        an unclean stop can handle the state: it aborts transactions with lost records."""
         ends: dict[StateStore, int] = {}
         for each in self._shards.list_served():
             await each.go_on()
@@ -285,7 +284,7 @@ class TransactionCoordinator:
             await home.log.durable(end_offset)
         doomed = [each.name for each in self._shards.list_served() if each.machine.is_doomed]
         if doomed:
-            raise StorageFailed("what open transactions wrote may be lost", ids=doomed)
+            raise StorageFailed("records of open transactions may be lost", ids=doomed)
 
     async def _attend(self, each: TransactionalId, now_ms: int) -> None:
         if each.is_unfinished:
@@ -300,7 +299,7 @@ class TransactionCoordinator:
         await each.abort_if_due(fresh_producer_id=fresh_id, now_ms=now_ms)
 
     def _deadline_of(self, each: TransactionalId) -> int | None:
-        """None while somebody is at work on it, or nothing is left to do."""
+        """Returns the deadline; None while the id is being changed, or nothing is left to do."""
         current = each.current
         if each.lock.locked():
             return None
@@ -335,7 +334,7 @@ class TransactionCoordinator:
 
 
 def _as_told(error: ErrorCode) -> ErrorCode:
-    """Who was fenced hears it from a partition."""
+    """Translates the error of a fenced producer to the one of its partition."""
     return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
 
 
@@ -347,7 +346,8 @@ async def _unless_failing(work: Awaitable[ErrorCode]) -> ErrorCode:
 
 
 class ProducerIds:
-    """A block that is not used up when the broker stops is lost; there are enough."""
+    """Gives out producer ids. The unused rest of a block is lost at a stop; there are enough
+    ids."""
 
     def __init__(self, allocate: Callable[[], Awaitable[range]]) -> None:
         self._allocate = allocate

@@ -1,4 +1,4 @@
-"""How transactional ids look in `__transaction_state`: Kafka's own records."""
+"""Kafka's records of transactional ids in `__transaction_state`."""
 
 from collections.abc import Iterable
 
@@ -51,7 +51,7 @@ def decode_value(data: bytes) -> StoredTransaction:
         state = TransactionState(value.transaction_status)
     except ValueError:
         raise DecodeError(
-            "transaction has no state we know", status=value.transaction_status
+            "transaction has an unknown state", status=value.transaction_status
         ) from None
     stored = StoredTransaction(
         producer_id=value.producer_id,
@@ -83,7 +83,8 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> tuple[PartitionsSchema, .
 
 
 def _last_epoch(stored: StoredTransaction) -> int:
-    """The record does not say, but where the end of a transaction raised the epoch it is clear."""
+    """Returns the last epoch, which the record lacks; it is known if the end of a transaction
+    raised the epoch."""
     is_ended = stored.state not in (TransactionState.EMPTY, TransactionState.ONGOING)
     if not is_ended or not stored.bumps_epoch:
         return NO_EPOCH

@@ -1,4 +1,4 @@
-"""What has to be done about one transactional id after a restart."""
+"""Decides what one transactional id needs after a restart."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ class UnmarkedTransaction(NamedTuple):
 
 
 class MarkerBatch(NamedTuple):
-    """One decision, and where it still has to be written."""
+    """One decision, and the partitions that still need its marker."""
 
     producer: ProducerIdentity
     commit: bool
@@ -30,7 +30,7 @@ class MarkerBatch(NamedTuple):
 
 @dataclass(slots=True)
 class TransactionRecovery:
-    """First the markers, then, once they are durable, the new state."""
+    """The result: markers to write first, then, once they are durable, the new state."""
 
     markers: list[MarkerBatch] = field(default_factory=list)
     state: StoredTransaction | None = None
@@ -46,16 +46,16 @@ def recover_transaction(
     fresh_producer_id: int,
     now_ms: int,
 ) -> TransactionRecovery:
-    """Finishes what was decided and aborts what was not.
+    """Finishes decided transactions and aborts the others.
 
-    No record of an id is appended while a marker of its previous decision may be lost, so its
-    last record tells everything. After an unclean start a transaction may also have begun of
-    which no record is left: a client of version 2 that goes from one transaction straight to the
-    next saves a disk round by not recording the second's beginning. Its epoch tells the two
-    apart, and is raised so that the client cannot commit what was lost. A client of version 1 would
-    be fenced by that: it keeps its epoch, and the record says that it has to abort first.
+    An id's record is never appended while a marker of its previous decision may be lost, so its
+    last record is enough. After an unclean stop there may also be a transaction without a record: a
+    client of version 2 that starts the next transaction at once does not store its start, which
+    saves a sync. Its epoch tells the two apart, and is raised so that the client cannot commit what
+    was lost. That would fence a client of version 1: it keeps its epoch, and the record says that
+    it must abort first.
 
-    Partitions that could not be looked into are `unseen`; a decision, or an abort, is due to them.
+    Partitions that could not be read are `unseen`; they still need a decision or an abort.
     """
     recovery = TransactionRecovery()
     if was_clean and stored.state is TransactionState.ONGOING:
@@ -105,15 +105,16 @@ def _mark(
 
 
 def _aborted_unheard(stored: StoredTransaction, now_ms: int) -> StoredTransaction:
-    """Its client keeps the epoch, so the record must say until the client has ended it that nothing
-    of the transaction may be committed."""
+    """Returns the state after an abort that the client does not know. The client keeps its epoch,
+    so the record says until the client ends the transaction that nothing may be committed."""
     return replace(stored, partitions=frozenset(), started_ms=now_ms, updated_ms=now_ms)
 
 
 def _abort(
     finished: StoredTransaction, raised: ProducerIdentity, fresh_producer_id: int, now_ms: int
 ) -> StoredTransaction:
-    """As after an abort that the client asked for, so that one which does ask may go on."""
+    """Returns the state as after an abort by the client, so that a client that does abort may
+    continue."""
     is_used_up = raised.epoch > EPOCH_LAST
     return replace(
         finished,

@@ -1,4 +1,4 @@
-"""The transactional ids that this broker keeps, and how they come back after a restart."""
+"""The transactional ids of this broker, and their recovery after a restart."""
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -30,21 +30,21 @@ from headwater.core_log.model.state_log import StateLog
 from headwater.core_log.protocol.error_codes import ErrorCode
 
 OpenByPartition = Mapping[TopicPartition, Iterable[tuple[int, int]]]
-"""For every partition that is led here: producer id and epoch of what has no marker yet."""
+"""For every partition led here: producer id and epoch of transactions without a marker."""
 
 
 @dataclass(slots=True)
 class TransactionShard:
-    """One partition of `__transaction_state` and the ids it keeps."""
+    """One partition of `__transaction_state` and its ids."""
 
     home: StateStore
     ids: dict[str, TransactionalId] = field(default_factory=dict)
     unrecovered: set[str] = field(default_factory=set)
-    """Not yet in line with the data partitions; nothing is answered about them."""
+    """Not in line with the data partitions yet; requests about them are refused."""
 
 
 class TransactionShards:
-    """An id is served once it is recovered."""
+    """The shards of this broker. An id is served once it is recovered."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class TransactionShards:
         self._missing: set[int] = set()
 
     def expect(self, index: int) -> None:
-        """A partition that should be here and cannot be read: its ids are not known."""
+        """Names a partition that should be here and cannot be read: its ids are not known."""
         self._missing.add(index)
 
     def load(self, index: int, *, leader_epoch: int) -> None:
@@ -82,7 +82,7 @@ class TransactionShards:
             shard.ids[name] = TransactionalId(name, home, self._partitions, state, saved=state)
 
     def go_on_with(self, index: int) -> None:
-        """Its log was opened anew, and nothing is missing there."""
+        """Called when its log was opened again without loss."""
         shard = self._shards[index]
         shard.home = shard.home._replace(log=self._open_state_log(index))
         for each in shard.ids.values():
@@ -135,10 +135,11 @@ class TransactionShards:
         fresh_id_for: Callable[[StoredTransaction], Awaitable[int]],
         now_ms: int,
     ) -> frozenset[TopicPartition]:
-        """Markers, made durable, then the records that may follow them: see `TransactionalId`.
+        """Writes markers, makes them durable, then stores the records that may follow: see
+        `TransactionalId`.
 
-        Returns the partitions in which a marker could not be written: the ids that wait for it are
-        not served until a later call finds them in order.
+        Returns the partitions in which a marker could not be written. The ids that wait for them
+        are not served until a later call succeeds.
         """
         opened_by, strays = self._sort(opened)
         left = await self._write_out((marker, 0) for marker in strays)
@@ -169,7 +170,7 @@ class TransactionShards:
     async def restore_partition(
         self, partition: TopicPartition, producers: Iterable[tuple[int, int]], *, is_whole: bool
     ) -> None:
-        """Notes what is lost before anybody else may run; then writes the markers missed."""
+        """Notes what is lost before any other task runs; then writes the missing markers."""
         opened_by, strays = self._sort({partition: producers})
         for each in self.list_served():
             here = [every.producer for every in opened_by[each]]
@@ -185,7 +186,7 @@ class TransactionShards:
             await self._partitions.sync([partition])
         for each in self.list_served():
             if partition in each.unwritten:
-                with suppress(HeadwaterError):  # another partition may be in trouble too
+                with suppress(HeadwaterError):  # another partition may fail, too
                     await each.go_on()
                 if partition in each.unwritten and not each.current.state.is_prepared:
                     raise LogUnavailable("a marker cannot be written", partition=partition)
@@ -193,7 +194,8 @@ class TransactionShards:
     def _sort(
         self, opened: OpenByPartition
     ) -> tuple[defaultdict[TransactionalId, list[UnmarkedTransaction]], list[MarkerBatch]]:
-        """By the id they belong to; those of nobody are to be aborted, once everybody is known."""
+        """Sorts unmarked transactions by id; those without an id are aborted once all ids are
+        known."""
         everybody = [each for shard in self._shards.values() for each in shard.ids.values()]
         owners = {id_: each for each in everybody for id_ in _producer_ids(each.current)}
         opened_by: defaultdict[TransactionalId, list[UnmarkedTransaction]] = defaultdict(list)
@@ -210,7 +212,8 @@ class TransactionShards:
     async def _write_out(
         self, markers: Iterable[tuple[MarkerBatch, int]]
     ) -> frozenset[TopicPartition]:
-        """Returns where it does not come to it now."""
+        """Writes the markers; returns the partitions in which that is not possible at the
+        moment."""
         left = frozenset[TopicPartition]()
         for marker, leader_epoch in markers:
             left |= frozenset(
@@ -241,7 +244,7 @@ class TransactionShards:
 
 
 def _mark(recoveries: Iterable[TransactionRecovery]) -> frozenset[TopicPartition]:
-    """Where they had markers written."""
+    """Writes the markers; returns the partitions that got one."""
     return frozenset[TopicPartition]().union(
         *(marker.partitions for each in recoveries for marker in each.markers)
     )

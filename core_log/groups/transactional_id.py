@@ -1,4 +1,4 @@
-"""One transactional id between its clients, its log and the partitions it writes to."""
+"""One transactional id with its clients, its log and the partitions of its transactions."""
 
 from asyncio import Lock
 from collections.abc import Collection
@@ -22,10 +22,10 @@ NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
 
 class TransactionPartitions(Protocol):
-    """The partitions that transactions write to, wherever they are led."""
+    """The partitions of transactions, on whichever broker leads them."""
 
     async def sync(self, partitions: Collection[TopicPartition]) -> None:
-        """Returns once everything written there so far is durable; a deleted partition is."""
+        """Returns once everything written so far is durable; so is a deleted partition."""
         ...
 
     async def write_markers(
@@ -37,15 +37,16 @@ class TransactionPartitions(Protocol):
         coordinator_epoch: int,
         partitions: Collection[TopicPartition],
     ) -> Collection[TopicPartition]:
-        """Ends the producer's transaction there, unsynced; returns where it cannot be written now.
+        """Ends the producer's transaction there, unsynced; returns the partitions that cannot be
+        written at the moment.
 
-        Nothing is left to write in a partition that was deleted.
+        A deleted partition needs no marker.
         """
         ...
 
 
 class StateStore(NamedTuple):
-    """The partition of `__transaction_state` that holds an id."""
+    """The partition of `__transaction_state` that stores an id."""
 
     partition: int
     log: StateLog
@@ -53,13 +54,14 @@ class StateStore(NamedTuple):
 
 
 class TransactionalId:
-    """Makes each verdict of a `Transaction` durable, in an order that survives a crash anywhere.
+    """Makes each verdict of a `Transaction` durable, in an order that survives a crash at any
+    point.
 
-    A commit takes two disk rounds, however many partitions it has: everything written in them,
-    then the decision. Markers follow unsynced, since recovery writes them again from the decision.
-    So the decision must stay the id's last record until they are durable: nothing is appended
-    while `unsettled` is not empty. A client of version 2 that goes straight on has its next
-    transaction kept in memory until then (see `recover_transaction`).
+    A commit takes two syncs, however many partitions it has: their records, then the decision.
+    Markers follow unsynced, since recovery writes them again from the decision. So the decision
+    must stay the id's last record until they are durable: nothing is appended while `unsettled` is
+    not empty. The next transaction of a client of version 2 is kept in memory until then (see
+    `recover_transaction`).
     """
 
     def __init__(
@@ -75,13 +77,13 @@ class TransactionalId:
         self.machine = TransactionMetadata(current)
         self.lock = Lock()
         self.saved = saved
-        """The last record appended, which may be older than what is so."""
+        """The last appended record, which may be older than the present state."""
         self.unsettled = NO_PARTITIONS
-        """Where a marker of the last decision may not be durable yet."""
+        """Partitions in which a marker of the last decision may not be durable yet."""
         self.unwritten = NO_PARTITIONS
-        """Where a marker of the last decision has still to be written."""
+        """Partitions in which a marker of the last decision is not written yet."""
         self.is_replaced = False
-        """Its state was read anew from the disk: whoever is at work here still must not go on."""
+        """Its state was read again from the disk: tasks that still use this object must stop."""
         self._pending_end = 0
 
     @property
@@ -90,7 +92,7 @@ class TransactionalId:
 
     @property
     def identity_after(self) -> ProducerIdentity:
-        """Who the client is from its next transaction on."""
+        """The client's id and epoch from its next transaction on."""
         current = self.current
         return (current.complete(0) if current.state.is_prepared else current).identity
 
@@ -100,7 +102,7 @@ class TransactionalId:
 
     @property
     def is_unfinished(self) -> bool:
-        """Something was decided and has not come to its end, because a disk or a client failed."""
+        """Whether a decision is unfinished because a disk or a client failed."""
         is_deciding = self.machine.pending is not None or self.current.state.is_prepared
         return (is_deciding or bool(self.unwritten)) and not self.lock.locked()
 
@@ -112,7 +114,8 @@ class TransactionalId:
         version: int,
         now_ms: int,
     ) -> ErrorCode:
-        """Once this returns NONE, records of this transaction may be appended there."""
+        """Adds partitions. Once this returns NONE, records of this transaction may be appended
+        there."""
         at_once = self.add_at_once(producer, wanted, version=version, now_ms=now_ms)
         if at_once is not None:
             return at_once
@@ -127,7 +130,7 @@ class TransactionalId:
                 await self._settle()
                 end_offset = self._append(verdict)
                 if not was_recorded:
-                    # A beginning that a crash takes away must not have been acted upon.
+                    # Nothing may depend on a start that a crash can remove.
                     await self.home.log.durable(end_offset)
             self.machine.enter(verdict)
             return ErrorCode.NONE
@@ -140,7 +143,7 @@ class TransactionalId:
         version: int,
         now_ms: int,
     ) -> ErrorCode | None:
-        """The same where nothing has to be recorded for it, as most often; None where it has."""
+        """Adds them if nothing must be stored first, which is the usual case; None otherwise."""
         verdict = self.machine.add(producer, wanted, version=version, now_ms=now_ms)
         if isinstance(verdict, ErrorCode):
             return verdict
@@ -180,7 +183,7 @@ class TransactionalId:
         fresh_producer_id: int,
         now_ms: int,
     ) -> ErrorCode:
-        """A new run of the producer: what the one before left open is aborted."""
+        """Starts a new run of the producer: aborts the open transaction of the former one."""
         async with self.lock:
             self._check_current()
             error = self.machine.check_init(expected)
@@ -203,12 +206,13 @@ class TransactionalId:
     async def abort_if_due(self, *, fresh_producer_id: int, now_ms: int) -> None:
         async with self.lock:
             if self.machine.is_overdue(now_ms) and self.machine.pending is None:
-                # Nobody took over, so the late producer may still ask for its next epoch (KIP-588).
+                # No other producer took over, so the late producer may still ask for its next epoch
+                # (KIP-588).
                 fenced = self.machine.fence(fresh_producer_id=fresh_producer_id, now_ms=now_ms)
                 await self._decide(fenced)
 
     async def go_on(self) -> None:
-        """Takes up what `is_unfinished`."""
+        """Continues unfinished work (`is_unfinished`)."""
         async with self.lock:
             await self._finish()
             await self._settle()
@@ -220,9 +224,8 @@ class TransactionalId:
         *,
         is_whole: bool,
     ) -> None:
-        """What was not synced there may be gone: the marker of the last decision, if it is missed,
-        and a part of the open transaction, which cannot be committed any more.
-        """
+        """Called when a partition was opened again and unsynced writes may be lost: the marker of
+        the last decision, and a part of the open transaction, which can then not be committed."""
         decided = self.saved
         if decided is not None and any(decided.decides(partition, each) for each in open_here):
             self.unwritten |= {partition}
@@ -231,7 +234,7 @@ class TransactionalId:
         self.machine.is_doomed |= is_part and not is_whole
 
     def knows_of(self, partition: TopicPartition, producer: ProducerIdentity) -> bool:
-        """Whether what that producer has open there is to be ended by this id's own course."""
+        """Whether this id itself will end that producer's open transaction there."""
         current, decided = self.current, self.saved
         is_own = producer == current.identity and partition in current.partitions
         if is_own and current.state is TransactionState.ONGOING:
@@ -239,7 +242,7 @@ class TransactionalId:
         return decided is not None and decided.decides(partition, producer)
 
     async def save(self) -> int:
-        """Appends what is so and not recorded yet; returns where the log then ends."""
+        """Appends the present state if it is not stored yet; returns the log's end."""
         async with self.lock:
             await self._settle()
             is_known = self.current.producer_epoch != NO_EPOCH
@@ -248,7 +251,7 @@ class TransactionalId:
             return self._pending_end
 
     def restore(self, recovery: TransactionRecovery) -> int:
-        """Enters what recovery found, before anybody is served; returns where the log then ends."""
+        """Stores the result of recovery before any request is served; returns the log's end."""
         if recovery.state is None:
             return 0
         end_offset = self._append(recovery.state)
@@ -262,7 +265,7 @@ class TransactionalId:
         try:
             await self._settle(synced or NO_PARTITIONS)
             if self.machine.is_doomed and state.state.is_commit:
-                raise StorageFailed("what the transaction wrote may be lost", id=self.name)
+                raise StorageFailed("records of the transaction may be lost", id=self.name)
             self._pending_end = self._append(state)
         except BaseException:
             self.machine.pending = None  # nothing was decided
@@ -270,7 +273,7 @@ class TransactionalId:
         await self._finish()
 
     async def _finish(self) -> None:
-        """From the decision's record on; can be taken up again wherever it stopped."""
+        """Finishes a decision from its record on; it can be continued wherever it stopped."""
         if self.machine.pending is not None:
             await self.home.log.durable(self._pending_end)
             self.machine.enter(self.machine.pending)
@@ -285,7 +288,8 @@ class TransactionalId:
             self.machine.is_doomed = False
 
     async def _write_markers(self, decided: StoredTransaction) -> None:
-        """Where it does not come to it now, they stay `unwritten`."""
+        """Writes the markers; partitions in which that is not possible at the moment stay in
+        `unwritten`."""
         self._check_current()
         wanted, self.unwritten = self.unwritten, NO_PARTITIONS
         left: Collection[TopicPartition] = wanted
@@ -302,7 +306,7 @@ class TransactionalId:
             self.unwritten |= frozenset(left)
 
     async def _settle(self, written: frozenset[TopicPartition] = NO_PARTITIONS) -> None:
-        """After this the next record may be appended."""
+        """Makes the markers durable; then the next record may be appended."""
         while written or self.unsettled or self.unwritten:
             if self.unwritten and self.saved is not None:
                 self.unsettled |= self.unwritten
@@ -321,7 +325,7 @@ class TransactionalId:
 
     def _check_current(self) -> None:
         if self.is_replaced:
-            raise LogUnavailable("the transactional id was read anew from the disk", id=self.name)
+            raise LogUnavailable("the transactional id was read again from the disk", id=self.name)
 
     def _is_deferred(self, verdict: StoredTransaction) -> bool:
         saved = self.saved

@@ -1,4 +1,4 @@
-"""One transactional id as a state machine: no clock, no log, no marker is written here."""
+"""One transactional id as a state machine: no clock, no log, and no markers are written here."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -12,15 +12,15 @@ NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 EPOCH_MAX = 32_767
 EPOCH_LAST = EPOCH_MAX - 1
-"""The last epoch a client is given; one more is kept so that even this client can be fenced."""
+"""The last epoch for clients; one more is reserved, so that this client can be fenced, too."""
 
 VERSION_1, VERSION_2 = 1, 2
-"""Kafka's transaction.version of a client. Version 2 (KIP-890): the epoch is raised at every end of
-a transaction, and partitions join it when they are first written to."""
+"""Kafka's transaction.version of a client. In version 2 (KIP-890) each end of a transaction raises
+the epoch, and partitions are added by writing to them."""
 
 
 class TransactionState(IntEnum):
-    """By the numbers that are stored."""
+    """States of a transaction, with Kafka's stored numbers."""
 
     EMPTY = 0
     ONGOING = 1
@@ -33,7 +33,7 @@ class TransactionState(IntEnum):
 
     @property
     def title(self) -> str:
-        """As Kafka's tools show it."""
+        """Returns the name that Kafka's tools show."""
         return self.name.title().replace("_", "")
 
     @property
@@ -56,7 +56,7 @@ class ProducerIdentity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredTransaction:
-    """The whole state of a transactional id, as one record of `__transaction_state` keeps it."""
+    """The whole state of a transactional id, as one record of `__transaction_state` stores it."""
 
     producer_id: int
     producer_epoch: int
@@ -65,12 +65,12 @@ class StoredTransaction:
     partitions: frozenset[TopicPartition] = frozenset()
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    """Where the epochs run out at the end of a transaction: who the client is afterwards."""
+    """The client's next producer id, if the epochs run out at the end of a transaction."""
     client_version: int = 0
     started_ms: int = -1
     updated_ms: int = -1
     last_epoch: int = NO_EPOCH
-    """The epoch before, whose owner may still ask for the answer it lost. Not in the record."""
+    """The previous epoch, whose owner may still ask for a lost answer. Not in the record."""
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -82,7 +82,8 @@ class StoredTransaction:
 
     @property
     def needs_fresh_id(self) -> bool:
-        """Whether its next step may use up the epochs; a new run that fences the last takes two."""
+        """Whether the next step may use up the epochs; a new run that fences the last one takes
+        two."""
         return self.producer_epoch >= EPOCH_LAST - 1
 
     @property
@@ -91,16 +92,15 @@ class StoredTransaction:
 
     @property
     def is_aborted_unheard(self) -> bool:
-        """Recovery has aborted it, and its client of version 1, who keeps the epoch, has still to
-        hear of it: open, and nowhere any more. Nobody opens a transaction without partitions.
-        """
+        """Whether recovery has aborted it and its client of version 1, which keeps the epoch, does
+        not know it yet. It is stored as open without partitions, which no client can produce."""
         return self.state is TransactionState.ONGOING and not self.partitions
 
     def with_last_epoch(self, epoch: int) -> "StoredTransaction":
         return replace(self, last_epoch=epoch)
 
     def decides(self, partition: TopicPartition, producer: ProducerIdentity) -> bool:
-        """Whether this decision is about what that producer has open there."""
+        """Whether this decision is about that producer's open transaction there."""
         if not self.state.is_prepared or partition not in self.partitions:
             return False
         if producer.producer_id != self.producer_id:
@@ -108,7 +108,7 @@ class StoredTransaction:
         return not self.bumps_epoch or producer.epoch < self.producer_epoch
 
     def complete(self, now_ms: int) -> "StoredTransaction":
-        """After the markers are written."""
+        """Returns the state after the markers are written."""
         assert self.state.is_prepared, "only a decided transaction can be complete"
         is_rotated = self.next_producer_id != NO_PRODUCER_ID
         return replace(
@@ -126,23 +126,25 @@ class StoredTransaction:
 
 
 TransitionResult = StoredTransaction | ErrorCode
-"""The state to go to, once it is stored; or why not, NONE meaning that all is done already."""
+"""The next state, to be stored; or the error, with NONE if there is nothing left to do."""
 
 
 @dataclass(slots=True)
 class TransactionMetadata:
-    """Answers every question by a verdict; the caller stores the new state, then `enter`s it."""
+    """Answers every request by a verdict; the caller stores the new state and then calls
+    `enter`."""
 
     current: StoredTransaction
     pending: StoredTransaction | None = None
-    """On its way to the disk. Until it is there, nobody else may change anything."""
+    """The state that is being stored. Until it is durable, no other change is allowed."""
     earlier: tuple[ProducerIdentity, bool] | None = None
-    """A decision before recovery raised the epoch: who asked for it, and whether to commit."""
+    """A decision from before recovery raised the epoch: its producer, and whether to commit."""
     is_lost: bool = False
-    """What the client may still want to commit was aborted, since a crash took of it."""
+    """A transaction that the client may still want to commit was aborted, since a crash lost a part
+    of it."""
     is_doomed: bool = False
-    """A disk may have taken of the open transaction. Its client has to abort it, and keeps its
-    epoch: by a new one it would be fenced, if it is of version 1."""
+    """A disk failure may have lost a part of the open transaction. Its client must abort it and
+    keeps its epoch: a new epoch would fence a client of version 1."""
 
     @property
     def must_abort(self) -> bool:
@@ -160,7 +162,8 @@ class TransactionMetadata:
         self.is_lost = state.state is TransactionState.COMPLETE_ABORT
 
     def check_init(self, expected: ProducerIdentity | None) -> ErrorCode:
-        """Whether a producer may (re)start; one that names itself must be who it was (KIP-360)."""
+        """Checks whether a producer may (re)start; one that sends its id must be the current one
+        (KIP-360)."""
         if self.pending is not None:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         if expected is not None and not self._knows(expected):
@@ -177,7 +180,7 @@ class TransactionMetadata:
         fresh_producer_id: int,
         now_ms: int,
     ) -> TransitionResult:
-        """The next epoch, or a fresh producer id where the epochs are used up."""
+        """Returns the next epoch, or a new producer id if the epochs are used up."""
         error = self.check_init(expected)
         if error is not ErrorCode.NONE:
             return error
@@ -205,9 +208,9 @@ class TransactionMetadata:
         return ErrorCode.PRODUCER_FENCED
 
     def fence(self, *, fresh_producer_id: int, now_ms: int) -> StoredTransaction:
-        """Aborts an open transaction whose producer is late, or about to be replaced.
+        """Aborts an open transaction whose producer is late or about to be replaced.
 
-        The epoch is raised as if the producer had asked for it, who may therefore still ask.
+        The epoch is raised as if the producer had asked for it, so that it may still ask.
         """
         assert self.current.state is TransactionState.ONGOING, "only an open transaction is fenced"
         return self._end(
@@ -217,7 +220,7 @@ class TransactionMetadata:
     def verify(
         self, producer: ProducerIdentity, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether the producer has announced these partitions."""
+        """Checks whether the producer has announced these partitions."""
         error = self._check_producer(producer)
         added = self.current.partitions
         if self.current.state is not TransactionState.ONGOING or self.must_abort:
@@ -234,7 +237,7 @@ class TransactionMetadata:
         version: int,
         now_ms: int,
     ) -> TransitionResult:
-        """The first partitions open the transaction."""
+        """Adds partitions; the first ones start the transaction."""
         error = self._check_producer(producer)
         if error is not ErrorCode.NONE:
             return error
@@ -263,7 +266,7 @@ class TransactionMetadata:
         fresh_producer_id: int,
         now_ms: int,
     ) -> TransitionResult:
-        """Commit or abort, whichever the client asks for; a retry is told what was decided."""
+        """Commits or aborts, as the client asks; a retry gets the former decision."""
         if version >= VERSION_2:
             error = self._check_end(producer, commit=commit)
         else:
@@ -308,10 +311,10 @@ class TransactionMetadata:
         return ErrorCode.NONE
 
     def _check_end(self, producer: ProducerIdentity, *, commit: bool) -> ErrorCode | None:
-        """None where a transaction is to be ended.
+        """Returns None if the transaction may be ended.
 
-        At the current epoch this is about the transaction of now, one epoch back about the one
-        before: the epoch moves with every end, so that a late request finds only its own.
+        A request of the current epoch is about the present transaction; one epoch back it is about
+        the one before. Each end raises the epoch, so that a late request finds only its own.
         """
         if self.earlier == (producer, commit):
             return ErrorCode.NONE
@@ -343,7 +346,8 @@ class TransactionMetadata:
         return None
 
     def _check_end_version_1(self, producer: ProducerIdentity, *, commit: bool) -> ErrorCode | None:
-        """None where a transaction is to be ended. The epoch stays, so only the state can tell."""
+        """Returns None if the transaction may be ended. The epoch stays the same, so only the state
+        decides."""
         current, state = self.current, self.current.state
         if producer.producer_id != current.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING

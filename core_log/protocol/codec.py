@@ -1,4 +1,4 @@
-"""Compiles a declared struct, at one version, into the functions that write and read it."""
+"""Compiles a declared struct, for one version, into the functions that write and read it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -33,12 +33,12 @@ from headwater.core_log.protocol.primitives import (
 
 class TaggedField(NamedTuple):
     field: Field
-    place: int  # among the values of its struct
+    place: int  # in the struct's list of values
     codec: Codec
 
 
 Tags = Mapping[int, TaggedField]
-"""By tag, in ascending order, which is the order Kafka demands."""
+"""Sorted by tag, ascending, as Kafka requires."""
 
 
 def write_tags(out: bytearray, message: Any, tags: Tags) -> None:
@@ -57,7 +57,7 @@ def write_tags(out: bytearray, message: Any, tags: Tags) -> None:
 
 
 def read_tags(data: memoryview, position: int, tags: Tags, values: list[Any]) -> int:
-    """Puts what it finds among the values. Unknown tags are a newer peer's; they are skipped."""
+    """Stores tagged fields in the values. Unknown tags come from a newer peer and are skipped."""
     count, position = read_varint(data, position)
     for _ in range(count):
         number, position = read_varint(data, position)
@@ -73,11 +73,12 @@ def read_tags(data: memoryview, position: int, tags: Tags, values: list[Any]) ->
 
 
 class UnsupportedByVersion(HeadwaterError):
-    """The version agreed on cannot say what the message holds."""
+    """The negotiated version has no field for a value of the message."""
 
 
 class _Step(NamedTuple):
-    """What travels as one: a field, or a run of numbers. `place` is its own among the values."""
+    """Values that are written together: a field, or a run of numbers. `place` is its index in the
+    values."""
 
     place: int | slice
     get: Callable[[Any], Any]
@@ -86,7 +87,7 @@ class _Step(NamedTuple):
 
 @cache
 def struct_codec(struct: type, version: int, *, is_flexible: bool) -> Codec:
-    """A flexible struct has compact lengths and ends with a tag section."""
+    """Returns the codec. A flexible struct has compact lengths and ends with a tag section."""
     steps = list(_steps(struct, version, is_flexible=is_flexible))
     tags = _tags(struct, version) if is_flexible else None
     bytes_min = sum(step.codec.bytes_min for step in steps) + is_flexible
@@ -140,7 +141,7 @@ def _tags(struct: type, version: int) -> Tags:
 
 
 def _steps(struct: type, version: int, *, is_flexible: bool) -> Iterator[_Step]:
-    """Numbers that are neighbours share one call of pack and unpack."""
+    """Returns the steps. Neighbouring numbers share one call of pack and unpack."""
 
     def is_sent(field: Field) -> bool:
         return field.is_in(version) and field.tag is None

@@ -1,4 +1,4 @@
-"""Kafka's error codes: number, name, whether asking again may help, and what each means."""
+"""Kafka's error codes: number, name, whether a retry may help, and the meaning of each."""
 
 from enum import IntEnum
 from typing import Self
@@ -7,13 +7,15 @@ RETRY, FINAL = True, False
 
 
 class ErrorCode(IntEnum):
-    """A code of a newer broker that is not in this table reads as UNKNOWN_SERVER_ERROR."""
+    """An error code. A code of a newer broker that is not in this table becomes
+    UNKNOWN_SERVER_ERROR."""
 
     is_retriable: bool
     meaning: str
 
     def __new__(cls, code: int, is_retriable: bool = False, meaning: str = "") -> Self:
-        # The defaults are for type checkers, to whom a look-up, ErrorCode(3), is a call of this.
+        # The defaults are for type checkers, which take a look-up such as ErrorCode(3) for a call
+        # of this.
         member = int.__new__(cls, code)
         member._value_ = code
         member.is_retriable = is_retriable

@@ -1,4 +1,4 @@
-"""Fetch (key 1) read and written in place: its answer is mostly stretches of segment files."""
+"""Reads Fetch (key 1) requests and writes the answers, which are mostly ranges of segment files."""
 
 # The declared message in `messages/fetch.py` is its reference; a test compares the two.
 
@@ -34,7 +34,7 @@ _EPOCH_END = Struct(">iq")
 
 
 class FetchPart(NamedTuple):
-    """One partition asked for. `topic` is a name, or from version 13 on an id."""
+    """One requested partition. `topic` is a name, or from version 13 on an id."""
 
     topic: str | bytes
     partition: int
@@ -60,7 +60,7 @@ S = TypeVar("S")
 
 
 class FetchLine(NamedTuple, Generic[S]):
-    """One partition's line of the answer; `records` are the places where its bytes lie."""
+    """One partition of the answer; `records` are the places of its bytes."""
 
     error_code: int
     high_watermark: int = -1
@@ -73,7 +73,7 @@ class FetchLine(NamedTuple, Generic[S]):
 
 
 def read_fetch(frame: memoryview, position: int, version: int) -> FetchFrame:
-    """Raises DecodeError for anything that is not one whole request."""
+    """Reads a request; raises DecodeError for anything that is not one whole request."""
     try:
         return _read_fetch(frame, position, version)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -161,7 +161,7 @@ def _topic(frame: memoryview, position: int, version: int) -> tuple[str | bytes,
 
 
 def _replica_in_tags(frame: memoryview, position: int) -> int:
-    """From version 15 on a follower says who it is in tag 1: its id, then its epoch."""
+    """From version 15 on, a follower's tag 1 has its id and epoch."""
     replica_id = -1
     count, position = uvarint(frame, position)
     for _ in range(count):
@@ -183,7 +183,7 @@ def write_fetch_answer(
     *,
     error_code: int = 0,
 ) -> list[bytes | S]:
-    """The whole frame as chunks: bytes of ours, and the records where they lie."""
+    """Returns the whole frame as chunks: our bytes, and the records' places."""
     writer = _Writer[S]()
     if version >= FLEXIBLE_FROM:
         _write_flexible(writer, parts, lines, version)
@@ -193,7 +193,7 @@ def write_fetch_answer(
     head = _INT.pack(correlation_id) + (b"\0" if version >= FLEXIBLE_FROM else b"")
     head += _INT.pack(0)  # throttle time
     if version >= 7:
-        head += _SHORT.pack(error_code) + _INT.pack(0)  # no fetch session is ever made
+        head += _SHORT.pack(error_code) + _INT.pack(0)  # fetch sessions are not supported
     first = writer.chunks[0]
     assert isinstance(first, bytes), "an answer begins with bytes of ours"
     size = len(head) + writer.record_bytes
@@ -203,7 +203,7 @@ def write_fetch_answer(
 
 
 class _Writer(Generic[S]):
-    """Gathers small pieces, and cuts them off where records come between."""
+    """A buffer for small parts that is closed where records follow."""
 
     def __init__(self) -> None:
         self.chunks: list[bytes | S] = []
@@ -219,7 +219,7 @@ class _Writer(Generic[S]):
 
 
 def _runs(parts: Sequence[FetchPart]) -> list[tuple[str | bytes, int, int]]:
-    """Stretches of the same topic: it, where it begins and where it ends."""
+    """Yields runs of one topic: the topic, its first and its end index."""
     runs: list[tuple[str | bytes, int, int]] = []
     for place, part in enumerate(parts):
         if runs and runs[-1][0] == part.topic:

@@ -1,4 +1,4 @@
-"""What a message's annotations say: wire types, the versions a field is in, tags and nulls."""
+"""Annotations of a message's fields: wire types, versions, tags and nulls."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -40,21 +40,22 @@ class Until:
 
 @dataclass(frozen=True, slots=True)
 class NullableSince:
-    """The first version in which null may be sent; without it, every version a `| None` is in."""
+    """The first version in which null may be sent; without it, all versions allow null for `|
+    None`."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """The field travels in the tag section, and only when it differs from its default."""
+    """The field is in the tag section, and is sent only if it differs from its default."""
 
     tag: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ignorable:
-    """A version without the field drops it; without this mark, a value there is an error."""
+    """A version without the field drops it; without this mark, a value then is an error."""
 
 
 IGNORABLE = Ignorable()
@@ -62,7 +63,7 @@ IGNORABLE = Ignorable()
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a message, as its annotation and default describe it.
+    """One field of a message, from its annotation and default.
 
     `kind` is a `Number`, one of str, bytes, memoryview (record batches) and UUID, or a struct.
     """
@@ -84,7 +85,7 @@ class Field:
         return self.nullable_since is not None and version >= self.nullable_since
 
     def is_default(self, value: Any) -> bool:
-        """Empty arrays are alike, be they tuples or lists."""
+        """Whether the value is the default; an empty tuple equals an empty list."""
         if self.is_array and value is not None and self.default is not None:
             return len(value) == len(self.default) == 0
         return bool(value == self.default)
@@ -92,7 +93,7 @@ class Field:
 
 @cache
 def fields_of(struct: type) -> tuple[Field, ...]:
-    """The fields of a struct in the order in which they travel."""
+    """Returns the fields of a struct in wire order."""
     hints = get_type_hints(struct, include_extras=True)
     return tuple(_read_annotation(field, hints[field.name]) for field in dataclasses.fields(struct))
 

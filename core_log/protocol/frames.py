@@ -1,4 +1,4 @@
-"""Frames and the headers in them: which API a request calls, and which answer is whose."""
+"""Frames and their headers: the API of a request, and the request of an answer."""
 
 from struct import Struct
 from struct import error as struct_error
@@ -91,13 +91,13 @@ FLEXIBLE_FROM = {
     91: 0,  # AlterShareGroupOffsets
     92: 0,  # DeleteShareGroupOffsets
 }
-"""The first version of each API whose headers have a tag section: of all APIs that Kafka's brokers
-offer to clients, so that a header can be read before it is known whether we serve the API."""
+"""The first version of each API whose headers have a tag section. It has all APIs that Kafka's
+brokers offer to clients, so that the header of an API we do not serve can be read, too."""
 
 _REQUEST = Struct(">hhi")
 _RESPONSE = Struct(">i")
 _CLIENT_ID = string_codec(SHORT, nullable=True)
-"""Never compact, whatever the version: a broker must be able to read any ApiVersions request."""
+"""Never compact in any version: a broker must be able to read every ApiVersions request."""
 
 
 class RequestHeader(NamedTuple):
@@ -109,7 +109,7 @@ class RequestHeader(NamedTuple):
 
 
 def read_request_header(frame: memoryview) -> RequestHeader:
-    """The head of a frame, its length already taken off."""
+    """Reads the header of a frame without its length."""
     try:
         api_key, api_version, correlation_id = _REQUEST.unpack_from(frame)
         client_id, position = _CLIENT_ID.read(frame, _REQUEST.size)
@@ -121,13 +121,14 @@ def read_request_header(frame: memoryview) -> RequestHeader:
 
 
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
-    """That of ApiVersions never has tags: its reader does not yet know what the broker speaks."""
+    """Returns the header. That of ApiVersions never has tags: its reader does not know the broker's
+    versions yet."""
     header = _RESPONSE.pack(correlation_id)
     return header + b"\0" if _has_response_tags(api_key, version) else header
 
 
 def read_response_header(frame: memoryview, api_key: int, version: int) -> tuple[int, int]:
-    """The correlation id of a response to a request of ours, and where its body begins."""
+    """Returns the correlation id of an answer to our request, and where its body begins."""
     try:
         (correlation_id,) = _RESPONSE.unpack_from(frame)
         position = _RESPONSE.size
@@ -141,14 +142,15 @@ def read_response_header(frame: memoryview, api_key: int, version: int) -> tuple
 def encode_request(
     request: Request[Any], version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
-    """A whole frame, length included."""
+    """Returns a whole frame, including its length."""
     return bytes(request_frame(request, version, correlation_id, client_id))
 
 
 def request_frame(
     request: Request[Any], version: int, correlation_id: int, client_id: str | None
 ) -> bytearray:
-    """The same in memory of its own: whoever gets it may write into it, and nothing is copied."""
+    """Returns the frame in memory of its own: the receiver may write into it, and nothing is
+    copied."""
     frame = bytearray(LENGTH.size)
     frame += _REQUEST.pack(request.api_key, version, correlation_id)
     _CLIENT_ID.write(frame, client_id)
@@ -160,7 +162,7 @@ def request_frame(
 
 
 def encode_response(response: Any, api_key: int, version: int, correlation_id: int) -> bytes:
-    """A whole frame, length included."""
+    """Returns a whole frame, including its length."""
     frame = bytearray(LENGTH.size)
     frame += response_header(api_key, version, correlation_id)
     encode_into(frame, response, version)

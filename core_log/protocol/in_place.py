@@ -1,4 +1,4 @@
-"""Reading a request in place: the few shapes that Produce and Fetch are made of."""
+"""Reads the few wire types of Produce and Fetch in place."""
 
 from headwater.core_log.foundation.errors import DecodeError
 
@@ -20,7 +20,7 @@ def stretch(frame: memoryview, position: int, size: int) -> tuple[memoryview | N
 
 
 def checked_count(count: int, frame: memoryview, position: int) -> int:
-    """Every element takes at least four bytes, so a larger count cannot be true."""
+    """Returns the count. Every element takes at least four bytes, so a larger count is invalid."""
     if count < 0 or count > (len(frame) - position) // 4 + 1:
         raise DecodeError("array is longer than its request", count=count)
     return count

@@ -1,4 +1,4 @@
-"""Declares Kafka's messages, each once for all its versions, and turns them into bytes and back."""
+"""Declares each of Kafka's messages once for all its versions, and encodes and decodes them."""
 
 import sys
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ MessageT = TypeVar("MessageT")
 ResponseT = TypeVar("ResponseT")
 
 NEVER = 0x7FFF
-"""As `flexible_from`: a message older than tag sections, or one that never had them."""
+"""`flexible_from` of a message that never had tag sections."""
 
 _INT16 = number_codec("h")
 
 
 class Request(Generic[ResponseT]):
-    """A question to a broker; the parameter names what answers it."""
+    """A request to a broker; the parameter names its response."""
 
     __slots__ = ()
     api_key: ClassVar[int]
@@ -27,8 +27,8 @@ class Request(Generic[ResponseT]):
     flexible_from: ClassVar[int]
 
 
-# Every field has a default, as in Kafka: an error response is its code and nothing more. So the
-# constructor takes them in order, which decoding uses; people's code must name them.
+# Every field has a default, as in Kafka: an error response has only its code. The constructor takes
+# them in order for decoding; other code must name them.
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -50,9 +50,9 @@ def response(*, versions: tuple[int, int], flexible_from: int) -> Any:
 def record(
     *, versions: tuple[int, int], flexible_from: int = NEVER, reads_newer: bool = False
 ) -> Any:
-    """What Kafka stores in topics of its own, or a group's members exchange; version in front.
+    """Declares a record of Kafka's own topics or of the group protocol, with its version in front.
 
-    `reads_newer`: a version above ours only adds to what we know, and is read as far as that.
+    `reads_newer`: a newer version only adds fields, and is read without them.
     """
 
     def declare(cls: type) -> Any:
@@ -65,7 +65,7 @@ def record(
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def struct(cls: type[MessageT]) -> type[MessageT]:
-    """A part of messages, which takes its version from them."""
+    """Declares a part of messages, which has their version."""
     return _value(cls)
 
 
@@ -76,8 +76,9 @@ def _declare(cls: type, versions: tuple[int, int], flexible_from: int) -> Any:
 
 
 def _value(cls: type[MessageT]) -> type[MessageT]:
-    """Frozen for whoever checks types. Of what `dataclass` would generate for each of the three
-    hundred classes only the constructor is, because a broker's start waits for it."""
+    """Declares a class that type checkers see as frozen. Only the constructor is generated:
+    `dataclass` would make more for each of three hundred classes, and a broker's start waits for
+    it."""
     made: Any = dataclass(eq=False, repr=False, slots=True)(cls)
     made.__eq__, made.__hash__, made.__repr__ = _equal, _hash, _show
     return cast(type[MessageT], made)
@@ -102,14 +103,15 @@ def _show(message: object) -> str:
 
 
 def response_type(request: type[Request[ResponseT]]) -> type[ResponseT]:
-    """The class that answers a request: the parameter of its base, a name in the same module."""
+    """Returns the response class of a request: the parameter of its base, a name in the same
+    module."""
     (name,) = get_args(request.__orig_bases__[0])  # type: ignore[attr-defined]
     found: type[ResponseT] = getattr(sys.modules[request.__module__], name.__forward_arg__)
     return found
 
 
 def encode(message: Any, version: int) -> bytes:
-    """The body of a request or response, without its header."""
+    """Returns the body of a request or response, without its header."""
     out = bytearray()
     encode_into(out, message, version)
     return bytes(out)
@@ -123,7 +125,7 @@ def encode_into(out: bytearray, message: Any, version: int) -> None:
 
 
 def decode(cls: type[MessageT], data: memoryview, version: int, position: int = 0) -> MessageT:
-    """The message at `position`. What follows its last field is left alone, as Kafka does."""
+    """Returns the message at `position`. Bytes after its last field are ignored, as in Kafka."""
     if not _is_declared(cls, version):
         raise DecodeError("no such version", message=cls.__name__, version=version)
     try:
@@ -136,7 +138,7 @@ def decode(cls: type[MessageT], data: memoryview, version: int, position: int = 
 
 
 def encode_record(record: Any, version: int) -> bytes:
-    """A stored key or value: its version, then its body."""
+    """Returns a stored key or value: its version, then its body."""
     out = bytearray()
     _INT16.write(out, version)
     encode_into(out, record, version)
@@ -144,7 +146,7 @@ def encode_record(record: Any, version: int) -> bytes:
 
 
 def record_version(data: bytes | memoryview) -> int:
-    """Of a key, this also says what kind of key it is."""
+    """Returns the version. The version of a key also identifies its kind."""
     if len(data) < _INT16.bytes_min:
         raise DecodeError("record has no version", size=len(data))
     version: int = _INT16.read(memoryview(data), 0)[0]

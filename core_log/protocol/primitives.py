@@ -1,4 +1,4 @@
-"""Kafka's wire types: how each is written to a buffer, and read from a view, lengths checked."""
+"""Kafka's wire types: writes each to a buffer and reads it from a view, with checked lengths."""
 
 from collections.abc import Callable, Sequence
 from struct import Struct, pack, unpack_from
@@ -9,7 +9,7 @@ from headwater.core_log.foundation.errors import DecodeError
 
 Write = Callable[[bytearray, Any], None]
 Read = Callable[[memoryview, int], tuple[Any, int]]
-"""Takes the bytes and a position, gives the value and the position after it."""
+"""Takes the bytes and a position; returns the value and the position after it."""
 
 ZERO_UUID = UUID(int=0)
 STRING_BYTES_MAX = 0x7FFF
@@ -19,7 +19,7 @@ _INT16, _INT32 = Struct(">h"), Struct(">i")
 
 
 class Codec(NamedTuple):
-    """A type's two directions, and the fewest bytes a value takes."""
+    """The read and write functions of a type, and the fewest bytes of a value."""
 
     write: Write
     read: Read
@@ -27,7 +27,7 @@ class Codec(NamedTuple):
 
 
 def write_varint(out: bytearray, value: int) -> None:
-    """Unsigned: seven bits a byte, lowest first."""
+    """Writes an unsigned number, seven bits per byte, lowest first."""
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -47,7 +47,7 @@ def read_varint(data: memoryview, position: int) -> tuple[int, int]:
 
 
 class Length(NamedTuple):
-    """How a length is told; minus one stands for null."""
+    """The encoding of a length; minus one is null."""
 
     write: Callable[[bytearray, int], None]
     read: Callable[[memoryview, int], tuple[int, int]]
@@ -85,7 +85,7 @@ COMPACT = Length(_write_compact, _read_compact, bytes_min=1)
 
 
 def end_of(data: memoryview, position: int, length: int) -> int:
-    """Where `length` bytes from `position` end; they must all be there before any is copied."""
+    """Returns where `length` bytes from `position` end; raises unless they are all there."""
     end = position + length
     if length < 0 or end > len(data):
         raise DecodeError("length does not fit", length=length, left=len(data) - position)
@@ -93,7 +93,7 @@ def end_of(data: memoryview, position: int, length: int) -> int:
 
 
 def number_codec(code: str) -> Codec:
-    """One number; `code` is the struct module's."""
+    """Returns the codec of one number; `code` is the struct module's."""
     packed = Struct(f">{code}")
 
     def write(out: bytearray, value: float) -> None:
@@ -106,7 +106,7 @@ def number_codec(code: str) -> Codec:
 
 
 def run_codec(codes: str) -> Codec:
-    """Several numbers in a row, as a tuple."""
+    """Returns the codec of several numbers in a row, as a tuple."""
     packed = Struct(f">{codes}")
 
     def write(out: bytearray, values: tuple[float, ...]) -> None:
@@ -119,7 +119,7 @@ def run_codec(codes: str) -> Codec:
 
 
 def numbers_codec(code: str, length: Length, *, nullable: bool) -> Codec:
-    """An array of numbers, packed at once."""
+    """Returns the codec of an array of numbers, packed at once."""
     size = Struct(f">{code}").size
 
     def write(out: bytearray, values: Sequence[float]) -> None:
@@ -179,7 +179,7 @@ def string_codec(length: Length, *, nullable: bool) -> Codec:
 
 
 def records_codec(length: Length, *, nullable: bool) -> Codec:
-    """Reads a view: record batches go from the socket to the log as they came."""
+    """Returns a codec that reads a view: record batches are not copied between socket and log."""
 
     def write(out: bytearray, value: bytes | memoryview) -> None:
         length.write(out, len(value))
@@ -196,7 +196,7 @@ def records_codec(length: Length, *, nullable: bool) -> Codec:
 
 
 def bytes_codec(length: Length, *, nullable: bool) -> Codec:
-    """Reads a copy: a small value must not keep a whole frame alive."""
+    """Returns a codec that reads a copy: a small value must not keep a whole frame in memory."""
     view = records_codec(length, nullable=nullable)
 
     def read(data: memoryview, position: int) -> tuple[bytes | None, int]:
@@ -217,7 +217,8 @@ def or_null(write_value: Write, length: Length) -> Write:
 
 
 def nullable_struct_codec(present: Codec) -> Codec:
-    """A struct that may be absent has a byte before it: 1, or -1 and nothing more (KIP-893)."""
+    """Returns the codec of an optional struct, which has one byte before it: 1, or -1 for null
+    (KIP-893)."""
 
     def write(out: bytearray, value: Any) -> None:
         out.append(0xFF if value is None else 1)

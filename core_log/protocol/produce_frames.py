@@ -1,4 +1,4 @@
-"""Produce (key 0) read and written in place: the one request whose cost counts per batch."""
+"""Reads and writes Produce (key 0) in place: it is the one request whose cost counts per batch."""
 
 # The declared message in `messages/produce.py` is its reference; a test compares the two.
 
@@ -42,7 +42,7 @@ class ProduceFrame(NamedTuple):
 
 
 class PartAnswer(NamedTuple):
-    """One partition's line of the answer."""
+    """One partition of the answer."""
 
     error_code: int
     base_offset: int = -1
@@ -50,11 +50,11 @@ class PartAnswer(NamedTuple):
     log_start_offset: int = -1
     message: str | None = None
     record_errors: Sequence[tuple[int, str]] = ()
-    """The place of each record that was to blame, and why."""
+    """The index of each rejected record, and the reason."""
 
 
 def read_produce(frame: memoryview, position: int, version: int) -> ProduceFrame:
-    """Raises DecodeError for anything that is not one whole request."""
+    """Reads a request; raises DecodeError for anything that is not one whole request."""
     try:
         read = _read_flexible if version >= FLEXIBLE_FROM else _read_plain
         return read(frame, position, version)
@@ -115,7 +115,7 @@ def _read_flexible(frame: memoryview, position: int, version: int) -> ProduceFra
 def write_produce_answer(
     parts: list[ProducePart], answers: list[PartAnswer], correlation_id: int, version: int
 ) -> bytes:
-    """The whole frame, length and header included, in the order of the request."""
+    """Returns the whole frame, with length and header, in the order of the request."""
     write = _write_flexible if version >= FLEXIBLE_FROM else _write_plain
     body = write(parts, answers, correlation_id, version)
     return _INT.pack(len(body)) + body

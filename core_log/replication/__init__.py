@@ -1,1 +1,1 @@
-"""Agreeing on the log: leaders, followers, epochs and the cluster's metadata."""
+"""Replication of the log: leaders, followers, epochs and the cluster's metadata."""

@@ -1,4 +1,4 @@
-"""Checks who shall hold a topic's partitions, or deals them out to the live brokers."""
+"""Checks the assignment of a topic's partitions to brokers, or makes one for the live brokers."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -17,7 +17,7 @@ Replicas = tuple[int, ...]
 
 
 class Counts(NamedTuple):
-    """What a topic gets that does not say."""
+    """Defaults for a topic without these numbers."""
 
     partitions: int
     replication_factor: int
@@ -26,7 +26,7 @@ class Counts(NamedTuple):
 def assign_new(
     image: MetadataImage, wanted: NewTopic, default: Counts
 ) -> list[Replicas] | RequestRefusal:
-    """The replicas of every partition of a new topic, in order."""
+    """Returns the replicas of every partition of a new topic, in order."""
     if wanted.assignments:
         return _parse_given(image, wanted)
     if wanted.replication_factor < DEFAULT or wanted.replication_factor == 0:
@@ -51,7 +51,7 @@ def assign_new(
 def assign_more(
     image: MetadataImage, topic: Topic, wanted: MorePartitions
 ) -> list[Replicas] | RequestRefusal:
-    """The replicas of the partitions to be added."""
+    """Returns the replicas of the partitions to be added."""
     have = len(topic.partitions)
     if wanted.count == have:
         return RequestRefusal(
@@ -60,7 +60,7 @@ def assign_more(
     if wanted.count < have:
         return RequestRefusal(
             ErrorCode.INVALID_PARTITIONS,
-            f"Topic has {have} partition(s); {wanted.count} would not be an increase",
+            f"Topic has {have} partition(s); {wanted.count} is not an increase",
         )
     count, factor = wanted.count - have, len(topic.partitions[0].replicas)
     if wanted.assignments is None:

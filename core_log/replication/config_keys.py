@@ -1,4 +1,4 @@
-"""What one configuration key of Kafka is: name, type, default, limits, and how its text is read."""
+"""The definition of a configuration key of Kafka: name, type, default, limits, and its parser."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from headwater.core_log.foundation.errors import ConfigError
 
 Value = bool | int | float | str | tuple[str, ...]
 ValueCheck = Callable[[Value], str | None]
-"""Says what is wrong with a value of the right type, or None."""
+"""Returns the error of a value of the right type, or None."""
 
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
 
 
 class ConfigType(IntEnum):
-    """Numbered as DescribeConfigs does."""
+    """Types of values, with DescribeConfigs' numbers."""
 
     BOOLEAN = 1
     STRING = 2
@@ -26,7 +26,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, numbered as DescribeConfigs does."""
+    """Sources of values, with DescribeConfigs' numbers."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     STATIC_BROKER_CONFIG = 4
@@ -41,12 +41,12 @@ class ConfigKey:
     type: ConfigType
     default: str
     broker_name: str
-    """What the broker-wide default of this key is called in Kafka's server.properties."""
+    """The name of this key's broker-wide default in Kafka's server.properties."""
     documentation: str
     check: ValueCheck | None = None
 
     def parse(self, text: str) -> Value:
-        """The value as its type; raises `ConfigError` for text that is none."""
+        """Returns the value as its type; raises `ConfigError` for invalid text."""
         value = _PARSE[self.type](self.name, text.strip())
         problem = None if self.check is None else self.check(value)
         if problem is not None:
@@ -54,7 +54,7 @@ class ConfigKey:
         return value
 
     def normal(self, text: str) -> str:
-        """The text as Kafka would show it."""
+        """Returns the text as Kafka would show it."""
         value = self.parse(text)
         if isinstance(value, bool):
             return "true" if value else "false"
@@ -97,7 +97,7 @@ def some_of(*known: str) -> ValueCheck:
 
 
 def only(allowed: Value, reason: str) -> ValueCheck:
-    """For keys of which this broker does just one thing."""
+    """Returns the check of a key for which this broker supports one value only."""
 
     def check(value: Value) -> str | None:
         return None if value == allowed else reason

@@ -1,4 +1,5 @@
-"""Decides about the cluster: topics, partitions, configuration, brokers; its word is records."""
+"""Decides about the cluster (topics, partitions, configuration, brokers); a decision is a list of
+records."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,13 +57,12 @@ PARTITIONS_PER_REQUEST_MAX = 10_000  # Kafka's own limit since 4.0
 PRODUCER_IDS_PER_BLOCK = 1000
 INTERNAL_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20)}
 FEATURES = {"transaction.version": 2}
-"""What this version of the broker can do, and finalizes in a new cluster."""
+"""The features that this version of the broker supports, and finalizes in a new cluster."""
 
 
 class Controller:
-    """Pure: it reads the image as it is committed, and writes nothing. Whoever asks must commit the
-    records of one decision before asking for the next (`MetadataLog.change` sees to that).
-    """
+    """The controller. Pure: it reads the committed image and writes nothing. The caller must commit
+    the records of one decision before it asks for the next (`MetadataLog.change` does that)."""
 
     def __init__(
         self,
@@ -79,19 +79,20 @@ class Controller:
         self._internal_partitions = internal_partitions
 
     def topic_on_demand(self, name: str) -> NewTopic:
-        """What to create when somebody uses a topic that does not exist."""
+        """Returns the topic to create when a client uses an unknown one."""
         if name in INTERNAL_TOPICS:
             return NewTopic(name, self._internal_partitions, config=dict(INTERNAL_CONFIG))
         return NewTopic(name)
 
     def unknown_topic_code(self, name: str) -> ErrorCode:
-        """What to answer whoever uses a topic that does not exist and is not to be created."""
+        """Returns the error code for a client that uses an unknown topic that is not to be
+        created."""
         return _unknown_topic(name).code
 
     def create_topics(
         self, wanted: Sequence[NewTopic]
     ) -> Decision[dict[str, Topic | RequestRefusal]]:
-        """Per name the topic as it will be, or why not."""
+        """Returns, by name, the new topic or the error."""
         answer: dict[str, Topic | RequestRefusal] = {}
         records: list[MetadataRecord] = []
         total = sum(max(partition_count(each, self._default), 0) for each in wanted)
@@ -143,12 +144,12 @@ class Controller:
     def _new_partition(
         self, topic_id: UUID, index: int, replicas: tuple[int, ...]
     ) -> PartitionRecord:
-        """Nothing is written yet, so every live replica is in sync."""
+        """Returns the new partition. Nothing is written yet, so every live replica is in sync."""
         in_sync = tuple(each for each in replicas if self._image.is_alive(each))
         return PartitionRecord(topic_id, index, replicas, in_sync, in_sync[0], 0, 0)
 
     def delete_topics(self, wanted: Sequence[TopicReference]) -> Decision[list[Deletion]]:
-        """One answer per reference, but one in all for the same topic said twice."""
+        """Returns one answer per reference, but only one for a topic that is named twice."""
         answer: dict[TopicReference, Deletion] = {}
         doomed: dict[UUID, TopicReference] = {}
         times = Counter(wanted)
@@ -185,7 +186,7 @@ class Controller:
             if topic is None:
                 return refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No topic has this name")
         if topic.is_internal:
-            return refused(ErrorCode.POLICY_VIOLATION, "Groups and transactions live in this topic")
+            return refused(ErrorCode.POLICY_VIOLATION, "This topic stores groups or transactions")
         return Deletion(topic.name, topic.topic_id)
 
     def create_partitions(
@@ -243,7 +244,7 @@ class Controller:
     def replace_config(
         self, name: str, wanted: Mapping[str, str | None]
     ) -> Decision[RequestRefusal | None]:
-        """Sets a topic's whole configuration; what is not named goes back to its default."""
+        """Replaces a topic's whole configuration; keys that are not named get their default."""
         topic = self._image.topic(name)
         if topic is None:
             return Decision(_unknown_topic(name))
@@ -267,9 +268,8 @@ class Controller:
     def register_broker(
         self, broker_id: int, incarnation_id: UUID, *, host: str, port: int, rack: str | None = None
     ) -> Decision[int]:
-        """A broker has started; answers its epoch. Whatever it leads, it leads under a new epoch,
-        after a clean stop too.
-        """
+        """Registers a started broker; returns its epoch. It leads its partitions under a new epoch,
+        even after a clean stop."""
         before = self._image.brokers.get(broker_id)
         epoch = 1 if before is None else before.broker_epoch + 1
         broker = BrokerRecord(broker_id, epoch, incarnation_id, host, port, rack, False)
@@ -277,7 +277,7 @@ class Controller:
         return Decision(epoch, [broker, *changes])
 
     def fence_broker(self, broker_id: int) -> Decision[None]:
-        """A broker has not been heard of for too long, or is about to stop."""
+        """Fences a broker that has sent nothing for too long, or is about to stop."""
         broker = self._image.brokers.get(broker_id)
         if broker is None or broker.is_fenced:
             return Decision(None)
@@ -288,7 +288,7 @@ class Controller:
         return self._configs.allows_unclean(topic.config)
 
     def finalize_features(self) -> Decision[None]:
-        """Puts what this version can do in force; a level once final is never lowered."""
+        """Finalizes this version's features; a finalized level is never lowered."""
         final = self._image.features
         return Decision(
             None,
@@ -312,7 +312,8 @@ class Controller:
     def change_in_sync(
         self, broker_id: int, topic_id: UUID, partition: int, wanted: InSyncProposal
     ) -> Decision[RequestRefusal | None]:
-        """What a leader proposes counts only from the leader that is, about the set that is."""
+        """Applies a leader's proposal; it counts only from the present leader, about the present
+        set."""
         topic = self._image.topic_by_id(topic_id)
         if topic is None or partition not in topic.partitions:
             return Decision(RequestRefusal(ErrorCode.UNKNOWN_TOPIC_ID))
@@ -332,7 +333,7 @@ class Controller:
     ) -> ErrorCode | None:
         epochs = (wanted.leader_epoch, wanted.partition_epoch)
         if epochs[0] > now.leader_epoch or epochs[1] > now.partition_epoch:
-            return ErrorCode.NOT_CONTROLLER  # the leader knows more than we do
+            return ErrorCode.NOT_CONTROLLER  # the leader knows more than this controller
         if wanted.leader_epoch < now.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if broker_id != now.leader or now.leader not in wanted.in_sync:
@@ -346,7 +347,7 @@ class Controller:
         return None
 
     def _is_eligible(self, replica: int, wanted: InSyncProposal) -> bool:
-        """Alive, and not started anew since the leader saw it catch up."""
+        """Whether the broker is alive, and has not restarted since the leader saw it catch up."""
         if not self._image.is_alive(replica):
             return False
         seen = wanted.broker_epochs.get(replica, UNKNOWN)
@@ -381,9 +382,8 @@ def new_config(
     *,
     null_code: ErrorCode = ErrorCode.INVALID_CONFIG,
 ) -> dict[str, str] | RequestRefusal:
-    """The configuration of a new topic, or of one whose configuration is replaced; Kafka has a code
-    of its own for a null in the latter.
-    """
+    """Returns the configuration of a new topic, or a replaced one; for a null Kafka has different
+    codes in the two cases."""
     nulls = [name for name, value in wanted.items() if value is None]
     if nulls:
         return RequestRefusal(null_code, f"Null is not a value of {', '.join(nulls)}")
@@ -394,7 +394,7 @@ def new_config(
 def changed_config(
     configs: TopicConfigs, current: Mapping[str, str], changes: Iterable[ConfigChange]
 ) -> dict[str, str] | RequestRefusal:
-    """`current` after the changes; it is not touched itself."""
+    """Returns `current` after the changes; `current` itself stays the same."""
     config = dict(current)
     for name, operation, value in changes:
         if operation is ConfigOperation.DELETE:

@@ -1,4 +1,4 @@
-"""What a controller answers: the records that make it so, or why not."""
+"""A controller's answers: the records to commit, or the refusal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class RequestRefusal:
-    """Why a request, or one part of it, changes nothing."""
+    """The reason why a request, or a part of it, changes nothing."""
 
     code: ErrorCode
     message: str | None = None
@@ -25,7 +25,7 @@ class RequestRefusal:
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[Answer]):
-    """The answer holds once the records are committed; without records it holds at once."""
+    """A decision. The answer is valid once the records are committed; without records at once."""
 
     answer: Answer
     records: list[MetadataRecord] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Decision(Generic[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic as somebody wants it; assignments (partition to replicas) exclude both numbers."""
+    """A requested topic; assignments (partition to replicas) exclude both numbers."""
 
     name: str
     partition_count: int = DEFAULT
@@ -51,7 +51,7 @@ class TopicReference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What became of one reference in a request to delete topics."""
+    """The result for one reference in a request to delete topics."""
 
     name: str | None
     topic_id: UUID
@@ -60,7 +60,7 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class MorePartitions:
-    """A topic and how many partitions it shall have; replicas of the new ones, or None."""
+    """A topic and its wanted number of partitions; replicas of the new ones, or None."""
 
     name: str
     count: int
@@ -68,7 +68,7 @@ class MorePartitions:
 
 
 class ConfigOperation(IntEnum):
-    """What to do to one configuration key, numbered as IncrementalAlterConfigs does."""
+    """Operations on one configuration key, with IncrementalAlterConfigs' numbers."""
 
     SET = 0
     DELETE = 1

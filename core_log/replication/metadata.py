@@ -1,4 +1,4 @@
-"""The cluster as the records of its metadata log describe it: topics, partitions, brokers."""
+"""The cluster's state from the records of its metadata log: topics, partitions, brokers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ METADATA_TOPIC = "__cluster_metadata"
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
-"""What Kafka calls internal: clients leave these out of pattern subscriptions."""
+"""Topics that Kafka calls internal: clients leave them out of pattern subscriptions."""
 
 
 @dataclass(slots=True)
@@ -34,9 +34,9 @@ class Topic:
     name: str
     topic_id: UUID
     partitions: dict[int, PartitionRecord] = field(default_factory=dict)
-    """Every partition in its newest state, as the record that would create it so."""
+    """Every partition in its newest state, as a record that would create it."""
     config: dict[str, str] = field(default_factory=dict)
-    """What was set on the topic itself; see `topic_config.py` for the rest."""
+    """Values set on the topic itself; see `topic_config.py` for the rest."""
 
     @property
     def is_internal(self) -> bool:
@@ -45,18 +45,17 @@ class Topic:
 
 @dataclass(slots=True)
 class MetadataChanges:
-    """What a stretch of records changed, net, for those who must follow it. A topic both created
-    and removed within the stretch does not appear.
-    """
+    """The net changes of several records, for their listeners. A topic that these records create
+    and remove is not in it."""
 
     topics_created: dict[UUID, Topic] = field(default_factory=dict)
     topics_removed: dict[UUID, Topic] = field(default_factory=dict)
     partitions_added: dict[tuple[UUID, int], PartitionRecord] = field(default_factory=dict)
-    """Partitions of new topics included."""
+    """New partitions, including those of new topics."""
     partitions_changed: dict[tuple[UUID, int], PartitionRecord] = field(default_factory=dict)
-    """New leader, epoch or in-sync set; never one that is also in `partitions_added`."""
+    """Partitions with a new leader, epoch or in-sync set; none of them is in `partitions_added`."""
     configs_changed: dict[UUID, Topic] = field(default_factory=dict)
-    """Topics that existed before; a new topic's configuration comes with it."""
+    """Existing topics only; the configuration of a new topic comes with the topic."""
 
     def forget(self, topic: Topic) -> None:
         topic_id = topic.topic_id
@@ -69,7 +68,7 @@ class MetadataChanges:
 
 
 class MetadataImage:
-    """Everything committed so far, by name and by id. Read it freely between two awaits."""
+    """All committed metadata, by name and by id. It does not change between two awaits."""
 
     def __init__(self) -> None:
         self.topics: dict[str, Topic] = {}
@@ -78,7 +77,7 @@ class MetadataImage:
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.end_offset = 0
-        """Where the next record of the metadata log goes; everything below is applied."""
+        """The offset of the next record of the metadata log; everything below is applied."""
         self._changes = MetadataChanges()
 
     def topic(self, name: str) -> Topic | None:
@@ -105,19 +104,19 @@ class MetadataImage:
 
     @property
     def controller_id(self) -> int:
-        """Whom clients send administration to. Any live broker will do, as in KRaft, where brokers
-        pass it on to the controller; the lowest, so that all answer alike.
-        """
+        """The broker to which clients send administrative requests. Any live broker would do, as in
+        KRaft, where brokers forward them to the controller. It is the lowest id, so that all
+        brokers give the same answer."""
         return min(self.alive, default=-1)
 
     @property
     def record_count(self) -> int:
-        """About as many records as a snapshot would take."""
+        """The approximate number of records of a snapshot."""
         topics = self.topics.values()
         return sum(1 + len(each.partitions) + len(each.config) for each in topics)
 
     def apply(self, records: Iterable[MetadataRecord], end_offset: int) -> MetadataChanges:
-        """Takes in the committed records that end at `end_offset`."""
+        """Applies the committed records that end at `end_offset`."""
         self._changes = MetadataChanges()
         for record in records:
             self._take(record)
@@ -125,7 +124,7 @@ class MetadataImage:
         return self._changes
 
     def records(self) -> Iterable[MetadataRecord]:
-        """The fewest records that build this image from nothing: a snapshot."""
+        """Yields the fewest records that build this image from nothing: a snapshot."""
         for feature, level in sorted(self.features.items()):
             yield FeatureLevelRecord(feature, level)
         yield from self.brokers.values()
@@ -165,7 +164,9 @@ class MetadataImage:
         partitions = self._find_known(record.topic_id).partitions
         before = partitions.get(record.partition)
         if before is None or record.partition_epoch <= before.partition_epoch:
-            raise CorruptLog("metadata changes a partition out of turn", partition=record.partition)
+            raise CorruptLog(
+                "metadata changes a partition in the wrong order", partition=record.partition
+            )
         after = replace(
             before,
             in_sync=record.in_sync,
@@ -198,7 +199,7 @@ class MetadataImage:
     def _(self, record: BrokerFenceRecord) -> None:
         broker = self.brokers.get(record.broker_id)
         if broker is None:
-            raise CorruptLog("metadata fences a broker it never saw", broker_id=record.broker_id)
+            raise CorruptLog("metadata fences an unknown broker", broker_id=record.broker_id)
         self.brokers[record.broker_id] = replace(broker, is_fenced=record.is_fenced)
 
     @_take.register
@@ -212,5 +213,5 @@ class MetadataImage:
     def _find_known(self, topic_id: UUID) -> Topic:
         topic = self.topics_by_id.get(topic_id)
         if topic is None:
-            raise CorruptLog("metadata speaks of a topic it never created", topic_id=topic_id)
+            raise CorruptLog("metadata has a record of an unknown topic", topic_id=topic_id)
         return topic

@@ -1,4 +1,4 @@
-"""The log the cluster's metadata lives in: appends decisions, applies what is committed."""
+"""The log of the cluster's metadata: appends decisions and applies committed records."""
 
 import asyncio
 from collections import deque
@@ -20,27 +20,26 @@ from headwater.core_log.storage.log_config import UNLIMITED, LogConfig
 METADATA_LOG_CONFIG = LogConfig(
     segment_bytes=4 << 20, retention_ms=UNLIMITED, retention_bytes=UNLIMITED
 )
-"""Never compacted by key and never aged out: a snapshot is what makes its prefix unnecessary."""
+"""Never compacted by key and never expired: snapshots replace its older part."""
 SNAPSHOT_AFTER_RECORDS = 5_000
 Answer = TypeVar("Answer")
 
 
 class MetadataPartition(StateLog, Protocol):
-    """`__cluster_metadata-0` as its leader sees it. When it says durable, its records are
-    committed, by whatever rule its voters follow.
-    """
+    """`__cluster_metadata-0` as its leader sees it. Durable records are committed, by whatever rule
+    its voters follow."""
 
     @property
     def end_offset(self) -> int: ...
     @property
     def leader_epoch(self) -> int: ...
     def forget_before(self, offset: int) -> None:
-        """The log may start at `offset`; older segments may go."""
+        """Allows the log to start at `offset` and older segments to be deleted."""
         ...
 
 
 class MetadataLog:
-    """One decision at a time: it sees everything decided before, and is answered once committed."""
+    """Makes one decision at a time: each sees all earlier ones, and is answered once committed."""
 
     def __init__(
         self,
@@ -48,16 +47,16 @@ class MetadataLog:
         snapshots: MetadataSnapshots,
         listener: Callable[[MetadataChanges], None],
     ) -> None:
-        """`listener` is told of every change as soon as the image shows it; not during `load`."""
+        """`listener` is called for every change once the image has it; not during `load`."""
         self.image = MetadataImage()
         self._log, self._snapshots, self._listener = log, snapshots, listener
         self._turn = asyncio.Lock()
         self._appended: deque[tuple[int, list[MetadataRecord]]] = deque()
-        self._epoch = -1  # of the newest record applied
+        self._epoch = -1  # of the newest applied record
         self._snapshot_offset = 0
 
     async def load(self) -> None:
-        """Builds the image from the newest snapshot and the log behind it."""
+        """Builds the image from the newest snapshot and the log after it."""
         snapshot = self._snapshots.newest()
         if snapshot is not None:
             self.image.apply(snapshot.records, snapshot.end_offset)
@@ -67,7 +66,7 @@ class MetadataLog:
         self.image.apply(records, self._log.end_offset)
 
     def _replay(self) -> list[MetadataRecord]:
-        """The records behind the snapshot; raises `CorruptLog` where some are missing."""
+        """Yields the records after the snapshot; raises `CorruptLog` if some are missing."""
         expected, records = self._snapshot_offset, list[MetadataRecord]()
         for batch in self._log.read():
             if batch.header.base_offset > expected:
@@ -90,9 +89,8 @@ class MetadataLog:
         return records
 
     async def go_on_with(self, log: MetadataPartition) -> None:
-        """The log was opened anew after its disk had failed it: what was appended and is in it is
-        decided, and the rest never was.
-        """
+        """Called when the log was opened again after a disk failure: appended records that are in
+        it are decided, and all others are not."""
         async with self._turn:
             await log.durable(log.end_offset)
             self._log = log
@@ -111,9 +109,8 @@ class MetadataLog:
         validate_only: bool = False,
         make_room: Callable[[], bool] | None = None,
     ) -> Answer:
-        """Lets the controller decide on the image as it is now; returns its answer once the records
-        are committed and applied. Where the disk has no room for them, `make_room` may find some.
-        """
+        """Lets the controller decide on the present image; returns its answer once the records are
+        committed and applied. If the disk has no space for them, `make_room` may free some."""
         async with self._turn:
             await self._settle()
             decision = decide()
@@ -134,9 +131,8 @@ class MetadataLog:
             return self._log.append(records)
 
     async def _settle(self) -> None:
-        """Applies what is appended once it is committed. Also what somebody appended who was
-        cancelled while waiting: it is in the log all the same.
-        """
+        """Applies appended records once they are committed, including those of a cancelled caller:
+        they are in the log all the same."""
         while self._appended:
             end_offset, records = self._appended[0]
             await self._log.durable(end_offset)
@@ -145,9 +141,8 @@ class MetadataLog:
             self._listener(self.image.apply(records, end_offset))
 
     async def snapshot_if_grown(self, *, now_ms: int) -> bool:
-        """Writes a snapshot when the log has grown well beyond what it says, and lets go of what
-        is older. True when it did.
-        """
+        """Writes a snapshot if the log is much larger than one would be, and allows the deletion of
+        older segments. Returns True if it did."""
         grown = self.image.end_offset - self._snapshot_offset
         if grown < SNAPSHOT_AFTER_RECORDS or grown < 2 * self.image.record_count:
             return False

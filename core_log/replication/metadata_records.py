@@ -1,4 +1,4 @@
-"""What the cluster's metadata log is made of: its records, and their JSON form."""
+"""The records of the cluster's metadata log, and their JSON form."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -14,7 +14,7 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """A topic exists from here on; its partitions and configuration follow."""
+    """A topic is created; its partitions and configuration follow."""
 
     name: str
     topic_id: UUID
@@ -22,14 +22,14 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class RemoveTopicRecord:
-    """The topic, its partitions and its configuration are gone."""
+    """A topic is removed with its partitions and its configuration."""
 
     topic_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """A partition as it begins."""
+    """A partition is created."""
 
     topic_id: UUID
     partition: int
@@ -42,7 +42,7 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionChangeRecord:
-    """Who leads a partition, and who is in sync with it, from here on."""
+    """A partition gets another leader or in-sync set."""
 
     topic_id: UUID
     partition: int
@@ -54,7 +54,7 @@ class PartitionChangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfigRecord:
-    """One setting of a topic; None takes it back to the default."""
+    """One setting of a topic; None resets it to the default."""
 
     topic_id: UUID
     name: str
@@ -63,7 +63,7 @@ class TopicConfigRecord:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRecord:
-    """A broker has started and registered, under a new epoch."""
+    """A broker has started and registered, with a new epoch."""
 
     broker_id: int
     broker_epoch: int
@@ -76,7 +76,7 @@ class BrokerRecord:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFenceRecord:
-    """A broker may, or may no longer, lead and be in sync."""
+    """A broker is fenced or unfenced: whether it may lead and be in sync."""
 
     broker_id: int
     broker_epoch: int
@@ -85,7 +85,7 @@ class BrokerFenceRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsRecord:
-    """Producer ids below `next_producer_id` have been handed to brokers."""
+    """All producer ids below `next_producer_id` have been given to brokers."""
 
     broker_id: int
     broker_epoch: int
@@ -94,7 +94,7 @@ class ProducerIdsRecord:
 
 @dataclass(frozen=True, slots=True)
 class FeatureLevelRecord:
-    """A feature is in force at this level in the whole cluster (`transaction.version` = 2)."""
+    """A feature is finalized at this level in the whole cluster (`transaction.version` = 2)."""
 
     name: str
     level: int
@@ -136,7 +136,8 @@ def encode_record(record: MetadataRecord) -> bytes:
 
 
 def decode_record(data: bytes) -> MetadataRecord:
-    """Raises `DecodeError` for what no version up to this one has written."""
+    """Returns the record; raises `DecodeError` for anything that no version up to this one has
+    written."""
     try:
         values: dict[str, Any] = orjson.loads(data)
         version, kind = values.pop("version"), str(values.pop("type"))

@@ -1,4 +1,4 @@
-"""Which brokers hold a partition, and who leads it when one of them goes or comes."""
+"""Chooses the brokers of a partition, and its leader when a broker goes or comes."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +10,7 @@ from headwater.core_log.replication.metadata_records import PartitionChangeRecor
 def place(
     brokers: Sequence[int], *, first: int, count: int, replication_factor: int
 ) -> list[tuple[int, ...]]:
-    """Deals replicas round, so that leaders, the first of each, spread evenly."""
+    """Assigns replicas in turn, so that leaders, the first of each, are spread evenly."""
     assert replication_factor <= len(brokers), "each replica has a broker of its own"
     return [
         tuple(brokers[(first + index + nth) % len(brokers)] for nth in range(replication_factor))
@@ -21,15 +21,15 @@ def place(
 def after_registration(
     image: MetadataImage, broker_id: int, allows_unclean: Callable[[Topic], bool]
 ) -> Iterator[PartitionChangeRecord]:
-    """A broker has (re)started. It leads again only where nobody else in sync can, and always
-    under a new epoch: what an earlier life of it wrote and lost must not be taken for the same.
-    """
+    """Returns the changes after a broker has (re)started. It leads only if no other in-sync replica
+    can, and always under a new epoch: records that it lost before must not be mistaken for new
+    ones."""
     for topic, each in _partitions_of(image, broker_id):
         others = tuple(replica for replica in each.in_sync if replica != broker_id)
         leader = _first_alive(image, each, others)
         if broker_id in each.in_sync and leader == NO_LEADER:
             yield _change(each, each.in_sync, broker_id)
-        elif broker_id in each.in_sync:  # it must prove anew that it holds what the leader holds
+        elif broker_id in each.in_sync:  # it must prove again that it has the leader's records
             yield _change(each, others, each.leader if each.leader in others else leader)
         elif each.leader == NO_LEADER and leader == NO_LEADER and allows_unclean(topic):
             yield _change(each, (broker_id,), broker_id)
@@ -38,9 +38,8 @@ def after_registration(
 def after_loss(
     image: MetadataImage, broker_id: int, allows_unclean: Callable[[Topic], bool]
 ) -> Iterator[PartitionChangeRecord]:
-    """A broker is gone. The last in-sync replica stays so, leaderless, until it comes back, unless
-    the topic would rather go on without what only that replica holds.
-    """
+    """Returns the changes after a broker is gone. The last in-sync replica stays in sync, without a
+    leader, until it is back, unless the topic allows an unclean election."""
     for topic, each in _partitions_of(image, broker_id):
         if broker_id not in each.in_sync:
             continue
@@ -66,7 +65,7 @@ def _partitions_of(image: MetadataImage, broker_id: int) -> Iterator[tuple[Topic
 def _first_alive(
     image: MetadataImage, each: PartitionRecord, among: Sequence[int] | set[int]
 ) -> int:
-    """In the order of the replicas, whose first is the one that should lead."""
+    """Returns the first live broker; the first of the replicas is the preferred leader."""
     alive = (replica for replica in each.replicas if replica in among and image.is_alive(replica))
     return next(alive, NO_LEADER)
 
@@ -74,7 +73,7 @@ def _first_alive(
 def _change(
     before: PartitionRecord, in_sync: tuple[int, ...], leader: int
 ) -> PartitionChangeRecord:
-    """A leader that stays keeps its epoch, except when it starts anew itself."""
+    """Returns the change. A leader that stays keeps its epoch, unless it restarts itself."""
     keeps_epoch = leader == before.leader and in_sync != before.in_sync
     return PartitionChangeRecord(
         before.topic_id,
@@ -86,12 +85,12 @@ def _change(
     )
 
 
-NAME_LENGTH_MAX = 249  # with `-<partition>` behind it, a directory name still fits 255 bytes
+NAME_LENGTH_MAX = 249  # with `-<partition>` appended, a directory name is at most 255 bytes long
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def name_problem(name: str) -> str | None:
-    """What is wrong with a topic's name, or None."""
+    """Returns the error of a topic's name, or None."""
     if not name:
         return "Topic name is invalid: it is empty"
     if name in (".", ".."):
@@ -104,5 +103,6 @@ def name_problem(name: str) -> str | None:
 
 
 def collision_key(name: str) -> str:
-    """Equal for names that Kafka's metrics cannot tell apart ('.' and '_' are the same there)."""
+    """Returns an equal key for names that Kafka's metrics cannot tell apart ('.' and '_' are the
+    same there)."""
     return name.replace(".", "_")

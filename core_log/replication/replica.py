@@ -1,4 +1,4 @@
-"""The roles a broker can play for one partition, leader and follower, without log or network."""
+"""The two roles of a broker for a partition, leader and follower, without log or network."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,10 +10,10 @@ UNKNOWN = -1
 
 
 class EpochEnds(Protocol):
-    """What a log remembers of its leader epochs."""
+    """The leader epochs of a log."""
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        """The newest epoch up to `epoch`, and where it ended; (-1, -1) if that cannot be said."""
+        """Returns the newest epoch up to `epoch`, and its end; (-1, -1) if that is not known."""
         ...
 
 
@@ -24,39 +24,40 @@ class EpochEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InSyncProposal:
-    """What a leader asks of the controller; it holds only once the controller has written it."""
+    """A leader's request to the controller; it is valid only once the controller has written it."""
 
     in_sync: frozenset[int]
     leader_epoch: int
     partition_epoch: int
     broker_epochs: dict[int, int] = field(default_factory=dict)
-    """Under which registration each follower fetched: a later one has proved nothing (KIP-903)."""
+    """The registration with which each follower fetched: a later one has proved nothing
+    (KIP-903)."""
 
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """What a leader knows of one follower, in this epoch."""
+    """A leader's state of one follower, in this epoch."""
 
     offset: int = UNKNOWN  # everything below is on the follower's disk
     start_offset: int = UNKNOWN
     fetched_ms: int = UNKNOWN
-    leader_end: int = 0  # where the leader's log ended at that fetch
-    caught_up_ms: int = UNKNOWN  # when it last held all that the leader held
+    leader_end: int = 0  # the end of the leader's log at that fetch
+    caught_up_ms: int = UNKNOWN  # when it last had all of the leader's records
     broker_epoch: int = UNKNOWN
 
     def note_fetch(self, offset: int, leader_end: int, now_ms: int) -> None:
         if offset >= leader_end:
             self.caught_up_ms = now_ms
-        elif offset >= self.leader_end:  # what was there last time it has by now
+        elif offset >= self.leader_end:  # it now has the leader's log as of the last fetch
             self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
         self.offset, self.leader_end, self.fetched_ms = offset, leader_end, now_ms
 
 
 @dataclass(slots=True, kw_only=True)
 class Leader:
-    """Decides what is committed. A follower that asks for offset N says that all below N is on its
-    disk; the high watermark is the least that every in-sync replica, itself included, has on disk.
-    """
+    """Decides which records are committed. A follower that fetches offset N has all below N on its
+    disk; the high watermark is the lowest synced offset of all in-sync replicas, including the
+    leader."""
 
     broker_id: int
     leader_epoch: int
@@ -80,7 +81,8 @@ class Leader:
         self._begin_epoch(self.started_ms)
 
     def _begin_epoch(self, now_ms: int) -> None:
-        """Followers are unknown until they fetch; those in sync get the usual time to do so."""
+        """Begins an epoch: followers are unknown until they fetch; those in sync get the usual time
+        to do so."""
         self.epoch_start_offset = self.end_offset
         self.progress = {
             replica: FollowerProgress(caught_up_ms=now_ms if replica in self.in_sync else UNKNOWN)
@@ -92,14 +94,13 @@ class Leader:
 
     @property
     def has_enough_in_sync(self) -> bool:
-        """Whether acks=all may be promised at all (min.insync.replicas)."""
+        """Whether acks=all is possible (min.insync.replicas)."""
         return len(self.in_sync) >= self.min_in_sync
 
     @property
     def knows_latest(self) -> bool:
-        """Until something of this epoch is committed, an older leader may have committed more
-        than we know of, and "latest" must not be answered (KIP-207).
-        """
+        """Whether "latest" may be answered: until a record of this epoch is committed, an older
+        leader may have committed more than is known here (KIP-207)."""
         return self.high_watermark >= self.epoch_start_offset
 
     def on_append(self, end_offset: int) -> None:
@@ -107,7 +108,7 @@ class Leader:
         self.end_offset = end_offset
 
     def on_durable(self, offset: int) -> None:
-        """Our own disk holds everything below `offset`."""
+        """Called when our own disk has everything below `offset`."""
         assert self.durable_offset <= offset <= self.end_offset, (
             "what is on disk only grows, and was written before"
         )
@@ -123,7 +124,7 @@ class Leader:
         start_offset: int = 0,
         broker_epoch: int = UNKNOWN,
     ) -> InSyncProposal | None:
-        """Returns a proposal when this fetch shows that the follower has caught up."""
+        """Returns a proposal if this fetch shows that the follower has caught up."""
         assert offset <= self.end_offset, "a follower cannot be ahead of its leader"
         progress = self.progress[follower]
         progress.note_fetch(offset, self.end_offset, now_ms)
@@ -145,11 +146,11 @@ class Leader:
 
     def _lags(self, progress: FollowerProgress, now_ms: int) -> bool:
         if UNKNOWN < progress.offset < self.high_watermark:
-            return True  # it has lost what was committed, so it must not be elected
+            return True  # it has lost committed records, so it must not be elected
         return now_ms - progress.caught_up_ms > self.lag_ms_max
 
     def on_in_sync(self, in_sync: Iterable[int], partition_epoch: int) -> None:
-        """The controller has written this set, asked by us or not."""
+        """Called when the controller has written this set, proposed by us or not."""
         if partition_epoch <= self.partition_epoch:
             return
         self.in_sync, self.partition_epoch = frozenset(in_sync), partition_epoch
@@ -157,10 +158,9 @@ class Leader:
         self._count(self.in_sync)
 
     def on_refused(self, proposal: InSyncProposal) -> None:
-        """The controller has certainly not written it: INELIGIBLE_REPLICA. A lost answer is no
-        refusal, nor is one about epochs, since a repeated proposal may have been written before.
-        Those wait for the metadata.
-        """
+        """Called when the controller has certainly not written it: INELIGIBLE_REPLICA. A lost
+        answer is no refusal, nor is an error about epochs, because a retried proposal may have
+        been written before. Those wait for the metadata."""
         if self.pending == proposal:
             self.pending = None
             self._count(self.in_sync)
@@ -168,23 +168,24 @@ class Leader:
     def on_epoch(
         self, leader_epoch: int, in_sync: Iterable[int], partition_epoch: int, now_ms: int
     ) -> None:
-        """We were elected again; what followers told us belongs to the epoch before."""
+        """Called when we were elected again; the followers' progress belongs to the epoch
+        before."""
         assert leader_epoch > self.leader_epoch, "leader epochs only grow"
         self.leader_epoch, self.partition_epoch = leader_epoch, partition_epoch
         self.in_sync = frozenset(in_sync)
         self._begin_epoch(now_ms)
 
     def low_watermark(self, own_start_offset: int) -> int:
-        """The least log start among the replicas in sync: nobody serves anything older."""
+        """Returns the lowest log start of the in-sync replicas: no replica serves anything
+        older."""
         starts = [
             self.progress[replica].start_offset for replica in self.in_sync - {self.broker_id}
         ]
         return min([own_start_offset, *starts])
 
     def _propose(self, in_sync: frozenset[int]) -> InSyncProposal | None:
-        """One proposal at a time. While it is open both sets count, since the controller may
-        already elect from either.
-        """
+        """Returns one proposal at a time. While it is open both sets count, since the controller
+        may already elect from either."""
         if self.pending is not None:
             return None
         epochs = {each: self.progress[each].broker_epoch for each in in_sync - {self.broker_id}}
@@ -208,11 +209,12 @@ class Leader:
 def find_divergence(
     epochs: EpochEnds, *, last_fetched_epoch: int, fetch_offset: int
 ) -> EpochEnd | None:
-    """Where a reader's log leaves the leader's, or None while it is a prefix of it (KIP-595).
+    """Returns where a reader's log diverges from the leader's; None while it is a prefix of it
+    (KIP-595).
 
-    Raises `OffsetOutOfRange` for an epoch that the leader has never heard of.
+    Raises `OffsetOutOfRange` for an epoch that the leader does not know.
     """
-    if last_fetched_epoch < 0:  # an empty log is a prefix of any
+    if last_fetched_epoch < 0:  # an empty log is a prefix of every log
         return None
     ours = EpochEnd(*epochs.end_offset_for(last_fetched_epoch))
     if ours.epoch < 0:
@@ -223,7 +225,7 @@ def find_divergence(
 
 
 class FollowerFetch(NamedTuple):
-    """What to ask the leader for."""
+    """A follower's request to the leader."""
 
     offset: int
     last_fetched_epoch: int
@@ -232,9 +234,8 @@ class FollowerFetch(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Follower:
-    """Copies a leader. It asks for more only when what it has is on its disk, since asking is what
-    tells the leader so.
-    """
+    """A copy of a leader. It asks for more only when its records are on disk, because the request
+    tells the leader that they are."""
 
     broker_id: int
     leader_id: int
@@ -243,11 +244,11 @@ class Follower:
     end_offset: int = 0
     durable_offset: int = 0
     high_watermark: int = 0
-    last_epoch: int = UNKNOWN  # of the newest batch held
+    last_epoch: int = UNKNOWN  # of its newest batch
     allows_unclean: bool = False
 
     def next_fetch(self) -> FollowerFetch | None:
-        """None while something fetched still waits for the disk."""
+        """Returns the next fetch; None while fetched records wait for the disk."""
         if self.durable_offset < self.end_offset:
             return None
         return FollowerFetch(self.end_offset, self.last_epoch, self.leader_epoch)
@@ -264,7 +265,7 @@ class Follower:
         self.durable_offset = offset
 
     def on_high_watermark(self, leaders: int) -> None:
-        """The leader's, as far as we hold it ourselves; answers may arrive late."""
+        """Applies the leader's high watermark, up to our own end; answers may arrive late."""
         self.high_watermark = max(self.high_watermark, min(leaders, self.durable_offset))
 
     def on_diverging(self, leaders: EpochEnd, own: EpochEnds) -> int:
@@ -273,8 +274,8 @@ class Follower:
         shared = self.start_offset if epoch < 0 else min(end, leaders.end_offset)
         if shared < self.high_watermark and not self.allows_unclean:
             raise CorruptLog(
-                "the leader does not hold what was committed",
-                hint="set unclean.leader.election.enable on the topic to give it up",
+                "the leader does not have committed records",
+                hint="set unclean.leader.election.enable on the topic to give them up",
                 leader=self.leader_id,
                 leader_epoch=self.leader_epoch,
                 committed_to=self.high_watermark,
@@ -283,16 +284,16 @@ class Follower:
         return shared
 
     def on_truncated(self, end_offset: int, last_epoch: int) -> None:
-        """Only after an unclean election, which somebody allowed, can this take back commits."""
+        """Called after a truncation. It can remove committed records only after an unclean
+        election, which somebody allowed."""
         assert end_offset <= self.end_offset, "truncating never adds anything"
         self.end_offset, self.last_epoch = end_offset, last_epoch
         self.durable_offset = min(self.durable_offset, end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)
 
     def on_leader_start(self, start_offset: int) -> bool:
-        """The leader has dropped what is older. True when that is all we hold, and more: the log
-        then starts over, empty, at that offset.
-        """
+        """Called when the leader has deleted older records. Returns True if these are all our
+        records and more: the log then starts again, empty, at that offset."""
         self.start_offset = max(self.start_offset, start_offset)
         if self.start_offset <= self.end_offset:
             return False

@@ -1,4 +1,4 @@
-"""The cluster's metadata up to an offset, as one file, so that the log before it may go."""
+"""The cluster's metadata up to an offset as one file, so that the older log can be deleted."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 @dataclass(frozen=True, slots=True)
 class MetadataSnapshot:
-    """What the records below `end_offset`, the last of them of `epoch`, come to."""
+    """The state of all records below `end_offset`; the last of them is of `epoch`."""
 
     end_offset: int
     epoch: int
@@ -41,13 +41,14 @@ class MetadataSnapshot:
 
 
 class MetadataSnapshots:
-    """The snapshot files of one metadata partition, in its directory as Kafka has them."""
+    """The snapshot files of one metadata partition, in its directory as in Kafka."""
 
     def __init__(self, files: Files, directory: Path) -> None:
         self._files, self._directory = files, directory
 
     def newest(self) -> MetadataSnapshot | None:
-        """Raises `CorruptLog` when it is damaged: the log before it may be gone."""
+        """Returns the newest snapshot; raises `CorruptLog` if it is damaged: the log before it may
+        be deleted."""
         names = self._names()
         if not names:
             return None
@@ -60,7 +61,7 @@ class MetadataSnapshots:
             ) from error
 
     def write(self, snapshot: MetadataSnapshot, *, now_ms: int) -> None:
-        """On disk when this returns, and the older ones gone."""
+        """Writes a snapshot, on disk on return, and removes the older ones."""
         data = encode_snapshot(snapshot, now_ms=now_ms)
         self._files.replace(self._directory / snapshot.name, data)
         for name in self._names():
@@ -72,7 +73,7 @@ class MetadataSnapshots:
 
 
 def encode_snapshot(snapshot: MetadataSnapshot, *, now_ms: int) -> bytes:
-    """Record batches like the log's own, between a record that opens and one that closes."""
+    """Returns record batches like the log's own, between an opening and a closing record."""
     out, offset, part = bytearray(), 0, list[PlainRecord]()
     for value in _values(snapshot):
         part.append(PlainRecord(None, value, timestamp_ms=now_ms))
@@ -86,7 +87,7 @@ def encode_snapshot(snapshot: MetadataSnapshot, *, now_ms: int) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> MetadataSnapshot:
-    """Raises `CorruptBatch` or `DecodeError` unless every record is there."""
+    """Returns the snapshot; raises `CorruptBatch` or `DecodeError` unless every record is there."""
     values = [
         record.value or b"" for batch in iterate_batches(data) for record in decode_batch(batch)[1]
     ]

@@ -1,4 +1,4 @@
-"""Every topic configuration this broker knows, and what follows from what was set."""
+"""All topic configuration keys of this broker, and their values for a topic."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -23,7 +23,7 @@ from headwater.core_log.storage.log_config import LogConfig
 BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 LONG, DOUBLE, LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 DAY_MS = 86_400_000
-SMALLEST_SEGMENT = 14  # bytes; Kafka's own floor until 4.0, which asks for 1 MiB
+SMALLEST_SEGMENT = 14  # bytes; Kafka's own minimum until 4.0, which requires 1 MiB
 
 TOPIC_KEYS = (
     ConfigKey(
@@ -246,7 +246,7 @@ _OF_LOG = tuple(each.name for each in fields(LogConfig))
 
 
 class ConfigSynonym(NamedTuple):
-    """One of the places a value could come from, the one that counts first."""
+    """One of the sources of a value, the effective one first."""
 
     name: str
     value: str
@@ -267,10 +267,11 @@ class ConfigEntry:
 
 
 class TopicConfigs:
-    """Turns what is set on a topic into what holds for it, given this broker's own defaults."""
+    """Returns the effective configuration of a topic from its own values and this broker's
+    defaults."""
 
     def __init__(self, defaults: Mapping[str, str]) -> None:
-        """Raises `ConfigError` when the defaults themselves are wrong."""
+        """Raises `ConfigError` if the defaults themselves are invalid."""
         self.defaults: dict[str, str] = {}
         self.check(defaults)
         self.defaults = dict(defaults)
@@ -284,11 +285,12 @@ class TopicConfigs:
             raise ConfigError(f"{_LAGS[0]} ({least}) is larger than {_LAGS[1]} ({most})")
 
     def describe(self, config: Mapping[str, str], names: Iterable[str] = KEYS) -> list[ConfigEntry]:
-        """The keys among `names` that exist, as they stand for a topic with this configuration."""
+        """Returns the keys among `names` that exist, with their values for a topic with this
+        configuration."""
         return [self._entry(config, KEYS[name]) for name in sorted(set(names) & KEYS.keys())]
 
     def log_config(self, config: Mapping[str, str], *, partition: int = 0) -> LogConfig:
-        """What storage needs to know for one partition."""
+        """Returns the configuration of one partition for storage."""
         values: dict[str, object] = {
             name.replace(".", "_"): self._value(config, name) for name in KEYS
         }
@@ -336,5 +338,6 @@ def key_of(name: str) -> ConfigKey:
 
 
 def _spread(partition: int) -> int:
-    """A number that differs widely between neighbours, and is the same after every restart."""
+    """Returns a number that differs widely between neighbours, and is the same after every
+    restart."""
     return partition * 2_654_435_761 & 0xFFFFFFFF

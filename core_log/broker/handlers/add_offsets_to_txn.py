@@ -1,6 +1,7 @@
-"""AddOffsetsToTxn (key 25), versions 0 to 4: a transaction announces whose offsets it will commit.
+"""AddOffsetsToTxn (key 25), versions 0 to 4: a transaction announces the group whose offsets it
+commits.
 
-Newer clients (transaction.version 2) leave it out. Deliberately not done: nothing.
+Newer clients (transaction.version 2) do not send it. Deliberately not done: nothing.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn (key 24), versions 0 to 5: a transaction announces where it will write.
+"""AddPartitionsToTxn (key 24), versions 0 to 5: a transaction announces its partitions.
 
-Versions 4 and 5 carry several transactions, and can merely verify (KIP-890); brokers send them, not
-clients, whose newer versions add partitions by writing to them. Deliberately not done: nothing.
+Versions 4 and 5 carry several transactions, and can only verify (KIP-890). Brokers send them; newer
+clients add a partition by writing to it. Deliberately not done: nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +61,7 @@ async def handle_add_partitions_to_txn(
 async def add(
     broker: "Broker", transaction: AddPartitionsToTxnTransaction, *, version: int
 ) -> Mapping[TopicPartition, ErrorCode]:
-    """All or none: where one partition does not exist, no other is added."""
+    """Adds all partitions or none: if one does not exist, no other is added."""
     partitions = [
         TopicPartition(topic.name, index)
         for topic in transaction.topics

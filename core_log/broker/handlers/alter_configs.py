@@ -1,6 +1,6 @@
 """AlterConfigs (key 33), versions 0 to 2: replaces the whole configuration of topics.
 
-Old clients use it; IncrementalAlterConfigs cannot lose what somebody else has set. Deliberately not
+Old clients use it; IncrementalAlterConfigs cannot lose settings of another client. Deliberately not
 done: brokers, whose settings are read when they start.
 """
 

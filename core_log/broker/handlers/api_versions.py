@@ -1,7 +1,7 @@
-"""ApiVersions (key 18), versions 0 to 4: what this broker serves, and which features are in force.
+"""ApiVersions (key 18), versions 0 to 4: the APIs of this broker, and the finalized features.
 
-Deliberately not done: anything for ZooKeeper migration. Topics of the cluster round (KIP-848 and
-share groups, telemetry, quorum) are simply not listed.
+Deliberately not done: anything for ZooKeeper migration. APIs of KIP-848, share groups, telemetry
+and the quorum are not listed.
 """
 
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
 ZERO_MINIMUM_FROM = 4
-"""Older clients choke on a supported feature that begins at level 0 (KAFKA-17011)."""
+"""Older clients fail on a supported feature that begins at level 0 (KAFKA-17011)."""
 
 
 @handles(ApiVersionsRequest)

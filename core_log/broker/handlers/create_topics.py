@@ -67,7 +67,7 @@ def refused_result(name: str, why: RequestRefusal) -> CreatableTopicResult:
 
 
 def created_result(topic: Topic, configs: TopicConfigs, *, exists: bool) -> CreatableTopicResult:
-    """A topic that was only validated has no id."""
+    """Returns the result; a topic that was only validated has no id."""
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id if exists else ZERO_UUID,

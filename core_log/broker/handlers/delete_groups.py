@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42), versions 0 to 2: an administrator deletes groups that nobody is in.
+"""DeleteGroups (key 42), versions 0 to 2: an administrator deletes groups without members.
 
 Deliberately not done: nothing.
 """

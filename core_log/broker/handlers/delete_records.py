@@ -1,8 +1,8 @@
 """DeleteRecords (key 21), versions 0 to 2: moves up the start of partitions.
 
-Covers everything written when it was asked for: what is not on disk yet is waited for, so that
-whoever appended with acks=1 can delete it. Refused for internal topics, and for topics that are
-compacted only. Deliberately not done: waiting for followers to follow, until there are any.
+It covers everything written before the request: it waits until that is on disk, so that a client
+that appended with acks=1 can delete it. Refused for internal topics, and for topics that are only
+compacted. Deliberately not done: waiting for followers to follow, until there are any.
 """
 
 from typing import TYPE_CHECKING
@@ -64,7 +64,7 @@ def answer(
 
 
 def delete(broker: "Broker", topic: str, index: int, offset: int) -> int | ErrorCode:
-    """The offset the partition starts at afterwards, or why it was left alone."""
+    """Returns the partition's new start offset, or the error."""
     partition = broker.find_led(topic, index)
     if partition is None:
         return broker.why_not_led(topic, index)

@@ -1,4 +1,5 @@
-"""DescribeConfigs (key 32), versions 1 to 4: what is set on topics and on this broker, and why.
+"""DescribeConfigs (key 32), versions 1 to 4: the settings of topics and of this broker, and their
+sources.
 
 Deliberately not done: settings that could be changed on a running broker (there are none, so the
 cluster-wide defaults of brokers are empty), log levels, groups and client metrics.
@@ -77,7 +78,7 @@ def describe(
         if refused is not None:
             return refused
         if not name:
-            return []  # what all brokers share by being set at run time; nothing can be
+            return []  # dynamic defaults of all brokers; there can be none
         own = broker.image.brokers[broker.node_id]
         settings = broker_entries(broker.settings, broker.configs, address=f"{own.host}:{own.port}")
         return [broker_line(each, request) for each in choose_entries(settings, wanted)]

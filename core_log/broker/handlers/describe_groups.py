@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), versions 0 to 6: the state and the members of groups.
 
-Version 4: instance ids. 6: says that a group does not exist; before, it is shown as dead.
-Deliberately not done: authorized operations (there are no ACLs yet).
+Version 4: instance ids. 6: an unknown group is an error; before, its state is dead. Deliberately
+not done: authorized operations (there are no ACLs yet).
 """
 
 from typing import TYPE_CHECKING
@@ -51,7 +51,8 @@ def find(broker: "Broker", group_id: str, version: int) -> DescribedGroup:
 
 
 def describe(group: Group) -> DescribedGroup:
-    """What members say of themselves means something only under the protocol they agreed on."""
+    """Describes the group. Metadata of members has a meaning only under the protocol they agreed
+    on."""
     protocol = group.rebalance.protocol_name if group.state is GroupState.STABLE else None
     members = [
         DescribedGroupMember(

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (key 35), versions 1 to 5: how many bytes each partition takes here.
+"""DescribeLogDirs (key 35), versions 1 to 5: the size of each partition on this broker.
 
 There is one directory. Deliberately not done: the size of its disk, and moves between directories.
 """
@@ -43,7 +43,7 @@ async def handle_describe_log_dirs(
 
 
 def line(partition: Partition) -> DescribeLogDirsPartition:
-    """The leader of a partition lags behind nobody."""
+    """Returns the partition's line; its leader has no lag."""
     return DescribeLogDirsPartition(
         partition_index=partition.index, partition_size=partition.log.size, offset_lag=0
     )

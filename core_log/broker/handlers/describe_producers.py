@@ -1,4 +1,5 @@
-"""DescribeProducers (key 61), version 0: who writes to a partition, and what each has open."""
+"""DescribeProducers (key 61), version 0: the producers of a partition, and their open
+transactions."""
 
 from typing import TYPE_CHECKING
 

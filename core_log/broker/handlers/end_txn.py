@@ -1,6 +1,6 @@
 """EndTxn (key 26), versions 0 to 5: a producer commits or aborts its transaction.
 
-Answered once the decision is on disk. Version 5: the answer brings the epoch of the next
+The answer is sent once the decision is on disk. Version 5: the answer has the epoch of the next
 transaction (KIP-890). Deliberately not done: nothing.
 """
 

@@ -1,11 +1,11 @@
 """Fetch (key 1), versions 4 to 18: reads whole record batches from a set of partitions.
 
-Batches are served as they are stored. One that its producer filled with something else than its
-head says is an error of each client's own; docs/running.md says how they pass it. Records of zstd
-are served by every version, as Kafka does since 4.0.
+Batches are sent as they are stored. A batch whose content contradicts its header fails in each
+client; docs/running.md says how to skip it. Records of zstd are served by every version, as Kafka
+does since 4.0.
 
-Deliberately not done: fetch sessions (none is ever made, so every request names all it wants),
-preferred read replicas, down-conversion, throttling, tiered storage.
+Deliberately not done: fetch sessions (every request names all its partitions), preferred read
+replicas, down-conversion, throttling, tiered storage.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ def handle_fetch(
 
 
 class PendingFetch:
-    """One Fetch request: read at once, or parked until enough has become readable."""
+    """One Fetch request: it is answered at once, or waits until enough is readable."""
 
     def __init__(
         self, broker: "Broker", request: FetchFrame, correlation_id: int, version: int
@@ -62,7 +62,7 @@ class PendingFetch:
         self.correlation_id, self.version = correlation_id, version
         self.reach = Reach.COMMITTED
         if request.replica_id >= 0:
-            self.reach = Reach.END  # of partitions that it replicates; others refuse it
+            self.reach = Reach.END  # only for partitions that it replicates; others refuse it
         elif request.isolation == READ_COMMITTED:
             self.reach = Reach.STABLE
         self.reply: Reply | None = None
@@ -84,7 +84,7 @@ class PendingFetch:
         return self.reply
 
     def _note_follower(self) -> None:
-        """A follower that asks for an offset proves that it holds everything below."""
+        """A follower that requests an offset proves that it has everything below."""
         for part in self.request.parts:
             partition = self.broker.find_led(part.topic, part.partition)
             if partition is not None:

@@ -1,4 +1,5 @@
-"""FindCoordinator (key 10), versions 0 to 6: which broker looks after a group or transactional id.
+"""FindCoordinator (key 10), versions 0 to 6: the broker that coordinates a group or transactional
+id.
 
 Deliberately not done: coordinators of share groups (key type 2).
 """
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
 STATE_TOPICS = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
-"""By key type: where the coordinators of such keys keep their state."""
+"""By key type: the topic in which the coordinators of such keys keep their state."""
 SEVERAL_KEYS_FROM = 4
 
 
@@ -43,7 +44,7 @@ async def handle_find_coordinator(
 
 
 async def find(broker: "Broker", key_type: int, key: str, context: RequestContext) -> Coordinator:
-    """The internal topic comes into being when somebody asks for the first coordinator."""
+    """Returns the coordinator. The internal topic is created at the first request."""
     topic_name = STATE_TOPICS.get(key_type)
     if topic_name is None:
         return nobody(key, ErrorCode.INVALID_REQUEST)

@@ -1,4 +1,4 @@
-"""Heartbeat (key 12), versions 0 to 4: a member says that it is alive, and hears of rebalances.
+"""Heartbeat (key 12), versions 0 to 4: a member says that it is alive, and learns of rebalances.
 
 Version 3: static members. Deliberately not done: groups of the newer protocol (KIP-848).
 """

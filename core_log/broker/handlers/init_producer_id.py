@@ -1,8 +1,8 @@
 """InitProducerId (key 22), versions 0 to 6: a producer gets its id and epoch, and fences its
 predecessor.
 
-Version 3: a producer that names itself goes on under a new epoch (KIP-360). Deliberately not done:
-transactions in two phases (version 6, KIP-939), which Kafka too refuses unless switched on.
+Version 3: a producer that sends its id continues with a new epoch (KIP-360). Deliberately not done:
+two-phase commit (version 6, KIP-939), which Kafka also refuses unless it is enabled.
 """
 
 from typing import TYPE_CHECKING

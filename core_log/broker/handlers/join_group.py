@@ -1,8 +1,8 @@
-"""JoinGroup (key 11), versions 0 to 9: a member takes part in the next generation of its group.
+"""JoinGroup (key 11), versions 0 to 9: a member joins the next generation of its group.
 
-Version 1: the rebalance timeout; before, it is the session's. 4: a new member is given its id first
-(KIP-394). 5: static members (KIP-345). 9: a returning leader can be told to keep the assignment
-(KIP-814). Deliberately not done: groups of the newer protocol (KIP-848), the client's reason.
+Version 1: the rebalance timeout; before, it is the session's. 4: a new member gets its id first
+(KIP-394). 5: static members (KIP-345). 9: a returning leader can keep the assignment (KIP-814).
+Deliberately not done: groups of the newer protocol (KIP-848), the client's reason.
 """
 
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ async def handle_join_group(
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         client_id=context.client_id or "",
-        client_host=f"/{context.client_host}",  # as Java prints addresses, and tools show them
+        client_host=f"/{context.client_host}",  # in Java's format of addresses, which tools show
         protocol_type=request.protocol_type,
         protocols=tuple(JoinProtocol(each.name, each.metadata) for each in request.protocols),
         session_timeout_ms=request.session_timeout_ms,

@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13), versions 0 to 5: members say goodbye, or an operator says it for them.
+"""LeaveGroup (key 13), versions 0 to 5: members leave, or an operator removes them.
 
 Version 3: several members, also by their instance id (KIP-345). Deliberately not done: groups of
 the newer protocol (KIP-848), the reason given (it is not kept).

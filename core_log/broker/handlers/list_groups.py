@@ -1,4 +1,4 @@
-"""ListGroups (key 16), versions 0 to 5: the groups this broker looks after.
+"""ListGroups (key 16), versions 0 to 5: the groups that this broker coordinates.
 
 Version 4: by state. 5: by type. Deliberately not done: groups of the newer protocols, so that every
 type is "classic".

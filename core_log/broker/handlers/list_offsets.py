@@ -1,11 +1,10 @@
 """ListOffsets (key 2), versions 1 to 11: offsets by name (earliest, latest, ...) or by time.
 
-"Latest" covers everything written when it was asked for: what is not on disk yet is waited for, so
-that whoever appended with acks=1 finds it. Besides Kafka's own, two private negative timestamps
-tell what compaction took; see `protocol/private_timestamps.py`. Only a replica of a partition sees
-beyond what is committed, whereas Kafka believes every client that says it is one. Deliberately not
-done: tiered storage, whose marks are answered with an unknown offset as Kafka answers them without
-it.
+"Latest" covers everything written before the request: it waits until that is on disk, so that a
+client that appended with acks=1 finds it. Two private negative timestamps tell how far compaction
+has gone; see `protocol/messages/list_offsets.py`. Only a replica of a partition sees uncommitted
+records, whereas Kafka believes every client that claims to be one. Deliberately not done: tiered
+storage, whose offsets are answered as unknown, as Kafka does without it.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -101,7 +100,8 @@ def answer(
 
 
 def reach_of(partition: Partition, request: ListOffsetsRequest) -> Reach:
-    """A replica of the partition sees its end; whoever else says that it is one, a client's."""
+    """Returns how far the client may read: to the end for a replica of the partition, else like any
+    client."""
     if request.replica_id >= 0:
         follows = partition.is_replicated_by(request.replica_id)
         return Reach.END if follows else Reach.COMMITTED
@@ -109,7 +109,7 @@ def reach_of(partition: Partition, request: ListOffsetsRequest) -> Reach:
 
 
 def find(partition: Partition, timestamp: int, reach: Reach) -> PartitionOffsetAnswer | None:
-    """None for a negative timestamp that means nothing to us."""
+    """Returns the offset; None for a negative timestamp without a known meaning."""
     log, limit = partition.log, partition.limit(reach)
     if timestamp >= 0:
         by_time = log.offset_for_timestamp(timestamp, below=limit)

@@ -1,8 +1,8 @@
-"""ListTransactions (key 66), versions 0 to 2: the transactional ids this broker looks after.
+"""ListTransactions (key 66), versions 0 to 2: the transactional ids that this broker coordinates.
 
-Version 1: by how long the transaction has been open. 2: by a regular expression for the whole id.
-Deliberately not done: expressions that could take for ever here, where Kafka has an engine of
-another kind: those that repeat a group, or have more than three repeats.
+Version 1: by the age of the open transaction. 2: by a regular expression for the whole id.
+Deliberately not done: expressions that Kafka's engine handles and ours might not end: those that
+repeat a group, or have more than three repeats.
 """
 
 import re
@@ -49,7 +49,7 @@ async def handle_list_transactions(
 
 
 def pattern_of(text: str) -> re.Pattern[str]:
-    """Raises `re.error` for what is no expression, or may take for ever."""
+    """Returns the pattern; raises `re.error` if it is invalid or may take too long."""
     is_slow = len(REPEATS.findall(text)) > REPEATS_MAX or REPEATED_GROUP.search(text)
     if is_slow or len(text) > LENGTH_MAX:
         raise re.error("expression may take too long")

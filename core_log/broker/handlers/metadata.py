@@ -1,7 +1,8 @@
-"""Metadata (key 3), versions 0 to 13: brokers, topics, partitions and who leads them.
+"""Metadata (key 3), versions 0 to 13: brokers, topics, partitions and their leaders.
 
-A topic asked for by name is created when both the client and `auto_create_topics` allow it.
-Deliberately not done: authorized operations (there are no ACLs yet), offline replicas' directories.
+An unknown topic that is requested by name is created if both the client and `auto_create_topics`
+allow it. Deliberately not done: authorized operations (there are no ACLs yet), offline replicas'
+directories.
 """
 
 from collections.abc import Iterable
@@ -48,7 +49,7 @@ async def handle_metadata(
 
 
 def brokers(broker: "Broker", context: RequestContext) -> Iterable[MetadataResponseBroker]:
-    """This broker answers under the address through which it was asked."""
+    """Returns the brokers; this one with the address that the client used."""
     for node_id in broker.image.alive:
         known = broker.image.brokers[node_id]
         host, port = known.host, known.port

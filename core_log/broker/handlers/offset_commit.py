@@ -1,7 +1,7 @@
-"""OffsetCommit (key 8), versions 2 to 10: a consumer group remembers how far it has read.
+"""OffsetCommit (key 8), versions 2 to 10: a consumer group stores how far it has read.
 
-Versions 2 to 4: the client says how long the offset is kept. 7: static members. 10: topics by id.
-Answered once the offsets are on disk. Deliberately not done: groups of the newer protocol
+Versions 2 to 4: the client sets how long the offset is kept. 7: static members. 10: topics by id.
+The answer is sent once the offsets are on disk. Deliberately not done: groups of the newer protocol
 (KIP-848).
 """
 
@@ -71,6 +71,6 @@ def _answer(
 
 
 def _in_older_words(error: ErrorCode) -> ErrorCode:
-    """Older clients know no groups that do not exist, only generations that are over."""
+    """Returns an older error code: older clients know no code for an unknown group."""
     is_unknown = error is ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.ILLEGAL_GENERATION if is_unknown else error

@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47), version 0: an administrator makes a group forget how far it has read.
+"""OffsetDelete (key 47), version 0: an administrator deletes offsets of a group.
 
 Deliberately not done: nothing.
 """

@@ -1,8 +1,8 @@
 """OffsetFetch (key 9), versions 1 to 10: how far consumer groups have read.
 
-Version 2: all partitions, an error for the whole. 7: waits out transactions that commit offsets
-(`require_stable`). 8: several groups. 10: topics by id. Deliberately not done: the member and its
-epoch (KIP-848).
+Version 2: all partitions, and one error for the whole request. 7: waits for transactions that are
+committing offsets (`require_stable`). 8: several groups. 10: topics by id. Deliberately not done:
+the member and its epoch (KIP-848).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -110,7 +110,8 @@ class GroupReader:
         return OffsetFetchResponseGroup(group_id=self._group_id, topics=tuple(topics))
 
     def refuse(self, wanted: RequestedTopics, error: ErrorCode) -> OffsetFetchResponseGroup:
-        """Partition by partition, for clients that know no error of the whole."""
+        """Returns the error for each partition, for clients that know no error of the whole
+        request."""
         topics = [
             OffsetFetchResponseTopics(
                 name=topic.name, partitions=tuple(_nothing(index, error) for index in indexes)

@@ -1,6 +1,6 @@
 """OffsetForLeaderEpoch (key 23), versions 2 to 4: where an earlier leader's records end here.
 
-Consumers ask it after a leader change to find out whether what they read still stands.
+Consumers send it after a leader change to check whether the records they read are still in the log.
 """
 
 from typing import TYPE_CHECKING

@@ -1,12 +1,12 @@
 """Produce (key 0), versions 3 to 13: appends one record batch per partition.
 
-Versions 0 to 2 are advertised, because librdkafka judges compression by them, and refused.
-Every batch is checked by its head: sizes, counts, sequence, checksum, the first bytes of what is
-compressed. A compacted topic wants more: each record must be whole, in its place, and have a key.
-For a topic whose compression.type is not "producer" batches are compressed anew; for this and for
-long batches of compacted topics the request waits aside while others are served. Deliberately not
-done: a look at the records of other topics, conversion between formats, throttling, leader hints
-(version 10).
+Versions 0 to 2 are advertised, because librdkafka derives its compression from them, and refused.
+Every batch is checked by its header: sizes, counts, sequence, checksum, the first bytes of
+compressed records. In a compacted topic each record is checked, too: complete, at its offset, and
+with a key. For a topic whose compression.type is not "producer" batches are compressed again; for
+this, and for long batches of compacted topics, the request waits while others are served.
+Deliberately not done: checks of records of other topics, conversion between formats, throttling,
+leader hints (version 10).
 """
 
 from collections.abc import Awaitable, Sequence
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 ZSTD_FROM = 7
 SMALL_BYTES = 64 << 10
-"""More than this comes to the disk with whatever else its transaction writes."""
+"""A larger batch is synced together with the rest of its transaction."""
 
 Answer = bytes | Reply | None
 
@@ -71,7 +71,7 @@ def handle_produce(
 
 
 class ProduceAttempt:
-    """One Produce request on its way: appended at once, answered as its acks ask."""
+    """One Produce request: it is appended at once, and answered according to its acks."""
 
     def __init__(
         self, broker: "Broker", request: ProduceFrame, correlation_id: int, version: int
@@ -82,10 +82,10 @@ class ProduceAttempt:
         self.reply: Reply | None = None
         self.waiting_count = 0
         self.opened: dict[int, LogConfig | HeadwaterError] = {}
-        """By place: for which configuration a large batch was looked into, or what was found."""
+        """By index: the configuration for which a large batch was checked, or the error."""
 
     def large_to_open(self) -> list[int]:
-        """The places of batches that take a while to look into."""
+        """Returns the indices of batches whose check takes longer."""
         return [
             place
             for place, part in enumerate(self.request.parts)
@@ -97,7 +97,7 @@ class ProduceAttempt:
         ]
 
     def keep_records(self) -> None:
-        """The frame's buffer is read into again while we wait."""
+        """Copies the records: the frame's buffer is reused while the request waits."""
         kept = [
             part._replace(records=part.records and memoryview(bytearray(part.records)))
             for part in self.request.parts
@@ -105,7 +105,7 @@ class ProduceAttempt:
         self.request = self.request._replace(parts=kept)
 
     async def append_opened(self, places: Sequence[int]) -> Answer:
-        async with self.broker.opening:  # one at a time, since each may take much memory
+        async with self.broker.opening:  # one at a time, because each may need much memory
             for place in places:
                 try:
                     await self._open(place)
@@ -132,7 +132,8 @@ class ProduceAttempt:
         self.opened[place] = config
 
     def append_verified(self) -> Answer | Awaitable[Answer]:
-        """Asks the coordinator first where a batch would open its producer's transaction."""
+        """Asks the coordinator first for a batch that would start its producer's transaction
+        there."""
         if self.request.transactional_id is None or (asked := self.verification()) is None:
             return self.append()
         verdicts = asked.at_once()
@@ -145,7 +146,7 @@ class ProduceAttempt:
         return self.append(await asked.answer())
 
     def append(self, refused: Sequence[ErrorCode] = ()) -> Answer:
-        """Appends every partition's batch; `refused` holds the verification's verdicts."""
+        """Appends every partition's batch; `refused` has the errors of the verification."""
         request, acks = self.request, self.request.acks
         if acks not in (-1, 0, 1):
             return self._answer_all(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -155,7 +156,8 @@ class ProduceAttempt:
             code = refused[place] if refused else ErrorCode.NONE
             self.answers.append(self._append_part(part, code, now_ms, waits))
         if request.transactional_id is not None and self._is_small:
-            self.broker.committer.hurry()  # its end, which waits for the disk, will come soon
+            # the transaction's end, which waits for the disk, will come soon
+            self.broker.committer.hurry()
         if acks == 0:
             if any(answer.error_code for answer in self.answers):
                 raise LogRejected("a batch sent without wanting an answer was refused")
@@ -210,7 +212,7 @@ class ProduceAttempt:
         return PartAnswer(0, done.base_offset, done.append_time_ms, partition.log.start_offset)
 
     def _check(self, header: BatchHeader, topic: str) -> None:
-        """Rules between a batch and its request."""
+        """Checks the rules between a batch and its request."""
         if header.compression == ZSTD and self.version < ZSTD_FROM:
             raise UnsupportedCompression("zstd needs Produce version 7 or newer")
         if header.is_transactional and self.request.transactional_id is None:
@@ -232,7 +234,8 @@ class ProduceAttempt:
         )
 
     def on_committed(self, partition: "Partition", place: int) -> None:
-        """On disk; or it never will be, because the partition went offline."""
+        """Called when the records are on disk, or never will be because the partition went
+        offline."""
         if partition.is_offline:
             self.answers[place] = PartAnswer(ErrorCode.KAFKA_STORAGE_ERROR)
         self.waiting_count -= 1
@@ -241,7 +244,8 @@ class ProduceAttempt:
             self.reply.fulfil((self._finish(),))
 
     def verification(self) -> Verification | None:
-        """None unless some batch would open its producer's transaction in its partition."""
+        """Returns the verification; None unless some batch would start its producer's transaction
+        in its partition."""
         opening = {
             place: header
             for place, part in enumerate(self.request.parts)
@@ -261,7 +265,7 @@ class ProduceAttempt:
 
 
 class CommittedPart:
-    """Called when one partition's batch is on disk; cheaper than a closure per batch."""
+    """Called when one partition's batch is on disk; it is cheaper than a closure per batch."""
 
     __slots__ = ("_partition", "_place", "_production")
 

@@ -1,4 +1,4 @@
-"""SyncGroup (key 14), versions 0 to 5: the leader hands out assignments, everybody fetches theirs.
+"""SyncGroup (key 14), versions 0 to 5: the leader sends assignments, and every member gets its own.
 
 Version 3: static members. 5: the protocol must be named, and be the group's (KIP-559). Deliberately
 not done: groups of the newer protocol (KIP-848).

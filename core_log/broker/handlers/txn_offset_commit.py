@@ -1,8 +1,8 @@
 """TxnOffsetCommit (key 28), versions 0 to 5: a transaction commits offsets of a group.
 
-Answered after the write; the offsets count from the transaction's commit on. Version 3: the group
-checks that its member is a current one. 5: the group joins the transaction by this request alone
-(KIP-890). Deliberately not done: nothing.
+The answer is sent after the write; the offsets are valid from the transaction's commit on. Version
+3: the group checks that its member is current. 5: the group joins the transaction by this request
+alone (KIP-890). Deliberately not done: nothing.
 """
 
 from typing import TYPE_CHECKING
@@ -74,7 +74,7 @@ async def commit(
 
 
 async def verify(broker: "Broker", request: TxnOffsetCommitRequest, version: int) -> ErrorCode:
-    """Whether the group's partition belongs to the transaction, or may join it."""
+    """Returns the error unless the group's partition belongs to the transaction, or may join it."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     error = broker.groups.check(request.group_id)
@@ -90,7 +90,7 @@ async def verify(broker: "Broker", request: TxnOffsetCommitRequest, version: int
     )
     error = verdicts[partition]
     if error is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_FROM:
-        # Only the first is a reason to abort for librdkafka and aiokafka; the other ends them.
+        # librdkafka and aiokafka abort after the first error only; the other one stops them.
         must_abort = broker.transactions.must_abort(request.transactional_id)
         return ErrorCode.GROUP_AUTHORIZATION_FAILED if must_abort else ErrorCode.INVALID_TXN_STATE
     return error

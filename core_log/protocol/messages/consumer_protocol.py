@@ -1,4 +1,4 @@
-"""What the members of a consumer group tell each other through JoinGroup and SyncGroup."""
+"""The data that members of a consumer group exchange through JoinGroup and SyncGroup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65), version 0: what is known of transactional ids."""
+"""DescribeTransactions (key 65), version 0: the state of transactional ids."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""FindCoordinator (key 10), versions 0 to 6: which broker looks after a consumer group or a
-transactional id.
-"""
+"""FindCoordinator (key 10), versions 0 to 6: the broker that coordinates a consumer group or a
+transactional id."""
 
 from __future__ import annotations
 

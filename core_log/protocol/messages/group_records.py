@@ -1,4 +1,4 @@
-"""What `__consumer_offsets` holds: the keys and values of committed offsets and of groups."""
+"""The records of `__consumer_offsets`: keys and values of committed offsets and of groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headwater.core_log.protocol.message import decode_record, record, record_ve
 from headwater.core_log.protocol.primitives import ZERO_UUID
 
 OFFSET_COMMIT_KEY, GROUP_METADATA_KEY = 1, 2
-"""The number before a key of this topic is called its version, but tells its kind."""
+"""The number before a key of this topic is called its version, but identifies its kind."""
 
 
 @record(versions=(0, OFFSET_COMMIT_KEY))
@@ -59,7 +59,7 @@ class MemberMetadata:
 
 
 def decode_group_key(data: bytes | memoryview) -> OffsetCommitKey | GroupMetadataKey | None:
-    """None for the kinds that only groups of a later protocol write (KIP-848 and after)."""
+    """Returns the key; None for the kinds of the newer group protocols (KIP-848 and later)."""
     kind = record_version(data)
     if kind > GROUP_METADATA_KEY:
         return None

@@ -1,4 +1,4 @@
-"""JoinGroup (key 11), versions 0 to 9: a group member takes part in the next generation."""
+"""JoinGroup (key 11), versions 0 to 9: a group member joins the next generation."""
 
 from __future__ import annotations
 

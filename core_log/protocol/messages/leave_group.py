@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13), versions 0 to 5: members of a consumer group say goodbye."""
+"""LeaveGroup (key 13), versions 0 to 5: members leave a consumer group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListGroups (key 16), versions 0 to 5: the consumer groups a broker looks after."""
+"""ListGroups (key 16), versions 0 to 5: the consumer groups that a broker coordinates."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""ListOffsets (key 2), versions 1 to 11: where a partition begins and ends, and which offset a
-timestamp has.
-"""
+"""ListOffsets (key 2), versions 1 to 11: a partition's start and end, and the offset of a
+timestamp."""
 
 from __future__ import annotations
 
@@ -53,8 +52,8 @@ class ListOffsetsPartitionResponse:
     leader_epoch: Annotated[Int32, Since(4)] = -1
 
 
-# The answer carries the same timestamp beside the offset, so that a broker which took the number
-# for a time and searched for it cannot be mistaken for one that knows.
+# The answer repeats the timestamp, so that a broker that searched for it as a time is not mistaken
+# for one that knows these special values.
 
 CLEANED_TO = -101
 """Below the answered offset compaction may have removed older values of a key; 0 if none yet."""

@@ -1,4 +1,4 @@
-"""ListTransactions (key 66), versions 0 to 2: the transactional ids a broker looks after."""
+"""ListTransactions (key 66), versions 0 to 2: the transactional ids that a broker coordinates."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Metadata (key 3), versions 0 to 13: who the brokers are, which topics exist, and who leads their
-partitions.
-"""
+"""Metadata (key 3), versions 0 to 13: brokers, topics, and the leaders of partitions."""
 
 from __future__ import annotations
 

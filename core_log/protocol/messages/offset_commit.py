@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8), versions 2 to 10: a consumer group remembers how far it has read."""
+"""OffsetCommit (key 8), versions 2 to 10: a consumer group stores how far it has read."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""OffsetDelete (key 47), version 0: an administrator makes a consumer group forget how far it has
-read.
-"""
+"""OffsetDelete (key 47), version 0: an administrator deletes offsets of a consumer group."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""OffsetForLeaderEpoch (key 23), versions 2 to 4: where a leader's term ended, for those who must
-find where logs diverge.
-"""
+"""OffsetForLeaderEpoch (key 23), versions 2 to 4: the end offset of a leader epoch, to find where
+logs diverge."""
 
 from __future__ import annotations
 

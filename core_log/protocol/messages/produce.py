@@ -1,4 +1,4 @@
-"""Produce (key 0), versions 3 to 13: a client hands over record batches to be appended."""
+"""Produce (key 0), versions 3 to 13: a client sends record batches to append."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36), versions 0 to 2: one step of proving who a client is."""
+"""SaslAuthenticate (key 36), versions 0 to 2: one step of a client's authentication."""
 
 from __future__ import annotations
 

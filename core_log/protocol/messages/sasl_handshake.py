@@ -1,6 +1,4 @@
-"""SaslHandshake (key 17), versions 0 to 1: a client names the mechanism by which it will prove who
-it is.
-"""
+"""SaslHandshake (key 17), versions 0 to 1: a client names its authentication mechanism."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""SyncGroup (key 14), versions 0 to 5: the leader of a group hands out assignments, and every
-member fetches its own.
-"""
+"""SyncGroup (key 14), versions 0 to 5: the leader of a group sends the assignments, and every
+member gets its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `__transaction_state` holds: one key and value per transactional id."""
+"""The records of `__transaction_state`: one key and value per transactional id."""
 
 from __future__ import annotations
 

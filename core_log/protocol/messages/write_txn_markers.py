@@ -1,6 +1,5 @@
-"""WriteTxnMarkers (key 27), versions 1 to 2: a coordinator has the end of transactions written
-into their partitions.
-"""
+"""WriteTxnMarkers (key 27), versions 1 to 2: a coordinator asks leaders to write the end markers of
+transactions."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ async def test_a_cluster_that_goes_away_is_said_once_until_it_answers_again(
     await log.append(ORDERS, batch())
 
     assert problem == "no broker of the cluster answers: broker1:9092 (connection refused)"
-    assert warned == [f"{problem}; it is tried again"]
+    assert warned == [f"{problem}; retrying"]
     assert log.problem == "" and caplog.messages[1:] == ["the cluster answers again"]
 
 
@@ -222,7 +222,7 @@ async def test_an_older_broker_is_asked_again_in_the_version_it_reads() -> None:
 
     assert len(asked) == 2
     assert link.agreement.version_of(HeartbeatRequest(), None) == 1
-    with pytest.raises(LogRejected, match="does not serve"):
+    with pytest.raises(LogRejected, match="does not support"):
         link.agreement.version_of(ListOffsetsRequest(), None)
 
 

@@ -159,7 +159,7 @@ async def test_a_cluster_that_wants_no_user_says_so(broker: EmbeddedLog) -> None
         refused = await refusal(guard, **as_somebody())
 
     assert isinstance(refused, LogRejected)
-    assert "wants to know no user" in str(refused)
+    assert "does not authenticate users" in str(refused)
 
 
 async def test_nobody_is_not_let_in_where_a_user_is_wanted(broker: EmbeddedLog) -> None:

@@ -27,7 +27,7 @@ class AgingLog:
     async def fetch(self, wanted: Any, **_: Any) -> list[Fetched]:
         [offset] = wanted.values()
         if offset < self.start or self._asked > 5:
-            raise PositionLost("the log no longer holds that offset")
+            raise PositionLost("the log no longer has that offset")
         data = batch(b"last", base_offset=2)
         return [Fetched(PLACE, memoryview(bytes(data)), 3)]
 

@@ -2,18 +2,21 @@
 
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import psycopg
+import sqlalchemy as sa
 import yaml
 
+from headwater.sinks.files import reader
 from tests.crash.capture import PIPELINE, Capture
-from tests.sinks.histories import Row, Truth, settings_of, shown
+from tests.sinks.histories import Truth, settings_of, shown
 from tests.sinks.spark.targets import LakeBench
 
 TABLES = (
@@ -40,6 +43,12 @@ MARKER = "marker"
 LOOK_S = 0.05
 EVERY = ("0s", "100ms", "700ms")
 """How often a target commits, and so slices."""
+FILES = {"files": "parquet", "lines": "jsonl"}
+MOMENTS = [
+    f"_headwater_{name}" for name in ("deleted_at", "committed_at", "valid_from", "valid_to")
+]
+COMMITS = ("_delta_log", "commits")
+NO_DATABASES: Mapping[str, str] = {}
 
 
 class AuditWriter:
@@ -79,25 +88,32 @@ class AuditWriter:
         return put, (shop, id, note)
 
 
-def sinks_of(kinds: Sequence[tuple[str, str]], *, seed: int) -> dict[str, Any]:
-    """By name; `kinds` are pairs of `sql`, `delta` or `iceberg` and a way of keeping a table."""
+def sinks_of(
+    kinds: Sequence[tuple[str, str]], *, seed: int, databases: Mapping[str, str] = NO_DATABASES
+) -> dict[str, Any]:
+    """By name; `kinds` are pairs of a format or a database, whose address stands in `databases`
+    unless it is SQLite, and a way of keeping a table."""
     chance, found = Random(seed), dict[str, Any]()
     for kind, kept in kinds:
         name = f"{kind}_{kept}"
-        place = (
-            {"type": "sql", "url": f"sqlite:///{name}.db"}
-            if kind == "sql"
-            else {"type": "spark", "path": f"./{name}", "format": kind}
-        )
-        found[name] = {**place, **settings_of(kept), "commit_every": chance.choice(EVERY)}
+        place: dict[str, Any] = {"type": "spark", "path": f"./{name}", "format": kind}
+        if kind in FILES:
+            place = {"type": "files", "path": f"./{name}", "format": FILES[kind]}
+        elif kind == "sqlite":
+            place = {"type": "sql", "url": f"sqlite:///{name}.db"}
+        elif kind in databases:
+            place = {"type": "sql", "url": databases[kind], "table": f"{kept}_{{table}}"}
+        held = {} if kind in FILES else settings_of(kept)
+        found[name] = {**place, **held, "commit_every": chance.choice(EVERY)}
     return found
 
 
-def pipeline_of(sinks: dict[str, Any]) -> str:
-    """As `CapturedRelation` fills it in."""
+def pipeline_of(sinks: dict[str, Any], *, slice_rows: int | None = None) -> str:
+    """As `Capture` fills it in."""
     before, _, after = PIPELINE.partition("sink: ")
+    limits = {} if slice_rows is None else {"limits": {"slice_rows": slice_rows}}
     said = (
-        yaml.safe_dump({"sink": [{"name": name, **sink} for name, sink in sinks.items()]})
+        yaml.safe_dump({"sink": [{"name": name, **sink} for name, sink in sinks.items()], **limits})
         .replace("{", "{{")
         .replace("}", "}}")
     )
@@ -124,8 +140,19 @@ class Audit:
                 truth.take([(letter, row)], committed_us=committed_us)
             there, here = truth.rows(), shown(kept, self._rows(name))
             if there != here:
-                found[name] = (len(_left(there, here)), len(_left(here, there)))
+                wanted, had = Counter(there), Counter(here)
+                found[name] = ((wanted - had).total(), (had - wanted).total())
         return found
+
+    def changes(self) -> int:
+        """How many rows the triggers have written down since."""
+        return len(self._ask(CHANGES, self._since))
+
+    def slices(self) -> int:
+        """Commits of Delta's tables and of files; the others do not keep them."""
+        within = [self._capture.directory / name for name in self._sinks]
+        found = [list(each.rglob(f"{named}/*.json")) for each in within for named in COMMITS]
+        return sum(map(len, found))
 
     def _wait_for_marker(self, number: int) -> None:
         with psycopg.connect(self._capture.address) as connection:
@@ -140,31 +167,53 @@ class Audit:
         return [row for row in self._read(name) if row["shop"] != MARKER]
 
     def _read(self, name: str) -> list[dict[str, Any]]:
-        directory = self._capture.directory
-        if self._sinks[name]["type"] == "sql":
-            return _in_sqlite(directory / f"{name}.db")
-        bench = LakeBench(str(directory / name), chosen={"format": self._sinks[name]["format"]})
-        found = bench.table("public.orders")
-        return [] if found is None else found.to_pylist()
+        sink, place = self._sinks[name], self._capture.directory / name
+        if sink["type"] == "files":
+            rows: list[dict[str, Any]] = reader.table(str(place), "public.orders").to_pylist()
+            return [_with_moments(row) for row in rows]
+        if sink["type"] == "spark":
+            found = LakeBench(str(place), chosen={"format": sink["format"]}).table("public.orders")
+            return [] if found is None else found.to_pylist()
+        if sink["url"].startswith("sqlite"):
+            return _in_sqlite(place.with_suffix(".db"))
+        return _in_database(sink["url"], sink["table"].format(table="orders"))
 
     def _ask(self, question: str, *values: Any) -> list[Any]:
         with psycopg.connect(self._capture.address) as connection:
             return connection.execute(question.encode(), values).fetchall()
 
 
-def _left(rows: Sequence[Row], others: Sequence[Row]) -> set[Row]:
-    return set(rows) - set(others)
+def _in_database(address: str, table: str) -> list[dict[str, Any]]:
+    driver = "postgresql+psycopg" if address.startswith("postgresql") else "mariadb+pymysql"
+    engine = sa.create_engine(sa.make_url(address).set(drivername=driver))
+    try:
+        with engine.connect() as connection:
+            if not sa.inspect(connection).has_table(table):
+                return []
+            found = connection.execute(sa.text(f"SELECT * FROM {table}"))
+            return [{name: _in_utc(value) for name, value in row._mapping.items()} for row in found]
+    finally:
+        engine.dispose()
+
+
+def _in_utc(value: Any) -> Any:
+    is_aware = isinstance(value, datetime) and value.tzinfo is not None
+    return value.astimezone(UTC) if is_aware else value
 
 
 def _in_sqlite(path: Path) -> list[dict[str, Any]]:
-    """With moments, which SQLite keeps as text."""
+    """SQLite keeps moments as text."""
     with closing(sqlite3.connect(path)) as database:
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'orders'").fetchall():
             return []
         database.row_factory = sqlite3.Row
         rows = [dict(row) for row in database.execute("SELECT * FROM orders")]
-    for row in rows:
-        for name in row:
-            is_moment = name.endswith(("_at", "valid_from", "valid_to")) and row[name] is not None
-            row[name] = datetime.fromisoformat(row[name]) if is_moment else row[name]
-    return rows
+    return [_with_moments(row) for row in rows]
+
+
+def _with_moments(row: dict[str, Any]) -> dict[str, Any]:
+    """In JSON lines they are texts as well."""
+    return {
+        name: datetime.fromisoformat(value) if name in MOMENTS and isinstance(value, str) else value
+        for name, value in row.items()
+    }

@@ -103,7 +103,8 @@ def database_in(address: str, name: str, *, encoding: str = "UTF8") -> Iterator[
             choices = f"ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"
             chosen = "" if encoding == "UTF8" else choices
             connection.execute(f'CREATE DATABASE "{name}" {chosen}'.encode())
-            yield sa.make_url(address).set(database=name).render_as_string(hide_password=False)
+        yield sa.make_url(address).set(database=name).render_as_string(hide_password=False)
+        with psycopg.connect(address, autocommit=True) as connection:  # it may have been restarted
             connection.execute(
                 "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots"
                 " WHERE database = %s AND active",

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
+from typing import TypeVar
 
 from headwater.connectors.files import file_progress, schema_inference
 from headwater.connectors.files.contents import BrokenFile, content_of, kind_of
@@ -18,20 +20,33 @@ from headwater.core_log.model.changes import ChangeBatch, Positions, Reject, Tab
 from headwater.core_log.model.table_schema import TableId
 from headwater.core_log.rows.column_types import parse_type
 
+Value = TypeVar("Value")
+
 FIELD = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(slots=True)
 class PendingBatch:
-    """A batch while it fills."""
+    """A batch while it fills, and what was so before."""
 
     tables: list[TableChanges] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     positions: dict[str, str] = field(default_factory=dict)
     bytes: int = 0
+    bytes_by_table: dict[TableId, int] = field(default_factory=dict)
+    states_before: dict[str, dict[str, FileState | None]] = field(default_factory=dict)
+    """Of the files of each table that has come."""
+    types_before: dict[str, str | None] = field(default_factory=dict)
 
     def batch(self) -> ChangeBatch:
         return ChangeBatch(tuple(self.tables), self.positions, tuple(self.rejects))
+
+    def drop(self, table: TableId) -> None:
+        files = self.states_before.get(table.name, {})
+        gone = {schema_inference.PART + table.name, *(file_progress.PART + each for each in files)}
+        self.tables = [each for each in self.tables if each.schema.table != table]
+        self.rejects = [each for each in self.rejects if each.table != table]
+        self.positions = {part: at for part, at in self.positions.items() if part not in gone}
 
 
 class DirectoryScanner:
@@ -49,6 +64,10 @@ class DirectoryScanner:
         self._stored_types: dict[str, str] = {}
         self._shapes: dict[str, InferredSchema] = {}
         self._waiting: dict[str, FileEntry] = {}  # for the end of their last line
+        self._newest = PendingBatch()
+        self._held: set[str] = set()  # tables, until the next look
+        self.tables: AbstractSet[TableId] = frozenset()
+        """As the newest look found them."""
         self.progress = FileSnapshotProgress()
         for part, text in resume_from.items():
             if part.startswith(file_progress.PART):
@@ -71,17 +90,43 @@ class DirectoryScanner:
                     file_progress.PART + name: each.to_text() for name, each in changed.items()
                 }
                 yield ChangeBatch((), positions)
-        filling = PendingBatch()
+        readable = [entry for entry in entries if self.can_read(entry)]
+        self.tables = {TableId("", self.table_of(entry)) for entry in readable}
+        filling = self._newest = PendingBatch()
+        self._held.clear()
         self.progress.begin(self._expect(entries))
         for entry in self._in_order(entries, moved):
+            if self.table_of(entry) in self._held:
+                continue
             for portion in self._portions(entry, now_ms=now_ms, is_last=is_last):
                 self._add(filling, entry, portion)
                 if filling.bytes >= self._settings.batch_bytes:
                     yield filling.batch()
-                    filling = PendingBatch()
+                    filling = self._newest = PendingBatch()
+                    if self.table_of(entry) in self._held:
+                        break
         if filling.positions:
             yield filling.batch()
-        self.progress.end()
+        self.progress.end([TableId("", each) for each in self._held])
+
+    def hold(self, tables: Iterable[TableId]) -> ChangeBatch:
+        """The newest batch without them: what it has of them was not read, and nothing more of
+        them is in this look."""
+        newest = self._newest
+        for table in tables:
+            self._held.add(table.name)
+            rows = sum(len(each) for each in newest.tables if each.schema.table == table)
+            self.progress.take_back(
+                table, rows=rows, bytes_read=newest.bytes_by_table.get(table, 0)
+            )
+            newest.drop(table)
+            _restore(self._states, newest.states_before.get(table.name, {}))
+            for name in newest.states_before.get(table.name, {}):
+                self._waiting.pop(name, None)
+            if table.name in newest.types_before:
+                _restore(self._stored_types, {table.name: newest.types_before[table.name]})
+            self._shapes.pop(table.name, None)
+        return newest.batch()
 
     def can_read(self, entry: FileEntry) -> bool:
         """Whether its name, or a setting, says what it holds."""
@@ -237,10 +282,15 @@ class DirectoryScanner:
 
     def _add(self, filling: PendingBatch, entry: FileEntry, portion: FileBatch) -> None:
         part, before = file_progress.PART + entry.name, self._states.get(entry.name, FileState())
+        states_before = filling.states_before.setdefault(self.table_of(entry), {})
+        states_before.setdefault(entry.name, self._states.get(entry.name))
         self._states[entry.name] = portion.state
         is_finished = portion.state.is_done and portion.state != before
         if portion.changes is not None:
             filling.tables.append(portion.changes)
+            table = portion.changes.schema.table
+            read = filling.bytes_by_table.get(table, 0)
+            filling.bytes_by_table[table] = read + portion.bytes
             self.progress.add(portion.changes, portion.bytes)
         if portion.changes or portion.rejects or is_finished or part in filling.positions:
             filling.positions[part] = portion.state.to_text()
@@ -252,7 +302,8 @@ class DirectoryScanner:
         if self._settings.columns:
             return
         text = shape.to_text()
-        if self._stored_types.get(shape.table.name) != text:
+        if (before := self._stored_types.get(shape.table.name)) != text:
+            filling.types_before.setdefault(shape.table.name, before)
             self._stored_types[shape.table.name] = text
             filling.positions[schema_inference.PART + shape.table.name] = text
 
@@ -290,6 +341,14 @@ class DirectoryScanner:
         if self._settings.compression != "auto":
             compression = self._settings.compression
         return format, "none" if format == "parquet" else compression
+
+
+def _restore(values: dict[str, Value], before: Mapping[str, Value | None]) -> None:
+    for name, value in before.items():
+        if value is None:
+            values.pop(name, None)
+        else:
+            values[name] = value
 
 
 HEAD_BYTES = 64 << 10
@@ -343,16 +402,27 @@ class FileSnapshotProgress:
         if self._has_ended or self._tables is None:
             return
         so_far = self._tables.get(table, SnapshotProgress(table, 0, None, 0))
+        if so_far.is_done:
+            return
         self._tables[table] = replace(
             so_far, rows=so_far.rows + len(changes), bytes=(so_far.bytes or 0) + bytes_read
         )
         self._news.add(table)
 
-    def end(self) -> None:
+    def take_back(self, table: TableId, *, rows: int, bytes_read: int) -> None:
+        """They were not handed on."""
+        if not self._has_ended and self._tables is not None and table in self._tables:
+            before = self._tables[table]
+            left = (before.bytes or 0) - bytes_read
+            self._tables[table] = replace(before, rows=before.rows - rows, bytes=left)
+
+    def end(self, held: Collection[TableId] = ()) -> None:
+        """`held`: tables that have yet to be read."""
         if not self._has_ended and self._tables is not None:
-            self._has_ended, self._news = True, set(self._tables)
+            self._has_ended, self._news = not held, set(self._tables)
             self._tables = {
-                table: replace(each, is_done=True) for table, each in self._tables.items()
+                table: each if table in held else replace(each, is_done=True)
+                for table, each in self._tables.items()
             }
 
     def news(self) -> Iterable[SnapshotProgress]:

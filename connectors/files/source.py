@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +13,7 @@ from headwater.connectors.files.file_batch import FileOrigin
 from headwater.connectors.files.scanner import DirectoryScanner
 from headwater.connectors.files.settings import FilesSettings
 from headwater.connectors.files.storage import FileStorage
+from headwater.connectors.held_tables import HeldTables
 from headwater.connectors.source import Control, Remark, SourceContext
 from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, SourceRejected
@@ -42,24 +44,20 @@ class FilesSource:
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
         context, place = self._context, self._place()
         look = DirectoryScanner(self._settings, place, self._origin(), resume_from)
+        held = HeldTables(context, matched_by="path")
         is_missing = await in_thread(partial(self._say_missing, place))
         while True:
             began_ms = context.clock.monotonic_ms()
-            batches = look.batches(now_ms=context.clock.now_ms(), is_last=context.until_end)
             has_news = False
-            try:
-                while (batch := await in_thread(partial(next, batches, None))) is not None:
+            async with aclosing(self._look(look, held)) as batches:
+                async for batch in batches:
                     has_news = True
                     yield batch
                     if is_missing:
                         is_missing = False
                         context.report(Remark(MISSING, None))
-                    for each in look.progress.news():
-                        context.report(each)
-            finally:
-                batches.close()
-            for each in look.progress.news():
-                context.report(each)
+            held.keep(look.tables)
+            held.check_some_left(look.tables)
             if context.until_end:
                 if has_news:
                     continue  # what came while we were reading
@@ -69,6 +67,26 @@ class FilesSource:
             if not has_news:
                 pause_ms = max(pause_ms, LOOKING_SHARE * took_ms)
             await asyncio.sleep(pause_ms / 1_000)
+
+    async def _look(
+        self, look: DirectoryScanner, held: HeldTables
+    ) -> AsyncGenerator[ChangeBatch, None]:
+        """Once, at all files, without what must not enter the log."""
+        context = self._context
+        batches = look.batches(now_ms=context.clock.now_ms(), is_last=context.until_end)
+        try:
+            while (batch := await in_thread(partial(next, batches, None))) is not None:
+                if refused := await held.find_refused(batch.tables):
+                    batch = look.hold(refused)
+                    if not batch.positions:
+                        continue
+                yield batch
+                for each in look.progress.news():
+                    context.report(each)
+        finally:
+            batches.close()
+        for each in look.progress.news():
+            context.report(each)
 
     async def acknowledge(self, positions: Positions) -> None:
         """Files stay as they are."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from headwater.connectors.held_tables import HeldTables
 from headwater.connectors.kafka.settings import KafkaSourceSettings
 from headwater.connectors.source import Control, Remark, SourceContext
 from headwater.core_log.foundation.diagnostic import Diagnostic
@@ -63,6 +64,7 @@ class KafkaSource:
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
         log = self._connect(self._settings.retry_for_ms)
         reading = PartitionReader(self._settings, self._context, resume_from)
+        held = HeldTables(self._context, matched_by="topics")
         try:
             refreshed_ms: int | None = None
             ends: dict[TopicPartition, int] | None = None
@@ -72,17 +74,24 @@ class KafkaSource:
                     refreshed_ms = now_ms
                     topics = await self._topics(log)
                     self._say_unmatched(topics)
+                    reading.release()
                     if found := await reading.look(log, topics):
                         yield ChangeBatch((), found)
                 if self._context.until_end and ends is None:
                     bounds = await log.bounds(reading.offsets)
                     ends = {each: bound.stable for each, bound in bounds.items()}
                     continue
-                if not reading.offsets:
+                if not reading.wanted:
                     await asyncio.sleep(FETCH_WAIT_MS / 1_000)
                     continue
-                if batch := reading.batch(await self._fetch(log, reading.offsets)):
+                fetched = await self._fetch(log, reading.wanted)
+                batch = reading.batch(fetched)
+                while batch and (refused := await held.find_refused(batch.tables)):
+                    batch = reading.hold(refused, fetched)
+                if batch:
                     yield batch
+                if held.errors:
+                    held.check_some_left(reading.tables())
         except LogUnavailable as error:
             raise SourceUnavailable(error.problem, hint=error.hint, **error.facts) from error
         finally:
@@ -215,6 +224,10 @@ class PartitionReader:
         self._settings, self._context, self._stored = settings, context, dict(resume_from)
         self._is_first = not any(name.startswith("topic/") for name in resume_from)
         self._readers: dict[str, TopicReader] = {}
+        self._held: set[str] = set()
+        """Topics that are not read until they are released."""
+        self._before: tuple[dict[TopicPartition, int], dict[str, str]] = ({}, {})
+        """Offsets and positions before the newest batch."""
         self.offsets: dict[TopicPartition, int] = {}
 
     async def look(self, log: "KafkaLog", topics: "Iterable[TopicDescription]") -> dict[str, str]:
@@ -244,10 +257,13 @@ class PartitionReader:
 
     def batch(self, fetched: Sequence[Fetched]) -> ChangeBatch | None:
         """None when nothing came; offsets then move with what comes next."""
+        self._before = dict(self.offsets), dict(self._stored)
         tables: list[TableChanges] = []
         rejects: list[Reject] = []
         positions: dict[str, str] = {}
         for each in fetched:
+            if each.partition.topic in self._held:
+                continue
             for found in _readable(each, self.offsets[each.partition]):
                 if isinstance(found, UnreadableBatch):
                     rejects.append(self._reject_of(each.partition, found))
@@ -263,14 +279,35 @@ class PartitionReader:
                 positions[f"schema/{topic}"] = self._stored[f"schema/{topic}"] = learnt
         return ChangeBatch(tuple(tables), positions, tuple(rejects))
 
+    def hold(self, tables: Iterable[TableId], fetched: Sequence[Fetched]) -> ChangeBatch | None:
+        """The newest batch without the topics of those tables, which are as if they had never been
+        fetched."""
+        self.offsets, self._stored = self._before
+        held = {topic for topic, reader in self._readers.items() if reader.table in {*tables}}
+        for topic in held:
+            del self._readers[topic]
+        self._held |= held
+        return self.batch(fetched)
+
+    def release(self) -> None:
+        """They are read again."""
+        self._held.clear()
+
+    @property
+    def wanted(self) -> dict[TopicPartition, int]:
+        return {place: at for place, at in self.offsets.items() if place.topic not in self._held}
+
     def has_reached(self, ends: Mapping[TopicPartition, int]) -> bool:
-        return all(self.offsets[partition] >= end for partition, end in ends.items())
+        return all(at >= ends[place] for place, at in self.wanted.items() if place in ends)
 
     def schema_of(self, topic: str) -> TableSchema | None:
         return self._reader(topic).schema
 
     def table_of(self, topic: str) -> TableId:
         return self._reader(topic).table
+
+    def tables(self) -> set[TableId]:
+        return {self.table_of(place.topic) for place in self.offsets}
 
     def schemas(self) -> Sequence[TableSchema | None]:
         return [self.schema_of(topic) for topic in sorted({each.topic for each in self.offsets})]

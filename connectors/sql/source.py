@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from headwater.connectors.held_tables import REFUSED, about_refused
 from headwater.connectors.source import CONTROL, Control, Remark, SourceContext, SourceSnapshot
 from headwater.connectors.sql.settings import SqlSourceSettings
 from headwater.core_log.foundation.diagnostic import Diagnostic
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-UNMATCHED, REFUSED = "unmatched names", "refused tables"
+UNMATCHED = "unmatched names"
 
 
 class SqlSource:
@@ -201,7 +202,9 @@ class SqlSource:
         self._say_refused(refused)
 
     def _say_refused(self, refused: Mapping[TableId, SourceRejected]) -> None:
-        self._context.report(Remark(REFUSED, _about_refused({**refused, **self._failed})))
+        self._context.report(
+            Remark(REFUSED, about_refused({**refused, **self._failed}, matched_by="tables"))
+        )
 
     def _find_unmatched(self, tables: Sequence[TableId]) -> Diagnostic | None:
         from headwater.connectors.sql.database import names_of
@@ -275,20 +278,6 @@ class SqlSource:
         """Until the next round."""
         now_ms = self._context.clock.now_ms()
         return (self._settings.due_ms(last_ms=now_ms, now_ms=now_ms) - now_ms) / 1_000
-
-
-def _about_refused(refused: Mapping[TableId, HeadwaterError]) -> Diagnostic | None:
-    if not refused:
-        return None
-    said = "; ".join(each.statement for each in refused.values())
-    cures = dict.fromkeys(each.hint for each in refused.values())
-    left_out = tuple(sorted(map(str, refused)))
-    return Diagnostic(
-        f"tables match `tables` and are left out, as they cannot be read: {said}",
-        "; ".join(cures),
-        is_fatal=False,
-        left_out=left_out,
-    )
 
 
 async def _on(thread: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:

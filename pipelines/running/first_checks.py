@@ -1,6 +1,7 @@
 """What is looked at once before a source runs: whether its topics can take what the file asks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -130,9 +131,17 @@ async def asked_of_topics(
     source = make_source(loaded, clock=clock)
     schemas = await source.discover()
     before_log = before_log_of(loaded, stored.values())
-    in_log = [before_log.schema(schema) for schema in schemas]
+    in_log = list(_entering(schemas, before_log))
     found = await differences(loaded, in_log, stored, log, generations, source=source)
     return FirstCheckQuestion(found, in_log, generations)
+
+
+def _entering(schemas: Iterable[TableSchema], before_log: MasksAndDrops) -> Iterator[TableSchema]:
+    """Those of which a rule does not fit are held by the source, and nothing is asked of their
+    topics."""
+    for schema in schemas:
+        with suppress(ConfigError):
+            yield before_log.schema(schema)
 
 
 async def refuse_migration(loaded: "LoadedPipeline", log: Log, *, clock: Clock) -> None:

@@ -7,16 +7,19 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from headwater.connectors.held_tables import REFUSED
 from headwater.connectors.kafka.settings import KafkaSourceSettings
 from headwater.connectors.kafka.source import KafkaSource
 from headwater.connectors.source import Remark, Source, SourceReport
 from headwater.core_log.foundation.errors import (
+    ConfigError,
     LogRejected,
     PositionLost,
     SourceRejected,
     SourceUnavailable,
 )
 from headwater.core_log.model.log import TopicPartition
+from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records import arrow_codec
 from headwater.core_log.records.batch_header import Batch
 from headwater.core_log.rows.settings import WireSettings
@@ -215,3 +218,62 @@ async def test_a_batch_that_cannot_be_read_is_set_aside_and_what_follows_is_read
     assert [change.row["id"] for change in changes] == [1, 5]
     assert [(each.at, each.content) for each in rejects] == [(f"{topic}-0#{offset}", b"")]
     assert "lost are the offsets 1 to 3" in rejects[0].problem
+
+
+async def test_a_form_that_must_not_enter_the_log_holds_its_topic_alone(cluster: Cluster) -> None:
+    """None of its records is lost or comes twice, in whatever batches they come."""
+    orders, users = [await cluster.topic(name, partitions=2) for name in ("orders", "users")]
+    held, told = {orders}, list[SourceReport]()
+
+    async def refusal(schema: TableSchema, *, is_next: bool = False) -> ConfigError | None:
+        assert is_next
+        is_held = schema.table.name in held and "secret" in schema.names
+        return ConfigError("a rule hides it") if is_held else None
+
+    async def fill(topic: str, ids: range, more: bytes) -> None:
+        for id in ids:
+            await cluster.append(topic, (None, b'{"id":%d%b}' % (id, more)), partition=id % 2)
+
+    for topic in (orders, users):
+        await fill(topic, range(20), b"")
+        await fill(topic, range(20, 40), b',"secret":"x"')
+    source = cluster.source(format="json", fetch_bytes="1KiB")
+    source._context = replace(source._context, report=told.append, refusal=refusal)
+    ids: dict[str, list[int]] = {orders: [], users: []}
+    positions: dict[str, str] = {}
+
+    async def read_until(topic: str, count: int) -> None:
+        async with aclosing(source.changes(positions)) as batches:
+            async for batch in batches:
+                positions.update(batch.positions)
+                for each in batch.tables:
+                    ids[each.schema.table.name] += each.rows.column("id").to_pylist()
+                if len(ids[topic]) >= count:
+                    return
+
+    await read_until(users, 40)
+    await fill(users, range(40, 60), b"")
+    await read_until(users, 60)
+    before = len(ids[orders])
+    held.clear()
+    await read_until(orders, 40)
+
+    assert before <= 20 and sorted(ids[orders]) == list(range(40))
+    assert sorted(ids[users]) == list(range(60))
+    remarks = [each for each in told if isinstance(each, Remark) and each.name == REFUSED]
+    assert {each.finding.left_out for each in remarks if each.finding} == {(orders,)}
+
+
+async def test_a_source_of_which_every_topic_is_held_stops(cluster: Cluster) -> None:
+    async def refusal(schema: TableSchema, *, is_next: bool = False) -> ConfigError | None:
+        return ConfigError("a rule hides it")
+
+    topic = await cluster.topic("orders")
+    await cluster.append(topic, (None, b'{"id":1}'))
+    source = cluster.source(format="json")
+    source._context = replace(source._context, refusal=refusal)
+
+    with pytest.raises(ConfigError, match="a rule hides it"):
+        async with aclosing(source.changes({})) as batches:
+            async for batch in batches:
+                assert not batch.tables

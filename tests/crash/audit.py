@@ -14,7 +14,7 @@ import psycopg
 import sqlalchemy as sa
 import yaml
 
-from headwater.sinks.files import reader
+from headwater.sinks.files.formats import table as read_files
 from tests.crash.capture import PIPELINE, Capture
 from tests.sinks.histories import Truth, settings_of, shown
 from tests.sinks.spark.targets import LakeBench
@@ -169,7 +169,7 @@ class Audit:
     def _read(self, name: str) -> list[dict[str, Any]]:
         sink, place = self._sinks[name], self._capture.directory / name
         if sink["type"] == "files":
-            rows: list[dict[str, Any]] = reader.table(str(place), "public.orders").to_pylist()
+            rows: list[dict[str, Any]] = read_files(str(place), "public.orders").to_pylist()
             return [_with_moments(row) for row in rows]
         if sink["type"] == "spark":
             found = LakeBench(str(place), chosen={"format": sink["format"]}).table("public.orders")

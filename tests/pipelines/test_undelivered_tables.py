@@ -129,6 +129,27 @@ def test_a_path_without_files_fails_the_run_unless_that_is_allowed(tmp_path: Pat
 
 
 @pytest.mark.slow
+def test_a_rule_that_does_not_fit_a_table_of_files_holds_that_table_alone(tmp_path: Path) -> None:
+    """In the first run and in later ones, until the rule is mended."""
+    file = a_file(tmp_path)
+    whole = file.read_text()
+    rule = "transform: [{{table: users, mask: {{{}: hash}}}}]\n"
+    file.write_text(whole + rule.format("totl"))
+
+    first, second = once(file), once(file)
+    file.write_text(whole + rule.format("total"))
+    mended = once(file)
+
+    for code, said, remarks in (first, second):
+        assert code == exit_codes.DIFFERENT
+        found = {(each["table"], each["state"]) for each in said["data"]["undelivered"]}
+        assert found == {("users", "left out")}
+        assert "did you mean total?" in remarks
+    assert mended[0] == exit_codes.OK and mended[1]["ok"] is True
+    assert count(tmp_path / "first.db", "orders") == count(tmp_path / "first.db", "users") == 2
+
+
+@pytest.mark.slow
 def test_a_name_that_matches_no_table_fails_the_run_and_the_others_are_delivered(
     tmp_path: Path,
 ) -> None:

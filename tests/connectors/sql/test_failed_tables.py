@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headwater.connectors.held_tables import REFUSED
 from headwater.connectors.source import Remark, SourceReport
 from headwater.connectors.sql import spool
-from headwater.connectors.sql.source import REFUSED, SqlSource
+from headwater.connectors.sql.source import SqlSource
 from headwater.core_log.foundation.errors import ConfigError, SourceRejected, SourceUnavailable
 from headwater.core_log.model.table_schema import TableSchema
 from tests.connectors.sql.shop import Rounds, Shop, one_round

@@ -168,13 +168,14 @@ async def _about_the_publication(
     tables: Sequence[ExaminedTable],
 ) -> list[Diagnostic]:
     name, wanted = publication_name(settings, pipeline), [each.table for each in tables]
-    if not wanted:
+    if not wanted and found is None:
         return []
     told = list[Diagnostic]()
     new = [each for each in tables if found is None or each.table not in found.covered]
     may = settings.publication.create == "auto" and all(each.is_owned for each in new)
     may = may and (facts.may_create if found is None else found.is_ours)
-    lacks_generated = await manage.lacks_generated(connection, found, wanted)
+    published = {*wanted, *(found.covered if found else ())}  # also those that cannot be captured
+    lacks_generated = await manage.lacks_generated(connection, found, published)
     if not may and (found is None or lacks_generated or not published_tables.covers(found, wanted)):
         needed = (
             [manage.creation(name, wanted, version=connection.info.server_version)]
@@ -194,7 +195,6 @@ async def _about_the_publication(
             " partitions"
         )
         told.append(Diagnostic(problem, "; ".join(needed) + ";"))
-    published = set(wanted) | (found.covered if found else set())
     if unsafe := await find_unidentified(connection, published):
         told.append(
             Diagnostic(

@@ -19,7 +19,7 @@ from tests.crash.transactional_load import (
     ConfluentTransactions,
     TransactionLoad,
 )
-from tests.crash.view import read_partition
+from tests.crash.view import PartitionView, read_partition
 from tests.crash.wire import Wire
 
 DISASTERS = 8
@@ -28,6 +28,9 @@ FENCED_MAX = 4
 """The most that was seen of Apache Kafka 4.3 under such a load, in eight kills of it."""
 PARTITIONS = [TopicPartition("moved", index) for index in range(3)]
 BETWEEN_S = 2.0
+TIMEOUT_MS = 120_000
+"""Of transactions: longer than any broker takes to come back on a busy machine."""
+LOOK_S = 0.2
 
 
 class AiokafkaTransactions(TransactionLoad):
@@ -41,7 +44,7 @@ class AiokafkaTransactions(TransactionLoad):
             producer = AIOKafkaProducer(
                 bootstrap_servers=self._address,
                 transactional_id=self.name,
-                transaction_timeout_ms=30_000,
+                transaction_timeout_ms=self.timeout_ms,
             )
             try:
                 await _until_started(producer)
@@ -125,6 +128,7 @@ def live_through(address: str, disaster: Callable[[], None], random: Random) -> 
         for name, count in (("moved", len(PARTITIONS)), ("plain", 1)):
             assert wire.create_topic(name, count, {}) == 0
     for load in loads:
+        load.timeout_ms = TIMEOUT_MS
         load.start()
     for _ in range(DISASTERS):
         time.sleep(BETWEEN_S * (0.5 + random.random()))
@@ -134,7 +138,14 @@ def live_through(address: str, disaster: Callable[[], None], random: Random) -> 
         load.stop()
     faults = [fault for load in loads for fault in load.faults]
     with Wire((host, int(port))) as wire:
-        view = {each: read_partition(wire, each) for each in PARTITIONS}
+        view = {each: _read_decided(wire, each) for each in PARTITIONS}
     for load in loads:
         faults += load.judge(view, load.number + 1)
     return Survivors({load.name: load.ended_by for load in loads}, faults)
+
+
+def _read_decided(wire: Wire, partition: TopicPartition) -> PartitionView:
+    """Once nothing is open: what stands behind an open transaction nobody can read yet."""
+    while (view := read_partition(wire, partition)).stable_offset < view.high_watermark:
+        time.sleep(LOOK_S)
+    return view

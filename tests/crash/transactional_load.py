@@ -30,6 +30,9 @@ ABORT_SHARE = 0.15
 class TransactionLoad:
     """Numbers its transactions; each record says how many its transaction has in all."""
 
+    timeout_ms = 30_000
+    """Of a transaction that nobody ends."""
+
     def __init__(
         self, name: str, address: str, partitions: list[TopicPartition], random: Random
     ) -> None:
@@ -152,7 +155,7 @@ class OurTransactions(TransactionLoad):
         settings = KafkaSettings(
             bootstrap=[self._address],
             retry_delay_ms_max=50,
-            transaction_timeout_ms=30_000,
+            transaction_timeout_ms=self.timeout_ms,
             abort_for_ms=2_000,
         )
         log = KafkaLog(settings, random=self._random)
@@ -212,7 +215,7 @@ class ConfluentTransactions(TransactionLoad):
                     **QUIET,
                     "bootstrap.servers": self._address,
                     "transactional.id": self.name,
-                    "transaction.timeout.ms": 30_000,
+                    "transaction.timeout.ms": self.timeout_ms,
                 },
                 logger=SILENT,
             )

@@ -19,7 +19,7 @@ from headwater.pipelines.journal.schemas import topics_of
 from headwater.pipelines.running.log_clients import kafka_settings
 from scripts.embedded_postgres import EmbeddedPostgres
 from scripts.free_port import free_port
-from tests.crash.command_process import CommandProcess
+from tests.crash.command_process import PATIENCE_S, CommandProcess
 from tests.crash.postgres_load import TABLES
 
 PIPELINE = """
@@ -96,20 +96,22 @@ class Capture:
         everybody = [kill_runner, kill_broker, kill_server, stop_server]
         return everybody if self.workers == "0" else [self.runner.kill_children, *everybody]
 
-    def command(self, *arguments: object, attempts: int = 1) -> None:
+    def command(
+        self, *arguments: object, attempts: int = 1, patience_s: float = PATIENCE_S
+    ) -> None:
         """Another one beside the runner, to its good end; who has just been killed may not be there
         again for the first attempts."""
         for _ in range(attempts):
             command = self._command(*arguments)
             command.start()
-            if command.wait() == 0:
+            if command.wait(patience_s) == 0:
                 return
         raise AssertionError(command.last_words())
 
-    def finish(self) -> None:
+    def finish(self, patience_s: float = PATIENCE_S) -> None:
         """To the end of what has been written."""
         self.runner.stop()
-        self.command("run", self.file, "--once")
+        self.command("run", self.file, "--once", patience_s=patience_s)
 
     def differences(self) -> dict[str, tuple[int, int]]:
         """Table to how many rows only the source has, and only the target."""

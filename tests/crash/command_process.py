@@ -99,10 +99,10 @@ class CommandProcess:
         os.kill(self._process.pid, signal.SIGTERM)
         return self.wait()
 
-    def wait(self) -> int:
+    def wait(self, patience_s: float = PATIENCE_S) -> int:
         assert self._process is not None, "who is waited for has been started"
         process, self._process = self._process, None
-        process.join(PATIENCE_S)
+        process.join(patience_s)
         if process.is_alive():
             process.kill()
             process.join()

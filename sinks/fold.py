@@ -1,7 +1,7 @@
 """The changes of a slice that count for a mode: one fold for every sink."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,10 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array
+from headwater.core_log.model.changes import Operation
 from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.rows.digests import Digests
 
 NONE = -1
 """Stands for no place."""
+HAVE_NO_ROW = (Operation.DELETE, Operation.TRUNCATE)
 
 
 class SoftFold(NamedTuple):
@@ -35,6 +38,13 @@ class Versions(NamedTuple):
     """Which are the first of their key."""
     ends: BoolArray
     """Which are the last of their key."""
+
+
+class FormerRows(NamedTuple):
+    """The rows that a target has of some keys."""
+
+    are_there: BoolArray
+    digests: Digests
 
 
 def counting(
@@ -94,6 +104,44 @@ def versions(keys: pa.RecordBatch, committed_us: Int64Array) -> Versions:
     begins = np.append(True, codes[1:] != codes[:-1])
     ends = np.append(codes[1:] != codes[:-1], True)
     return Versions(order, times, begins, ends)
+
+
+def find_repeated(
+    keys: pa.RecordBatch,
+    operations: npt.NDArray[np.integer],
+    digests: Digests,
+    former: Callable[[Int64Array], FormerRows],
+) -> BoolArray | None:
+    """Returns which changes are re-read rows with the values of their key's previous change; None
+    if no row was re-read.
+
+    `former` returns the target's rows of the changes at some places: each is the first of its key
+    in the slice.
+    """
+    again = operations == Operation.REREAD
+    if not again.any():
+        return None
+    before = _before(keys)
+    found: BoolArray = np.zeros(len(again), np.bool_)
+    places = np.flatnonzero(again & (before != NONE))
+    earlier = before[places]
+    is_row = ~np.isin(operations[earlier], HAVE_NO_ROW)
+    found[places] = is_row & (digests[earlier] == digests[places])
+    asked = np.flatnonzero(again & (before == NONE))
+    if len(asked):
+        held = former(asked)
+        found[asked] = held.are_there & (held.digests == digests[asked])
+    return found
+
+
+def _before(keys: pa.RecordBatch) -> Int64Array:
+    """Returns the place of each change's previous change of the same key, or `NONE`."""
+    codes, _ = key_codes(keys)
+    order = np.argsort(codes, kind="stable")
+    found: Int64Array = np.full(len(codes), NONE)
+    follows = codes[order][1:] == codes[order][:-1]
+    found[order[1:][follows]] = order[:-1][follows]
+    return found
 
 
 def _never_back(codes: Int64Array, times: Int64Array) -> Int64Array:

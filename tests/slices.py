@@ -18,10 +18,11 @@ LETTERS = {
     "u": Operation.UPDATE,
     "d": Operation.DELETE,
     "t": Operation.TRUNCATE,
+    "R": Operation.REREAD,
 }
 
 Change = tuple[str, dict[str, Any]]
-"""Debezium's letter and the row; of a delete the key is enough."""
+"""Debezium's letter and the row; of a delete the key is enough. `R`: a row that was read again."""
 
 
 def schema_of(

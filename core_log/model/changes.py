@@ -24,6 +24,12 @@ class Operation(IntEnum):
     UPDATE = 2
     DELETE = 3
     TRUNCATE = 4
+    REREAD = 5  # a row seen beside the stream, which may be as it was before
+
+
+LETTERS = ("r", "c", "u", "d", "t", "r")
+"""Debezium's letter of every `Operation`."""
+HAVE_NO_ROW = pa.array([Operation.DELETE, Operation.TRUNCATE], pa.uint8())
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +151,10 @@ class EventMessages:
     """Last part of their topic's name: `transaction`, `message` or `heartbeat`."""
     keys: pa.BinaryArray
     values: pa.BinaryArray
+
+
+def letters_of(operations: pa.Array) -> pa.StringArray:
+    return pa.array(LETTERS, pa.string()).take(operations)
 
 
 class Phase(Enum):

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.changes import HAVE_NO_ROW, TableChanges
 from headwater.core_log.model.table_schema import Column, TableSchema
 
 
@@ -27,7 +27,7 @@ class View:
         if changes.schema is self.schema:
             return changes
         rows = [changes.rows.column(place) for place in self.places]
-        has_row = pc.less(changes.operations, pa.scalar(int(Operation.DELETE), pa.uint8()))
+        has_row = pc.invert(pc.is_in(changes.operations, value_set=HAVE_NO_ROW))
         filled = [_repeated(value, has_row) for value in self.values]
         return replace(
             changes,

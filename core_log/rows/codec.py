@@ -15,7 +15,8 @@ SCHEMA_HEADER = "headwater.schema"
 AT_HEADER = "headwater.at"
 """`<commit>#<index in that commit>`: the place of a change in the source's history."""
 OPERATION_HEADER = "headwater.op"
-"""`truncate` on truncate markers; absent otherwise."""
+"""`truncate` on truncate markers, `reread` on rows read beside the stream; absent otherwise."""
+REREAD = b"reread"
 TRUNCATE_KEY = b'{"__headwater":"truncate"}'
 
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from headwater.core_log.foundation.array_types import BoolArray
 from headwater.core_log.foundation.errors import SchemaRefused
-from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.changes import Operation, TableChanges, letters_of
 from headwater.core_log.model.column_history import ColumnHistory
 from headwater.core_log.model.table_schema import Column, TableSchema
 from headwater.pipelines.loops.deliver.split_reader import LogSplitReader
@@ -21,7 +21,6 @@ from headwater.sinks.evolution import holds
 from headwater.sinks.spark.column_types import lake_type, put
 from headwater.sinks.spark.reader.splits import Split
 
-LETTERS = pa.array(["r", "c", "u", "d", "t"])
 BATCH_ROWS_MAX = 20_000
 """Spark keeps a few batches per task outside of its heap."""
 
@@ -96,7 +95,7 @@ class TypedColumns:
         source = pa.StructArray.from_arrays([pc.divide(times, 1_000), times], ["ts_ms", "ts_us"])
         return pa.RecordBatch.from_arrays(
             [
-                LETTERS.take(changes.operations),
+                letters_of(changes.operations),
                 self._struct(before, has_before),
                 self._struct(rows, has_after),
                 source,

@@ -43,7 +43,7 @@ class Filter:
         return self.sift(changes, takes_back_all=False)
 
     def sift(self, changes: TableChanges, *, takes_back_all: bool) -> TableChanges:
-        """With `takes_back_all` every row that does not pass is deleted, not only updated ones:
+        """With `takes_back_all` every row that does not pass is deleted, not only changed ones:
         needed where a target may hold rows whose deletes nobody reads any more."""
         goes = is_operation(changes, Operation.DELETE)
         passes = pc.or_(answers_of(self._condition, changes, goes)[0].fill_null(False), goes)
@@ -51,7 +51,8 @@ class Filter:
             return changes
         left = pc.invert(passes)
         if not takes_back_all:
-            left = pc.and_(left, is_operation(changes, Operation.UPDATE))
+            had_row = is_operation(changes, Operation.UPDATE, Operation.REREAD)
+            left = pc.and_(left, had_row)
         if not changes.schema.key or not pc.any(left).as_py():
             return changes.filter(passes)
         return _taken_back(changes, passes, left)

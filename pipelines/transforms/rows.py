@@ -24,8 +24,8 @@ class TransformStep(Protocol):
         ...
 
 
-def is_operation(changes: TableChanges, operation: Operation) -> pa.BooleanArray:
-    return pc.equal(changes.operations, pa.scalar(int(operation), pa.uint8()))
+def is_operation(changes: TableChanges, *operations: Operation) -> pa.BooleanArray:
+    return pc.is_in(changes.operations, value_set=pa.array(operations, pa.uint8()))
 
 
 def with_columns(

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.sinks import extreme_datetimes, extreme_times
 
-WORDS = pa.array([operation.name.lower() for operation in Operation])
+WORDS = pa.array(["read", "insert", "update", "delete", "truncate", "read"])
 WORD_WIDTH = 8
 NULL, EMPTY = pa.scalar("null"), pa.scalar("")
 

@@ -15,8 +15,10 @@ from headwater.sinks.sink import AppliedOffsets, ChangeCount, SplitReader
 from headwater.sinks.spark.columns import map_arrow
 from headwater.sinks.spark.executor_tasks import (
     DIVIDED_DDL,
+    NEW,
     NO_CELL,
     NO_TRUNCATES,
+    REREAD,
     SHAPES_DDL,
     WRITTEN_DDL,
     AppendSplits,
@@ -164,7 +166,9 @@ class SparkWork:
     ) -> PreparedFiles:
         append = AppendSplits(self._reader, rewriting, tuple(self._schemas), self._truncates)
         written, counts = collect(_spread(spark, splits, append, WRITTEN_DDL))
-        added = [file for mine in written.values() for file in mine]
+        added = list(written.get(NEW, ()))
+        if again := written.get(REREAD):
+            added += rewriting.append_news(again, beside=[*files, *added])
         if not all_files:
             return PreparedFiles(added, (), counts)
         for each in files:

@@ -21,7 +21,7 @@ from headwater.sinks.sink import ChangeCount, Heard, SplitReader
 from headwater.sinks.spark.file_rewrite import FileRewrite
 from headwater.sinks.spark.key_ranges import DataFile, KeyRange, assign
 from headwater.sinks.spark.layout import OP, LakeTableLayout
-from headwater.sinks.spark.merge import MergeStep
+from headwater.sinks.spark.merge import MergeStep, are_rereads
 from headwater.sinks.spark.reader.splits import Split
 from headwater.sinks.spark.truncate_epochs import EPOCH, Truncates
 
@@ -37,6 +37,8 @@ DIVIDED_DDL = "cell int, rows binary, counts binary"
 counts once."""
 NO_CELL = -1
 """The number of a Spark row that has only counts."""
+NEW, REREAD = 0, 1
+"""The number of a Spark row with files of changes, and of one with files of re-read rows."""
 NO_TRUNCATES = Truncates()
 HELD_BYTES_MAX = 192 << 20
 """Bytes of changes that a task keeps at most to find the newest of each key."""
@@ -256,15 +258,21 @@ class AppendSplits:
                 held.append(layout.conform(changes))
                 rows += len(changes)
                 if rows >= layout.file_rows:
-                    yield self._write(held)
+                    yield from self._write(held)
                     held, rows = [], 0
         if rows:
-            yield self._write(held)
+            yield from self._write(held)
         if counts:
             yield _write(NO_CELL, (), counts)
 
-    def _write(self, held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        return _write(0, self.rewriting.append(pa.Table.from_batches(held)))
+    def _write(self, held: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Writes re-read rows to files of their own, which the driver compares."""
+        events = pa.Table.from_batches(held)
+        again = are_rereads(events, self.rewriting.layout)
+        for number, mask in ((NEW, ~again), (REREAD, again)):
+            if mask.any():
+                rows = events.filter(pa.array(mask))
+                yield _write(number, self.rewriting.append_all(rows))
 
 
 @dataclass(frozen=True, slots=True)

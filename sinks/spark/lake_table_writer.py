@@ -242,6 +242,7 @@ class LakeTableWriter:
             loose=loose & set(layout.columns.names),
             renamed=altered.renamed,
             filled=altered.filled,
+            absent=frozenset(layout.columns.names) - frozenset(schemas[-1].names),
             held=altered.held,
         )
         return layout, all_files or bool(altered.renamed or altered.filled)
@@ -411,7 +412,7 @@ class InProcessWork:
         all_files: bool,
     ) -> PreparedFiles:
         events = [step for step in steps if isinstance(step, pa.Table)]
-        added = rewriting.append(pa.concat_tables(events)) if events else []
+        added = rewriting.append(pa.concat_tables(events), beside=files) if events else []
         if not all_files:
             return PreparedFiles(added, ())
         for each in files:

@@ -80,8 +80,15 @@ class LakeTableLayout:
     """Columns to their names when the files were written."""
     filled: Mapping[str, Column] = field(default_factory=dict)
     """Columns added since, with one value for all rows of the files."""
+    absent: frozenset[str] = frozenset()
+    """Columns of the table that the source does not have any more."""
     held: HeldColumns = field(default_factory=HeldColumns)
     """The ids of the columns."""
+
+    @property
+    def compared(self) -> list[str]:
+        """Returns the columns by which a re-read row is compared with the table's."""
+        return [name for name in self.columns.names if name not in self.absent]
 
     @property
     def schema(self) -> pa.Schema:

@@ -9,8 +9,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array
-from headwater.core_log.model.changes import Operation
-from headwater.sinks.fold import NONE, counting, key_codes, soft_fold, versions
+from headwater.core_log.model.changes import Operation, letters_of
+from headwater.core_log.rows.digests import Digests, digests_of
+from headwater.sinks.fold import (
+    NONE,
+    FormerRows,
+    counting,
+    find_repeated,
+    key_codes,
+    soft_fold,
+    versions,
+)
 from headwater.sinks.sink import DELETED_AT
 from headwater.sinks.spark.column_types import MOMENT
 from headwater.sinks.spark.layout import (
@@ -23,9 +32,6 @@ from headwater.sinks.spark.layout import (
     LakeTableLayout,
 )
 from headwater.sinks.spark.settings import Mode
-
-LETTERS = pa.array(["r", "c", "u", "d", "t"])
-"""Debezium's op code of every `Operation`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ def add_missing(base: pa.Table, rows: pa.Table, layout: LakeTableLayout) -> pa.T
 
 def to_append_rows(events: pa.Table) -> pa.Table:
     """Returns every change as a row."""
-    letters = LETTERS.take(pa.array(np.asarray(events.column(OP))))
+    letters = letters_of(pa.array(np.asarray(events.column(OP))))
     moments = events.column(COMMITTED_AT).cast(pa.int64()).cast(MOMENT)
     replaced = {OP: pa.chunked_array([letters]), COMMITTED_AT: moments}
     names = events.schema.names
@@ -150,7 +156,9 @@ def _scd2(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Table
     States inside one commit were never visible and are left out, as is a version that would end
     before it begins.
     """
-    events = _in_order(events)
+    events = _without_repeated(base, _in_order(events), layout)
+    if not events.num_rows:
+        return base
     times_of_log = np.asarray(events.column(COMMITTED_AT))
     order, times, begins, ends = versions(_keys(events, layout), times_of_log)
     told = events.take(pa.array(order))
@@ -166,6 +174,33 @@ def _scd2(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Table
         IS_CURRENT: pa.array(ends[written]),
     }
     return pa.concat_tables([base, _with(_rows(kept, layout), own)])
+
+
+def are_rereads(events: pa.Table, layout: LakeTableLayout) -> BoolArray:
+    """Returns which changes are re-read rows that can be compared, which needs a key."""
+    found: BoolArray = np.asarray(events.column(OP)) == Operation.REREAD
+    return found & bool(layout.key)
+
+
+def _without_repeated(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Table:
+    """Returns the events without re-read rows that equal the current version."""
+    if not are_rereads(events, layout).any():
+        return events
+    current = base.filter(base.column(IS_CURRENT))
+
+    def former(asked: Int64Array) -> FormerRows:
+        places = _places(events.take(pa.array(asked)), current, layout)
+        held = np.append(_digests(current, layout), np.uint64(0))
+        found = np.asarray(places.fill_null(len(current)))
+        return FormerRows(found < len(current), held[found])
+
+    operations = np.asarray(events.column(OP))
+    repeated = find_repeated(_keys(events, layout), operations, _digests(events, layout), former)
+    return events if repeated is None else events.filter(pa.array(~repeated))
+
+
+def _digests(rows: pa.Table, layout: LakeTableLayout) -> Digests:
+    return digests_of([_whole(rows.column(name)) for name in layout.compared], rows.num_rows)
 
 
 FOLDS: Mapping[Mode, Callable[[pa.Table, pa.Table, LakeTableLayout], pa.Table]] = {

@@ -1,6 +1,6 @@
 """The Parquet files of a table: written with their key ranges, read in parts."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from uuid import uuid4
 
@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.column_history import missing_value
 from headwater.sinks.spark.column_types import put
@@ -76,6 +77,33 @@ def stream(
             for batch in reader.iter_batches(columns=columns):
                 table = _conform(pa.Table.from_batches([batch]), each, layout)
                 yield table.combine_chunks().to_batches()[0]
+
+
+def stream_chosen(
+    place: StorageLocation,
+    files: Iterable[DataFile],
+    layout: LakeTableLayout,
+    *,
+    only: Sequence[str],
+    choose: Callable[[pa.RecordBatch], Int64Array],
+) -> Iterator[pa.RecordBatch]:
+    """Yields rows that are chosen by the columns `only`; other columns are read only of row groups
+    with a chosen row."""
+    from pyarrow import parquet
+
+    for each in files:
+        with place.reading(each.path) as file:
+            reader = parquet.ParquetFile(file)
+            held = set(reader.schema_arrow.names)
+            names = [
+                name for name in (layout.renamed.get(name, name) for name in only) if name in held
+            ]
+            for group in range(reader.num_row_groups):
+                seen = _conform(reader.read_row_group(group, columns=names), each, layout)
+                places = choose(seen.combine_chunks().to_batches()[0])
+                if len(places):
+                    rows = _conform(reader.read_row_group(group), each, layout)
+                    yield rows.take(pa.array(places)).combine_chunks().to_batches()[0]
 
 
 def _write_one(

@@ -3,13 +3,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
-from headwater.core_log.model.topic_generations import first_of, number_of
 from headwater.sinks.current_rows import CurrentRows
 from headwater.sinks.sink import (
     DELETED_AT,
@@ -20,6 +17,7 @@ from headwater.sinks.sink import (
 )
 from headwater.sinks.spark import parquet_files
 from headwater.sinks.spark.column_types import take_back
+from headwater.sinks.spark.earlier_changes import orders_of, origins_of
 from headwater.sinks.spark.lake_table_writer import LakeTableWriter, farthest
 from headwater.sinks.spark.layout import (
     IS_CURRENT,
@@ -35,8 +33,6 @@ from headwater.sinks.spark.table import LakeTableState
 
 LOOKED_BACK = 4
 """This many times the wanted versions are searched for offsets of partitions before."""
-OFFSET_BITS = 48
-"""No partition ever has more records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,23 +135,7 @@ def _standing(
         standing.take(
             batch.select(list(schema.key)),
             batch.column(OP),
-            orders=_orders(batch),
-            origins=_origins(batch),
+            orders=orders_of(batch),
+            origins=origins_of(batch),
         )
     return standing.of(parquet_files.stream(kept.place, state.files, layout))
-
-
-def _orders(batch: pa.RecordBatch) -> pa.Array:
-    """Returns comparable offsets; those of a later topic generation are greater than all earlier
-    ones."""
-    topics = batch.column(TOPIC).dictionary_encode()
-    numbers = np.array([number_of(topic) - 1 for topic in topics.dictionary.to_pylist()], np.int64)
-    return pc.add(batch.column(OFFSET), pa.array(numbers[topics.indices.to_numpy()] << OFFSET_BITS))
-
-
-def _origins(batch: pa.RecordBatch) -> pa.RecordBatch:
-    topics = batch.column(TOPIC).dictionary_encode()
-    firsts = pa.array([first_of(topic) for topic in topics.dictionary.to_pylist()], pa.string())
-    return pa.RecordBatch.from_arrays(
-        [firsts.take(topics.indices), batch.column(PARTITION)], [TOPIC, PARTITION]
-    )

@@ -61,15 +61,15 @@ def open_contents(
         names = tuple(
             name
             for name in schema.names
-            if layout.names.get(name) in there and _comes_back(dialect, schema, name)
+            if layout.names.get(name) in there and comes_back(dialect, schema, name)
         )
-        statement = _question(dialect, layout, names, schema, sorted(topics))
+        statement = question_of(dialect, layout, names, schema, sorted(topics))
         fields, deleted = [schema.arrow.field(name) for name in names], DeletedRows.GONE
         if layout.mode == "soft_delete":
             fields, deleted = [*fields, pa.field(DELETED_AT, US)], DeletedRows.MARKED
         elif layout.ignores_deletes:
             deleted = DeletedRows.STAY
-        return OpenedSqlTable(stands, names, deleted, _pages(target, statement, schema, fields))
+        return OpenedSqlTable(stands, names, deleted, pages_of(target, statement, schema, fields))
 
 
 def close_contents(target: "SqlTarget", opened: OpenedSqlTable) -> None:
@@ -88,20 +88,23 @@ def _columns(connection: "sa.Connection", place: TableId) -> set[str]:
     return {each["name"].replace("``", "`") for each in found}
 
 
-def _comes_back(dialect: Dialect, schema: TableSchema, name: str) -> bool:
+def comes_back(dialect: Dialect, schema: TableSchema, name: str) -> bool:
     """Returns whether values come back unchanged; MySQL stores JSON in its own form and order."""
     fit = dialect.fit(schema.column(name), is_key=name in schema.key)
     return not (dialect.name == "mysql" and fit.sql == "JSON")
 
 
-def _question(
+def question_of(
     dialect: Dialect,
     layout: SqlTableLayout,
     names: tuple[str, ...],
     schema: TableSchema,
     topics: Sequence[str],
+    *,
+    among: str | None = None,
 ) -> str:
-    table = qualify(dialect, layout.table)
+    """Returns the statement that reads the current rows, all of them or `among` some."""
+    table = f"{among} chosen" if among else qualify(dialect, layout.table)
     chosen = [_select(dialect, layout.names[name], schema.column(name).type) for name in names]
     listed = ", ".join(chosen)
     if layout.mode == "soft_delete":
@@ -109,7 +112,7 @@ def _question(
     if layout.mode == "scd2":
         return f"SELECT {listed} FROM {table} WHERE {dialect.quote(IS_CURRENT)}"
     if layout.mode == "append" and schema.key:
-        return _newest_of_each(dialect, layout, listed, schema, topics)
+        return _newest_of_each(dialect, layout, listed, schema, topics, among=among)
     return f"SELECT {listed} FROM {table}"
 
 
@@ -119,6 +122,8 @@ def _newest_of_each(
     listed: str,
     schema: TableSchema,
     topics: Sequence[str],
+    *,
+    among: str | None,
 ) -> str:
     """Selects the last change of every key since the last truncate of its partition, unless it is a
     delete.
@@ -136,7 +141,7 @@ def _newest_of_each(
     numbered = (
         f"SELECT changes.*, ROW_NUMBER() OVER (PARTITION BY {keys} ORDER BY LENGTH({topic}) DESC,"
         f" {topic} DESC, {offset} DESC) AS"
-        f" headwater_age FROM {table} changes LEFT JOIN ({truncated}) truncates"
+        f" headwater_age FROM {among or table} changes LEFT JOIN ({truncated}) truncates"
         f" ON changes.{topic} = truncates.t AND changes.{partition} = truncates.p"
         f" WHERE (truncates.o IS NULL OR changes.{offset} > truncates.o)"
     )
@@ -162,7 +167,7 @@ def _no_pages() -> Generator[pa.RecordBatch, None, None]:
     yield from ()
 
 
-def _pages(
+def pages_of(
     target: "SqlTarget", statement: str, schema: TableSchema, fields: Sequence[pa.Field]
 ) -> Generator[pa.RecordBatch, None, None]:
     reading = _read(target.dialect, target.connect(), statement, len(fields))

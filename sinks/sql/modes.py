@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.core_log.model.changes import Operation
+from headwater.core_log.model.changes import Operation, letters_of
 from headwater.sinks.fold import NONE, counting, soft_fold, versions
 from headwater.sinks.sink import DELETED_AT
 from headwater.sinks.sql.change_buffer import (
@@ -34,9 +34,6 @@ from headwater.sinks.sql.tables import (
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
-
-LETTERS = pa.array(["r", "c", "u", "d", "t"])
-"""Debezium's op code of every `Operation`."""
 
 
 def write(
@@ -86,7 +83,7 @@ def _append(
     partitions = pa.array([part.partition for part in chunk.partitions], pa.int32())
     places = pa.array(chunk.origins)
     own = {
-        OP: LETTERS.take(pa.array(chunk.operations)),
+        OP: letters_of(pa.array(chunk.operations)),
         TOPIC: topics.take(places),
         PARTITION: partitions.take(places),
         OFFSET: chunk.offsets,

@@ -32,6 +32,7 @@ from headwater.sinks.sql.failures import (
     refused_by,
     translate_errors,
 )
+from headwater.sinks.sql.former_rows import without_repeated
 from headwater.sinks.sql.offsets import OffsetRow, StoredOffsets
 from headwater.sinks.sql.settings import SqlSettings
 from headwater.sinks.sql.stored_columns import StoredColumns
@@ -115,6 +116,10 @@ class SqlTarget:
             unfit = _unlike(layout, chunk) | dict(self.dialect.unfit(chunk.rows))
         if unfit:
             raise _rejected_error(chunk, unfit)
+        with translate_errors(self.dialect, table=str(schema.table)):
+            chunk = without_repeated(self, layout, chunk)
+        if not len(chunk):
+            return
         refused = self._attempt(layout, chunk)
         if refused is not None:
             self._blame(layout, chunk, refused)

@@ -35,9 +35,17 @@ class Truth:
     states: dict[Row, list[Any]] = field(default_factory=dict)
     """Key to note and moment of the delete, or to note and moment of the change."""
     ended: list[Row] = field(default_factory=list)
+    notes: dict[Row, Any] = field(default_factory=dict)
+    """Of the rows that the source has."""
 
     def take(self, changes: Sequence[Change], *, committed_us: int) -> None:
         for letter, row in changes:
+            key = row.get("shop"), row.get("id")
+            if letter == "R":
+                if self.notes.get(key) == row["note"] and self.kept in ("append", "scd2"):
+                    continue
+                letter = "r"
+            self._note(letter, key, row.get("note"))
             if self.kept == "append":
                 note = row.get("note")
                 self.ended.append((row.get("shop"), row.get("id"), note, letter, committed_us))
@@ -56,6 +64,14 @@ class Truth:
         width = 2 if self.kept == "soft_delete" else 1
         left = [(*key, *state[:width]) for key, state in self.states.items()]
         return sorted([*self.ended, *left], key=repr)
+
+    def _note(self, letter: str, key: Row, note: Any) -> None:
+        if letter == "t":
+            self.notes.clear()
+        elif letter == "d":
+            self.notes.pop(key, None)
+        else:
+            self.notes[key] = note
 
     def _put(self, key: Row, note: str, committed_us: int) -> None:
         if self.kept == "scd2":
@@ -90,6 +106,23 @@ def append_chance(topic: ScriptedTopic, truth: Truth, chance: Random, *, at: int
         for _ in range(chance.randint(1, 9)):
             changes += _changes(chance)
         _append(topic, truth, changes, committed_us)
+        if chance.random() < 0.3:
+            _append(topic, truth, _read_again(truth, chance), committed_us)
+
+
+def _read_again(truth: Truth, chance: Random) -> list[Change]:
+    """All rows, a few of which have become others without anybody saying so."""
+    return [
+        (
+            "R",
+            {
+                "shop": shop,
+                "id": id,
+                "note": str(chance.random()) if chance.random() < 0.2 else note,
+            },
+        )
+        for (shop, id), note in truth.notes.items()
+    ]
 
 
 def _changes(chance: Random) -> list[Change]:

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.core_log.model.changes import ColumnOrValue, Operation, TableChanges
+from headwater.core_log.model.changes import LETTERS, ColumnOrValue, Operation, TableChanges
 from headwater.core_log.rows.avro.writer import (
     FIRST_BRANCH,
     NOTHING,
@@ -16,7 +16,6 @@ from headwater.core_log.rows.avro.writer import (
     value_pieces,
 )
 from headwater.core_log.rows.connect_schema import FLAG, NUMBER, source_schema, transaction_schema
-from headwater.core_log.rows.json.debezium_writer import LETTERS
 
 KINDS = {NUMBER: pa.int64(), FLAG: pa.bool_()}
 ONE_LETTER = b"\x02"

@@ -9,14 +9,14 @@ import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.foundation.errors import RowsRejected
-from headwater.core_log.model.changes import ColumnOrValue, Operation, TableChanges
+from headwater.core_log.model.changes import LETTERS, ColumnOrValue, Operation, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.record_views import RecordField
 from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded, with_tombstones
 from headwater.core_log.rows.connect_schema import envelope_schema, source_shape, text_of
 from headwater.core_log.rows.converters.row import RowConverters, refuse
 from headwater.core_log.rows.json import layout_reader
-from headwater.core_log.rows.json.debezium_writer import LETTERS, envelope, truncate_envelope
+from headwater.core_log.rows.json.debezium_writer import envelope, truncate_envelope
 from headwater.core_log.rows.json.envelope_splitter import as_text, cut_events
 from headwater.core_log.rows.json.flat_codec import (
     NO_FRAME,

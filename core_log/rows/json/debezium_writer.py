@@ -9,14 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import BoolArray
-from headwater.core_log.model.changes import ColumnOrValue, Operation, TableChanges
+from headwater.core_log.model.changes import LETTERS, ColumnOrValue, Operation, TableChanges
 from headwater.core_log.records.json_escapes import quote
 from headwater.core_log.rows.json.writer import NULL, JsonPart, constant, join, json_text
 
 CALM_MAX = 0.5
 """A column that changes in a smaller share of its rows is written once per run of equal values."""
-LETTERS = ("r", "c", "u", "d", "t")
-"""The letter of `op` by the number of the `Operation`."""
 NOT_BEFORE = f'{NULL},"after":'
 
 

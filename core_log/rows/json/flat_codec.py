@@ -7,14 +7,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.changes import LETTERS, Operation, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.record_views import RecordField
 from headwater.core_log.records.row_parts import RowColumn
 from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded, with_tombstones
 from headwater.core_log.rows.connect_schema import key_schema, plain, row_fields, struct, text_of
 from headwater.core_log.rows.converters.row import RowConverters, refuse
-from headwater.core_log.rows.json.debezium_writer import LETTERS
 from headwater.core_log.rows.json.envelope_splitter import as_text, payloads
 from headwater.core_log.rows.json.object_reader import read_objects, without_carrier
 from headwater.core_log.rows.json.scanner import is_ready_for, scanner_for

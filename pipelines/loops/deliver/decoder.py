@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.foundation.errors import (
@@ -19,15 +20,18 @@ from headwater.core_log.foundation.errors import (
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.log import Fetched, Log, TopicPartition
 from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.records.record_codec import encode_varint
 from headwater.core_log.records.record_headers import header_column
 from headwater.core_log.records.record_views import (
     NO_NUMBER,
+    RecordField,
     RecordScratch,
     RecordViews,
     locate_parts,
 )
 from headwater.core_log.rows.codec import (
     OPERATION_HEADER,
+    REREAD,
     SCHEMA_HEADER,
     TRUNCATE_KEY,
     RowCodec,
@@ -39,6 +43,7 @@ from headwater.pipelines.loops.thread_offload import beside, pieces_of
 
 PART_BYTES = 8 << 20
 """Bytes of records that are decompressed and decoded at a time: some compress to a fiftieth."""
+TWO_HEADERS = encode_varint(2)[0]
 REPLACED = "headwater drop PIPELINE/TABLE --data, and the next run reads the table anew"
 """Hint for a table with lost records: the log is their only place."""
 SchemaRecords = tuple[RecordViews, StoredSchema]
@@ -177,7 +182,10 @@ class RecordDecoder:
                 reasons={int(found.offsets[row]): why for row, why in error.reasons.items()},
             ) from error
         return replace(
-            changes, log_partition=partition, log_offsets=pa.array(found.offsets, pa.int64())
+            changes,
+            operations=_with_rereads(changes.operations, found.headers),
+            log_partition=partition,
+            log_offsets=pa.array(found.offsets, pa.int64()),
         )
 
     def _codec(self, topic: str, stored: StoredSchema) -> RowCodec:
@@ -225,6 +233,19 @@ def _choose_wanted(found: RecordViews, *, end: int, skipped: Set[int]) -> Record
     if skipped:
         found = found.pick(~np.isin(found.offsets, list(skipped)))
     return found
+
+
+def _with_rereads(operations: pa.UInt8Array, headers: RecordField) -> pa.UInt8Array:
+    """Marks re-read rows by their header. Records with only two headers, schema and place, have
+    none."""
+    places = np.flatnonzero(operations.to_numpy() == Operation.READ)
+    places = places[headers.data[headers.starts[places]] > TWO_HEADERS]
+    if not len(places):
+        return operations
+    said = header_column(headers.pick(places).column(), OPERATION_HEADER)
+    found = operations.to_numpy().copy()
+    found[places[np.asarray(pc.equal(said, REREAD).fill_null(False))]] = Operation.REREAD
+    return pa.array(found)
 
 
 def _divide(found: RecordViews, stored: StoredSchema) -> Iterator[SchemaRecords]:

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
@@ -28,6 +29,7 @@ from headwater.core_log.records.row_writer import join
 from headwater.core_log.rows.codec import (
     AT_HEADER,
     OPERATION_HEADER,
+    REREAD,
     SCHEMA_HEADER,
     TRUNCATE_KEY,
     Encoded,
@@ -50,6 +52,8 @@ from headwater.pipelines.loops.ingest.unserializable_rows import (
 )
 from headwater.pipelines.loops.thread_offload import pieces_of, start_work
 
+INCREMENTAL = "incremental"
+"""In Debezium's `source.snapshot`, of rows that are read beside the stream."""
 PIECE_ROWS_MAX = 4_000
 """Rows of a part, so that the log can work while the rest of a large batch is encoded."""
 NEW_KEY_HEADER, OLD_KEY_HEADER = "__debezium.newkey", "__debezium.oldkey"
@@ -450,13 +454,20 @@ def headers_of(changes: TableChanges, encoded: Encoded, schema_id: int) -> bytes
     further = {**_other_keys(changes, encoded), **changes.headers}
     if encoded.changes is not None:
         further = {name: column.take(encoded.changes) for name, column in further.items()}
+    same = {SCHEMA_HEADER: str(schema_id).encode()}
+    if _are_rereads(changes):
+        same[OPERATION_HEADER] = REREAD
     if isinstance(at, bytes) and not further:
-        return encode_headers(((SCHEMA_HEADER, str(schema_id).encode()), (AT_HEADER, at)))
-    return encode_header_columns(
-        {SCHEMA_HEADER: str(schema_id).encode(), AT_HEADER: at},
-        len(encoded.keys),
-        where_valid=further,
-    )
+        return encode_headers([*same.items(), (AT_HEADER, at)])
+    return encode_header_columns({**same, AT_HEADER: at}, len(encoded.keys), where_valid=further)
+
+
+def _are_rereads(changes: TableChanges) -> bool:
+    """Returns whether the log may already have these rows with equal values."""
+    is_beside = changes.source.get("snapshot")
+    if not isinstance(is_beside, str) or is_beside != INCREMENTAL:
+        return False
+    return bool(pc.all(pc.equal(changes.operations, int(Operation.READ))).as_py())
 
 
 def _other_keys(changes: TableChanges, encoded: Encoded) -> dict[str, pa.BinaryArray]:

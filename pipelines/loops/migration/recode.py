@@ -143,7 +143,7 @@ class Recoder:
         )
         masked = self._masks.apply(replace(changes, source=source, transaction=transaction))
         encoded = self._writing.encode(masked, now_us=int(columns.timestamps_ms[0]) * 1_000)
-        headers = self._headers(columns, stored, {OPERATION_HEADER: b"truncate"})
+        headers = self._headers(columns, stored)
         return RecodedRecords(encoded.keys, encoded.values, columns.timestamps_ms, headers)
 
     def _is_same(self, stored: StoredSchema) -> bool:
@@ -165,7 +165,7 @@ class Recoder:
         rows = np.concatenate([np.zeros(0, np.int64), *origins])
         order = np.argsort(rows, kind="stable")
         rows = rows[order]
-        headers = columns.headers if self.keeps_keys(stored) else self._headers(columns, stored, {})
+        headers = columns.headers if self.keeps_keys(stored) else self._headers(columns, stored)
         return RecodedRecords(
             pa.concat_arrays([nothing, *keys]).take(pa.array(order)),
             pa.concat_arrays([nothing, *values]).take(pa.array(order)),
@@ -173,13 +173,13 @@ class Recoder:
             headers.take(pa.array(rows)),
         )
 
-    def _headers(
-        self, columns: RecordColumns, stored: StoredSchema, further: dict[str, bytes]
-    ) -> pa.BinaryArray:
+    def _headers(self, columns: RecordColumns, stored: StoredSchema) -> pa.BinaryArray:
         """Returns the headers without those of a former key."""
         at = header_column(columns.headers, AT_HEADER).fill_null(b"")
         return encode_header_columns(
-            {SCHEMA_HEADER: str(stored.id).encode(), AT_HEADER: at, **further}, len(columns)
+            {SCHEMA_HEADER: str(stored.id).encode(), AT_HEADER: at},
+            len(columns),
+            where_valid={OPERATION_HEADER: header_column(columns.headers, OPERATION_HEADER)},
         )
 
     def _under_key(self, stored: StoredSchema) -> TableSchema:

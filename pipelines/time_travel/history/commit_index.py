@@ -160,7 +160,7 @@ class CommitIndex:
                 part, from_offset=start, end=part.next_offset, skipped=frozenset()
             )
             for each in decoded:
-                return bool(each.changes.operations[0].as_py() == Operation.READ)
+                return each.changes.operations[0].as_py() in (Operation.READ, Operation.REREAD)
         return False
 
     async def _first_of(self, topic: str) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.model.changes import Operation, TableChanges
+from headwater.core_log.model.changes import LETTERS, Operation, TableChanges
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.arrow_codec import RecordColumns
@@ -23,7 +23,6 @@ from headwater.pipelines.loops.deliver.decoder import RecordDecoder
 from headwater.pipelines.loops.deliver.truncate_barriers import batches_with
 from headwater.pipelines.time_travel.history.commit_index import CommitIndex
 
-LETTERS = "rcudt"
 WINDOW_OFFSETS = 100_000
 """How much is searched at first, from the end, for the newest record of a key."""
 

@@ -32,7 +32,7 @@ from headwater.pipelines.journal.schemas import StoredSchema
 from headwater.pipelines.loops.assembly import topic_rules, wire_of
 from headwater.pipelines.loops.deliver.records_by_offset import changes_at
 from headwater.pipelines.loops.deliver.slice_reader import AfterLog
-from headwater.pipelines.loops.ingest.encoder import BeforeLog, Encoder
+from headwater.pipelines.loops.ingest.encoder import INCREMENTAL, BeforeLog, Encoder
 from headwater.pipelines.time_travel.history.as_of import STREAM
 from headwater.pipelines.time_travel.history.cut_points import Ends
 from headwater.pipelines.time_travel.verify.keyed_diff import DifferenceKind, DifferingKey
@@ -121,8 +121,13 @@ def _is_column(cell: ColumnOrValue) -> bool:
 
 
 def _place(changes: TableChanges, snapshot: SourceSnapshot) -> TableChanges:
-    """They are of the snapshot's position, whatever transaction wrote the row."""
-    return replace(changes, commits=snapshot.positions.get(STREAM, ""), indexes=None)
+    """They are of the snapshot's position, whatever transaction wrote the row, and beside the
+    stream."""
+    source = {**changes.source}
+    if "snapshot" in source:
+        source["snapshot"] = INCREMENTAL
+    commits = snapshot.positions.get(STREAM, "")
+    return replace(changes, source=source, commits=commits, indexes=None)
 
 
 def _rows_of(

@@ -175,6 +175,19 @@ class Dialect(Protocol):
         """Deletes all table rows that match one of these, whose columns are all matched."""
         ...
 
+    def among(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        keys: pa.RecordBatch,
+        *,
+        is_indexed: bool,
+    ) -> str | None:
+        """Returns a subquery for FROM of all rows with one of these keys, or None if the database
+        cannot do that. It is valid until the next statement with rows. `is_indexed`: the table's
+        primary key begins with these columns."""
+        ...
+
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         """Returns rows that the database would store with changed values, with the reason."""
         ...

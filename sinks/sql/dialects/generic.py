@@ -179,6 +179,16 @@ class GenericDialect:
                 there.delete().where(*_conditions(there, rows, match, where)), _number(rows)
             )
 
+    def among(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        keys: pa.RecordBatch,
+        *,
+        is_indexed: bool,
+    ) -> str | None:
+        return None
+
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         """Returns times that Python does not have: 24:00 and years after 9999."""
         found: dict[int, str] = {}

@@ -64,6 +64,8 @@ VALUES = {
     3156: "a value is none of its column's type",
     4025: "a value breaks a constraint of its column",
 }
+PREFIX_LETTERS = 64
+"""Letters of a text in the index of a temporary table."""
 STATEMENT_BYTES_MAX = 4 << 20
 
 
@@ -285,6 +287,26 @@ class MysqlDialect:
         )
         run(connection, f"DROP TEMPORARY TABLE {stage}")
 
+    def among(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        keys: pa.RecordBatch,
+        *,
+        is_indexed: bool,
+    ) -> str | None:
+        """Without an index on one of the sides MariaDB would compare each key with each row."""
+        columns = ", ".join(
+            self.quote(name) + (f"({PREFIX_LETTERS})" if _has_length(kind) else "")
+            for name, kind in zip(keys.schema.names, keys.schema.types, strict=True)
+        )
+        stage = self._stage(connection, table, keys, index=f"(INDEX ({columns}))")
+        matching = self._conditions([RowMatch(name) for name in keys.schema.names], None)
+        first, second = f"{qualify(self, table)} AS t", f"{stage} AS s"
+        if is_indexed:
+            first, second = second, first
+        return f"(SELECT t.* FROM {first} STRAIGHT_JOIN {second} ON {matching})"
+
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         return {}
 
@@ -317,15 +339,18 @@ class MysqlDialect:
         conditions += [f"t.{self.quote(unset)} IS NULL"] if unset else []
         return " AND ".join(conditions)
 
-    def _stage(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> str:
+    def _stage(
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, *, index: str = ""
+    ) -> str:
         """Creates a temporary table of the rows, with the real table's columns; that commits
-        nothing."""
+        nothing, but an index created later would."""
         stage = self.quote("headwater_stage")
         names = ", ".join(self.quote(name) for name in rows.schema.names)
         run(connection, f"DROP TEMPORARY TABLE IF EXISTS {stage}")
         run(
             connection,
-            f"CREATE TEMPORARY TABLE {stage} AS SELECT {names} FROM {qualify(self, table)} LIMIT 0",
+            f"CREATE TEMPORARY TABLE {stage} {index} AS"
+            f" SELECT {names} FROM {qualify(self, table)} LIMIT 0",
         )
         self._insert(connection, stage, rows)
         return stage
@@ -338,3 +363,9 @@ class MysqlDialect:
         driver: Any = connection.connection.driver_connection
         for values in statements(value_lists(rows), bytes_max=self._statement_bytes):
             driver.query(head + values + tail)
+
+
+def _has_length(kind: pa.DataType) -> bool:
+    """Returns whether values are stored as text or bytes, whose index needs a length."""
+    column = MysqlDialect().fit(Column("", kind), is_key=False)
+    return bool(pa.types.is_string(column.holds) or pa.types.is_binary(column.holds))

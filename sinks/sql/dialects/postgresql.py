@@ -274,6 +274,18 @@ class PostgresqlDialect:
             f"WHERE {self._conditions(match, where)}",
         )
 
+    def among(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        keys: pa.RecordBatch,
+        *,
+        is_indexed: bool,
+    ) -> str | None:
+        stage = self._stage(connection, table, keys)
+        matching = self._conditions([RowMatch(name) for name in keys.schema.names], None)
+        return f"(SELECT t.* FROM {qualify(self, table)} AS t JOIN {stage} AS s ON {matching})"
+
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         return {}
 

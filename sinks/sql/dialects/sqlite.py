@@ -249,6 +249,29 @@ class SqliteDialect:
             rows.select([each.column for each in match]),
         )
 
+    def among(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        keys: pa.RecordBatch,
+        *,
+        is_indexed: bool,
+    ) -> str | None:
+        """CROSS JOIN keeps SQLite from taking the sides in another order."""
+        stage, listed = "temp.headwater_keys", ", ".join(map(self.quote, keys.schema.names))
+        run(connection, f"DROP TABLE IF EXISTS {stage}")
+        made = f"SELECT {listed} FROM {qualify(self, table)} LIMIT 0"
+        run(connection, f"CREATE TEMPORARY TABLE headwater_keys AS {made}")
+        self._put(connection, TableId("temp", "headwater_keys"), keys)
+        run(connection, f"CREATE INDEX temp.headwater_keys_of ON headwater_keys ({listed})")
+        first, second = f"{qualify(self, table)} AS t", f"{stage} AS s"
+        if is_indexed:
+            first, second = second, first
+        matching = " AND ".join(
+            f"t.{each} = s.{each}" for each in map(self.quote, keys.schema.names)
+        )
+        return f"(SELECT t.* FROM {first} CROSS JOIN {second} ON {matching})"
+
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         """Returns rows with NaN, which SQLite would store as null."""
         found: dict[int, str] = {}

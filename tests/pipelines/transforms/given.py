@@ -11,7 +11,7 @@ from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 
 Row = dict[str, Any]
 
-READ, INSERT, UPDATE, DELETE, TRUNCATE = Operation
+READ, INSERT, UPDATE, DELETE, TRUNCATE, REREAD = Operation
 PARTITION = TopicPartition("shop.public.orders", 0)
 
 ORDERS: dict[str, pa.DataType] = {

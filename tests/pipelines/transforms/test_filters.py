@@ -19,6 +19,7 @@ from tests.pipelines.transforms.given import (
     DELETE,
     INSERT,
     READ,
+    REREAD,
     TRUNCATE,
     UPDATE,
     Row,
@@ -43,6 +44,17 @@ EXPRESSIONS = cache(Expressions)
 def filtered(text: str, table: str = "public.orders") -> RowTransforms:
     rule = TransformRule(table=(table,), filter=text)
     return RowTransforms([rule], [], expressions=EXPRESSIONS())
+
+
+def test_a_row_read_again_that_leaves_the_filter_deletes_its_key() -> None:
+    draft = {"id": 1, "status": "draft"}
+    first = changes_of(ORDERS, (READ, draft), first_offset=5)
+    again = changes_of(ORDERS, (REREAD, draft), first_offset=6)
+    transforms = filtered("status <> 'draft'")
+
+    assert [len(each) for each in transforms.apply(first)] in ([], [0])
+    [(operation, row)] = told(only(transforms.apply(again)))
+    assert (operation, row["id"]) == (DELETE, 1)
 
 
 def test_an_update_that_leaves_the_filter_deletes_its_key() -> None:

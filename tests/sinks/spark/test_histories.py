@@ -16,10 +16,17 @@ from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.sinks.sink import AppliedOffsets, Heard, Truncate
-from headwater.sinks.spark import executor_tasks
-from headwater.sinks.spark.executor_tasks import DivideSplits, RewriteCells
+from headwater.sinks.spark import earlier_changes, executor_tasks
+from headwater.sinks.spark.executor_tasks import (
+    NEW,
+    REREAD,
+    AppendSplits,
+    DivideSplits,
+    RewriteCells,
+    read_file,
+)
 from headwater.sinks.spark.file_rewrite import FileRewrite
-from headwater.sinks.spark.key_ranges import KeyRange
+from headwater.sinks.spark.key_ranges import DataFile, KeyRange
 from headwater.sinks.spark.layout import shape
 from headwater.sinks.spark.reader.splits import Split
 from headwater.sinks.spark.settings import SparkSettings
@@ -131,3 +138,43 @@ def test_however_tasks_of_spark_divide_a_history_it_ends_in_the_same_rows(
         row for each in files for row in parquet.read_table(tmp_path / each["path"]).to_pylist()
     ]
     assert shown(kept, found) == truth.rows()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_however_tasks_of_spark_divide_it_a_change_log_repeats_no_row(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance, topic, truth = Random(f"append {seed}"), ScriptedTopic(), Truth("append")
+    monkeypatch.setattr(earlier_changes, "ASKED_AT_ONCE", chance.choice([1, 5, 1_000]))
+    settings = SparkSettings.model_validate({
+        "path": str(tmp_path), "tables": {"*": {"mode": "append", "file_rows": 3}}
+    })  # fmt: skip
+    layout, _ = shape(SHOPS, settings.of("public.orders"), None, policy={}, may_drop=True)
+    rewriting = FileRewrite(StorageLocation(str(tmp_path)), layout)
+    place, files, begin = TopicPartition(topic.name, 0), list[DataFile](), 0
+
+    for at in range(20):
+        append_chance(topic, truth, chance, at=at)
+        if at % 7 and at < 19:
+            continue
+        end = topic.ends[0]
+        cuts = [chance.randint(begin, end) for _ in range(chance.randint(0, 3))]
+        edges = sorted({begin, end, *cuts})
+        splits = [Split(place, topic.topic_id, *edge) for edge in pairwise(edges)]
+        written = AppendSplits(Entries(topic), rewriting, (SHOPS,))(iter(splits))
+        told = [(row["cell"], row["files"]) for each in written for row in each.to_pylist()]
+        new, again = (
+            [
+                read_file(each)
+                for number, text in told
+                if number == which
+                for each in json.loads(text)
+            ]
+            for which in (NEW, REREAD)
+        )
+        files += new
+        files += rewriting.append_news(again, beside=files)
+        begin = end
+
+    found = [row for each in files for row in parquet.read_table(tmp_path / each.path).to_pylist()]
+    assert shown("append", found) == truth.rows()

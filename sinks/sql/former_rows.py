@@ -1,0 +1,96 @@
+"""Compares re-read rows with the rows that a history has of their keys."""
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.model.changes import Operation
+from headwater.core_log.rows.digests import digests_of
+from headwater.sinks.fold import NONE, FormerRows, find_repeated, key_codes
+from headwater.sinks.sql.change_buffer import BufferedChanges
+from headwater.sinks.sql.contents import comes_back, pages_of, question_of
+from headwater.sinks.sql.tables import SqlTableLayout
+
+if TYPE_CHECKING:
+    from headwater.sinks.sql.target import SqlTarget
+
+HISTORIES = ("append", "scd2")
+
+
+def without_repeated(
+    target: "SqlTarget", layout: SqlTableLayout, chunk: BufferedChanges
+) -> BufferedChanges:
+    """Returns the changes without re-read rows whose values a history has already."""
+    if layout.mode not in HISTORIES or not chunk.schema.key:
+        return chunk
+    if not (chunk.operations == Operation.REREAD).any():
+        return chunk
+    names = list(layout.names)
+
+    def former(places: Int64Array) -> FormerRows:
+        keys = chunk.keys.take(pa.array(places))
+        return _former_rows(target, layout, chunk, keys)
+
+    compared = _comparable(target, chunk, chunk.rows.select(names))
+    digests = digests_of(compared.columns, len(chunk))
+    repeated = find_repeated(chunk.keys, chunk.operations, digests, former)
+    return chunk if repeated is None else chunk.where(~repeated)
+
+
+def _former_rows(
+    target: "SqlTarget",
+    layout: SqlTableLayout,
+    chunk: BufferedChanges,
+    keys: pa.RecordBatch,
+) -> FormerRows:
+    """Returns the table's rows of these keys, read back as `verify` does."""
+    dialect, connection, schema = target.dialect, target.connect(), chunk.schema
+    named = keys.rename_columns([layout.names[name] for name in keys.schema.names])
+    among = dialect.among(connection, layout.table, named, is_indexed=layout.mode == "scd2")
+    names = tuple(layout.names)
+    topics = {part.topic for part in chunk.partitions}
+    topics |= target.fed_by(target.tables.live(schema.table))
+    question = question_of(dialect, layout, names, schema, sorted(topics), among=among)
+    fields = [schema.arrow.field(name) for name in names]
+    are_there, digests = np.zeros(len(keys), np.bool_), np.zeros(len(keys), np.uint64)
+    for page in pages_of(target, question, schema, fields):
+        places = _places(keys, page.select(keys.schema.names))
+        rows = _comparable(target, chunk, page.filter(pa.array(places != NONE)))
+        places = places[places != NONE]
+        are_there[places] = True
+        digests[places] = digests_of(rows.columns, len(rows))
+    return FormerRows(are_there, digests)
+
+
+def _places(keys: pa.RecordBatch, found: pa.RecordBatch) -> Int64Array:
+    """Returns the place of each found row's key, or `NONE`."""
+    both = pa.concat_batches([keys, found.cast(keys.schema)])
+    codes, count = key_codes(both)
+    places: Int64Array = np.full(count, NONE)
+    places[codes[: len(keys)]] = np.arange(len(keys))
+    return places[codes[len(keys) :]]
+
+
+def _comparable(
+    target: "SqlTarget", chunk: BufferedChanges, rows: pa.RecordBatch
+) -> pa.RecordBatch:
+    """Returns the rows with JSON in one form, since MySQL stores it in its own."""
+    columns = [
+        column if comes_back(target.dialect, chunk.schema, name) else _plain_json(column)
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
+
+
+def _plain_json(texts: pa.Array) -> pa.Array:
+    return pa.array(
+        [
+            None if text is None else json.dumps(json.loads(text), sort_keys=True)
+            for text in pc.cast(texts, pa.string()).to_pylist()
+        ],
+        pa.string(),
+    )

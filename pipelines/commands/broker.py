@@ -1,4 +1,4 @@
-"""`headwater broker`: runs one broker in the foreground until it is told to stop."""
+"""`headwater broker`: runs one broker in the foreground until it is stopped."""
 
 import asyncio
 import difflib
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("data"),
     show_default=True,
-    help="Directory that holds the log; made when missing, owned by one process at a time.",
+    help="Directory of the log; created if missing, owned by one process at a time.",
 )
 @click.option(
     "--listen",
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     "settings",
     metavar="NAME=VALUE",
     multiple=True,
-    help="Another setting of the broker, such as default_partitions=3; may be repeated.",
+    help="A setting of the broker, such as default_partitions=3; may be repeated.",
 )
 @shared_options
 @click.pass_obj
 def broker(output: Output, data: Path, listen: str, settings: tuple[str, ...]) -> None:
     """Run a broker of the log in the foreground.
 
-    The first Ctrl-C (or SIGTERM) drains: answers what it has accepted, brings it to disk, and
-    ends. The second ends at once; what was acknowledged is on disk all the same.
+    The first Ctrl-C (or SIGTERM) drains: requests in flight are answered, and their records are
+    synced to disk. The second ends at once; acknowledged records are on disk in every case.
     """
     from headwater.config.log_format import set_up_logging
     from headwater.pipelines.running.switch_interval import take_short_turns
@@ -58,7 +58,7 @@ def broker(output: Output, data: Path, listen: str, settings: tuple[str, ...]) -
 
 
 async def _serve(settings: "BrokerSettings") -> None:
-    """A command that has the log comes to its end first."""
+    """Ends a running command that uses the log first."""
     from headwater.core_log.broker.lifecycle import serve
 
     lender = LogLender(settings.data)
@@ -72,7 +72,8 @@ async def _serve(settings: "BrokerSettings") -> None:
 
 
 def broker_settings(data: Path, listen: str, further: tuple[str, ...]) -> "BrokerSettings":
-    """The settings of one broker; `config.<name>` sets a default of Kafka's topic configuration."""
+    """Returns the settings of one broker; `config.<name>` sets a default of Kafka's topic
+    configuration."""
     from pydantic import ValidationError
 
     from headwater.core_log.foundation.settings import BrokerSettings
@@ -82,7 +83,7 @@ def broker_settings(data: Path, listen: str, further: tuple[str, ...]) -> "Broke
     for setting in further:
         name, separator, value = setting.partition("=")
         if not separator:
-            raise ConfigError("a setting is NAME=VALUE", given=setting)
+            raise ConfigError("the setting is not of the form NAME=VALUE", given=setting)
         if name.startswith("config."):
             topic_defaults[name.removeprefix("config.")] = value
         elif name in BrokerSettings.model_fields:
@@ -90,7 +91,7 @@ def broker_settings(data: Path, listen: str, further: tuple[str, ...]) -> "Broke
         else:
             near = difflib.get_close_matches(name, BrokerSettings.model_fields, n=1)
             hint = f"did you mean {near[0]}?" if near else "see `headwater broker --help`"
-            raise ConfigError("the broker has no such setting", name=name, hint=hint)
+            raise ConfigError("the broker does not have this setting", name=name, hint=hint)
     try:
         return BrokerSettings.model_validate(chosen | {"config": topic_defaults})
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""`headwater check`: everything that is wrong with a pipeline file, without touching any system."""
+"""`headwater check`: all mistakes of a pipeline file, without access to any system."""
 
 import os
 from pathlib import Path
@@ -13,15 +13,15 @@ from headwater.pipelines.terminal.output import Output, format_count, shared_opt
 @click.option(
     "--allow-unset",
     is_flag=True,
-    help="Let references mean what is not there, as on a machine without the secrets.",
+    help="Allow references to missing variables and files, for a machine without the secrets.",
 )
 @shared_options
 @click.pass_obj
 def check(output: Output, path: Path, allow_unset: bool) -> None:
     """Check a pipeline file, or a directory of them, offline.
 
-    All mistakes are told at once, each with its place, its key, its line and a code of
-    docs/error-codes.md; exit code 2 says that there are some. Without PATH it is ./pipeline.yaml.
+    All mistakes are shown at once, each with its place, its key, its line and a code of
+    docs/error-codes.md; exit code 2 means that there are some. The default PATH is ./pipeline.yaml.
     """
     from headwater.pipelines.file.loader import check as check_files
 

@@ -21,7 +21,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script for bash, zsh or fish."""
     kind = get_completion_class(shell)
     assert kind is not None, "click knows every shell that we list"
-    # The script alone is wanted: click's check of the running bash's version is left out.
+    # Only the script is needed, without click's check of the running bash's version.
     completing = kind(ctx.find_root().command, {}, "headwater", VARIABLE)
     script = completing.source_template % completing.source_vars()
     output = ctx.ensure_object(Output)

@@ -1,4 +1,4 @@
-"""`headwater dlq`: records that could not be applied: looked at, put back, or dropped."""
+"""`headwater dlq`: shows, redrives and drops dead letters."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -27,17 +27,21 @@ if TYPE_CHECKING:
     from headwater.pipelines.journal.schemas import SchemaReader
 
 PIPELINE = click.argument("pipeline")
-TABLE = click.option("--table", "of_table", metavar="TABLE", help="Only letters of this table.")
-LIMIT = click.option("--limit", type=click.IntRange(1), help="The oldest so many of them.")
+TABLE = click.option(
+    "--table", "of_table", metavar="TABLE", help="Only dead letters of this table."
+)
+LIMIT = click.option(
+    "--limit", type=click.IntRange(1), help="The number of dead letters, oldest first."
+)
 LETTER = click.option(
     "--letter", "numbers", type=click.IntRange(0), multiple=True,
-    help="Only this one, by the number that `show` gives it; may be repeated.",
+    help="Only the dead letter of this number in `show`; may be repeated.",
 )  # fmt: skip
 
 
 @click.group()
 def dlq() -> None:
-    """Look at records that could not be applied, put them back, or drop them."""
+    """Show records that could not be applied, redrive them, or drop them."""
 
 
 @dlq.command()
@@ -97,7 +101,7 @@ def show(
     data: Path | None,
     bootstrap: str | None,
 ) -> None:
-    """Show the dead letters of PIPELINE: what is wrong, where they come from, what they hold."""
+    """Show the dead letters of PIPELINE: the problem, the origin and the contents of each."""
 
     async def work() -> list[tuple[dict[str, object], list[str]]]:
         from headwater.pipelines.journal.schemas import SchemaReader
@@ -110,7 +114,7 @@ def show(
     letters = run_until_signal(work())
     output.result([facts for facts, _ in letters], (line for _, lines in letters for line in lines))
     if not letters:
-        output.note(f"{pipeline} has no such dead letters")
+        output.note(f"{pipeline} does not have these dead letters")
 
 
 @dlq.command()
@@ -130,10 +134,10 @@ def redrive(
     data: Path | None,
     bootstrap: str | None,
 ) -> None:
-    """Put dead letters of PIPELINE back into their topics, after what was wrong has been cured.
+    """Put dead letters of PIPELINE back into their topics, after the cause is mended.
 
-    Every sink of the pipeline gets them again. A letter stays where it is when a newer record of
-    its key exists: an old value never replaces a newer row.
+    Every sink of the pipeline gets them again. A dead letter stays if a newer record of its key
+    exists: an old value never replaces a newer row.
     """
 
     async def work() -> "list[Redriven]":
@@ -154,7 +158,7 @@ def redrive(
     ]
     output.result(facts, (f"#{each.stored.number} {each.fate.value}" for each in done))
     if not done:
-        output.note(f"{pipeline} has no such dead letters")
+        output.note(f"{pipeline} does not have these dead letters")
 
 
 @dlq.command()
@@ -181,7 +185,7 @@ def drop(
     """Drop dead letters of PIPELINE for good."""
     if not (every or of_table or numbers):
         raise ConfigError(
-            "it is not said which letters go", hint="add --letter N, --table TABLE or --all"
+            "no dead letters are selected", hint="add --letter N, --table TABLE or --all"
         )
     which = "every dead letter" if every else "these dead letters"
     confirm(f"drop {which} of {pipeline}?", yes=yes)
@@ -219,7 +223,7 @@ async def choose_letters(
     numbers: Sequence[int],
     limit: int | None,
 ) -> "list[StoredDeadLetter]":
-    """The letters that the options mean, oldest first."""
+    """Returns the dead letters that the options select, oldest first."""
     from headwater.pipelines.dead_letters.dead_letter import read_letters
     from headwater.pipelines.terminal.confirmation import find_table
 
@@ -227,14 +231,14 @@ async def choose_letters(
         letters = await read_letters(log, pipeline)
     except LogRejected as error:
         raise ConfigError(
-            "no pipeline of this name has run on this log",
-            hint="headwater topics ls shows the topics of those that have",
+            "the log has no pipeline of this name",
+            hint="headwater topics ls shows the pipelines' topics",
             pipeline=pipeline,
         ) from error
     if numbers:
         if missing := set(numbers) - {each.number for each in letters}:
             raise ConfigError(
-                "there is no dead letter of this number",
+                "the pipeline does not have a dead letter of this number",
                 hint=f"headwater dlq show {pipeline}",
                 letter=min(missing),
             )
@@ -253,7 +257,7 @@ def table_of(letter: "DeadLetter") -> str:
 async def describe_letter(
     stored: "StoredDeadLetter", schemas: "SchemaReader"
 ) -> tuple[dict[str, object], list[str]]:
-    """A letter for programs, and the same in lines for people."""
+    """Returns a dead letter as JSON for programs, and as lines for people."""
     from headwater.pipelines.dead_letters.row_display import content_of
 
     letter, content = stored.letter, await content_of(stored.letter, schemas)

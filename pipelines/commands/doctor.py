@@ -1,4 +1,4 @@
-"""`headwater doctor`: everything that could stop a pipeline, each with what helps."""
+"""`headwater doctor`: everything that could stop a pipeline, each with a hint."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 @shared_options
 @click.pass_obj
 def doctor(output: Output, path: Path | None) -> None:
-    """Examine the machine, and what the pipelines of PATH need; changes nothing.
+    """Check the machine, and the systems of the pipelines of PATH; changes nothing.
 
-    PATH is a pipeline file or a directory of them; without it ./pipeline.yaml, where there is one.
-    Java is asked for only where a sink needs it. A log at rest is opened for a moment, where a
-    source can say whether it can go on from where the log says that it stands. Pipelines that the
-    log remembers and no file speaks of are named while somebody runs on that log. Exit code 3 means
-    that something cannot be reached or used, 4 that all is well but for what such pipelines have
-    left; other remarks are no failure.
+    PATH is a pipeline file or a directory of them; the default is ./pipeline.yaml, if it exists.
+    Java is required only if a sink needs it. If a source can check its resume position, a log
+    without an owner is opened briefly. Pipelines in the log without a file are shown while a
+    process runs on that log.
+
+    Exit code 3 means that a system cannot be reached or used, 4 that all is well except remains of
+    such pipelines; other remarks are no failure.
     """
     if path is None and DEFAULT_FILE.is_file():
         path = DEFAULT_FILE
@@ -75,8 +76,8 @@ async def _examine(pipelines: "Sequence[LoadedPipeline]") -> "list[DoctorResult]
 
 
 async def _examine_logs(pipelines: "Sequence[LoadedPipeline]") -> "list[DoctorResult]":
-    """Of a cluster always; of our own only where somebody runs: taking over a log at rest would be
-    more than to look."""
+    """Checks the logs: a cluster always, an embedded log only if a process runs it. Taking over a
+    log without an owner would be more than a check."""
     from headwater.pipelines.preview.doctor_checks import DoctorResult, examine_log
     from headwater.pipelines.terminal.resting_log import log_as_found
 

@@ -1,4 +1,4 @@
-"""`headwater drop`: takes down what a pipeline has left at its source and in the log."""
+"""`headwater drop`: removes a pipeline's data at its source and in the log."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,22 +23,24 @@ if TYPE_CHECKING:
 @click.option(
     "--generations",
     is_flag=True,
-    help="Only the former topics of its tables, whose place others have taken by `run --migrate`.",
+    help="Only former topics of its tables, which `run --migrate` has replaced.",
 )
 @click.option(
     "--unread",
     is_flag=True,
-    help="Of these also topics that a sink has not come to the end of.",
+    help="Include former topics that a sink has not finished.",
 )
-@click.option("--data", "with_data", is_flag=True, help="Remove its tables in the targets, too.")
+@click.option("--data", "with_data", is_flag=True, help="Also remove its tables in the targets.")
 @click.option(
     "--log",
     "log_directory",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Without a pipeline file: only what is in the log of this data directory.",
+    help="Without a pipeline file: only the data in the log of this directory.",
 )
-@click.option("--bootstrap", metavar="HOST:PORT", help="The same for a log that is a cluster.")
+@click.option(
+    "--bootstrap", metavar="HOST:PORT", help="The same for a log that is a Kafka cluster."
+)
 @yes_option
 @file_option
 @shared_options
@@ -53,31 +55,33 @@ def drop(
     bootstrap: str | None,
     yes: bool,
 ) -> None:
-    """Take down what PIPELINE has left, for good, or reset one TABLE of it.
+    """Remove the data of PIPELINE for good, or reset one TABLE of it.
 
-    At its source that is what holds back the source's own log, such as a replication slot; in the
-    log its topics with all records, its dead letters, its position, its schemas and its wishes;
-    with --data its tables in the targets as well. The pipeline must not be running. What has
-    failed half way is finished by another run.
+    At the source it removes objects that hold back the source's own log, such as a replication
+    slot; in the log the pipeline's topics, dead letters, position, schemas and signals; with --data
+    its tables in the targets too. The pipeline must not be running. If it fails half way, run it
+    again.
 
-    Of PIPELINE/TABLE the topics, schemas, dead letters, wishes and the table's own part of the
-    source's position go, and with --data its table in the targets. The next run reads the table
-    anew, like one that is new in the file; all other tables go on where they are. Without --data a
-    target keeps the rows that it has, and asks for `headwater rebuild PIPELINE/TABLE --swap`.
+    For PIPELINE/TABLE it removes the topics, schemas, dead letters, signals and the table's own
+    part of the source position, and with --data its table in the targets. The next run reads the
+    table again, as a new table of the file; all other tables continue. Without --data a target
+    keeps its rows, and needs `headwater rebuild PIPELINE/TABLE --swap`.
 
-    With --generations the pipeline stays as it is and may be running: only topics go that nothing
-    is appended to any more.
+    With --generations the pipeline stays, and may be running: only topics without further appends
+    are removed.
     """
     address = LogAddress(log_directory, bootstrap)
     pipeline, table = split_target(target)
     if table:
         if generations or unread:
-            raise ConfigError("a table has no such option", hint=f"drop {pipeline} --generations")
+            raise ConfigError(
+                "the option does not apply to a table", hint=f"drop {pipeline} --generations"
+            )
         _reset_table(output, address, pipeline, table, with_data=with_data, yes=yes)
         return
     if generations:
         if with_data:
-            raise ConfigError("only one of --generations and --data can be meant")
+            raise ConfigError("--generations and --data cannot be used together")
         confirm(f"remove the former topics of {pipeline}?", yes=yes)
         gone = run_until_signal(_drop_former(address, pipeline, with_unread=unread))
         output.result({"pipeline": pipeline, "removed": gone}, [f"removed {each}" for each in gone])
@@ -87,16 +91,16 @@ def drop(
     loaded = _load(output, address, pipeline)
     if with_data and loaded is None:
         raise ConfigError(
-            "only a pipeline file says where its targets are", hint="name it: -f FILE"
+            "the targets are known only from a pipeline file", hint="name it: -f FILE"
         )
     where = "source, log and targets" if with_data else "source and log" if loaded else "log"
-    confirm(f"remove all that {pipeline} has left in its {where}?", yes=yes)
+    confirm(f"remove all data of {pipeline} in its {where}?", yes=yes)
     gone = run_until_signal(_drop(output, address, pipeline, loaded, with_data=with_data))
     output.result({"pipeline": pipeline, "removed": gone}, [f"removed {each}" for each in gone])
     if not gone:
-        output.note(f"nothing was left of {pipeline}")
+        output.note(f"{pipeline} had no data left")
     if loaded is None:
-        output.note("no pipeline file was given, so its source and its targets were left alone")
+        output.note("no pipeline file was given: source and targets were not changed")
 
 
 def _reset_table(
@@ -111,18 +115,17 @@ def _reset_table(
     loaded = _load(output, address, pipeline)
     if loaded is None:
         raise ConfigError(
-            "only a pipeline file says how its source reads a table anew", hint="name it: -f FILE"
+            "a source reads a table again only by its pipeline file", hint="name it: -f FILE"
         )
     where = "log and targets" if with_data else "log"
-    confirm(f"remove {pipeline}/{given} from the {where}, and read it anew?", yes=yes)
+    confirm(f"remove {pipeline}/{given} from the {where}, and read it again?", yes=yes)
     table, gone = run_until_signal(_drop_table(output, address, loaded, given, with_data=with_data))
     said = {"pipeline": pipeline, "table": table, "removed": gone}
     output.result(said, [f"removed {each}" for each in gone])
-    output.note(f"the next headwater run reads {table} anew")
+    output.note(f"the next headwater run reads {table} again")
     if not with_data:
         output.note(
-            "targets keep the rows that they have until then:"
-            f" headwater rebuild {pipeline}/{table} --swap"
+            "targets keep their rows until then: headwater rebuild {pipeline}/{table} --swap"
         )
 
 
@@ -146,7 +149,7 @@ async def _drop_table(
     source = make_source(loaded, clock=SystemClock())
     if not isinstance(source, Resettable):
         raise ConfigError(
-            "this kind of source cannot read one table anew",
+            "a source of this type cannot read one table again",
             hint=f"headwater drop {pipeline} takes the whole pipeline down",
             type=loaded.source.kind,
         )
@@ -173,7 +176,7 @@ async def _drop_table(
 async def _drop_from_targets(
     loaded: "LoadedPipeline", log: "KafkaLog", table: str, topics: set[str]
 ) -> list[str]:
-    """Nothing is removed before it is known that every sink can do it."""
+    """Checks that every sink can do it before anything is removed."""
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.loops.assembly import make_sink
     from headwater.pipelines.time_travel.verify.table_selection import subject_of, subjects_of
@@ -182,7 +185,7 @@ async def _drop_from_targets(
     subject = subject_of(await subjects_of(loaded, log), table, pipeline=loaded.name)
     if len(subject.sources) > 1:
         raise ConfigError(
-            "the table of the targets has rows of other tables as well",
+            "the target table has rows of other tables too",
             hint=f"leave out --data, and then: headwater rebuild {loaded.name}/{subject.target}"
             " --swap",
             table=table,
@@ -194,7 +197,7 @@ async def _drop_from_targets(
         for part, sink in sinks:
             if not isinstance(sink, TableDroppable):
                 raise ConfigError(
-                    "this kind of sink cannot remove one table",
+                    "a sink of this type cannot remove one table",
                     hint="leave out --data, and remove its data by hand",
                     sink=part.name,
                     type=part.kind,
@@ -263,8 +266,8 @@ async def _drop_former(address: LogAddress, pipeline: str, *, with_unread: bool)
 
 
 async def _drop_outside(loaded: "LoadedPipeline", *, with_data: bool) -> list[str]:
-    """First, while the log still knows the pipeline: what cannot be reached now is tried again by
-    the next run of this command."""
+    """Removes data outside the log first, while the log still has the pipeline: the next run of
+    this command repeats a failed removal."""
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.loops.assembly import make_sink, make_source
 

@@ -1,4 +1,4 @@
-"""`headwater explain`: what a source, a sink or a key of the pipeline file does."""
+"""`headwater explain`: describes a source, a sink or a key of the pipeline file."""
 
 from collections.abc import Callable, Iterable, Iterator
 from textwrap import wrap
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def completing(
     *names: Iterable[str],
 ) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Names that begin with what has been typed; from tables, so that nothing is imported."""
+    """Returns names that begin with the typed text; from tables, so that nothing is imported."""
     known = sorted({name for each in names for name in each})
 
     def complete(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
@@ -38,11 +38,11 @@ WIDTH = 92
 @shared_options
 @click.pass_obj
 def explain(output: Output, what: str | None, json_schema: bool) -> None:
-    """Say what a source, a sink or a key of the pipeline file does.
+    """Describe a source, a sink or a key of the pipeline file.
 
-    TYPE is what stands after `type:`, or a key of the file such as log or errors.retry. Without it
-    all of them are listed. What is both a source and a sink is told twice; source.TYPE and
-    sink.TYPE mean one of them.
+    TYPE is a value of `type:`, or a key of the file such as log or errors.retry; without it all of
+    them are listed. A type of both sources and sinks is shown twice; source.TYPE and sink.TYPE
+    select one.
     """
     if json_schema:
         import json
@@ -81,7 +81,8 @@ def _list_all(output: Output) -> None:
 
 
 def _summary(kind: str, *, is_source: bool) -> str:
-    """What cannot be loaded is listed all the same: it may be another package's."""
+    """Returns the summary; a type that cannot be loaded is listed too, as it may be another
+    package's."""
     from headwater.config.reference import summary_of
     from headwater.pipelines.file.loaded_parts import component_of
 

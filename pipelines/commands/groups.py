@@ -1,4 +1,4 @@
-"""`headwater groups`: who reads, how far they have come, and setting them elsewhere."""
+"""`headwater groups`: shows consumer groups and resets their offsets."""
 
 import time
 from pathlib import Path
@@ -79,7 +79,7 @@ def describe(output: Output, group: str, data: Path | None, bootstrap: str | Non
 
 
 async def progress(log: "KafkaLog", group: "GroupDescription") -> list[dict[str, object]]:
-    """One row per partition that is assigned or has a committed offset."""
+    """Returns one row per partition that is assigned or has a committed offset."""
     committed = await log.committed_offsets(group.name)
     clients = {part: member.client_id for member in group.members for part in member.partitions}
     partitions = sorted({*committed, *clients})
@@ -102,7 +102,7 @@ async def progress(log: "KafkaLog", group: "GroupDescription") -> list[dict[str,
 
 @groups.command()
 @GROUP
-@click.option("--topic", required=True, help="The topic to be read from another place.")
+@click.option("--topic", required=True, help="The topic whose offsets are set.")
 @click.option("--partition", type=click.IntRange(0), help="Only this partition.")
 @click.option(
     "--to",
@@ -110,9 +110,9 @@ async def progress(log: "KafkaLog", group: "GroupDescription") -> list[dict[str,
     metavar="PLACE",
     required=True,
     help="earliest, latest, an offset (42), offsets per partition (0:42,1:7), a time "
-    "(2026-01-31T12:00) or how long ago (10m).",
+    "(2026-01-31T12:00) or an age (10m).",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @log_options
 @shared_options
 @click.pass_obj
@@ -126,7 +126,7 @@ def reset(
     data: Path | None,
     bootstrap: str | None,
 ) -> None:
-    """Let GROUP read TOPIC from another place. Its consumers have to be stopped first."""
+    """Set the offsets of GROUP in TOPIC. Its consumers must be stopped first."""
     address = LogAddress(data, bootstrap)
     rows = run_until_signal(move(address, group, topic, partition, place, dry_run))
     head = ("TOPIC", "PARTITION", "FROM", "TO")
@@ -154,14 +154,15 @@ async def move(
 
 
 async def refuse_members(log: "KafkaLog", group: str) -> None:
-    """A running consumer would not notice, and commit its own place over the new one."""
+    """Refuses: a running consumer would not notice, and would commit its own offset over the new
+    one."""
     known = {found.name for found in await log.groups.all()}
     if group not in known:
-        return  # a group may be given its place before it first reads
+        return  # a group may get its offsets before it first reads
     members = (await log.groups.describe(group)).members
     if members:
         raise ConfigError(
-            "the group is at work",
+            "the group has running consumers",
             group=group,
             members=len(members),
             hint="stop its consumers first",
@@ -177,7 +178,7 @@ async def refuse_members(log: "KafkaLog", group: str) -> None:
 def delete(
     output: Output, groups: tuple[str, ...], yes: bool, data: Path | None, bootstrap: str | None
 ) -> None:
-    """Delete groups with their committed offsets. Their consumers have to be stopped first."""
+    """Delete groups with their committed offsets. Their consumers must be stopped first."""
     address = LogAddress(data, bootstrap)
     confirm(f"delete {', '.join(groups)} with committed offsets?", yes=yes)
 

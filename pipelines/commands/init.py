@@ -1,4 +1,4 @@
-"""`headwater init`: a pipeline file to begin with, every key explained."""
+"""`headwater init`: writes a pipeline file with every key explained."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from headwater.pipelines.terminal.output import Output, shared_options
 from headwater.sinks import SINKS
 
 BEGINNING = ("generator", "console")
-"""Runs as it is, without any system."""
+"""The default, which runs without any other system."""
 
 
 @click.command()
@@ -24,21 +24,22 @@ BEGINNING = ("generator", "console")
     show_default=True,
     help="The file to write; - is stdout.",
 )
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @shared_options
 @click.pass_obj
 def init(output: Output, types: tuple[str, ...], file: Path, force: bool) -> None:
     """Write a pipeline file with every key explained.
 
-    The first TYPE is the source, the others are sinks; a made-up shop on the console without any.
-    What is required stands there to be filled in, the rest is commented out with its default.
+    The first TYPE is the source, the others are sinks; without any it is a generated shop and the
+    console. Required keys are filled with examples, all others are commented out with their
+    defaults.
     """
     from headwater.pipelines.file.reference import commented_file, component
 
     kinds = types or BEGINNING
     if len(kinds) == 1:
         raise ConfigError(
-            "a pipeline has a source and at least one sink",
+            "the pipeline has no sink",
             hint=f"headwater init {kinds[0]} {BEGINNING[1]}",
         )
     source = component(kinds[0], is_source=True)
@@ -49,7 +50,7 @@ def init(output: Output, types: tuple[str, ...], file: Path, force: bool) -> Non
         return
     if file.exists() and not force:
         raise ConfigError(
-            "the file is there already", file=str(file), hint="another --file, or --force"
+            "the file already exists", file=str(file), hint="choose another --file, or --force"
         )
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)

@@ -1,4 +1,4 @@
-"""`headwater log`: looks into the files of a log, checks and mends them, without a broker."""
+"""`headwater log`: shows, checks and mends the files of a log, without a broker."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,10 +27,10 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @click.group()
 def log() -> None:
-    """Look into the files of a log, offline.
+    """Show, check and mend the files of a log, offline.
 
-    DIR is a data directory, or the directory of one partition, such as data/log/orders-0, ours
-    or Apache Kafka's. Only `mend` writes anything.
+    DIR is a data directory, or the directory of one partition, such as data/log/orders-0, ours or
+    Apache Kafka's. Only `mend` writes anything.
     """
 
 
@@ -41,11 +41,10 @@ def log() -> None:
 @shared_options
 @click.pass_obj
 def inspect(output: Output, directory: Path, batches: bool, records: bool) -> None:
-    """Show what lies in a log: partitions, segments, batches or records.
+    """Show the contents of a log: partitions, segments, batches or records.
 
-    A data directory is shown partition by partition, a partition segment by segment, unless
-    --batches or --records ask for more. Reading ends at the first batch that is not sound;
-    `headwater log verify` says what is wrong with it.
+    A data directory is shown by partition, a partition by segment, unless --batches or --records
+    ask for more. Reading ends at the first damaged batch; `headwater log verify` shows the damage.
     """
     from headwater.core_log.storage.files import OsFiles
     from headwater.core_log.storage.survey import partition_directories
@@ -123,7 +122,7 @@ def show_batches(
     *,
     with_records: bool,
 ) -> None:
-    """One line per batch, so that a log of any size can be listed."""
+    """Prints one line per batch, so that a log of any size can be listed."""
     from headwater.core_log.storage.survey import batches
     from headwater.core_log.storage.swap import base_offsets
 
@@ -143,7 +142,7 @@ def show_batches(
 
 
 def batch_facts(header: "BatchHeader") -> dict[str, object]:
-    """A head as people read it."""
+    """Returns a batch header for people."""
     marks = {"transactional": header.is_transactional, "control": header.is_control}
     facts: dict[str, object] = {
         "offsets": f"{header.base_offset}..{header.last_offset}",
@@ -185,10 +184,10 @@ def _pairs(facts: dict[str, object]) -> str:
 @shared_options
 @click.pass_obj
 def verify(output: Output, directory: Path) -> None:
-    """Check every batch, offset and index of a log; exit code 4 when damage is found.
+    """Check every batch, offset and index of a log; exit code 4 if damage is found.
 
-    The unfinished end that a crash leaves above the recovery point is reported and is no damage:
-    the next start cuts it. Run it while no broker writes to the directory.
+    An incomplete end above the recovery point, as left by a crash, is reported and is no damage:
+    the next start truncates it. Run it while no broker writes to the directory.
     """
     from headwater.core_log.storage.files import OsFiles
     from headwater.core_log.storage.survey import partition_directories
@@ -223,8 +222,8 @@ def verify(output: Output, directory: Path) -> None:
             f"the log is damaged in {format_count(len(damage), 'place')}",
             data=data,
             lines=[*lines, f"{summary}damaged"],
-            hint="restore it from a copy; without one headwater log mend DIRECTORY lets everybody"
-            " pass what is lost",
+            hint="restore it from a backup; without one headwater log mend DIRECTORY lets readers "
+            "pass the lost records",
         )
     output.result(data, [*lines, f"{summary}sound"])
 
@@ -241,7 +240,7 @@ def finding_facts(finding: "LogFinding") -> dict[str, object]:
 
 
 def finding_line(finding: "LogFinding") -> str:
-    """file:position: damage: what, and which offsets are touched."""
+    """Returns `file:position: damage` with the affected offsets."""
     place = finding.file if finding.position is None else f"{finding.file}:{finding.position}"
     kind = "damage" if finding.is_damage else "note"
     offsets = ""
@@ -258,11 +257,11 @@ def finding_line(finding: "LogFinding") -> str:
 @shared_options
 @click.pass_obj
 def mend(output: Output, directory: Path, yes: bool) -> None:
-    """Empty the batches of a log that cannot be read, so that everybody can pass them.
+    """Empty the damaged batches of a log, so that readers can pass them.
 
-    What is in such a batch is lost, and everything else stays, at its offset. A copy of each
-    changed segment is kept beside it. The next start checks the log as after a crash. What the
-    loss means, and what else is to be done, is in docs/log-format.md.
+    The records of such a batch are lost; all others stay, at their offsets. A copy of each changed
+    segment is kept beside it. The next start checks the log as after a crash. docs/log-format.md
+    explains the loss and the further steps.
     """
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.core_log.replication.metadata import METADATA_TOPIC
@@ -273,14 +272,14 @@ def mend(output: Output, directory: Path, yes: bool) -> None:
     from headwater.core_log.storage.survey import partition_directories
     from headwater.core_log.storage.verification import promise_of
 
-    confirm(f"Empty every batch of {directory} that cannot be read?", yes=yes)
+    confirm(f"Empty every damaged batch of {directory}?", yes=yes)
     files, facts, now_ms = OsFiles(), list[dict[str, object]](), SystemClock().now_ms()
     found = partition_directories(files, directory)
     log_directory = next(iter(found.values())).resolve().parent
     with lock_if_owned(files, log_directory):
         for partition, path in found.items():
             if partition.topic == METADATA_TOPIC:
-                continue  # a topic that loses a decision cannot be told from one that never had it
+                continue  # a topic that loses a decision looks like one that never had it
             output.detail(f"reading {partition.topic}-{partition.partition}")
             promise = promise_of(files, path.resolve().parent, partition)
             for each in empty_damaged(files, path, promise, now_ms=now_ms):

@@ -1,4 +1,4 @@
-"""`headwater maintain`: care for tables of a target that are kept in files."""
+"""`headwater maintain`: compacts and cleans tables of a target that are kept in files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 @shared_options
 @click.pass_obj
 def maintain(output: Output, target: str, sink: str | None) -> None:
-    """Put small files together, and remove files that no version of a table needs any more.
+    """Compact small files, and remove files that no version of a table needs.
 
-    It may run beside the pipeline, which tries again where a commit of this came first. Files of
-    the past stay as long as the sink's `maintenance: {retain: ...}` says.
+    It may run beside the pipeline, which retries if a commit of this command came first. Old files
+    stay as long as the sink's `maintenance: {retain: ...}` says.
     """
     from headwater.pipelines.file.given_files import load_named
     from headwater.pipelines.terminal.log_address import LogAddress
@@ -40,7 +40,7 @@ def maintain(output: Output, target: str, sink: str | None) -> None:
     address = LogAddress(None, None)
     if address.file is None:
         raise ConfigError(
-            "only a pipeline file says where its targets are", hint="name it: -f FILE"
+            "the targets are known only from a pipeline file", hint="name it: -f FILE"
         )
     loaded = load_named(output, Path(address.file), pipeline)
     said, failures = run_until_signal(_maintain(loaded, table, sink))
@@ -76,8 +76,8 @@ async def _maintain(
             await sink.close()
     if not is_able:
         raise ConfigError(
-            "no sink of the pipeline keeps tables that want care",
-            hint="it is for sinks of `type: spark`",
+            "no sink of the pipeline has tables to maintain",
+            hint="use it for sinks of `type: spark`",
             pipeline=loaded.name,
             sinks=tuple(part.name for part in loaded.sinks),
         )

@@ -1,4 +1,4 @@
-"""`headwater offsets`: where a pipeline stands, and putting its source elsewhere."""
+"""`headwater offsets`: shows a pipeline's position and offsets, and changes the position."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ AT_REST = ("paused", "quarantined", "stopped", "done")
 
 @click.group()
 def offsets() -> None:
-    """Show where a pipeline stands, or set its source elsewhere."""
+    """Show a pipeline's position and offsets, or change its source position."""
 
 
 @offsets.command()
@@ -37,10 +37,11 @@ def offsets() -> None:
 @shared_options
 @click.pass_obj
 def show(output: Output, pipeline: str, data: Path | None, bootstrap: str | None) -> None:
-    """Show the position of PIPELINE's source, and how far each sink has applied the log.
+    """Show the position of PIPELINE's source, and the offsets of each sink.
 
-    The source's position is what the log holds: a restart goes on right behind it. What a sink
-    shows is kept for tools like this one; where it goes on is up to its target, if that remembers.
+    The source's position is the one in the log: a restart continues right behind it. A sink's
+    offsets shown here are those for tools; it continues at its target's own offsets, if the target
+    stores them.
     """
     found = run_until_signal(_look(LogAddress(data, bootstrap), pipeline))
     parts = [(printable(part), printable(at)) for part, at in found["source"].items()]
@@ -69,15 +70,14 @@ def set_parts(
     data: Path | None,
     bootstrap: str | None,
 ) -> None:
-    """Put PIPELINE's source at another position, part by part: for experts.
+    """Set parts of the position of PIPELINE's source: for experts.
 
-    Nobody checks the text: it is handed to the source at its next start. A position before the
-    present one brings changes into the log a second time; one behind it leaves out for ever what
-    lies between. Topics, targets and other parts stay as they are. The pipeline has to be stopped
-    or paused.
+    The text is not checked: the source reads it at its next start. An earlier position brings
+    changes into the log a second time; a later one skips the changes in between for ever. Topics,
+    targets and other parts stay. The pipeline must be stopped or paused.
     """
     given = dict(map(_parse, parts))
-    confirm(f"{pipeline} would repeat or leave out changes; set {', '.join(given)}?", yes=yes)
+    confirm(f"{pipeline} would repeat or skip changes; set {', '.join(given)}?", yes=yes)
     before = run_until_signal(_move(LogAddress(data, bootstrap), pipeline, given))
     _tell(output, pipeline, before, given)
 
@@ -97,13 +97,13 @@ def reset(
     data: Path | None,
     bootstrap: str | None,
 ) -> None:
-    """Forget where PIPELINE's source stands: its next start reads everything anew.
+    """Delete the position of PIPELINE's source: its next start reads everything again.
 
-    Rows that are read again go into the log again, and upsert what targets hold already; rows that
-    were deleted meanwhile are not noticed. The pipeline has to be stopped or paused.
+    The rows go into the log again, and targets upsert them; rows deleted meanwhile stay in targets.
+    The pipeline must be stopped or paused.
     """
     what = ", ".join(parts) or "all of its position"
-    confirm(f"{pipeline} would read its source again; forget {what}?", yes=yes)
+    confirm(f"{pipeline} would read its source again; delete {what}?", yes=yes)
     chosen = None if not parts else dict.fromkeys(parts)
     before = run_until_signal(_move(LogAddress(data, bootstrap), pipeline, chosen))
     _tell(output, pipeline, before, dict.fromkeys(before) if chosen is None else chosen)
@@ -112,7 +112,7 @@ def reset(
 def _parse(text: str) -> tuple[str, str | None]:
     part, separator, position = text.partition("=")
     if not separator or not part:
-        raise ConfigError("a position is set as PART=POSITION", given=text)
+        raise ConfigError("the argument is not of the form PART=POSITION", given=text)
     return part, position
 
 
@@ -154,8 +154,8 @@ async def _stands(log: "KafkaLog", group: str) -> list[dict[str, Any]]:
 async def _move(
     address: LogAddress, pipeline: str, parts: Mapping[str, str | None] | None
 ) -> Mapping[str, str]:
-    """Writes under the source's own name, which fences one that runs all the same; returns what
-    was there before."""
+    """Writes under the source's own name, which fences a running source; returns the former
+    value."""
     from headwater.pipelines.journal.generations import is_of_source, source_parts
     from headwater.pipelines.journal.positions import (
         encode_positions,
@@ -177,7 +177,7 @@ async def _move(
         ]
         if unknown:
             raise ConfigError(
-                "the position has no such part",
+                "the position does not have this part",
                 hint=f"headwater offsets show {pipeline}",
                 part=", ".join(unknown),
             )
@@ -195,7 +195,7 @@ def _refuse_at_work(pipeline: str, running: Mapping[str, Any]) -> None:
     state = running[pipeline]["units"].get("source", {}).get("state", "")
     if state not in AT_REST:
         raise ConfigError(
-            "the pipeline's source is at work",
+            "the pipeline's source is running",
             hint=f"headwater pause {pipeline}",
             pipeline=pipeline,
             state=state,

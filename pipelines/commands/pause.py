@@ -1,4 +1,4 @@
-"""`headwater pause`: stops a pipeline, or one of its tables, where it is until it is resumed."""
+"""`headwater pause`: stops a pipeline, or one of its tables, until it is resumed."""
 
 from pathlib import Path
 
@@ -18,9 +18,9 @@ from headwater.pipelines.terminal.signals import run_until_signal
 def pause(output: Output, target: str, data: Path | None, bootstrap: str | None) -> None:
     """Pause PIPELINE or PIPELINE/TABLE.
 
-    A paused pipeline neither reads its source nor writes to its targets; a paused table goes on
-    into the log, and waits there for its targets. It stays so over restarts, until `headwater
-    resume`. Mind that a source keeps what is not read: a database its write-ahead log.
+    A paused pipeline neither reads its source nor writes to its targets; a paused table is still
+    written to the log, but not to targets. The pause lasts over restarts, until `headwater resume`.
+    Note that a source keeps unread changes: a PostgreSQL server keeps its write-ahead log.
     """
     said = run_until_signal(wish_state(LogAddress(data, bootstrap), target, is_paused=True))
     output.result(said, [f"{target} is to pause; headwater resume {target} lets it go on"])

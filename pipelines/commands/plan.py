@@ -1,4 +1,4 @@
-"""`headwater plan`: what a run would make and change; changes nothing."""
+"""`headwater plan`: shows what a run would create and change; changes nothing."""
 
 import asyncio
 from dataclasses import asdict
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 HIDING = ("mask of ", "drop of ")
-"""How differences begin after which values are hidden that were not."""
+"""Start of the differences after which more values are masked."""
 
 
 @click.command()
@@ -37,22 +37,23 @@ HIDING = ("mask of ", "drop of ")
     "--ddl",
     multiple=True,
     metavar="SQL",
-    help="Show only what this ALTER TABLE would lead to; may be given several times.",
+    help="Show only the effects of this ALTER TABLE; may be repeated.",
 )
 @shared_options
 @click.pass_obj
 def plan(output: Output, path: Path, sample: int | None, ddl: tuple[str, ...]) -> None:
-    """Show the topics, tables and statements that a run would begin with.
+    """Show the topics, tables and statements of a run's start.
 
-    At a PostgreSQL source a publication and a slot are made. A table that cannot be planned is
+    At a PostgreSQL source a publication and a slot are created. A table that cannot be planned is
     named with the reason, and the exit code is then 4; all others are shown.
 
-    PATH is a pipeline file or a directory of them. What the file asks of topics that are there
-    already is shown as differences; those that would need new topics are marked.
+    PATH is a pipeline file or a directory of them. Differences between the file and existing topics
+    are shown; those that need new topics are marked.
 
     With --ddl the statement is tried on an empty copy of its table, in a transaction that is rolled
-    back: whether the stream brings the change, the table is read again, with rows, bytes, time and
-    free space, or is held, and what each target does. The table itself is not changed.
+    back. The output says whether the stream brings the change, the table is read again (with rows,
+    bytes, time and free space), or it is held, and what each target does. The table itself is not
+    changed.
     """
     asyncio.run(_plan_ddl(output, path, ddl) if ddl else _plan(output, path, sample))
 
@@ -102,12 +103,12 @@ async def _plan(output: Output, path: Path, sample: int | None) -> None:
 
 
 def plan_data(found: "Plan") -> dict[str, Any]:
-    """The plan as programs read it."""
+    """Returns the plan for programs."""
     return asdict(found) | {"statements": dict(found.statements), "moves": dict(found.moves)}
 
 
 def plan_lines(found: "Plan") -> list[str]:
-    """The plan as people read it."""
+    """Returns the plan for people."""
     topics = [
         (
             each.topic,
@@ -150,7 +151,7 @@ def plan_lines(found: "Plan") -> list[str]:
 
 
 def _tables_by_failure(found: "Plan") -> dict[tuple[str, str], list[str]]:
-    """A target that cannot be reached is said once."""
+    """Groups tables by failure, so that an unreachable target is reported once."""
     tables: dict[tuple[str, str], list[str]] = {}
     for failure in found.failures:
         tables.setdefault((failure.where, failure.problem), []).append(failure.table)

@@ -30,12 +30,12 @@ RETRY_FOR_MS = 60_000
     type=click.Choice(tuple(ACKS)),
     default="all",
     show_default=True,
-    help="What to wait for: nothing, the leader, or that every replica has it on disk.",
+    help="Wait for nothing, for the leader, or for all replicas' disks.",
 )
 @click.option(
     "--key-separator",
     metavar="TEXT",
-    help="What stands between key and value of a line; without it the line is the value.",
+    help="Separator of key and value in a line; without it the line is the value.",
 )
 @log_options
 @shared_options
@@ -50,10 +50,10 @@ def produce(
 ) -> None:
     """Append the lines of stdin to TOPIC, one record each.
 
-    Lines are sent as they come; nothing but the handful under way is held in memory. Records with
-    a key go to its partition, others to one partition after another, a handful each. A retry
-    after a lost answer can write a handful twice: for exactly once use a transactional client.
-    The first Ctrl-C ends after the handful under way.
+    Lines are sent as they come; only the batch in flight is held in memory. Records with a key go
+    to its partition, others to the partitions in turn, a batch each. A retry after a lost answer
+    can write a batch twice: for exactly once use a transactional client. The first Ctrl-C ends
+    after the batch in flight.
     """
     address = LogAddress(data, bootstrap)
     if key_separator == "":
@@ -77,7 +77,7 @@ async def append_stdin(address: LogAddress, appended: "LineProducer") -> None:
 
 
 async def finish_before_cancel(work: Coroutine[Any, Any, None]) -> None:
-    """Lets what has begun come to its end before a cancellation goes on."""
+    """Delays a cancellation until started work has ended."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)
@@ -87,19 +87,20 @@ async def finish_before_cancel(work: Coroutine[Any, Any, None]) -> None:
 
 
 class LineProducer:
-    """Turns lines into batches, one per partition, and counts what the log has taken."""
+    """Turns lines into batches, one per partition, and counts the stored records."""
 
     def __init__(self, topic: str, acks: int, separator: bytes | None) -> None:
         self.records = self.size = 0
         self._topic, self._acks, self._separator = topic, acks, separator
         self._lines = self._partitions = 0
-        self._turn = random.randrange(1 << 16)  # many small runs should not all begin with one
+        # many small runs should not all begin with the same partition
+        self._turn = random.randrange(1 << 16)
 
     async def begin(self, log: "KafkaLog") -> None:
         self._partitions = await log.partition_count(self._topic)
 
     async def append(self, log: "KafkaLog", lines: list[bytes]) -> None:
-        """Returns when all are acknowledged, so that no partition sees them out of order."""
+        """Returns when all are acknowledged, so that no partition gets them out of order."""
         from headwater.core_log.client.gather import together
 
         parts = self._parts(lines)
@@ -150,7 +151,7 @@ class LineProducer:
                     "the line has no key",
                     line=self._lines,
                     separator=separator.decode(),
-                    hint="every line is KEY, separator, VALUE",
+                    hint="write every line as KEY, separator, VALUE",
                 )
             keys.append(key)
             values.append(value)

@@ -1,4 +1,4 @@
-"""`headwater rebuild`: a table of a target made anew from the log, beside the live one."""
+"""`headwater rebuild`: makes a table of a target again from the log, beside the live one."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Options(NamedTuple):
-    """What was asked for."""
+    """The options of the command."""
 
     target: str
     sink: str | None
@@ -33,7 +33,7 @@ class _Options(NamedTuple):
 
 @click.command()
 @click.argument("target", metavar="PIPELINE/TABLE")
-@click.option("--sink", metavar="NAME", help="Which sink, where the pipeline has several.")
+@click.option("--sink", metavar="NAME", help="The sink, if the pipeline has several.")
 @click.option(
     "--as-of",
     metavar="MOMENT",
@@ -45,9 +45,9 @@ class _Options(NamedTuple):
     metavar="PLACE",
     help="Another path or address for the copy, instead of beside the live table.",
 )
-@click.option("--verify", is_flag=True, help="Compare the copy with a second reading of the log.")
-@click.option("--swap", is_flag=True, help="Put the copy in the live table's place at the end.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--verify", is_flag=True, help="Compare the copy with a second read of the log.")
+@click.option("--swap", is_flag=True, help="Replace the live table by the copy at the end.")
+@click.option("--dry-run", is_flag=True, help="Show the steps without doing them.")
 @log_options
 @shared_options
 @click.pass_obj
@@ -63,17 +63,19 @@ def rebuild(
     data: Path | None,
     bootstrap: str | None,
 ) -> None:
-    """Fill a second copy of TABLE from the log, while the live one goes on.
+    """Fill a second copy of TABLE from the log, while the live one continues.
 
-    The source is not touched. With --swap the copy then takes the live table's place in one
-    transaction of the target, and the old one is kept beside it; without, it stays a copy, and the
-    next rebuild goes on with it, unless the rules that make its rows have changed since. With
-    --as-of and --swap the table stays paused where it then stands; `headwater resume` lets it catch
-    up. A moment that compaction has passed is refused, with the oldest one that is possible.
+    The source is not read. With --swap the copy replaces the live table in one transaction of the
+    target, and the old one is kept beside it. Without --swap it stays a copy, and the next rebuild
+    continues it, unless the rules of its rows have changed since.
+
+    With --as-of and --swap the table stays paused at that moment; `headwater resume` lets it catch
+    up. A moment before compaction's reach is refused, with the oldest possible one.
     """
     if swap and into:
         raise ConfigError(
-            "a copy at another place cannot be the live table", hint="leave out --swap or --into"
+            "a copy in another target cannot replace the live table",
+            hint="leave out --swap or --into",
         )
     options = _Options(target, sink, as_of, into, verify, swap, dry_run)
     said, lines = run_until_signal(_rebuild(output, LogAddress(data, bootstrap), options))
@@ -101,10 +103,10 @@ async def _rebuild(
 
     pipeline, table = split_target(options.target)
     if not table:
-        raise ConfigError("a table is rebuilt at a time", hint=f"name it: {pipeline}/TABLE")
+        raise ConfigError("the argument does not name one table", hint=f"name it: {pipeline}/TABLE")
     if address.file is None:
         raise ConfigError(
-            "only a pipeline file says where its targets are", hint="name it: -f FILE"
+            "the targets are known only from a pipeline file", hint="name it: -f FILE"
         )
     loaded = load_named(output, address.file, pipeline)
     is_running = pipeline in await running_pipelines(address)
@@ -164,7 +166,7 @@ def _facts(rebuilding: "TableRebuild", options: _Options, moment: "CutPoint") ->
 def _plan(
     rebuilding: "TableRebuild", options: _Options, moment: "CutPoint"
 ) -> tuple[dict[str, Any], list[str]]:
-    """What would be done; the moment has been found possible."""
+    """Prints the steps; the moment is known to be possible."""
     table, sink = printable(str(rebuilding.target)), printable(rebuilding.part.name)
     place = "another place" if options.into else f"a copy beside it in {sink}"
     lines = [

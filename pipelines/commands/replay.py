@@ -1,4 +1,4 @@
-"""`headwater replay`: a stretch of a table's history from the log into another target."""
+"""`headwater replay`: delivers a range of a table's history from the log to another target."""
 
 import os
 from pathlib import Path
@@ -52,11 +52,11 @@ def replay(
     data: Path | None,
     bootstrap: str | None,
 ) -> None:
-    """Feed what the log holds of PIPELINE, or of one TABLE, into another sink.
+    """Deliver the changes of PIPELINE, or of one TABLE, in the log to another sink.
 
-    Changes go through the pipeline's transforms and routes, as they are in the file now, and stop
-    at --to: nothing follows. Neither the source nor the pipeline's own sinks notice. A replay that
-    broke off goes on where its target stands.
+    Changes pass the pipeline's transforms and routes as they are in the file now, and end at --to.
+    The source and the pipeline's own sinks are not affected. An interrupted replay continues at its
+    target's offsets.
     """
     said = run_until_signal(_replay(output, LogAddress(data, bootstrap), target, start, end, into))
     tables = ", ".join(said["tables"])
@@ -82,7 +82,7 @@ async def _replay(
     pipeline, given = split_target(target)
     if address.file is None:
         raise ConfigError(
-            "only a pipeline file says what transforms there are", hint="name it: -f FILE"
+            "the transforms are known only from a pipeline file", hint="name it: -f FILE"
         )
     loaded = load_named(output, address.file, pipeline)
     part, redaction = sink_of_words(

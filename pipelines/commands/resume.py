@@ -1,4 +1,4 @@
-"""`headwater resume`: lets go on what was paused, and gives what was quarantined another try."""
+"""`headwater resume`: continues paused and quarantined pipelines and tables."""
 
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from headwater.pipelines.terminal.signals import run_until_signal
 def resume(output: Output, target: str, data: Path | None, bootstrap: str | None) -> None:
     """Resume PIPELINE or PIPELINE/TABLE.
 
-    It goes on where it stopped. A quarantine is lifted: what failed is tried again. Tables that
-    were paused by themselves stay paused when their pipeline is resumed.
+    It continues at its offsets. A quarantine ends, and the failed work is tried again. Tables that
+    were paused one by one stay paused when their pipeline is resumed.
     """
     said = run_until_signal(wish_state(LogAddress(data, bootstrap), target, is_paused=False))
     output.result(said, [f"{target} is to go on"])

@@ -1,4 +1,4 @@
-"""`headwater rows`: one key of a table, from the log: what it is, what it was, all it has been."""
+"""`headwater rows`: shows one key of a table from the log: now, at a moment, or its history."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ MEANINGS = {"r": "read", "c": "created", "u": "updated", "d": "deleted", "t": "t
 @click.command()
 @click.argument("target", metavar="PIPELINE/TABLE")
 @click.argument("key")
-@click.option("--history", is_flag=True, help="Everything that the log still knows of it.")
+@click.option("--history", is_flag=True, help="All its changes that the log still has.")
 @click.option(
     "--as-of",
     metavar="MOMENT",
@@ -45,14 +45,16 @@ def rows(
     data: Path | None,
     bootstrap: str | None,
 ) -> None:
-    """Show the row of TABLE with that KEY, as the log tells it.
+    """Show the row of TABLE with this KEY, from the log.
 
-    TABLE is called as the source calls it, and the row is as it stands in the log, before filters
-    and other transforms that come after it. A key of several columns is written 7,abc or
-    order_id=7,line=abc. Only the key's own partition is read.
+    TABLE is the source's name, and the row is shown as stored in the log, before filters and other
+    transforms after the log. A key of several columns is written 7,abc or order_id=7,line=abc. Only
+    the key's own partition is read.
     """
     if history and as_of:
-        raise ConfigError("a history has no single moment", hint="give --history or --as-of")
+        raise ConfigError(
+            "--history and --as-of cannot be used together", hint="give --history or --as-of"
+        )
     address = LogAddress(data, bootstrap)
     facts, lines = run_until_signal(_rows(output, address, target, key, history, as_of))
     output.result(facts, lines)
@@ -95,7 +97,7 @@ async def _rows(
     if number_of(stored.topic) > 1:
         output.note(f"as {stored.topic} tells it, the newest generation of the table's topic")
     if not changes:
-        output.note("the log has never had that key" if not as_of else "it was not there then")
+        output.note("the log has never had this key" if not as_of else "it was not there then")
     return facts, _lines(changes) if history else _row_lines(changes)
 
 

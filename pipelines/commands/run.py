@@ -1,4 +1,4 @@
-"""`headwater run`: runs the pipelines of a file, or joins the process that runs them."""
+"""`headwater run`: runs the pipelines of a file, or hands them to the process that runs them."""
 
 import logging
 import os
@@ -25,7 +25,7 @@ def interval_ms(text: str) -> int:
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     if found < 1:
-        raise click.BadParameter("a pause has to be longer than nothing")
+        raise click.BadParameter("the interval is not longer than 0")
     return found
 
 
@@ -34,7 +34,7 @@ def interval_ms(text: str) -> int:
 @click.option(
     "--once",
     is_flag=True,
-    help="End when everything that is there now has been delivered.",
+    help="End when all present changes are delivered.",
 )
 @click.option(
     "--migrate",
@@ -54,7 +54,7 @@ def interval_ms(text: str) -> int:
     default="10s",
     show_default=True,
     callback=lambda *given: interval_ms(given[-1]),
-    help="How often progress is logged where there is no terminal to draw on.",
+    help="Interval of progress lines if the output is no terminal.",
 )
 @shared_options
 @click.pass_obj
@@ -63,14 +63,15 @@ def run(
 ) -> None:
     """Run a pipeline file, or all pipeline files of a directory.
 
-    Where another run has this log already, the file is handed to it: what is new or edited is
-    started there, and its progress is shown here. Ctrl-C then only ends the showing.
+    If another process already runs on this log, the file is handed to it: new and changed pipelines
+    start there, and their progress is shown here. Ctrl-C then only ends the display.
 
-    Else the first Ctrl-C (or SIGTERM) drains: what is in flight is finished. The second ends at
-    once, and nothing is lost or doubled by that either. Without PATH it is ./pipeline.yaml.
+    Otherwise the first Ctrl-C (or SIGTERM) drains: work in flight is finished. The second ends at
+    once, without loss or duplicates. The default PATH is ./pipeline.yaml.
 
-    `headwater plan` shows what --migrate would do. It is done once and goes on after a crash, also
-    without the flag; the former topics stay until `headwater drop PIPELINE --generations`.
+    `headwater plan` shows the effect of --migrate. A migration is done once and continues after a
+    crash, also without the option; the former topics stay until `headwater drop PIPELINE
+    --generations`.
     """
     from headwater.core_log.foundation.preload import all_of_it_stays
     from headwater.pipelines.running.worker_process import spawn
@@ -114,7 +115,7 @@ def run(
     async def show(look: "Look") -> None:
         import asyncio
 
-        if output.is_quiet or prints_rows:  # a picture would be drawn over the rows
+        if output.is_quiet or prints_rows:  # the display would overwrite the rows
             await asyncio.Event().wait()
         from headwater.pipelines.watching.progress import ProgressView
 
@@ -134,7 +135,7 @@ def run(
     snapshot = run_until_signal(run_pipelines(wanted))
     for name, pipeline in snapshot["pipelines"].items():
         letters = sum(table["dead_letters"] for table in pipeline["tables"].values())
-        if letters:  # nobody else says it: with --once no status is there to be asked afterwards
+        if letters:  # with --once no status can be asked for afterwards
             put_aside = format_count(letters, "record")
             output.note(f"{put_aside} of {name} could not be applied: headwater dlq show {name}")
     if once:
@@ -143,7 +144,7 @@ def run(
 
 
 def _refuse_undelivered(snapshot: "Snapshot", names: frozenset[str]) -> None:
-    """Decision D5: exit 0 says that every table of the files was delivered whole."""
+    """Fails if a table was not delivered whole: exit code 0 promises that (decision D5)."""
     from headwater.pipelines.terminal.output import DifferencesFound
     from headwater.pipelines.watching.undelivered import find_undelivered, undelivered_lines
 

@@ -1,4 +1,4 @@
-"""`headwater schema`: how a table looked during its history in the log, and what has changed."""
+"""`headwater schema`: shows a table's schemas in the log, and their differences."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -25,7 +25,7 @@ HEAD = ("ID", "SINCE", "POSITION", "COLUMNS", "KEY", "CHANGE")
 
 @click.group()
 def schema() -> None:
-    """Show the schemas that a table has had."""
+    """Show the schemas of a table."""
 
 
 @schema.command()
@@ -34,7 +34,7 @@ def schema() -> None:
 @shared_options
 @click.pass_obj
 def history(output: Output, target: str, data: Path | None, bootstrap: str | None) -> None:
-    """List the schemas of PIPELINE/TABLE, the oldest first, with what each of them changed."""
+    """List the schemas of PIPELINE/TABLE, the oldest first, with the changes of each."""
     found = run_until_signal(_history(LogAddress(data, bootstrap), target))
     changes = [[], *(differences(*pair) for pair in pairwise(found))]
     rows = [
@@ -63,13 +63,13 @@ def history(output: Output, target: str, data: Path | None, bootstrap: str | Non
 def diff(
     output: Output, target: str, ids: tuple[int, ...], data: Path | None, bootstrap: str | None
 ) -> None:
-    """Show what differs between two schemas of PIPELINE/TABLE.
+    """Show the differences between two schemas of PIPELINE/TABLE.
 
-    FROM and TO are ids of `headwater schema history`; without TO the newest is meant, without both
-    the last change.
+    FROM and TO are ids of `headwater schema history`; the default of TO is the newest, without both
+    the last change is shown.
     """
     if len(ids) > 2:
-        raise ConfigError("a difference is between two schemas", given=len(ids))
+        raise ConfigError("the table has only one schema", given=len(ids))
     found = run_until_signal(_history(LogAddress(data, bootstrap), target))
     newest = found[-1].id
     start = _by_id(found, ids[0] if ids else max(newest - 1, found[0].id))
@@ -82,7 +82,7 @@ def diff(
 
 
 def differences(before: "StoredSchema", after: "StoredSchema") -> list[dict[str, str]]:
-    """What was done to the table, column by column."""
+    """Yields the changes column by column."""
     old = {column.name: column for column in before.schema.columns}
     new = {column.name: column for column in after.schema.columns}
     found = [_change("dropped", name, before=_text(old[name])) for name in old if name not in new]
@@ -150,7 +150,9 @@ def _by_id(found: "Sequence[StoredSchema]", id: int) -> "StoredSchema":
         if stored.id == id:
             return stored
     known = ", ".join(str(each.id) for each in found)
-    raise ConfigError("the table has no schema of that id", hint=f"there is {known}", id=id)
+    raise ConfigError(
+        "the table does not have a schema of this id", hint=f"there is {known}", id=id
+    )
 
 
 async def _history(address: LogAddress, target: str) -> "list[StoredSchema]":
@@ -159,7 +161,7 @@ async def _history(address: LogAddress, target: str) -> "list[StoredSchema]":
 
     pipeline, given = split_target(target)
     if not given:
-        raise ConfigError("a schema belongs to a table", hint=f"say {pipeline}/TABLE")
+        raise ConfigError("the argument does not name a table", hint=f"say {pipeline}/TABLE")
     running = await running_pipelines(address)
     async with address.open_or_own() as log:
         await check_pipeline(log, pipeline, running)

@@ -1,4 +1,4 @@
-"""`headwater snapshot`: has the rows that are at a source read again, beside its changes."""
+"""`headwater snapshot`: reads existing rows of a source again, beside its changes."""
 
 import asyncio
 import secrets
@@ -25,7 +25,7 @@ ACTION, WHERE = "action", "where"
 SOURCE, RUNNING = "source", "running"
 
 ANSWER_S, LOOK_S = 3.0, 0.1
-"""How long a source that runs is waited for to take up what is wanted, and how often is looked."""
+"""Seconds to wait for a running source's answer, and between two looks."""
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -45,15 +45,15 @@ ACTIONS = {
         "the reading of {} is to end",
     ),
 }
-"""What each says of itself, and what it answers."""
+"""The description and the answer of each action."""
 ONLY_WHERE = click.option(
-    "--where", default="", metavar="SQL", help="Only rows that meet this condition."
+    "--where", default="", metavar="SQL", help="Only rows that fulfil this condition."
 )
 
 
 @click.group()
 def snapshot() -> None:
-    """Read rows that are there already again, while changes go on."""
+    """Read existing rows again, while changes continue."""
 
 
 def _command(action: str, about: str, answer: str) -> click.Command:
@@ -71,11 +71,13 @@ def _command(action: str, about: str, answer: str) -> click.Command:
         said = run_until_signal(_wish(LogAddress(data, bootstrap), target, action, where))
         output.result(said, [answer.format(target)])
         if not said["is_running"]:
-            output.note(f"{said['pipeline']} does not run now; it takes this up when it does")
+            output.note(
+                f"{said['pipeline']} is not running; it receives the signal at its next run"
+            )
         elif not said["is_taken_up"]:
             output.note(
-                "the source has not said yet that it takes this up;"
-                f" headwater status {said['pipeline']} shows what becomes of it"
+                "the source has not accepted the signal yet; headwater status {said['pipeline']} "
+                "shows its progress"
             )
 
     return wish
@@ -86,8 +88,11 @@ for _action, (_about, _answer) in ACTIONS.items():
 
 
 async def _wish(address: LogAddress, target: str, action: str, where: str) -> Mapping[str, Any]:
-    """Returns once the wish is on disk, and taken up by a source that runs and answers soon.
-    Raises `SourceRejected` where that refuses it."""
+    """Sends a signal; returns once it is on disk, and accepted by the source if that runs and
+    answers soon.
+
+    Raises `SourceRejected` if the source refuses it.
+    """
     from headwater.pipelines.journal.control import Signal, write_control
     from headwater.pipelines.journal.inventory import tables_of
     from headwater.pipelines.terminal.confirmation import find_table, split_target
@@ -115,8 +120,8 @@ async def _wish(address: LogAddress, target: str, action: str, where: str) -> Ma
 
 
 async def _is_taken_up(address: LogAddress, pipeline: str, id: str) -> bool:
-    """False where the source has not answered within a moment, as while it reads for the first
-    time."""
+    """Returns false if the source has not answered soon, for example during its initial
+    snapshot."""
     from headwater.connectors.source import CONTROL, REFUSED
 
     deadline = time.monotonic() + ANSWER_S

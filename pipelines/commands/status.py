@@ -1,4 +1,4 @@
-"""`headwater status`: what runs, how far behind it is, what is left to read, and what is wrong."""
+"""`headwater status`: shows running pipelines, their lag, their snapshots and their problems."""
 
 import asyncio
 import shutil
@@ -24,13 +24,13 @@ TABLES_SHOWN = 20
 
 @click.command()
 @click.argument("pipeline", required=False)
-@click.option("--watch", is_flag=True, help="Keep showing it, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Update the display until Ctrl-C.")
 @click.option(
     "--positions",
     is_flag=True,
-    help="Show where source and sinks stand, and which moment of the source that is.",
+    help="Show positions and offsets, and the source's time at each.",
 )
-@click.option("--all", "shows_all", is_flag=True, help="Show every table, however many there are.")
+@click.option("--all", "shows_all", is_flag=True, help="Show every table.")
 @log_options
 @shared_options
 @click.pass_obj
@@ -45,9 +45,9 @@ def status(
 ) -> None:
     """Show the running pipelines, or only PIPELINE.
 
-    Answers on one screen whether it is running, how far behind it is, how much of the snapshot is
-    left, and what is quarantined. Of more than 30 tables the states are counted, and the 20 that
-    need somebody most are shown; --all shows the rest. With --json the fields of docs/status.md.
+    One screen shows for each whether it is running, how far behind it is, how much of the snapshot
+    is left, and what is quarantined. Of more than 30 tables the states are counted, and the 20 most
+    urgent are shown; --all shows the rest. --json prints the fields of docs/status.md.
     """
     address = LogAddress(data, bootstrap)
     owner = address.owner()
@@ -60,13 +60,13 @@ def status(
 
 
 def choose_pipeline(snapshot: Mapping[str, Any], pipeline: str | None) -> Mapping[str, Any]:
-    """Only what was asked for."""
+    """Returns only the given pipeline."""
     if pipeline is None:
         return snapshot
     found = snapshot["pipelines"]
     if pipeline not in found:
         raise ConfigError(
-            "no pipeline of that name is running here",
+            "no pipeline of this name is running here",
             hint=f"there is {', '.join(found) or 'none'}",
             pipeline=pipeline,
         )
@@ -104,7 +104,8 @@ def _is_color(style: str) -> bool:
 async def _positions(
     output: Output, address: LogAddress, snapshot: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """By pipeline; versions of tables only where a pipeline file says where they are."""
+    """Returns positions by pipeline; versions of tables only if a pipeline file names the
+    targets."""
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.file.given_files import load_given
     from headwater.pipelines.loops.assembly import make_sink
@@ -138,7 +139,7 @@ async def _positions(
 async def _watch(
     output: Output, owner: "LockHolder", pipeline: str | None, *, shows_all: bool
 ) -> None:
-    """On a terminal drawn in place; elsewhere one answer after the other."""
+    """Updates a terminal in place; otherwise prints one answer after the other."""
     from headwater.pipelines.watching.progress import ProgressView, is_drawable
 
     async def look() -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""`headwater tail`: prints the records of a topic, from a place on, as they come."""
+"""`headwater tail`: prints the records of a topic from an offset on, as they come."""
 
 import sys
 import time
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 FETCH_WAIT_MS = 500
 QUIET_FETCHES = 8
-"""After the first fetch that brought nothing, and after so many more, it is looked whether the
-table has another topic by now."""
+"""After the first empty fetch, and after this many more, a table's newest topic is looked up."""
 
 
 @click.command()
@@ -41,16 +40,16 @@ table has another topic by now."""
     "--follow/--no-follow",
     default=True,
     show_default=True,
-    help="Wait for new records, or stop at the end that stands now.",
+    help="Wait for new records, or stop at the present end.",
 )
 @click.option(
     "--generation",
     type=click.IntRange(1),
     metavar="N",
-    help="This generation of a table's topic, in place of the newest.",
+    help="This generation of a table's topic instead of the newest.",
 )
-@click.option("--uncommitted", is_flag=True, help="Show undecided and aborted records, too.")
-@click.option("--raw", is_flag=True, help="Show keys and values as they are in the log.")
+@click.option("--uncommitted", is_flag=True, help="Also show undecided and aborted records.")
+@click.option("--raw", is_flag=True, help="Show keys and values as stored in the log.")
 @log_options
 @shared_options
 @click.pass_obj
@@ -69,14 +68,13 @@ def tail(
 ) -> None:
     """Print the records of TOPIC, or of the topic of a table.
 
-    Of a topic that another one has taken the place of (`run --migrate`) the newest is read, and
-    that is said; who waits for new records then goes on there, behind what was filled into it.
+    If a topic was replaced (`run --migrate`), the newest one is read, with a note; a waiting reader
+    continues there, behind the records that were filled in.
 
-    A line is PARTITION:OFFSET, time of append, key and value, with tabs between. Of a table's
-    event the key and the row are decoded, whatever format it has in the log; --raw shows it as it
-    is. With --json each line is an envelope of its own, with keys and values as they are in the
-    log. Times are those of the records; a place given as a time is the first record of that time
-    or later.
+    A line is PARTITION:OFFSET, append time, key and value, separated by tabs. For a table's event
+    the key and the row are decoded from any value format; --raw shows them as stored. With --json
+    each line is a JSON envelope with keys and values as stored. Times are those of the records; a
+    time as start means the first record of that time or later.
     """
     printer = TailPrinter(output, count)
     wanted = TailOptions(
@@ -87,7 +85,7 @@ def tail(
 
 @dataclass(frozen=True, slots=True)
 class TailOptions:
-    """What of which topic."""
+    """The options, and the topic."""
 
     target: str
     generation: int | None
@@ -99,7 +97,7 @@ class TailOptions:
 
 
 class TailPrinter:
-    """Writes records to stdout, a fetch at a time, until enough were written."""
+    """Writes records to stdout, a fetch at a time, up to the limit."""
 
     def __init__(self, output: Output, count_max: int | None) -> None:
         self._output, self._left = output, count_max
@@ -109,7 +107,7 @@ class TailPrinter:
         return self._left == 0
 
     async def show(self, fetched: "Fetched", offset: int, events: "EventLines | None") -> None:
-        """The records of a stretch at or above `offset`; its first batch may begin before."""
+        """Prints the records at or above `offset`; the first batch may begin before."""
         from headwater.core_log.records.record_codec import decode_batch, iterate_batches
         from headwater.core_log.records.unreadable_batch import UNREADABLE, unreadable
         from headwater.pipelines.terminal.record_lines import record_data, record_line
@@ -171,7 +169,7 @@ async def read(
                 if following:
                     positions = dict(following)
                     topic = next(iter(positions)).topic
-                    output.note(f"the table has another topic from here on: {topic} is read")
+                    output.note(f"the table continues in another topic: {topic} is read")
 
 
 async def partitions_of(

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def test(output: Output, path: Path) -> None:
     """Run the tests of the pipeline file PATH, or of every file in a directory.
 
-    The given changes go through masks, the log's value format, filters, added columns, functions
-    and routes, and become tables: no source, log or sink is touched, and variables that are not
-    set do no harm. Exit code 4 when a table is not as expected.
+    The given changes pass masks, the log's value format, filters, added columns, functions and
+    routes, and become tables: no source, log or sink is used, and unset variables are ignored. Exit
+    code 4 means that a table is not as expected.
     """
     from headwater.pipelines.file.given_files import load_given
 
@@ -57,7 +57,7 @@ def run_examples(loaded: "LoadedPipeline") -> "list[ExampleResult]":
     from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
 
     spec = loaded.spec
-    # Each test has transforms of its own: which tables have been seen is remembered by routes.
+    # Each test has its own transforms, because routes remember the tables they have seen.
     return [
         WorkedExamples(
             MasksAndDrops(spec.transform, salt=salt_of(spec.pipeline)),
@@ -93,7 +93,7 @@ def describe_outcome(outcome: "ExampleResult") -> Iterator[str]:
 
 
 def row_diff(difference: "TableDifference") -> Iterator[str]:
-    """Rows that agree are shown as well: without them nobody sees which row is meant."""
+    """Returns differing rows with equal ones around them, which show their place."""
     from difflib import SequenceMatcher
 
     from headwater.pipelines.dead_letters.row_display import row_line

@@ -1,4 +1,4 @@
-"""`headwater topics`: lists, makes, describes, changes and deletes topics."""
+"""`headwater topics`: lists, creates, describes, changes and deletes topics."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,9 +27,7 @@ def topics() -> None:
 
 
 @topics.command()
-@click.option(
-    "--internal", is_flag=True, help="Show the topics that Headwater keeps for itself, too."
-)
+@click.option("--internal", is_flag=True, help="Also show internal topics.")
 @log_options
 @shared_options
 @click.pass_obj
@@ -58,7 +56,7 @@ async def list_topics(address: LogAddress, with_internal: bool) -> list[dict[str
 
 
 def is_internal(topic: "TopicDescription") -> bool:
-    """The log's own, or what pipelines keep in it for themselves."""
+    """Returns whether the topic is the log's own, or a pipeline's internal one."""
     from headwater.pipelines.journal.internal_topics import INTERNAL
 
     return topic.is_internal or topic.name in INTERNAL
@@ -81,7 +79,7 @@ def span_of(bounds: "Bounds") -> int:
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="How many; a topic with keys should keep the number it begins with.",
+    help="Number of partitions; a topic with keys should keep its first number.",
 )
 @click.option(
     "--config",
@@ -122,7 +120,7 @@ def topic_settings(topic: str, partitions: int, config: dict[str, str]) -> "Topi
         return TopicSettings(name=topic, partitions=partitions, config=config)
     except ValidationError:
         raise ConfigError(
-            "this cannot be the name of a topic",
+            "the name is not valid for a topic",
             topic=topic,
             hint="use letters, digits, dot, underscore and dash, at most 249 of them",
         ) from None
@@ -133,7 +131,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, str]:
     for setting in settings:
         name, separator, value = setting.partition("=")
         if not separator or not name:
-            raise ConfigError("a setting is NAME=VALUE", given=setting)
+            raise ConfigError("the setting is not of the form NAME=VALUE", given=setting)
         parsed[name] = value
     return parsed
 
@@ -183,7 +181,7 @@ async def look_at(
 
 
 def known_offset(offset: int) -> int | None:
-    """-1 says that this log cannot tell."""
+    """Returns the offset, or text if the log answers -1 (unknown)."""
     return offset if offset >= 0 else None
 
 
@@ -203,7 +201,7 @@ def delete(
     async def work() -> None:
         async with address.open() as log:
             for topic in topics:
-                await log.topics.describe(topic)  # all or none, where a name is wrong
+                await log.topics.describe(topic)  # all or none, if a name is wrong
             for topic in topics:
                 await log.topics.delete(topic)
 

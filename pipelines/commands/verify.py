@@ -1,4 +1,4 @@
-"""`headwater verify`: source, log and targets compared at one position, and mended."""
+"""`headwater verify`: compares source, log and targets at one position, and repairs."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     "[default: source and targets with the log]",
 )
 @click.option("--sink", metavar="NAME", help="Only this sink.")
-@click.option("--repair", is_flag=True, help="Mend what differs, and compare again.")
+@click.option("--repair", is_flag=True, help="Repair differences, and compare again.")
 @log_options
 @shared_options
 @click.pass_obj
@@ -50,12 +50,11 @@ def verify(
 ) -> None:
     """Compare the source, the log and the targets of PIPELINE, or of one of its TABLEs.
 
-    Each side is read at one position while everything goes on: the source as of a snapshot, the log
-    as of that very position, and each target as of where it says that it stands. Rows go through
-    the pipeline's own transforms and value format. Keys that differ are named, and the exit code is
-    then 4, as it is where a table could not be compared; the others are compared all the same. With
-    --repair rows of a target are written anew from the log, and rows of the log are read anew from
-    the source.
+    Each side is read at one position while the pipeline continues: the source at a snapshot, the
+    log at that position, and each target at its own offsets. Rows pass the pipeline's own
+    transforms and value format. Differing keys are named, and the exit code is then 4, as for
+    tables that cannot be compared; all others are compared. With --repair rows of a target are
+    rewritten from the log, and rows of the log are read again from the source.
     """
     verdicts = run_until_signal(
         _verify(output, LogAddress(data, bootstrap), target, against, sink, repair)
@@ -63,7 +62,7 @@ def verify(
     facts = {"pipeline": split_target(target)[0], "tables": [facts_of(each) for each in verdicts]}
     lines = list(_lines(verdicts))
     if not verdicts:
-        output.note("there is nothing to compare yet")
+        output.note("the pipeline has nothing to compare yet")
     if any(each.compared.differing for each in verdicts):
         differing = sum(each.compared.differing for each in verdicts)
         raise DifferencesFound(
@@ -80,7 +79,7 @@ def verify(
             lines=lines,
         )
     if any(each.problem for each in verdicts):
-        raise DependencyMissing("not everything could be reached", data=facts, lines=lines)
+        raise DependencyMissing("some systems could not be reached", data=facts, lines=lines)
     output.result(facts, lines)
 
 
@@ -102,12 +101,12 @@ async def _verify(
     pipeline, given = split_target(target)
     if address.file is None:
         raise ConfigError(
-            "only a pipeline file says where its source and targets are", hint="name it: -f FILE"
+            "source and targets are known only from a pipeline file", hint="name it: -f FILE"
         )
     loaded = load_named(output, address.file, pipeline)
     if sink is not None and sink not in {part.name for part in loaded.sinks}:
         raise ConfigError(
-            "there is no such sink",
+            "the pipeline does not have this sink",
             hint="there is " + ", ".join(part.name for part in loaded.sinks),
             sink=sink,
         )
@@ -131,7 +130,7 @@ async def _verify(
 
 
 def facts_of(verdict: "TableVerdict") -> dict[str, Any]:
-    """For programs."""
+    """Returns the results for programs."""
     from headwater.pipelines.dead_letters.row_display import to_json_value
 
     compared = verdict.compared
@@ -187,7 +186,7 @@ def _lines(verdicts: "Sequence[TableVerdict]") -> Iterator[str]:
 
 
 def _find(verdict: "TableVerdict") -> int | str:
-    """In one word or two, with what was left out in the same place."""
+    """Returns the result in one or two words, with the columns left out."""
     if verdict.is_reread:
         return "being read again"
     if verdict.problem:

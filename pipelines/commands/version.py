@@ -1,4 +1,4 @@
-"""`headwater version`: what is installed here."""
+"""`headwater version`: prints the installed version."""
 
 import platform
 
@@ -13,7 +13,7 @@ from headwater.pipelines.terminal.output import Output, shared_options
 def version(output: Output) -> None:
     """Print the version of Headwater, and whether its decoders are compiled.
 
-    They are where numba is installed; HEADWATER_SPEED=python or =fast chooses.
+    They are compiled if numba is installed; HEADWATER_SPEED=python or =fast chooses.
     """
     from importlib.metadata import version as version_of
 

@@ -1,4 +1,5 @@
-"""What no single key can be wrong about: keys that contradict each other, and pipelines that do."""
+"""Checks of a pipeline file beyond single keys: contradictions between keys and between
+pipelines."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,14 +15,14 @@ if TYPE_CHECKING:
     from headwater.pipelines.file.loader import LoadedPipeline
 
 SALT_CHARACTERS_MIN = 16
-"""Shorter ones can be found by trying, and with them every hashed value."""
+"""Shorter salts can be found by trying, and with them every hashed value."""
 
 Problem = tuple[tuple[str | int, ...], str, str]
-"""The keys that lead to it in the file, what is so, and what to do."""
+"""The path of the key in the file, the problem, and the hint."""
 
 
 def problems_within(pipeline: "LoadedPipeline") -> Iterator[Problem]:
-    """What one file can be told without any system."""
+    """Yields mistakes of one file that need no system."""
     spec = pipeline.spec
     yield from _of_log(spec.log)
     retention = spec.log.retention
@@ -54,7 +55,7 @@ def problems_within(pipeline: "LoadedPipeline") -> Iterator[Problem]:
 
 
 def remarks_within(pipeline: "LoadedPipeline") -> Iterator[Problem]:
-    """What is allowed, but seldom meant."""
+    """Yields remarks on permitted but unusual settings."""
     spec = pipeline.spec
     if not spec.pipeline.salt.get_secret_value():
         for at, rule in enumerate(spec.transform):
@@ -76,7 +77,7 @@ def remarks_within(pipeline: "LoadedPipeline") -> Iterator[Problem]:
 def problems_between(
     pipelines: Sequence["LoadedPipeline"],
 ) -> Iterator[tuple["LoadedPipeline", str, str]]:
-    """What several files of one directory can be told."""
+    """Yields mistakes between several files of one directory."""
     first_of: dict[str, LoadedPipeline] = {}
     for each in pipelines:
         if each.name in first_of:
@@ -95,7 +96,8 @@ def problems_between(
 def remarks_between(
     pipelines: Sequence["LoadedPipeline"],
 ) -> Iterator[tuple["LoadedPipeline", str, str]]:
-    """Two pipelines must not write one topic: a reader could not tell whose position counts."""
+    """Yields remarks on pipelines with the same topics: a reader could not tell whose position
+    counts."""
     first_of: dict[str, LoadedPipeline] = {}
     for each in pipelines:
         template = each.spec.log.topic
@@ -126,7 +128,7 @@ def _of_log(log: LogSettings) -> Iterator[Problem]:
 
 
 def _of_listen(address: str) -> Iterator[Problem]:
-    """What the broker would refuse, with its place."""
+    """Yields settings that the broker would refuse, with their place."""
     try:
         refuse_unsafe(parse_address(address)[0])
     except ConfigError as error:

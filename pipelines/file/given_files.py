@@ -1,4 +1,4 @@
-"""Reads the pipeline files that a command was given, and keeps their secrets out of its output."""
+"""Loads the pipeline files of a command, and keeps their secrets out of its output."""
 
 import os
 from pathlib import Path
@@ -10,8 +10,8 @@ from headwater.pipelines.terminal.output import Output
 
 
 def load_given(output: Output, path: Path, *, reaches_systems: bool = True) -> list[LoadedPipeline]:
-    """The pipelines of a file or a directory, with the references of this environment; a command
-    that reaches no system does not need those that are missing."""
+    """Returns the pipelines of a file or a directory, with the environment's references. Commands
+    without access to systems need no missing reference."""
     environment = dict(os.environ)
     if not reaches_systems:
         missing = check(path, environment=environment, may_be_unset=True).unset
@@ -22,11 +22,11 @@ def load_given(output: Output, path: Path, *, reaches_systems: bool = True) -> l
 
 
 def load_named(output: Output, path: Path, pipeline: str) -> LoadedPipeline:
-    """The pipeline of that name among those that the files hold."""
+    """Returns the named pipeline of the files."""
     found = {each.name: each for each in load_given(output, path)}
     if pipeline not in found:
         raise ConfigError(
-            "the file holds no pipeline of that name",
+            "the file does not have a pipeline of this name",
             hint=f"it holds {', '.join(found)}",
             file=str(path),
             pipeline=pipeline,

@@ -1,4 +1,5 @@
-"""A sink that is no part of a pipeline file: named on the command line, or another's elsewhere."""
+"""A sink outside a pipeline file: named on the command line, or a sink of a file with another
+target."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path, PurePath
@@ -13,22 +14,22 @@ from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.file.loaded_parts import LoadedPart, load_part, part_again
 
 PLACES = ("path", "url")
-"""Keys that say where a sink's target is."""
+"""Keys that name a sink's target."""
 NAME = "replay"
-"""What such a sink is called where it is given no name: two pipelines, or two sinks of one, keep
-their tables apart by it."""
+"""The name of such a sink without one; two pipelines, or two sinks of one, keep their tables apart
+by it."""
 
 
 def sink_elsewhere(part: LoadedPart, place: str) -> LoadedPart:
-    """The same sink with its target at another place."""
+    """Returns the same sink with another target."""
     key = next((key for key in PLACES if key in part.content), None)
     if key is None:
         raise ConfigError(
-            "this kind of sink has no place that could be another", sink=part.name, type=part.kind
+            "a sink of this type cannot have another target", sink=part.name, type=part.kind
         )
     if str(part.content[key]) == place or PurePath(str(part.content[key])) == PurePath(place):
         raise ConfigError(
-            "that is where the live table is",
+            "this is the target of the live table",
             hint="--swap puts a copy in its place; --into wants another one",
             sink=part.name,
         )
@@ -38,11 +39,11 @@ def sink_elsewhere(part: LoadedPart, place: str) -> LoadedPart:
 def sink_of_words(
     words: str, *, taken: Collection[str], environment: Mapping[str, str]
 ) -> tuple[LoadedPart, Redaction]:
-    """`console`, or `{type: files, path: ./out}`: a type, or the keys as a pipeline file has them;
-    and what hides the secrets among them."""
+    """Returns the sink of `console`, or of `{type: files, path: ./out}`, with a redaction of its
+    secrets."""
     if words in taken:
         raise ConfigError(
-            "that sink is fed already, and stands where it stands",
+            "the sink belongs to the pipeline and has its own offsets",
             hint="headwater rebuild PIPELINE/TABLE --swap makes its table anew; `{type: ...}` names"
             " another target",
             sink=words,
@@ -59,5 +60,7 @@ def sink_of_words(
     named = "name" in part.content
     name = part.name if named else NAME
     if name in taken:
-        raise ConfigError("a sink of the pipeline has that name", sink=name, hint="give it another")
+        raise ConfigError(
+            "a sink of the pipeline already has this name", sink=name, hint="give it another"
+        )
     return part_again(name, dict(part.content), is_source=False), substituted.redaction

@@ -1,4 +1,4 @@
-"""A source or a sink of a pipeline file: its class, and its settings checked."""
+"""A source or a sink of a pipeline file: its class, and its checked settings."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,40 +22,40 @@ from headwater.sinks import SETTINGS as SINK_SETTINGS
 from headwater.sinks import SINKS
 
 SOURCE = "source"
-"""The name of the unit that reads the source."""
+"""The name of the task that reads the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPart:
-    """A source or a sink: how it is made, and its settings; nothing opened yet."""
+    """A source or a sink: its class and its settings; nothing is opened yet."""
 
     name: str
-    """The unit's name: `source`, or a sink's own."""
+    """The task's name: `source`, or a sink's own."""
     kind: str
-    """What `type:` says."""
+    """The value of `type:`."""
     component: Callable[..., Any] = field(compare=False)
-    """Made as `component(settings, context)`, and its class loaded only then; `kind` says which."""
+    """Made as `component(settings, context)`; the class is loaded only then."""
     settings: Settings
     unit: SourceTask | SinkTask
     """The keys that do not depend on the type. A component that declares one of them itself, such
     as another default of `commit_every`, has it in `settings`; see `unit_setting`."""
     content: Mapping[str, Any] = field(repr=False)
-    """The part as the file has it, resolved."""
+    """The part of the file, with references resolved."""
 
     def unit_setting(self, name: str) -> Any:
-        """A field of `unit`, from the component's settings where they declare it."""
+        """Returns a field of `unit`, from the component's settings if they declare it."""
         return getattr(self.settings if hasattr(self.settings, name) else self.unit, name)
 
 
 def component_of(kind: str, *, is_source: bool) -> type[Any]:
-    """The class behind a `type:`."""
+    """Returns the class of a `type:`."""
     if is_source:
         return load_type(kind, SOURCES, group="headwater.sources")
     return load_type(kind, SINKS, group="headwater.sinks")
 
 
 def settings_of(kind: str, *, is_source: bool) -> type[Settings]:
-    """What may be set of a `type:`."""
+    """Returns the settings class of a `type:`."""
     if is_source:
         return load_settings(kind, SOURCE_SETTINGS, SOURCES, group="headwater.sources")
     return load_settings(kind, SINK_SETTINGS, SINKS, group="headwater.sinks")
@@ -68,7 +68,7 @@ def _make(kind: str, *arguments: Any, is_source: bool) -> Any:
 def load_part(
     validator: Validator, node: YamlNode, at: KeyPath, *, is_source: bool
 ) -> LoadedPart | None:
-    """A source or a sink; what is wrong with it is told to `validator`."""
+    """Returns a source or a sink; mistakes are added to `validator`."""
     word = "source" if is_source else "sink"
     if not isinstance(node, MappingNode):
         if not isinstance(node, ScalarNode) or not node.is_unset:
@@ -100,7 +100,7 @@ def _validate(
     *,
     is_source: bool,
 ) -> LoadedPart | None:
-    """Each key goes to the component if it declares it, else to what all units have."""
+    """Passes each key to the component if it declares it, else to the common keys."""
     unit_model: type[SourceTask] | type[SinkTask] = SourceTask if is_source else SinkTask
     own = set(fields_of(model))
     shared = set(fields_of(unit_model)) - own | {"type"}
@@ -149,7 +149,7 @@ def part_again(name: str, content: dict[str, Any], *, is_source: bool) -> Loaded
 def named_parts(
     validator: Validator, parts: list[LoadedPart], places: list[KeyPath]
 ) -> tuple[LoadedPart, ...] | None:
-    """Sinks without a name are called by their type, the second one `-2`."""
+    """Names sinks without a name by their type, the second one `-2`."""
     taken: set[str] = {SOURCE, VERIFY}
     named: list[LoadedPart] = []
     for part, at in zip(parts, places, strict=True):

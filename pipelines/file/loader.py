@@ -1,5 +1,4 @@
-"""From a pipeline file, or a directory of them, to settings that are checked and components that
-are found; every mistake of every file is told at once."""
+"""Loads pipeline files to checked settings and components, and reports every mistake at once."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -42,35 +41,36 @@ from headwater.pipelines.file.spec import PipelineSpec
 
 @dataclass(frozen=True, slots=True)
 class LoadedPipeline:
-    """One pipeline, as a file says it, with every reference resolved: it holds secrets."""
+    """One pipeline of a file with every reference resolved: it contains secrets."""
 
     name: str
     path: Path
     directory: Path
-    """Relative paths are meant from here."""
+    """The directory of relative paths."""
     spec: PipelineSpec
     source: LoadedPart
     sinks: tuple[LoadedPart, ...]
     content: Mapping[str, Any] = field(repr=False)
     """The file without its source and sinks, resolved."""
     redaction: Redaction = field(default_factory=Redaction, repr=False)
-    """Takes the secrets of this file out of whatever is said."""
+    """Removes the secrets of this file from output."""
 
     @property
     def log_path(self) -> Path:
-        """The embedded log's directory."""
+        """Returns the embedded log's directory."""
         return (self.directory / self.spec.log.path).resolve()
 
     @property
     def log_security(self) -> SecuritySettings:
-        """How the log's brokers are spoken to; our own openly, since it listens on loopback."""
+        """Returns TLS and authentication of the log; plain for our own, which listens on
+        loopback."""
         log = self.spec.log
         if log.type == "embedded":
             return SecuritySettings()
         return log.security.beside(self.directory)
 
     def to_wire(self) -> bytes:
-        """For a worker process, over a pipe; secrets included, so never for a file or a topic."""
+        """Returns the pipeline for a worker's pipe; it contains secrets, so it is never stored."""
         content = {
             "path": str(self.path),
             "directory": str(self.directory),
@@ -84,7 +84,7 @@ class LoadedPipeline:
 
     @staticmethod
     def from_wire(content: bytes) -> "LoadedPipeline":
-        """Made again from what was checked before; nothing is read from files or variables."""
+        """Returns a checked pipeline again, without reading files or variables."""
         parts = json.loads(content)
         spec = PipelineSpec.model_validate(parts["content"], by_alias=True, by_name=False)
         return LoadedPipeline(
@@ -104,21 +104,22 @@ class LoadedPipeline:
 
 @dataclass(frozen=True, slots=True)
 class CheckedFile:
-    """What a path holds: its pipelines, and what a run would still need."""
+    """The pipelines of a path, and the references that are missing for a run."""
 
     pipelines: tuple[LoadedPipeline, ...]
-    """Without those that hold references to what is not there."""
+    """Returns pipelines without missing references."""
     unset: tuple[Mistake, ...]
-    """References to variables and files that are not there, here and now."""
+    """References to missing variables and files."""
     remarks: tuple[Mistake, ...]
-    """What is no mistake, but worth a thought."""
+    """Remarks that are no mistakes."""
     files: tuple[Path, ...]
     names: tuple[str, ...]
-    """Of all pipelines, as far as they can be told."""
+    """Names of all pipelines, as far as known."""
 
 
 def load(path: Path, *, environment: Mapping[str, str]) -> list[LoadedPipeline]:
-    """The pipelines of one file, or of every `*.yaml` and `*.yml` straight below a directory."""
+    """Returns the pipelines of one file, or of every `*.yaml` and `*.yml` directly in a
+    directory."""
     return list(check(path, environment=environment).pipelines)
 
 
@@ -129,9 +130,11 @@ def check(
     may_be_unset: bool = False,
     reads_expressions: bool = False,
 ) -> CheckedFile:
-    """Everything that can be known of the files at `path` without any system; raises
-    `MistakesFound` with all that is wrong. References to what is not there are mistakes too,
-    unless they may be unset. Reading SQL expressions loads DuckDB, which no broker does."""
+    """Checks the files at `path` without any system; raises `MistakesFound` with all mistakes.
+
+    Missing references are mistakes, unless they may be unset. Reading SQL expressions loads DuckDB,
+    which no broker does.
+    """
     readings = [_Reading.of(each, environment, reads_expressions) for each in files_at(path)]
     mistakes = [mistake for each in readings for mistake in each.mistakes]
     unset = [mistake for each in readings for mistake in each.unset]
@@ -155,13 +158,13 @@ def check(
 
 
 def redaction_of(pipelines: Sequence[LoadedPipeline]) -> Redaction:
-    """Takes the secrets of all of them out of whatever is said."""
+    """Returns a redaction of all their secrets."""
     return Redaction().merge(each.redaction for each in pipelines)
 
 
 @dataclass(slots=True)
 class _Reading:
-    """One file on its way to a pipeline."""
+    """One file while it is loaded."""
 
     path: Path
     name: str = ""
@@ -268,7 +271,7 @@ class _Reading:
 
 
 def _secrets_of(value: Any) -> set[str]:
-    """What the component itself declares to be secret, wherever it came from."""
+    """Returns values that the component declares secret, from any origin."""
     from pydantic import BaseModel, SecretStr
 
     if isinstance(value, SecretStr):

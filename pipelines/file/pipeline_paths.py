@@ -17,10 +17,10 @@ def files_at(path: Path) -> list[Path]:
     )
     if not found:
         raise ConfigError(
-            "the directory holds no pipeline file", directory=str(path), hint="headwater init"
+            "the directory has no pipeline file", directory=str(path), hint="headwater init"
         )
     if len(found) > FILES_MAX:
         raise ConfigError(
-            "the directory holds too many pipeline files", files=len(found), at_most=FILES_MAX
+            "the directory has too many pipeline files", files=len(found), at_most=FILES_MAX
         )
     return found

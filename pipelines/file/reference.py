@@ -1,4 +1,5 @@
-"""What the manual, `explain`, `init` and editors say of pipeline files, from the settings."""
+"""Generates the manual, `explain`, `init` and the JSON Schema of pipeline files from the
+settings."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -50,7 +51,7 @@ class Component(NamedTuple):
         return SourceTask if self.is_source else SinkTask
 
     def all_keys(self) -> list[SettingKey]:
-        """Its own keys and those that all of its kind have, which give way; `type` first."""
+        """Returns its own keys and the common ones, of which its own win; `type` first."""
         own = {key.path: key for key in keys_of(self.settings)}
         shared = {key.path: key for key in keys_of(self.unit)}
         kind = replace(shared["type"], type=f"`{self.kind}`", text="Says that this is meant.")
@@ -58,7 +59,7 @@ class Component(NamedTuple):
 
 
 def our_components() -> list[Component]:
-    """The sources and sinks of this package, those of other packages left out."""
+    """Returns the sources and sinks of this package."""
     return [
         component(kind, is_source=is_source)
         for is_source, table in ((True, SOURCES), (False, SINKS))
@@ -71,7 +72,7 @@ def component(kind: str, *, is_source: bool) -> Component:
 
 
 def find_components(kind: str, *, word: str = "") -> list[Component]:
-    """What `type: kind` can mean: a source, a sink, or both; only a `word` where that is given."""
+    """Returns what `type: kind` can mean: a source, a sink, or both; only a `word` if given."""
     found = [
         component(kind, is_source=is_source)
         for its_word, is_source in (("source", True), ("sink", False))
@@ -94,7 +95,7 @@ def kinds(*, is_source: bool) -> list[str]:
 
 
 def component_page(part: Component) -> str:
-    """A source's or sink's page of the manual: its class tells what it does, then come its keys."""
+    """Returns a source's or sink's page of the manual: the class's description, then its keys."""
     title = f"# The `{part.kind}` {part.word}\n"
     told = "\n\n".join(_told_by(part))
     example = "\n".join(smallest_example(part))
@@ -111,7 +112,7 @@ def component_page(part: Component) -> str:
 
 
 def _told_by(part: Component) -> Iterator[str]:
-    """The class, which begins with its guarantee, and what its settings have to add."""
+    """Returns the class's docstring, which begins with its guarantee, and that of its settings."""
     told = inspect.getdoc(part.component) or ""
     yield told
     added = inspect.getdoc(part.settings) or ""
@@ -120,7 +121,7 @@ def _told_by(part: Component) -> Iterator[str]:
 
 
 def smallest_example(part: Component) -> list[str]:
-    """The part with what it cannot do without."""
+    """Returns the part with only its required keys."""
     required = [
         f"  {key.path}: {key.examples[0] if key.examples else '...'}"
         for key in part.all_keys()
@@ -130,7 +131,7 @@ def smallest_example(part: Component) -> list[str]:
 
 
 def file_page() -> str:
-    """docs/pipeline-file.md: every key that does not belong to a type."""
+    """Returns docs/pipeline-file.md: every key that does not belong to a type."""
     sources = [
         f"- [`{kind}`](connectors/{kind}.md): {_summary(kind, is_source=True)}" for kind in SOURCES
     ]
@@ -155,7 +156,7 @@ def _debezium_rows() -> Iterator[str]:
 
 
 def json_schema() -> dict[str, Any]:
-    """For editors; of our own types."""
+    """Returns the JSON Schema for editors, with our own types."""
     models: dict[bool, dict[str, tuple[type[Settings], ...]]] = {True: {}, False: {}}
     for each in our_components():
         models[each.is_source][each.kind] = (each.settings, each.unit)
@@ -163,7 +164,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def commented_file(source: Component, sinks: Sequence[Component]) -> str:
-    """A pipeline file with every key, those that may be left out commented out."""
+    """Returns a pipeline file with every key; optional keys are commented out."""
     first = {"pipeline"}
     others = set(fields_of(PipelineSpec)) - first
     return "\n".join(

@@ -1,4 +1,4 @@
-"""The key `pipeline.schema_changes`: what is done when a table's form has changed at its source."""
+"""The key `pipeline.schema_changes`: the policy for schema changes of the source."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
@@ -16,41 +16,41 @@ EVOLVE: Any = "evolve"
 
 
 class SchemaChangeSettings(YamlSettings):
-    """What is done when a table's form has changed, by the kind of change."""
+    """The policy for schema changes, by the kind of change."""
 
     others: SchemaPolicy = Field(EVOLVE, alias="*")
-    """For the kinds that are not named."""
+    """For kinds that are not named."""
     add_column: SchemaPolicy | None = None
-    """A column has come."""
+    """A column was added."""
     drop_column: SchemaPolicy | None = None
-    """A column has gone. A renamed one is one that went and one that came."""
+    """A column was removed. A renamed column is one removed and one added."""
     widen_type: SchemaPolicy | None = None
-    """A column's type has become one that every older value fits into."""
+    """A column's type became a wider one, which holds every older value."""
     change_type: SchemaPolicy | None = None
-    """A column's type, or what its values mean, has become another; `lenient` stops the table."""
+    """A column's type, or the meaning of its values, became another; `lenient` stops the table."""
     drop_not_null: SchemaPolicy | None = None
-    """A column may be null."""
+    """A column may be null now."""
     change_key: SchemaPolicy | None = None
-    """Rows are told apart by other columns, so that the table goes on in a new topic."""
+    """The row key has other columns, so the table continues in a new topic."""
     change_rows: SchemaPolicy | None = None
-    """Rows came, went or were rewritten without a change in the stream, as with partitions that are
-    attached, detached or truncated."""
+    """Rows came, went or were rewritten without a change in the stream, for example by partitions
+    that were attached, detached or truncated."""
     settle_ms: DurationMs = 30_000
-    """How long a table is left alone after its last change of form, before it is read again."""
+    """Time after a table's last schema change before it is read again."""
 
     @property
     def policies(self) -> Mapping[str, str]:
-        """Of each kind of change."""
+        """Returns the policy of each kind of change."""
         kinds = [name for name in type(self).model_fields if name not in ("others", "settle_ms")]
         return {kind: getattr(self, kind) or self.others for kind in kinds}
 
 
 def parse_schema_changes(value: Any) -> Any:
-    """One policy stands for all kinds."""
+    """Accepts one policy for all kinds."""
     if not isinstance(value, str):
         return value
     if value not in POLICIES:
-        raise ValueError(f"a policy is {', '.join(POLICIES[:-1])} or {POLICIES[-1]}")
+        raise ValueError(f"the policy is not {', '.join(POLICIES[:-1])} or {POLICIES[-1]}")
     return {"*": value}
 
 

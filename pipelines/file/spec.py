@@ -1,4 +1,4 @@
-"""The keys of a pipeline file, but for those of a source's or a sink's own type."""
+"""The keys of a pipeline file, except those of a source's or a sink's own type."""
 
 import re
 from typing import Annotated, Any, Literal, NamedTuple
@@ -27,14 +27,14 @@ GENTLE: Any = "1s..1m"
 
 
 class BackoffSettings(NamedTuple):
-    """Pauses between retries: from the first, doubled each time, to the longest."""
+    """Pauses between retries: from the first, doubled each time, up to the longest."""
 
     first_ms: int
     longest_ms: int
 
 
 def parse_backoff(value: Any) -> Any:
-    """`1s..1m`: the first pause and the longest."""
+    """Parses `1s..1m`: the first pause and the longest."""
     if not isinstance(value, str):
         return value
     first, separator, longest = value.partition("..")
@@ -47,10 +47,12 @@ def parse_backoff(value: Any) -> Any:
 
 
 def parse_mask(value: Any) -> Any:
-    """A bare `null` in YAML is no text, and means that mask all the same."""
+    """Accepts YAML's bare `null`, which is not text, as the mask `null`."""
     mask = "null" if value is None else value
     if not isinstance(mask, str) or not re.fullmatch(MASK, mask):
-        raise ValueError("a mask is redact, hash, null, or truncate(4) to keep 4 characters")
+        raise ValueError(
+            "the mask is not redact, hash, null or truncate(4), which keeps 4 characters"
+        )
     return mask
 
 
@@ -62,10 +64,10 @@ Mask = Annotated[
 
 
 class PipelineHead(YamlSettings):
-    """Who the pipeline is; `pipeline: shop` is short for `pipeline: {name: shop}`."""
+    """The pipeline's identity; `pipeline: shop` is short for `pipeline: {name: shop}`."""
 
     name: str = Field(pattern=NAME, examples=["shop"])
-    """Names the pipeline in its topics, its positions and every command; changing it makes a new
+    """Name of the pipeline in its topics, its positions and every command; another name is a new
     pipeline."""
     schema_changes: SchemaChanges = Field(
         EVOLVE, examples=[{"*": "evolve", "change_key": "fail", "settle": "5m"}]
@@ -76,30 +78,29 @@ class PipelineHead(YamlSettings):
     records with values that it would change are dead letters. One policy, or one per kind of
     change, and `*` for those that are not named."""
     salt: SecretStr = SecretStr("")
-    """Secret of at least 16 characters that is mixed into every `mask: hash`. Without one,
-    whoever can guess a value can check the guess; with another one, the same value gets another
+    """Secret of at least 16 characters that is mixed into every `mask: hash`. Without a salt, a
+    guessed value can be checked against its hash; with another salt, the same value gets another
     hash."""
 
 
 class TransformRule(YamlSettings):
-    """What is done to the rows of some tables. `mask` and `drop` come before the log and belong to
-    the topics; the others come after it, and changing them is a replay."""
+    """Changes to the rows of some tables. `mask` and `drop` apply before the log and affect the
+    topics; the others apply after it, and a change of them is a replay."""
 
     table: PatternTexts = Field(min_length=1, examples=["public.orders"])
-    """Tables that are meant, by the names they have at the source: globs, `/regex/`, `!` excludes.
-    Every rule that matches applies, in the order of the file."""
+    """Tables of the rule, by their names at the source: globs, `/regex/`, `!` excludes. Every
+    matching rule applies, in the order of the file."""
     mask: dict[str, Mask] = Field({}, examples=[{"email": "hash", "phone": "redact"}])
-    """Column to what hides it: `redact`, `hash`, `truncate(4)` (keeps 4 characters) or `null`."""
+    """Column to its mask: `redact`, `hash`, `truncate(4)` (keeps 4 characters) or `null`."""
     drop: Texts = ()
     """Columns that never enter the log."""
     filter: str = Field("", examples=["status <> 'draft'"])
     """SQL condition over the row's columns; rows for which it is not true are left out, and a row
-    that stops fulfilling it is deleted."""
+    that no longer fulfils it is deleted."""
     add: dict[str, str] = Field({}, examples=[{"order_day": "date(created_at)"}])
     """New column to the SQL expression that computes it."""
     time_ms_max: DurationMs = Field(30_000, ge=1)
-    """How long `filter` and `add` may take for one batch of rows; a table for which they take
-    longer is quarantined."""
+    """Longest time of `filter` and `add` for one batch of rows; a slower table is quarantined."""
     rename: dict[str, str] = Field({}, examples=[{"fullname": "name"}])
     """Column to its new name."""
     cast: dict[str, str] = Field({}, examples=[{"total": "decimal(10,2)"}])
@@ -112,7 +113,7 @@ class RouteRule(YamlSettings):
     """Another name for tables at the target; several tables may become one."""
 
     source: PatternText = Field(alias="from", examples=["/tenant_(\\d+)\\.(.*)/"])
-    """Tables that are meant: a glob or a `/regex/`. The first route that matches counts."""
+    """Tables of the route: a glob or a `/regex/`. The first matching route counts."""
     to: str = Field(min_length=1, examples=["crm.$2"])
     """Name at the target; `$1` is the first group of the expression, or the first `*` of the
     glob."""
@@ -121,11 +122,11 @@ class RouteRule(YamlSettings):
 
 
 class RetrySettings(YamlSettings):
-    """What happens while time may cure a failure."""
+    """Retries of failures that time may cure."""
 
     for_ms: DurationMs = 600_000
-    """How long a failing table or sink is tried again before it is quarantined; connections are
-    tried for ever."""
+    """How long a failing table or sink is retried before it is quarantined; connections are retried
+    for ever."""
     backoff: Annotated[
         BackoffSettings,
         BeforeValidator(parse_backoff),
@@ -135,26 +136,26 @@ class RetrySettings(YamlSettings):
 
 
 class StopAfter(YamlSettings):
-    """So many dead letters that the data, not the record, must be wrong."""
+    """The number of dead letters from which on the data, not single records, must be wrong."""
 
     failures: int = Field(20, ge=1)
-    """This many records set aside ..."""
+    """This many dead letters ..."""
     of_last: int = Field(1_000, ge=1)
-    """... of this many: the table is quarantined."""
+    """... of this many records: the table is quarantined."""
 
 
 class DeadLetterSettings(YamlSettings):
     """The topic `<pipeline>.dlq` takes records that can never be applied, with the reason."""
 
     stop_after: StopAfter = StopAfter()
-    """When setting aside ends and the table is quarantined."""
+    """Limit of dead letters above which the table is quarantined."""
 
 
 class ErrorSettings(YamlSettings):
-    """What is tried again, what is set aside, what is stopped."""
+    """Which failures are retried, become dead letters, or stop a table."""
 
     retry: RetrySettings = RetrySettings()
-    """For how long, and how often, a failure is tried again."""
+    """How long, and how often, a failure is retried."""
     dead_letter: DeadLetterSettings = DeadLetterSettings()
     """Records that can never be applied."""
     isolate: Literal["table", "pipeline"] = "table"
@@ -162,7 +163,7 @@ class ErrorSettings(YamlSettings):
 
 
 class VerifySettings(Schedule):
-    """Source, log and target compared at one position, again and again."""
+    """Regular comparison of source, log and target at one position."""
 
 
 class GivenChange(YamlSettings):
@@ -171,63 +172,64 @@ class GivenChange(YamlSettings):
     table: str = Field(examples=["public.orders"])
     """The table, by its name at the source."""
     op: Literal["c", "r", "u", "d", "t"] = "c"
-    """Debezium's letter: created, read, updated, deleted, truncated."""
+    """Debezium's op code: created, read, updated, deleted, truncated."""
     after: dict[str, Any] | None = None
     """The row after the change."""
     before: dict[str, Any] | None = None
-    """The row before it; of a delete at least the key."""
+    """The row before it; for a delete at least the key."""
     key: Texts = ()
-    """Columns of the key; `id` where the row has one, else its first column."""
+    """Columns of the key; the default is `id` if the row has it, else its first column."""
     types: dict[str, str] = Field({}, examples=[{"created_at": "timestamp(us)"}])
-    """Types of columns whose values do not say them."""
+    """Types of columns whose values do not show them."""
 
 
 class PipelineTest(YamlSettings):
     """Changes through the transforms and routes, without any system: `headwater test`."""
 
     name: str
-    """The sentence that the test holds true."""
+    """The sentence that the test proves."""
     given: tuple[GivenChange, ...] = Field(min_length=1)
     """Changes at the source, in order."""
     expect: dict[str, tuple[dict[str, Any], ...]]
-    """Per table of the target the rows it then has, in the order of their keys; of each row only
-    the columns named here are compared."""
+    """Per target table its rows afterwards, in key order; of each row only the columns named here
+    are compared."""
 
 
 class LimitSettings(YamlSettings):
     """Bounds of memory and waiting; the defaults suit almost everyone."""
 
     transaction_size_bytes: SizeBytes = 8 << 20
-    """A transaction of the log commits without waiting once this much has been appended."""
+    """Bytes after which a transaction of the log commits without waiting."""
     transaction_timeout_ms: DurationMs = 900_000
-    """How long one may stay open; a source transaction that takes longer to read is aborted."""
+    """Longest duration of a log transaction; a source transaction that takes longer to read is
+    aborted."""
     slice_rows: int = Field(200_000, ge=1)
     """Rows after which a sink's slice ends at the next commit boundary."""
     slice_size_bytes: SizeBytes = 64 << 20
-    """Bytes in the log after which it does."""
+    """Bytes in the log after which a sink's slice ends at the next commit boundary."""
     fetch_size_bytes: SizeBytes = 1 << 20
-    """Bytes of the log that a sink reads at a time; decoded they are some ten times as large."""
+    """Bytes of the log that a sink reads at a time; decoded they are about ten times as large."""
 
 
 class SourceTask(YamlSettings):
-    """Keys that every source has beside those of its type."""
+    """Keys of every source beside those of its type."""
 
     type: str
-    """Which kind of source; `headwater explain` lists them."""
+    """Type of the source; `headwater explain` lists them."""
     batch_wait_ms: DurationMs = 5
-    """The least time between two commits to the log, on average; after quiet the first few go at
-    once."""
+    """Least time between two commits to the log, on average; after quiet the first few are
+    immediate."""
 
 
 class SinkTask(YamlSettings):
-    """Keys that every sink has beside those of its type."""
+    """Keys of every sink beside those of its type."""
 
     type: str
-    """Which kind of sink; `headwater explain` lists them."""
+    """Type of the sink; `headwater explain` lists them."""
     name: str = Field("", pattern=rf"{NAME}|^$")
-    """Names the sink in `status` and keeps its place in the log; the type where it is left out."""
+    """Name of the sink in `status` and in the log. Default: its type."""
     commit_every_ms: DurationMs = 1_000
-    """How long changes are gathered before they are applied together; 0s applies each at once."""
+    """How long changes are collected before they are applied together; 0s applies each at once."""
 
 
 class PipelineSpec(YamlSettings):
@@ -237,21 +239,21 @@ class PipelineSpec(YamlSettings):
         PipelineHead,
         BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value),
     ]
-    """The pipeline's name, or its name and what it does with changes of schemas."""
+    """The pipeline's name, or its name and its policy for schema changes."""
     log: LogSettings = LogSettings()
-    """Where the log is kept and how its topics look."""
+    """Place of the log, and the form of its topics."""
     transform: tuple[TransformRule, ...] = ()
-    """What is done to rows on their way."""
+    """Changes to rows on their way."""
     route: tuple[RouteRule, ...] = ()
-    """How tables are called at the target."""
+    """Names of tables at the target."""
     errors: ErrorSettings = ErrorSettings()
-    """What is tried again, what is set aside, what is stopped."""
+    """Which failures are retried, become dead letters, or stop a table."""
     verify: VerifySettings | None = None
     """Whether source, log and target are compared regularly."""
     tests: tuple[PipelineTest, ...] = ()
     """Examples that `headwater test` runs without any system."""
     workers: Literal["auto"] | Annotated[int, Field(ge=0, le=256)] = "auto"
-    """Processes for connector and sink work: `auto` is one less than there are cores; 0 does
+    """Processes for connector and sink work: `auto` is one less than the number of cores; 0 does
     everything in one process."""
     limits: LimitSettings = LimitSettings()
     """Bounds of memory and waiting."""

@@ -26,7 +26,7 @@ def split_target(target: str) -> tuple[str, str]:
     pipeline, slash, table = target.partition("/")
     if slash and not table:
         raise ConfigError(
-            "the table is not named",
+            "the path has no table",
             hint=f"write {pipeline}/TABLE, or {pipeline} for all of it",
             given=target,
         )

@@ -36,7 +36,7 @@ TERMINATED = 143
 
 MEANINGS = {
     OK: "done",
-    INTERNAL: "a bug of ours, with its traceback",
+    INTERNAL: "internal error, a bug of Headwater, with its traceback",
     INVALID: "invalid input or configuration",
     UNREACHABLE: "a dependency cannot be reached or used: broker, disk, data directory in use",
     DIFFERENT: "differences found: damage in a log, rows that are not equal, tables not delivered",

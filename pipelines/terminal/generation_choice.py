@@ -94,7 +94,7 @@ async def _topic_of_table(log: "KafkaLog", target: str) -> tuple[str, str]:
     if not stored:
         raise ConfigError(
             "no pipeline of this name has left rows in this log",
-            hint="headwater topics ls shows the topics of those that have",
+            hint="headwater topics ls shows the pipelines' topics",
             pipeline=pipeline,
         )
     topics = {str(each.schema.table): topic for topic, each in stored.items()}

@@ -79,8 +79,7 @@ ROUTES = (
         "GET",
         "/status",
         "status",
-        "What runs, how far behind it is, what is left to read and what is wrong: the fields of"
-        " [status](status.md).",
+        "Running pipelines, their lag, snapshots and problems: the fields of [status](status.md).",
     ),
     HttpRoute("GET", "/metrics", "metrics", "[Metrics](metrics.md) in Prometheus' text format."),
     HttpRoute(
@@ -95,15 +94,15 @@ ROUTES = (
         "GET",
         "/pipelines/{pipeline}/offsets",
         "offsets",
-        "The source's position as the log holds it, and where the sinks last said they stand.",
+        "The source's position in the log, and the sinks' last reported offsets.",
     ),
     HttpRoute(
         "GET",
         "/pipelines/{pipeline}/rows/{table}/{key:path}",
         "row",
-        "The newest state of one key as the log tells it: `row` is null where it was deleted. The"
-        " table is called as at the source, the key is written as for the command `rows`; 404 where"
-        " the log has never had it.",
+        "The newest state of one key in the log; `row` is null if it was deleted. The table has "
+        "its source name, the key is written as for the command `rows`; 404 if the log has never "
+        "had the key.",
     ),
     *(
         HttpRoute("POST", f"/pipelines/{{pipeline}}/{verb}{table}", "wish", meaning)
@@ -160,7 +159,7 @@ class _Routes:
     async def events(self, request: Request) -> Response:
         """Reports as lines of JSON, from now on, of one `?pipeline=` or of all."""
         if self._to.stream.is_full:
-            raise TooLarge("too many listen already", hint="end one of them")
+            raise TooLarge("the endpoint has too many listeners", hint="end one of them")
         pipeline = request.query_params.get("pipeline")
 
         async def lines() -> AsyncIterator[bytes]:
@@ -192,7 +191,7 @@ class _Routes:
         keys = await key_bytes(self._to.log, stored, request.path_params["key"])
         found = await newest_change(self._to.log, stored.topic, keys, ends=None)
         if found is None:
-            raise NotFound("the log has never had that key", table=str(stored.schema.table))
+            raise NotFound("the log has never had this key", table=str(stored.schema.table))
         return _json({"table": str(stored.schema.table)} | change_facts(found))
 
     async def wish(self, request: Request) -> Response:
@@ -201,7 +200,7 @@ class _Routes:
         pipeline, verb = self._pipeline(request), request.url.path.split("/")[3]
         table = request.path_params.get("table")
         if table == "":
-            raise ConfigError("the table is not named", hint="take the last slash away for all")
+            raise ConfigError("the path has no table", hint="take the last slash away for all")
         if table is not None:
             table = find_table(table, self._to.board.tables(pipeline), pipeline=pipeline)
         id = secrets.token_hex(8)
@@ -223,14 +222,14 @@ class _Routes:
         try:
             board.know_ends(await read_ends(self._to.log, board.partitions()))
         except HeadwaterError as error:  # a screen with a hole is better than none
-            logger.debug("how far the log reaches is not known just now: %s", error)
+            logger.debug("the ends of the log are not known now: %s", error)
         return board.snapshot()
 
     def _pipeline(self, request: Request) -> str:
         name = str(request.path_params["pipeline"])
         if name not in self._to.board.pipelines():
             raise NotFound(
-                "no pipeline of that name is running here",
+                "no pipeline of this name is running here",
                 hint=f"there is {', '.join(sorted(self._to.board.pipelines())) or 'none'}",
                 pipeline=name,
             )
@@ -252,7 +251,10 @@ def _safe(handler: RouteHandler) -> RouteHandler:
         except Exception:
             logger.exception("%s %s failed", request.method, request.url.path)
             hint = "the log of the process that runs the pipelines has its traceback"
-            return _json(_describe("InternalError", "a bug of ours", hint=hint), status=500)
+            return _json(
+                _describe("InternalError", "internal error, a bug of Headwater", hint=hint),
+                status=500,
+            )
 
     return answer
 

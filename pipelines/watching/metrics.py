@@ -117,7 +117,7 @@ def _scale(value: float | None, scale: float) -> float | None:
 
 
 TABLE_STATES = (TaskState.REREADING, TaskState.REBUILDING)
-"""That only tables are in."""
+"""States that only tables have."""
 UNIT_STATES = [state for state in TaskState if state not in TABLE_STATES]
 UNIT = ("pipeline", "unit")
 TABLE = ("pipeline", "unit", "table")
@@ -127,28 +127,28 @@ METRICS = (
         "headwater_start_time_seconds",
         "gauge",
         (),
-        "When this process was started, in seconds since 1970.",
+        "Start time of this process, in seconds since 1970.",
         _start,
     ),
     MetricSpec(
         "headwater_log_partition_offline",
         "gauge",
         ("topic", "partition", "reason"),
-        "1 for each partition of the log that its disk keeps from being used, with the reason.",
+        "1 for each partition of the log that cannot be used because of its disk, with the reason.",
         _offline,
     ),
     MetricSpec(
         "headwater_unit_state",
         "gauge",
         (*UNIT, "state"),
-        "1 for the state that a source or a sink is in, 0 for every other.",
+        "1 for the state of a source or a sink, 0 for every other state.",
         _unit_states,
     ),
     MetricSpec(
         "headwater_unit_retries_total",
         "counter",
         UNIT,
-        "How often a source or a sink failed and was tried again.",
+        "Retries of a source or a sink after a failure.",
         _per_unit("retries"),
     ),
     MetricSpec(
@@ -162,7 +162,7 @@ METRICS = (
         "headwater_rows_total",
         "counter",
         TABLE,
-        "Changes that a source has put into the log, or a sink into its target.",
+        "Changes that a source has written to the log, or a sink to its target.",
         _per_table("rows"),
     ),
     MetricSpec(
@@ -176,15 +176,15 @@ METRICS = (
         "headwater_lag_seconds",
         "gauge",
         TABLE,
-        "From the commit at the source until a change had gone through; while changes wait, the"
-        " age of the oldest of them; 0 when nothing has come for a while.",
+        "Time from the commit at the source to the delivery of a change; while changes wait, the "
+        "age of the oldest; 0 if no change has come for a while.",
         _per_table("lag_ms", 0.001),
     ),
     MetricSpec(
         "headwater_last_commit_time_seconds",
         "gauge",
         TABLE,
-        "Commit time at the source of the newest change that went through, in seconds since 1970.",
+        "Source commit time of the newest delivered change, in seconds since 1970.",
         _per_table("committed_ms", 0.001),
     ),
     MetricSpec(
@@ -198,35 +198,35 @@ METRICS = (
         "headwater_quarantined_tables",
         "gauge",
         ("pipeline",),
-        "Tables that are set aside until somebody resumes them.",
+        "Tables that are quarantined until they are resumed.",
         _count_quarantined,
     ),
     MetricSpec(
         "headwater_rereading_tables",
         "gauge",
         ("pipeline",),
-        "Tables that are read again at the source, or made anew in a target, for a new form.",
+        "Tables that are read again at the source, or rebuilt in a target, for a new schema.",
         _rereading,
     ),
     MetricSpec(
         "headwater_retained_wal_bytes",
         "gauge",
         UNIT,
-        "Write-ahead log that a PostgreSQL server keeps because of the source's slot.",
+        "Write-ahead log that a PostgreSQL server retains for the source's slot.",
         _gauges("retained_wal_bytes", "value"),
     ),
     MetricSpec(
         "headwater_retained_wal_limit_bytes",
         "gauge",
         UNIT,
-        "How much of it the source's settings allow, where they set a limit.",
+        "Limit of that write-ahead log in the source's settings, if there is one.",
         _gauges("retained_wal_bytes", "limit"),
     ),
     MetricSpec(
         "headwater_snapshot_fraction",
         "gauge",
         TABLE,
-        "How much of a table's existing rows has been read, from 0 to 1, where that is known.",
+        "Read share of a table's existing rows, from 0 to 1, if known.",
         _snapshots("fraction"),
     ),
     MetricSpec(
@@ -240,21 +240,21 @@ METRICS = (
         "headwater_snapshot_remaining_seconds",
         "gauge",
         TABLE,
-        "How long the reading of existing rows will take yet, where that is known.",
+        "Estimated remaining time of a snapshot, if known.",
         _snapshots("eta_ms", 0.001),
     ),
     MetricSpec(
         "headwater_table_files",
         "gauge",
         TABLE,
-        "Files that a table of a lake is made of, as of its last commit.",
+        "Files of a lake table after its last commit.",
         _table_gauges("small_files", "limit"),
     ),
     MetricSpec(
         "headwater_table_small_files",
         "gauge",
         TABLE,
-        "Those of them that had better be put together; maintenance does so when it is due.",
+        "Small files of it that the next maintenance will compact.",
         _table_gauges("small_files", "value"),
     ),
 )

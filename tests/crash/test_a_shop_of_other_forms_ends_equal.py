@@ -14,7 +14,7 @@ from scripts.shop_database import buying, make_shop
 from tests.crash.command_process import CommandProcess
 
 PATIENCE_S, LOOK_S = 600, 1.0
-NOTHING_YET = "there is nothing to compare yet"
+NOTHING_YET = "the pipeline has nothing to compare yet"
 PIPELINE = """
 pipeline: shop
 source: {{type: postgres, url: '{url}', tables: [public.*]}}

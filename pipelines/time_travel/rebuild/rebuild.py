@@ -398,7 +398,7 @@ def _part(loaded: LoadedPipeline, sink: str | None) -> LoadedPart:
     if len(found) == 1:
         return found[0]
     raise ConfigError(
-        "there is no such sink" if sink else "the pipeline has several sinks",
+        "the pipeline does not have this sink" if sink else "the pipeline has several sinks",
         hint="say which: --sink " + ", ".join(part.name for part in loaded.sinks),
         pipeline=loaded.name,
     )

@@ -23,7 +23,7 @@ from tests.pipelines.run_process import address_of, end, start_broker
         (["--listen", "127.0.0.1:70000"], "listen address is not HOST:PORT"),
         (["--set", "fsnc=never"], "did you mean fsync?"),
         (["--set", "fsync=sometimes"], "input should be 'group' or 'never'"),
-        (["--set", "default_partitions"], "a setting is NAME=VALUE"),
+        (["--set", "default_partitions"], "the setting is not of the form NAME=VALUE"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_in_words(

@@ -181,7 +181,7 @@ def test_what_cannot_be_meant_is_not_paused(shop: Shop) -> None:
     assert "this log knows no pipeline of that name" in pipeline.remarks
     assert shop.name in pipeline.remarks.partition("hint:")[2]
     assert "the pipeline has no such table" in table.remarks
-    assert "the table is not named" in empty.remarks
+    assert "the path has no table" in empty.remarks
     assert not shop.ask(read_desired).is_paused
 
 
@@ -410,5 +410,5 @@ def test_a_source_that_has_not_answered_is_not_said_to_read(shop: Shop) -> None:
     at_rest = shop.run("snapshot", "start", f"{shop.name}/orders")
 
     assert silent.code == at_rest.code == exit_codes.OK
-    assert "has not said yet" in silent.remarks
-    assert "takes this up when it does" in at_rest.remarks
+    assert "has not accepted the signal yet" in silent.remarks
+    assert "receives the signal at its next run" in at_rest.remarks

@@ -102,7 +102,7 @@ def test_letters_are_counted_shown_put_back_and_dropped(headwater: Headwater, da
     assert f"{TOPIC}-0 offset 0, at 0/1#0" in shown.data
     assert back.envelope["data"] == [{"letter": 0, "table": "public.orders", "fate": "redriven"}]
     assert len(topic) == 1 and b'"id":7' in topic[0]
-    assert unasked.code == exit_codes.INVALID and "which letters" in unasked.remarks
+    assert unasked.code == exit_codes.INVALID and "no dead letters are selected" in unasked.remarks
     assert dropped.data == "dropped 1 letter\n"
     assert [(each["letter"], each["problem"]) for each in left] == [(1, "no JSON")]
 
@@ -123,4 +123,7 @@ def test_what_is_not_there_is_said_to_be_missing(headwater: Headwater, data: Pat
     missing = headwater("dlq", "show", "shop", "--letter", 99, "--data", data)
 
     assert mistyped.code == exit_codes.INVALID and "no pipeline of this name" in mistyped.remarks
-    assert missing.code == exit_codes.INVALID and "no dead letter of this number" in missing.remarks
+    assert (
+        missing.code == exit_codes.INVALID
+        and "does not have a dead letter of this number" in missing.remarks
+    )

@@ -340,5 +340,5 @@ def test_comparing_regularly_is_nothing_to_remark_upon(write: Write) -> None:
 
 
 def test_a_directory_without_a_pipeline_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="holds no pipeline file"):
+    with pytest.raises(ConfigError, match="has no pipeline file"):
         load(tmp_path, environment={})

@@ -95,7 +95,7 @@ def test_the_logs_own_topics_are_read_raw(served: ServedLog) -> None:
     ("lost", "said"),
     [
         ({"is_state": True, "end": -1}, "compaction has passed that moment"),
-        ({"start": -1, "deletes_dropped_to": -1}, "deletes aged out"),
+        ({"start": -1, "deletes_dropped_to": -1}, "removed deletes before"),
     ],
 )
 def test_what_the_log_lost_while_it_was_read_ends_the_query(

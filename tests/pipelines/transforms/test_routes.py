@@ -85,7 +85,7 @@ def test_a_sink_shows_the_share_that_a_truncate_empties_or_refuses_it() -> None:
     assert '"op": "truncate", "table": "crm.people", "row": {"tenant_id": "2"}' in json_lines(
         truncate
     )
-    with pytest.raises(SinkRejected, match="one share of a table"):
+    with pytest.raises(SinkRejected, match="one part of a table"):
         list(outgoing.encode(truncate, pipeline="shop", now_ms=0))
 
 

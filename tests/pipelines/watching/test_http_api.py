@@ -249,10 +249,10 @@ async def test_a_restart_is_a_wish_for_a_fresh_start(served: Served) -> None:
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("/pipelines/other/pause", "no pipeline of that name"),
-        ("/pipelines/other/offsets", "no pipeline of that name"),
+        ("/pipelines/other/pause", "no pipeline of this name"),
+        ("/pipelines/other/offsets", "no pipeline of this name"),
         ("/pipelines/shop/pause/ordres", "no such table"),
-        ("/pipelines/shop/pause/", "the table is not named"),
+        ("/pipelines/shop/pause/", "the path has no table"),
         ("/pipelines/shop/pause/..%2F..%2Fx", "no such table"),
     ],
 )
@@ -320,7 +320,7 @@ async def test_a_bug_is_answered_without_its_words(served: Served) -> None:
     status, body, _ = await served.raw("POST", "/run", served.good, b"x")
 
     assert status == 500
-    assert b"canary" not in body and b"a bug of ours" in body
+    assert b"canary" not in body and b"internal error, a bug of Headwater" in body
 
 
 async def test_a_listener_hears_reports_as_they_come(served: Served) -> None:

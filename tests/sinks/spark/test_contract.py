@@ -69,5 +69,5 @@ class TestDeltaBySpark(SinkContract):
         with pytest.raises(PositionLost) as caught:
             await compacted.apply(topic.slice())
 
-        assert "deletes aged out" in caught.value.problem
+        assert "removed deletes before" in caught.value.problem
         assert len(await bench.rows("public.orders")) == 9

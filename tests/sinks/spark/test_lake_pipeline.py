@@ -180,7 +180,7 @@ async def test_a_topic_made_anew_while_executors_read_it_is_named_and_nothing_is
         part = Slice(log, start, end, None, reader.read, split_reader=split_reader)
         shop.served.run(lambda: shop.served.log.topics.delete(TOPIC))
         shop.write("c", range(300, 500), "of the second topic")
-        with pytest.raises(PositionLost, match="made anew") as lost:
+        with pytest.raises(PositionLost, match="deleted and recreated") as lost:
             await sink.apply(part)
 
     assert lost.value.facts["topic"] == TOPIC

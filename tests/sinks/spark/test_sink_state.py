@@ -34,7 +34,7 @@ async def test_a_sink_whose_ledger_was_lost_goes_on_where_its_tables_stand(tmp_p
     await sink.apply(orders.slice(start={0: found[f"{orders.name}/0"]}))
 
     assert begun == {}
-    assert "goes on where its tables stand" in caught.value.problem
+    assert "continues at its tables' offsets" in caught.value.problem
     assert found == {f"{orders.name}/0": 2, f"{items.name}/0": 2}
     rows = await bench.rows("public.orders")
     assert sorted(row["note"] for row in rows) == ["a", "b"]

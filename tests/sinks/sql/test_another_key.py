@@ -96,7 +96,7 @@ async def test_a_slice_that_breaks_off_leaves_rows_and_offsets_as_they_were(
 async def test_no_other_topic_changes_the_key(bench: SqlBench) -> None:
     sink = await filled(bench)
 
-    with pytest.raises(SchemaRefused, match="the key is not the one"):
+    with pytest.raises(SchemaRefused, match="has another key"):
         await sink.apply(next_topic("other.public.people.g2").slice())
     await sink.close()
 
@@ -110,7 +110,7 @@ async def test_nor_does_the_same_topic(bench: SqlBench) -> None:
     await sink.apply(topic.slice())
     topic.append(BY_EMAIL, ("c", {"id": 2, "email": "b"}))
 
-    with pytest.raises(SchemaRefused, match="the key is not the one"):
+    with pytest.raises(SchemaRefused, match="has another key"):
         await sink.apply(topic.slice())
     await sink.close()
 

@@ -23,5 +23,5 @@ class TestGenericDialect(SinkContract):
 
     async def test_a_decimal_of_more_digits_is_a_wider_one(self, bench: Bench) -> None:
         """No statement changes a type in every database: the table is made anew."""
-        with pytest.raises(RebuildNeeded, match="cannot change a column in place"):
+        with pytest.raises(RebuildNeeded, match="cannot change the column in place"):
             await super().test_a_decimal_of_more_digits_is_a_wider_one(bench)

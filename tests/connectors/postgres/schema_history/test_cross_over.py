@@ -250,7 +250,7 @@ async def test_a_target_of_the_former_key_is_not_compared(crossing: Crossing) ->
     problems = {each.side: each.problem for each in verdicts}
     assert not problems["source"]
     assert "the target table has another key" in problems["sql"]
-    assert "the target's table has the former key" in problems["spark"]
+    assert "the target table has the former key" in problems["spark"]
 
 
 async def test_deleted_rows_of_a_former_key_are_no_difference(crossing: Crossing) -> None:

@@ -145,7 +145,7 @@ def test_another_topic_of_the_same_name_is_not_read(served: ServedLog) -> None:
     [first, *_] = divided(served, records=1_000)
     stale = {first.partition: AppliedOffset("another", first.start)}
 
-    with pytest.raises(PositionLost, match="made anew"):
+    with pytest.raises(PositionLost, match="deleted and recreated"):
         list(reader_of(served).read(stale, {first.partition: AppliedOffset("another", first.end)}))
 
 

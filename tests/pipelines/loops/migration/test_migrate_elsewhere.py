@@ -163,7 +163,7 @@ def test_other_keys_of_a_log_that_does_not_tell_of_its_compaction_are_refused(
     filled(foreign)
     foreign.edit(log="schemas: true")
 
-    with pytest.raises(ConfigError, match="does not say what compaction takes"):
+    with pytest.raises(ConfigError, match="does not report compaction"):
         foreign.run(migrates=True)
 
     assert foreign.topics() == {FIRST: 1}

@@ -128,7 +128,7 @@ def test_a_key_that_does_not_tell_rows_apart_is_refused_before_anything_is_chang
     world, error = asyncio.run(live())
 
     assert error.facts == {"topic": "shop.public.orders", "key": "value", **facts}
-    assert "nothing has been changed" in error.problem and error.hint
+    assert "nothing was changed" in error.problem and error.hint
     assert NEXT not in {place.topic for place in world.log.partitions}
 
 

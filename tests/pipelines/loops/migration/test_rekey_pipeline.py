@@ -97,7 +97,7 @@ def test_the_new_key_is_the_one_of_the_tables(shop: KeyedShop) -> None:
         for sink in ("mirror", "versions")
     }
 
-    assert any("once `run --migrate` has given" in each for each in before)
+    assert any("after `run --migrate` has given" in each for each in before)
     assert keys == {
         "mirror": [(1, "email")],
         "versions": [(1, "email"), (2, "_headwater_valid_from")],
@@ -121,7 +121,7 @@ def test_rows_that_share_the_new_key_are_said_and_nothing_is_changed(shop: Keyed
     shop.run()
     shop.edit(key="email")
 
-    with pytest.raises(ConfigError, match="does not tell the rows of a topic apart") as caught:
+    with pytest.raises(ConfigError, match="not unique or has nulls") as caught:
         shop.run(migrates=True)
     shop.edit()
     shop.run()

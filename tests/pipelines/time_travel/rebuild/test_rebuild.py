@@ -204,7 +204,7 @@ def test_the_place_of_the_live_table_is_no_other_place(tmp_path: Path, place: st
     )
     [loaded] = load(path, environment=os.environ)
 
-    with pytest.raises(ConfigError, match="where the live table is"):
+    with pytest.raises(ConfigError, match="the target of the live table"):
         sink_elsewhere(loaded.sinks[0], place)
 
 
@@ -269,6 +269,6 @@ def test_the_command_plans_refuses_and_replays(tmp_path: Path, headwater: Any) -
     assert "oldest possible is" in refused.envelope["error"]["hint"]
     assert replayed.envelope["data"]["changes"] == 10
     assert read_files(str(tmp_path / "out"), "crm.purchases").num_rows == 10
-    assert (taken.code, "fed already" in taken.remarks) == (2, True)
+    assert (taken.code, "belongs to the pipeline" in taken.remarks) == (2, True)
     assert (mixed.code, mixed.envelope["ok"]) == (2, False)
     assert "format: json" in mixed.envelope["error"]["hint"]

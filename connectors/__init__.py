@@ -7,8 +7,8 @@ SOURCES = {
     "postgres": "headwater.connectors.postgres.source:PostgresSource",
     "sql": "headwater.connectors.sql.source:SqlSource",
 }
-"""YAML `type:` to the class behind it, imported when used. Other packages add theirs by entry
-points of the group `headwater.sources`."""
+"""YAML `type:` to the source's class, imported when used. Other packages add theirs by entry points
+of the group `headwater.sources`."""
 
 SETTINGS = {
     "files": "headwater.connectors.files.settings:FilesSettings",
@@ -17,4 +17,4 @@ SETTINGS = {
     "postgres": "headwater.connectors.postgres.settings:PostgresSettings",
     "sql": "headwater.connectors.sql.settings:SqlSourceSettings",
 }
-"""The same to what may be set: whoever only reads pipeline files needs no more than that."""
+"""YAML `type:` to the source's settings: a reader of pipeline files needs no more."""

@@ -1,4 +1,4 @@
-"""The one contract that a source fulfils."""
+"""The contract of a source."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -13,15 +13,16 @@ from headwater.core_log.model.changes import ChangeBatch, Positions, TableChange
 from headwater.core_log.model.table_schema import TableId, TableSchema
 
 CONTROL = "control/"
-"""Before a wish's id, the part of a position that says that it was taken up, or refused."""
+"""Prefix of a signal's id in a part of the position, which says that the signal was started or
+refused."""
 REFUSED = "refused"
-"""What stands there of one that the source will not fulfil; anything else says that it was taken
-up."""
+"""Value of that part for a refused signal; any other value means that it was started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A wish from `__headwater_control`; once done, `control/<id>` belongs into a position."""
+    """A signal from `__headwater_control`; once it is done, `control/<id>` becomes a part of the
+    position."""
 
     id: str
     kind: str
@@ -31,7 +32,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotProgress:
-    """How far the reading of what was there before has come, for one table."""
+    """Progress of the initial snapshot of one table."""
 
     table: TableId
     rows: int
@@ -43,31 +44,31 @@ class SnapshotProgress:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A figure of the source's that users watch, such as the write-ahead log that it retains."""
+    """A metric of the source for users, such as the size of the retained write-ahead log."""
 
     name: str
-    """A metric's name: `retained_wal_bytes`."""
+    """The metric's name: `retained_wal_bytes`."""
     value: int
     limit: int | None = None
-    """From where on it is too much."""
+    """Value above which it is too large."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something that users should know of a source that runs all the same."""
+    """A remark to users about a source that keeps running."""
 
     name: str
-    """What it is about; the next of the same name takes its place."""
+    """Its subject; the next remark of the same name replaces it."""
     finding: Diagnostic | None
-    """None takes it back."""
+    """The remark; None removes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FreeSpace:
-    """Of a local disk on which rows that are read come to lie."""
+    """Free space of a local disk on which the rows are stored."""
 
     users: Sequence[str]
-    """Who keeps them there: the log, and sinks by their names."""
+    """Users of the disk: the log, and sinks by their names."""
     bytes: int
 
 
@@ -75,51 +76,53 @@ SourceReport = SnapshotProgress | Gauge | Remark
 
 
 class FormCheck(Protocol):
-    """Whether the log may have rows of a table in this form, by the rules that hide columns."""
+    """Check whether the log may contain rows of a table with this schema, by the rules that hide
+    columns."""
 
     async def __call__(
         self, schema: TableSchema, *, is_next: bool = False
     ) -> HeadwaterError | None:
-        """Why not; None where it may. `is_next`: its rows come behind those of the forms that were
-        asked for so before; else it is only looked at."""
+        """Returns the reason against it; None if it is allowed. `is_next`: its rows follow those of
+        the schemas that were checked before; otherwise it is a preview."""
         ...
 
 
 async def anything_goes(schema: TableSchema, *, is_next: bool = False) -> None:
-    """Where no rule hides anything."""
+    """Allows every schema, because no rule hides anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """What a source gets from the pipeline that it belongs to."""
+    """The pipeline's parameters for a source."""
 
     pipeline: str
     directory: Path
-    """Relative paths are meant from here: the pipeline file's directory."""
+    """Relative paths start here: the pipeline file's directory."""
     clock: Clock
     report: Callable[[SourceReport], None]
     schema_changes: Mapping[str, str] = field(default_factory=dict)
-    """The policy per kind of change: what they are is in `headwater.connectors.schema_policies`."""
+    """The policy per kind of change; `headwater.connectors.schema_policies` defines the kinds."""
     settle_ms: int = 30_000
-    """How long a table whose form was changed is left alone before it is read again."""
+    """How long a table with a changed schema must be quiet before it is read again."""
     free_space: Callable[[], Sequence[FreeSpace]] = tuple
-    """On the disks of this machine that rows would go to."""
+    """Free space on the disks of this machine that receive the rows."""
     until_end: bool = False
-    """End the iteration once what is there now has been read, as `headwater run --once` wants."""
+    """Whether the iteration ends once all present rows and changes are read, for `headwater run
+    --once`."""
     refusal: FormCheck = anything_goes
-    """Asked before the first row of each form is handed on, so that its table is held alone."""
+    """Called before the first row of each schema is emitted, so that only its table is held."""
 
 
 class Source(Protocol):
     """Reads one external system. Ending the iteration must release every connection.
 
-    A class that fulfils this has a `Settings` model and is made as `Class(settings, context)`;
-    making one touches nothing outside.
+    The class has a `Settings` model and is constructed as `Class(settings, context)`; the
+    constructor touches nothing outside.
     """
 
     def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
-        """Yields batches from just after `resume_from`; from the beginning when it is empty.
-        Ends only when there can never be more."""
+        """Yields batches from just after `resume_from`; from the beginning if it is empty. It ends
+        only if there can never be more."""
         ...
 
     async def acknowledge(self, positions: Positions) -> None:
@@ -127,129 +130,131 @@ class Source(Protocol):
         ...
 
     async def control(self, control: Control) -> None:
-        """Changes what the running iteration does: start or stop a snapshot, add a table."""
+        """Handles a signal for the running iteration: start or stop a snapshot, add a table."""
         ...
 
     async def discover(self) -> Sequence[TableSchema]:
-        """The tables that would be captured, as they are now; changes nothing."""
+        """Returns the tables that would be captured at present; changes nothing."""
         ...
 
     async def examine(self) -> Sequence[Diagnostic]:
-        """What stands in the way, before anything is started; changes nothing."""
+        """Returns the problems that would prevent a start; changes nothing."""
         ...
 
     async def drop(self) -> Sequence[str]:
-        """Removes what this pipeline left at the source; says what that was."""
+        """Removes everything that this pipeline left at the source; returns a description of it."""
         ...
 
 
 @runtime_checkable
 class RowEstimating(Protocol):
-    """A source that knows about how many rows its tables have without reading them. A large table's
-    topic gets several partitions by that, once, when it is made."""
+    """A source that knows the approximate number of rows of its tables without reading them. A new
+    topic of a large table gets several partitions by that."""
 
     async def row_estimates(self) -> Mapping[TableId, int]:
-        """Of the tables that `discover` finds, as far as it is known; changes nothing."""
+        """Returns estimates for the tables that `discover` finds, if they are known; changes
+        nothing."""
         ...
 
 
 @runtime_checkable
 class Resettable(Protocol):
-    """A source that can read one table anew while the others go on, for `headwater drop`."""
+    """A source that can read one table again while the others go on, for `headwater drop`."""
 
     def parts_of(self, table: TableId) -> Sequence[str]:
-        """The parts of its position without which the table is read like a new one."""
+        """Returns the parts of its position without which the table is read like a new one."""
         ...
 
 
 @runtime_checkable
 class SourcePlanning(Protocol):
-    """A source at which a run makes something, for `headwater plan`."""
+    """A source for which a run creates objects, for `headwater plan`."""
 
     async def plan(self) -> Sequence[str]:
-        """What a run would make or change there, as statements or sentences; changes nothing."""
+        """Returns statements or sentences about the changes a run would make there; changes
+        nothing."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSnapshot:
-    """All tables of a source as they are at one position."""
+    """All tables of a source at one position."""
 
     positions: Positions
-    """Where that is: every change before it is in the rows, and none after. Empty where the
-    source cannot say; then the rows are of about now."""
+    """The position: the rows contain every change before it, and none after. Empty if the source
+    does not know it; then the rows are of about the present."""
     rows: Callable[[TableId], AsyncIterator[TableChanges]]
-    """The rows of a table as `READ`s under the schema that it has now, in any order."""
+    """Returns the rows of a table as `READ`s under its present schema, in any order."""
     sees_deletes: bool = True
-    """Whether what is deleted at the source is ever deleted from the log."""
+    """Whether rows that are deleted at the source are ever deleted from the log."""
     unfit: Callable[[TableId], Sequence[TableChanges]] = lambda _: ()
-    """Rows with values that no column of ours holds, which `rows` left out when it was last
-    followed to its end for that table: their keys, null where it is the key that cannot be read,
-    and nulls."""
+    """Rows with values that no column can hold, which the last complete `rows` of that table left
+    out: their keys, and nulls. The key is null if the key itself cannot be read."""
     has_left: Callable[[TableId], bool] = lambda _: False
-    """Whether the source has no such table any more, or captures it no more: what was written of it
-    stays as it was."""
+    """Whether the source has no such table any more, or does not capture it any more: its rows in
+    the log stay unchanged."""
     has_changes_since: Callable[[Positions], Awaitable[bool | None]] | None = None
-    """Whether any row was changed between those positions and these: a source's place may move on
-    without that. None while somebody follows the source, who then comes here by himself."""
+    """Whether any row was changed between those positions and these: a position may move without
+    that. None while another process follows the source, because its position then arrives
+    anyway."""
 
 
 @runtime_checkable
 class Resuming(Protocol):
-    """A source that can say before it runs whether it can go on where the log says it stands."""
+    """A source that can say before a run whether it can continue from the stored position."""
 
     async def examine_position(
         self, stored: Callable[[], Awaitable[Positions]]
     ) -> Sequence[Diagnostic]:
-        """What stands in the way of going on from `stored`, which is empty before the first run;
-        nothing that `examine` says. It is asked for within, as the source may be running
-        meanwhile: what was confirmed to the outside system before is never beyond it. Changes
+        """Returns the problems of continuing from `stored`, which is empty before the first run,
+        without those that `examine` returns. `stored` is read inside, because the source may be
+        running: it is then never older than a position confirmed to the system before. Changes
         nothing."""
         ...
 
 
 @runtime_checkable
 class Replacing(Protocol):
-    """A source that finds out itself when a table has another key, and reads it again."""
+    """A source that detects by itself that a table has another key, and reads it again."""
 
     def replaces_tables(self) -> bool:
-        """Whether its settings let it."""
+        """Whether its settings allow that."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DdlOutcome:
-    """What DDL of one table would lead to."""
+    """The effect of DDL on one table."""
 
     table: TableId
     statement: str
     outcome: str
-    """In the words of docs/schema-changes.md: `followed`, `read again`, `new key`, `new topic`,
-    `left out`, `held`."""
+    """A term of docs/schema-changes.md: `followed`, `read again`, `new key`, `new topic`, `left
+    out`, `held`."""
     why: str
     cost: str = ""
-    """Of reading it again, in words."""
+    """The cost of the re-read, as text."""
     held: str = ""
-    """What keeps it from being read again by itself."""
+    """The reason why it would not be read again automatically."""
     schema: TableSchema | None = None
-    """The table's form after it; None where targets are not concerned."""
+    """The table's schema after the DDL; None if targets are not affected."""
 
 
 @runtime_checkable
 class Rehearsing(Protocol):
-    """A source at which DDL can be tried without changing or locking a table, for `headwater plan
-    --ddl`."""
+    """A source that can try DDL without changing or locking a table, for `headwater plan --ddl`."""
 
     async def rehearse(self, statements: Sequence[str]) -> Sequence[DdlOutcome]:
-        """Raises ConfigError or SourceRejected for statements that cannot be tried."""
+        """Returns the effects; raises ConfigError or SourceRejected for statements that cannot be
+        tried."""
         ...
 
 
 class Snapshotable(Protocol):
-    """A source whose tables can be read at one position, beside what is running, for `headwater
+    """A source whose tables can be read at one position beside a running pipeline, for `headwater
     verify`."""
 
     def snapshot(self, reached: Positions) -> AbstractAsyncContextManager[SourceSnapshot]:
-        """`reached` is where the log stands; the snapshot is of then or later. Nothing stays at
-        the source when the context ends."""
+        """Returns a snapshot at or after `reached`, the log's position. Nothing stays at the source
+        when the context ends."""
         ...

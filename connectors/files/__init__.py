@@ -1,1 +1,1 @@
-"""Files as a source: local or in S3, new ones, growing ones and rewritten ones."""
+"""Files as a source, local or in S3: new, growing and rewritten files."""

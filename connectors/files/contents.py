@@ -1,4 +1,4 @@
-"""What a file holds once it is decompressed, read at any place but cheapest in order."""
+"""The decompressed content of a file, which can be read at any position but cheapest in order."""
 
 import re
 import zlib
@@ -13,7 +13,7 @@ CHUNK_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"
 GZIP_WINDOW = 31  # the widest window, with gzip's own header and checksum
 ZSTD_STEP_BYTES = 1 << 10
-"""How much of zstd is unpacked at once: it can become 32 thousand times larger."""
+"""Input that zstd decompresses at once: it can become 32 thousand times larger."""
 
 FORMATS: dict[str, FileFormat] = {
     "jsonl": "jsonl",
@@ -33,27 +33,27 @@ COMPRESSIONS: dict[str, InputCompression] = {
     "zstd": "zstd",
 }
 ROTATED = re.compile(r"[.-]\d[\d.-]*$")
-"""What rotation appends: `.1`, `-20260131`, `.2026-01-31`."""
+"""Suffixes of log rotation: `.1`, `-20260131`, `.2026-01-31`."""
 
 
 class BrokenFile(Exception):
-    """What the file holds breaks its own format; the message says how, without any content."""
+    """The file breaks its own format; the message has no part of its content."""
 
 
 class TruncatedFile(BrokenFile):
-    """The file ends within a compressed stream: it is still written, or was not brought whole."""
+    """The file ends within a compressed stream: it is being written, or was copied incompletely."""
 
 
 class FileContent(Protocol):
-    """A file's bytes as its lines are in them."""
+    """A file's bytes as decompressed lines."""
 
     def read(self, position: int, size: int) -> bytes:
-        """At most `size` bytes; fewer only where there are no more just now."""
+        """Returns at most `size` bytes; fewer only if there are no more at present."""
         ...
 
 
 def kind_of(name: str) -> tuple[FileFormat | None, InputCompression]:
-    """What the endings of a name say; no format where they say nothing."""
+    """Returns format and compression by the endings of the name; None for an unknown format."""
     rest = ROTATED.sub("", PurePosixPath(name).name)
     ending = rest.rpartition(".")[2].lower()
     compression = COMPRESSIONS.get(ending, "none")
@@ -67,8 +67,8 @@ def content_of(raw: RawFile, compression: InputCompression) -> FileContent:
 
 
 class DecompressedContent:
-    """A compressed file from its start; going back means starting again. `cut` says when what was
-    read came to an end that is none."""
+    """A compressed file, read from its start; going back starts again. `cut` is set if its end is
+    incomplete."""
 
     def __init__(self, raw: RawFile, compression: InputCompression) -> None:
         self._raw, self._compression = raw, compression
@@ -93,7 +93,7 @@ class DecompressedContent:
         self.cut: TruncatedFile | None = None
 
     def _take(self, size: int) -> bytes:
-        """Some of the next bytes; nothing only at the end."""
+        """Returns some of the next bytes; none only at the end."""
         if not self._chunk:
             try:
                 self._chunk = next((chunk for chunk in self._chunks if chunk), b"")
@@ -105,7 +105,7 @@ class DecompressedContent:
 
 
 def gunzip(raw: RawFile) -> Iterator[bytes]:
-    """Members one after the other."""
+    """Yields the content of gzip members one after another."""
     position, packed, stream = 0, b"", zlib.decompressobj(GZIP_WINDOW)
     try:
         while True:
@@ -130,7 +130,7 @@ def gunzip(raw: RawFile) -> Iterator[bytes]:
 
 
 def unzstd(raw: RawFile) -> Iterator[bytes]:
-    """Frames one after the other."""
+    """Yields the content of zstd frames one after another."""
     import zstandard
 
     position, frames = 0, zstandard.ZstdDecompressor()

@@ -1,4 +1,4 @@
-"""Lines of CSV to columns."""
+"""Parses lines of CSV into columns."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,18 +20,18 @@ WIDTH = re.compile(r"Expected (\d+) columns, got (\d+)")
 COLUMN = re.compile(r"In CSV column #(\d+)")
 NOT_UTF8 = "UTF8"
 PADDED = r"^[+-]?0[0-9]"
-"""A number that would lose its zeros, such as a postal code."""
+"""A number that would lose its leading zeros, such as a postal code."""
 LONG = r"^[+-]?[0-9]{16,}$"
-"""A whole number that would lose its last digits where no integer holds it."""
+"""A whole number that is too long for an integer and would lose its last digits."""
 WHOLE = r"^\s*[+-]?[0-9]{8,}\s*$"
-"""A number that a column of floats may not keep."""
+"""A number that a column of floats may not keep exactly."""
 ENCODING_HINT = "csv.encoding says what it is"
 HEADERS_MAX = 64
-"""First lines that are remembered."""
+"""Number of header lines in the cache."""
 
 
 class CsvLines:
-    """Of one file, whose first line says its columns unless there is no header."""
+    """The parser of one file; its first line names its columns unless there is no header."""
 
     def __init__(
         self,
@@ -49,7 +49,8 @@ class CsvLines:
             raise BrokenFile(f"columns of the key are missing: {', '.join(missing)}")
 
     def parse(self, block: bytes | memoryview, shape: InferredSchema) -> pa.Table:
-        """Raises `NotARow` unless every line fits; `shape` grows by what is new."""
+        """Returns the rows; raises `NotARow` unless every line fits. New columns are added to
+        `shape`."""
         block = as_utf8(bytes(block), self._encoding)
         names = self._names or list(shape.types)
         fresh = [] if shape.is_closed else [name for name in names if name not in shape.types]
@@ -61,8 +62,7 @@ class CsvLines:
             texts = self._read(block, names, dict.fromkeys(large, pa.string()), large)
             check_whole_numbers(texts, shape.types)
         if self._single_line_quote and self._single_line_quote in block:
-            # Where every row ends with the only kind of line end, their number tells as well,
-            # but for the last one.
+            # If every line ends in the same way, their number is enough for all but the last one.
             check_line_ends(rows if b"\r" in block else rows.slice(max(0, rows.num_rows - 1)))
         return rows
 
@@ -71,7 +71,7 @@ class CsvLines:
     ) -> dict[str, pa.DataType]:
         sample = self._read(block, names, {}, fresh)
         types = {field.name: settled_type(field.type) for field in sample.schema}
-        # What is not UTF-8 is bytes to the parser, and a mistake to us.
+        # The parser reads text that is not UTF-8 as bytes, which is an error here.
         types |= {
             name: pa.string()
             for name, kind in types.items()
@@ -122,7 +122,7 @@ class CsvLines:
     def _misfit(
         self, told: str, block: bytes, names: Sequence[str], types: Mapping[str, pa.DataType]
     ) -> str:
-        """Of a block that is one line; nothing where no value is to blame."""
+        """Returns the misfit in a block of one line; empty if no value is the cause."""
         found = COLUMN.search(told)
         name = names[int(found[1])] if found else ""
         if name not in types or NOT_UTF8 in told:
@@ -144,7 +144,7 @@ def parse_options(settings: CsvSettings, delimiter: str) -> csv.ParseOptions:
 
 @lru_cache(HEADERS_MAX)
 def names_in(header: bytes, settings: CsvSettings, delimiter: str) -> tuple[str, ...]:
-    """Remembered, since a file that grows is opened again and again."""
+    """Returns the names from a cache, because a growing file is opened again and again."""
     try:
         text = as_utf8(header.removeprefix(BOM), settings.encoding)
         text.decode()
@@ -157,7 +157,7 @@ def names_in(header: bytes, settings: CsvSettings, delimiter: str) -> tuple[str,
             parse_options=parse_options(settings, delimiter),
         )
     except pa.ArrowInvalid as error:
-        raise BrokenFile("the first line is no header") from error
+        raise BrokenFile("the first line is not a header") from error
     names = tuple(head.schema.names)
     if len(set(names)) < len(names) or not all(names):
         raise BrokenFile("the header has an empty name, or one twice")
@@ -174,7 +174,7 @@ def as_utf8(text: bytes, encoding: str) -> bytes:
 
 
 def problem_of(told: str, names: Sequence[str]) -> str:
-    """Without the values that the parser quotes."""
+    """Returns the error without the values that the parser quotes."""
     if found := WIDTH.search(told):
         return f"the line has {found[2]} values, not {found[1]}"
     column = f"column {names[int(found[1])]}" if (found := COLUMN.search(told)) else ""
@@ -184,7 +184,7 @@ def problem_of(told: str, names: Sequence[str]) -> str:
 
 
 def check_line_ends(rows: pa.Table) -> None:
-    """A quote that is never closed takes the lines after it into its value."""
+    """Raises if a quote is not closed: it would make the following lines a part of its value."""
     for column in rows.columns:
         if pa.types.is_string(column.type) and pc.any(pc.match_substring(column, "\n")).as_py():
             raise NotARow("a quote is not closed")
@@ -199,6 +199,6 @@ def check_whole_numbers(texts: pa.Table, types: Mapping[str, pa.DataType]) -> No
 
 
 def loses_digits(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
-    """Whether a text of the column is another one after it was a number of this kind."""
+    """Returns whether a text of the column would change as a number of this type."""
     pattern = f"{PADDED}|{LONG}" if pa.types.is_floating(kind) else PADDED
     return bool(pc.any(pc.match_substring_regex(column, pattern)).as_py())

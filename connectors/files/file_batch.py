@@ -1,4 +1,4 @@
-"""What one stretch of one file becomes: rows as changes, lines that are none, and the new state."""
+"""The result of reading a part of one file: rows as changes, rejected lines, and the new state."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from headwater.core_log.model.table_schema import TableId
 
 
 class FileBatch(NamedTuple):
-    """The state is what holds after it; `bytes` is what it weighs against the others."""
+    """A batch with the file's state after it; `bytes` is its weight among other files."""
 
     changes: TableChanges | None
     rejects: list[Reject]
@@ -23,7 +23,7 @@ class FileBatch(NamedTuple):
 
 
 class FileOrigin(NamedTuple):
-    """What the events of a source have in common."""
+    """The common parts of all events of a source."""
 
     pipeline: str
     version: str
@@ -31,8 +31,8 @@ class FileOrigin(NamedTuple):
     def changes(
         self, sifted: ParsedLines, shape: InferredSchema, entry: FileEntry, *, before: FileState
     ) -> TableChanges | None:
-        """Rows of a file are created ones; read again after it was rewritten, they are rows that
-        were seen, and replace those of the same key."""
+        """Returns rows as changes: created rows, or, from a rewritten file, rows read again that
+        replace those of the same key."""
         if not sifted.rows.num_rows:
             return None
         is_repeat = before.is_repeat and bool(shape.key)
@@ -65,7 +65,7 @@ class FileOrigin(NamedTuple):
 def rejects_of_rows(
     sifted: ParsedLines, shape: InferredSchema, entry: FileEntry, *, before: FileState
 ) -> list[Reject]:
-    """Of a file without lines, by the numbers of its rows."""
+    """Returns rejects of a file without lines, by row number."""
     return [
         Reject(shape.table, bad.content, bad.problem, f"{entry.name}#{before.rows + bad.row}")
         for bad in sifted.bad
@@ -81,7 +81,7 @@ def rejects_of_lines(
     block: bytes,
     quote: str,
 ) -> list[Reject]:
-    """Of a stretch of lines; `quote` is what may enclose line ends."""
+    """Returns rejects of lines; `quote` may enclose line ends."""
     if not sifted.bad:
         return []
     starts = np.concatenate([[0], line_ends(block, quote)])
@@ -101,5 +101,6 @@ def rejects_of_lines(
 def reject_of_line(
     table: TableId, entry: FileEntry, lines_before: int, *, problem: str, content: bytes
 ) -> Reject:
-    """Its place as editors and compilers write it: `orders.csv:19`, counted from 1."""
+    """Returns a reject with its place in the form of editors and compilers: `orders.csv:19`,
+    counted from 1."""
     return Reject(table, content, problem, f"{entry.name}:{lines_before + 1}")

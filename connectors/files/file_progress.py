@@ -1,4 +1,4 @@
-"""What has been taken of each file, and whether a file is still the one of which it was taken."""
+"""The progress in each file, and the check whether a file is still the one that was read."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -19,34 +19,35 @@ LINE_ENDS = (b"", b"\n", b"\r")
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """How much of one file is in the log. Positions count decompressed bytes, rows the lines
-    that were set aside too; checksums are CRC-32C."""
+    """How much of one file is in the log. Positions count decompressed bytes, rows include rejected
+    lines, and checksums are CRC-32C."""
 
     identity: str = ""
     size: int = 0
     modified_us: int = 0
-    """As the file was when it was last opened."""
+    """Modification time when the file was last opened."""
     position: int = 0
     rows: int = 0
     lines: int = 0
-    """Line ends taken, as editors count them: the header's and those inside of values too."""
+    """Number of line ends, as editors count them: including the header's and those inside of
+    values."""
     crc: int = 0
-    """Of all bytes taken."""
+    """Checksum of all bytes read."""
     head: int = 0
-    """Of the first of them, at most a kilobyte."""
+    """Checksum of the first of them, at most a kilobyte."""
     tail: int = 0
     tail_bytes: int = 0
-    """Of the last of them, and how many these are."""
+    """Checksum of the last of them, and their number."""
     is_open: bool = False
-    """Whether the last line was taken without a line end."""
+    """Whether the last line was read without a line end."""
     is_repeat: bool = False
-    """Whether what comes now was, or may have been, in the file before it was rewritten."""
+    """Whether the next rows were, or may have been, in the file before it was rewritten."""
     is_done: bool = False
-    """Whether everything was taken that was there when the file was last opened."""
+    """Whether everything was read that was there when the file was last opened."""
     problem: str = ""
-    """Why the rest of it was set aside."""
+    """The reason why its rest was rejected."""
     moved_to: str = ""
-    """The new name, when it was renamed and no other file has taken this one."""
+    """The new name, if it was renamed and no other file has this name."""
 
     def to_text(self) -> str:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -62,7 +63,7 @@ class FileState:
             return cls(**document)
         except (ValueError, TypeError) as error:
             raise PositionLost(
-                "a stored position is not what the files source writes",
+                "a stored position was not written by the files source",
                 hint="headwater offsets reset PIPELINE reads the files again from their beginning",
             ) from error
 
@@ -77,7 +78,7 @@ class FileState:
         )
 
     def advance(self, block: bytes, rows: int, *, is_open: bool = False) -> "FileState":
-        """After another stretch of bytes."""
+        """Returns the state after another range of bytes."""
         head_left = max(0, HEAD_BYTES - self.position)
         tail = block[-TAIL_BYTES:]
         return replace(
@@ -93,7 +94,7 @@ class FileState:
         )
 
     def again(self, *, is_repeat: bool) -> "FileState":
-        """The same file from its start."""
+        """Returns the state of the same file from its start."""
         return FileState(self.identity, self.size, self.modified_us, is_repeat=is_repeat)
 
     def is_as_listed(self, entry: FileEntry) -> bool:
@@ -105,7 +106,7 @@ class FileState:
 
 
 class FileChange(Enum):
-    """What has become of a file of which something had been taken."""
+    """The change of a file of which a part was read."""
 
     SAME = "reading goes on where it stopped"
     SHORTER = "it was cut and begins again"
@@ -115,8 +116,8 @@ class FileChange(Enum):
 def verdict(
     state: FileState, entry: FileEntry, content: FileContent, *, is_plain: bool
 ) -> FileChange:
-    """Of a file that grew in place a look at both ends has to do; what was replaced or touched is
-    read again."""
+    """Returns the change. For a file that grew in place both ends are compared; a replaced or
+    touched file is read again."""
     if state.is_as_listed(entry):
         return FileChange.SAME
     is_in_place = entry.identity == state.identity
@@ -125,7 +126,7 @@ def verdict(
     grew = is_in_place and entry.size > state.size
     is_same = ends_match(state, content) if grew else whole_matches(state, content)
     if is_same and state.is_open and content.read(state.position, 1) not in LINE_ENDS:
-        is_same = False  # the line that was taken as whole has grown
+        is_same = False  # the line that was read as whole has grown
     return FileChange.SAME if is_same else FileChange.REWRITTEN
 
 
@@ -150,7 +151,7 @@ def whole_matches(state: FileState, content: FileContent) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RenamedFile:
-    """`entry` is the file that was called `old_name` when it was last read."""
+    """`entry` is the file that had the name `old_name` when it was last read."""
 
     old_name: str
     entry: FileEntry
@@ -159,9 +160,9 @@ class RenamedFile:
 def find_renamed(
     entries: Iterable[FileEntry], states: Mapping[str, FileState]
 ) -> list[RenamedFile]:
-    """Files that lie under another name than the one they were read under, as far as their
-    identity says so; what they hold still has to be looked at. Of one identity there can be several
-    names: of files that are gone, and whose number of the disk was used again."""
+    """Returns files that have another name than when they were read, by their identity; their
+    content is still to be compared. Several names can have one identity: deleted files whose
+    inode was used again."""
     listed = {entry.name: entry for entry in entries}
     homeless: dict[str, list[str]] = {}
     for name, state in states.items():

@@ -1,4 +1,4 @@
-"""One open file, from where it was left to its end, in portions."""
+"""Reads one open file in batches, from the last position to its end."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -45,16 +45,16 @@ from headwater.core_log.model.changes import Reject
 class FileBlock(NamedTuple):
     content: bytes
     is_open: bool = False
-    """Whether it is a last line without its end."""
+    """Whether it is a last line without a line end."""
     is_piece: bool = False
-    """Whether it is a part of a line that is too long to be kept, not its end."""
+    """Whether it is a part, but not the end, of a line that is too long."""
     is_too_long: bool = False
     """Whether it is the end of such a line."""
 
 
 class BlockReader:
-    """Reads on from `position`, never beyond `end`; what follows the last line end is kept for
-    the next block."""
+    """Reads on from `position`, but not beyond `end`; bytes after the last line end stay for the
+    next block."""
 
     def __init__(
         self,
@@ -75,11 +75,12 @@ class BlockReader:
 
     @property
     def has_rest(self) -> bool:
-        """Whether something waits for its line end."""
+        """Whether bytes wait for their line end."""
         return bool(self._rest) or self._is_within
 
     def next(self, *, is_final: bool) -> FileBlock | None:
-        """None when there are no more whole lines; a final one needs no line end."""
+        """Returns a block; None if there are no more whole lines. A final line needs no line
+        end."""
         wanted = self._block_bytes
         while True:
             is_end = self._fill(wanted)
@@ -96,7 +97,8 @@ class BlockReader:
                 wanted = min(2 * wanted, self._line_bytes_max)
 
     def _next_piece(self, *, is_end: bool, is_final: bool) -> FileBlock | None:
-        """Of a line that is not kept: it ends at the next line end, enclosed or not."""
+        """Returns a part of a line that is too long: it ends at the next line end, enclosed or
+        not."""
         if cut := self._rest.find(b"\n") + 1:
             self._is_within = False
             return FileBlock(self._cut(cut), is_too_long=True)
@@ -108,7 +110,7 @@ class BlockReader:
         return FileBlock(self._cut(len(self._rest)), is_open=True, is_too_long=True)
 
     def _fill(self, wanted: int) -> bool:
-        """Whether there is no more to be had than what is there now."""
+        """Returns whether no more can be read at present."""
         missing = wanted - len(self._rest)
         if missing <= 0:
             return False
@@ -127,7 +129,7 @@ NOTHING = b""
 
 
 class OpenedFile:
-    """Reads what is there when it is opened; what comes later is for the next look."""
+    """Reads the content at the time of opening; later content is for the next scan."""
 
     def __init__(
         self,
@@ -152,8 +154,8 @@ class OpenedFile:
         return self._raw.entry
 
     def portions(self, state: FileState) -> Iterator[FileBatch]:
-        """The last one says whether the file is done. What breaks the file's format sets the rest
-        of it aside, as soon as nobody can be writing it any more."""
+        """Yields batches; the last one says whether the file is done. The rest of a file with a
+        broken format is rejected once it can no longer be in the middle of a write."""
         try:
             if self._format == "parquet":
                 for portion in self._row_groups(self._resumed_rows(state)):
@@ -165,7 +167,7 @@ class OpenedFile:
                     yield portion
         except BrokenFile as broken:
             if self._is_final:
-                # One that is flushed now and then ends in the middle again and again.
+                # A file that is flushed now and then ends in the middle again and again.
                 is_said = isinstance(broken, TruncatedFile) and state.problem == str(broken)
                 state = replace(state.open(self.entry), problem=str(broken), is_done=True)
                 reject = self._reject_of_rest(str(broken), before=state)
@@ -189,7 +191,8 @@ class OpenedFile:
                 return self._rewritten(state)
 
     def _resumed_rows(self, state: FileState) -> FileState:
-        """A Parquet file is never added to: another size or time is another content."""
+        """Returns the row to resume at. A Parquet file is never appended to: another size or time
+        is another content."""
         is_same = (state.size, state.modified_us) == (self.entry.size, self.entry.modified_us)
         if not state.rows or is_same:
             return replace(state.open(self.entry), problem="")
@@ -198,7 +201,7 @@ class OpenedFile:
     def _rewritten(self, state: FileState) -> FileState:
         if not self._shape.key and self._settings.on_rewrite == "stop":
             raise SourceRejected(
-                "a file was rewritten after it had been read",
+                "a file was rewritten after it was read",
                 hint="give a key, so that its rows replace those of the same key; or set"
                 " on_rewrite: append, to have all of them once more",
                 file=self.entry.name,
@@ -209,7 +212,7 @@ class OpenedFile:
     def _lines(self, state: FileState) -> Iterator[FileBatch]:
         header = self._header() if self._format == "csv" and self._settings.csv.header else None
         if header is not None and not header.endswith(b"\n"):
-            # It may still grow, so it is not taken. That the file was cut has to be remembered.
+            # It may still grow, so it is not read. The truncation must be stored.
             is_done = self._is_final or not self.entry.size
             self._check_end()
             yield FileBatch(None, [], replace(state, is_done=is_done), 0)
@@ -227,7 +230,7 @@ class OpenedFile:
             block_bytes=self._settings.batch_bytes,
             line_bytes_max=self._settings.line_bytes_max,
         )
-        ahead = state  # of what is handed on, within a line that is too long
+        ahead = state  # of the block, within a line that is too long
         for block in self._take(blocks):
             if block.is_piece:
                 ahead = ahead.advance(block.content, 0)
@@ -241,7 +244,7 @@ class OpenedFile:
         yield FileBatch(None, [], state, 0)
 
     def _take(self, blocks: BlockReader) -> Iterator[FileBlock]:
-        """A last line without its end only where nothing can come after it."""
+        """Returns the next bytes; a last line without a line end only if nothing can follow it."""
         while (block := blocks.next(is_final=False)) is not None:
             yield block
         self._check_end()
@@ -257,7 +260,7 @@ class OpenedFile:
             raise self._cut
 
     def _late_line_end(self, position: int) -> bytes:
-        """Of a line that was taken without one: it ends that line, and is none by itself."""
+        """Handles the line end of a line that was read without one: it is not an empty line."""
         found = self._content.read(position, 2)
         return b"\n" if found[:1] == b"\n" else found if found == b"\r\n" else NOTHING
 
@@ -289,7 +292,7 @@ class OpenedFile:
         return FileBatch(None, [reject], after, len(block.content))
 
     def _header(self) -> bytes:
-        """The first line with its end; nothing while it is still being written."""
+        """Returns the first line with its line end; empty while it is being written."""
         block = BlockReader(
             self._content,
             0,
@@ -301,7 +304,7 @@ class OpenedFile:
         if block is None:
             return NOTHING
         if block.is_piece or block.is_too_long:
-            raise BrokenFile("the first line is no header")
+            raise BrokenFile("the first line is not a header")
         return block.content[: block.content.find(b"\n") + 1] or block.content
 
     def _parser(self, header: bytes | None) -> LineParser:
@@ -327,7 +330,7 @@ class OpenedFile:
 
 
 def with_keys(sifted: ParsedLines, shape: InferredSchema) -> ParsedLines:
-    """Without the rows in which a column of the key is null."""
+    """Removes rows in which a column of the key is null."""
     keep = np.ones(len(sifted.numbers), bool)
     for name in shape.schema.key:
         keep &= pc.is_valid(sifted.rows.column(name)).to_numpy(zero_copy_only=False)
@@ -343,7 +346,7 @@ COLUMN = "line"
 
 
 class TextLines:
-    """Every line is a row, empty ones too; it has to be UTF-8."""
+    """Reads every line as a row, also empty ones; it must be UTF-8."""
 
     def parse(self, block: bytes | memoryview, shape: InferredSchema) -> pa.Table:
         shape.add({COLUMN: pa.string()})

@@ -1,4 +1,4 @@
-"""Lines of JSON objects to columns."""
+"""Parses lines of JSON objects into columns."""
 
 import re
 from collections.abc import Callable, Collection
@@ -24,16 +24,17 @@ UNFIT = re.compile(r"Failed to convert JSON to (\w+(?:\(\d+, -?\d+\))?)")
 
 
 class JsonLines:
-    """Strings stay strings: what looks like a date today may not do so tomorrow."""
+    """The parser. Strings stay strings: a later one may not look like a date."""
 
     def __init__(self) -> None:
         self._always_null: set[str] = set()
 
     def parse(self, block: bytes | memoryview, shape: InferredSchema) -> pa.Table:
-        """Raises `NotARow` unless every line fits; `shape` grows by what is new."""
+        """Returns the rows; raises `NotARow` unless every line fits. New columns are added to
+        `shape`."""
         block = bytes(block)
         if not OBJECT.match(block):
-            raise NotARow("the line is no object")
+            raise NotARow("the line is not an object")
         rows = self._read_known(block, shape) if shape.types else None
         if rows is None:
             rows = self._read_new(block, shape)
@@ -46,7 +47,7 @@ class JsonLines:
         return pa.table(columns)
 
     def _read_known(self, block: bytes, shape: InferredSchema) -> pa.Table | None:
-        """None when there are fields that are not known, or lines that do not fit."""
+        """Returns the rows; None if there are unknown fields, or lines that do not fit."""
         if shape.is_closed:
             return read(block, shape, unknown="ignore")
         try:
@@ -55,7 +56,7 @@ class JsonLines:
             return None
 
     def _read_new(self, block: bytes, shape: InferredSchema) -> pa.Table:
-        check_depth(block)  # it follows unknown fields as deep as they go
+        check_depth(block)  # it follows unknown fields to any depth
         rows = read(block, shape, unknown="infer")
         unknown = rows.select([name for name in rows.column_names if name not in shape.types])
         empty = {field.name for field in unknown.schema if pa.types.is_null(field.type)}
@@ -71,7 +72,7 @@ class JsonLines:
 
 
 def check_beginnings(block: bytes) -> None:
-    """Arrow's parser takes a bare `null` for a row, and ends the process when it comes first."""
+    """Arrow's parser accepts a bare `null` as a row, and crashes the process if it comes first."""
     codes = np.frombuffer(block, np.uint8)
     starts = starts_of(codes)
     first = codes[starts]
@@ -79,11 +80,12 @@ def check_beginnings(block: bytes) -> None:
         end = block.find(b"\n", start)
         line = block[start : len(block) if end < 0 else end].strip()
         if line and not line.startswith(b"{"):
-            raise NotARow("the line is no object")
+            raise NotARow("the line is not an object")
 
 
 def check_depth(block: bytes) -> None:
-    """Braces in strings count as well: a line has to be odd to be refused for them."""
+    """Raises for deep nesting. Braces in strings count as well, which only rejects very unusual
+    lines."""
     codes = np.frombuffer(block, np.uint8)
     starts = starts_of(codes)
     opened = (codes == BRACE) | (codes == ord("["))
@@ -114,12 +116,12 @@ def read(
         )
     except pa.ArrowInvalid as error:
         raise NotARow(problem_of(str(error)), lambda: misfit_in(block, asked)) from error
-    rows.validate(full=True)  # the parser takes any bytes for text
+    rows.validate(full=True)  # the parser accepts any bytes as text
     return rows
 
 
 def problem_of(told: str) -> str:
-    """Without the values that the parser quotes."""
+    """Returns the error without the values that the parser quotes."""
     if found := CHANGED.search(told):
         return f"field {found[1]} holds {found[3]} where the table has {found[2]}"
     if found := UNFIT.search(told):
@@ -130,7 +132,7 @@ def problem_of(told: str) -> str:
 def as_column(rows: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
     column = rows.column(name)
     if kind == pa.float32() and pc.any(pc.is_inf(column)).as_py():
-        # The parser makes too much infinite.
+        # The parser turns too large numbers into infinity.
         raise NotARow(f"field /{name} is float32 and the value is a number that is too large")
     if column.type == kind:
         return column
@@ -146,7 +148,7 @@ def as_column(rows: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def fits(found: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether all that an object holds beyond the known fields is null."""
+    """Whether all unknown fields of an object are null."""
     if pa.types.is_struct(found) and pa.types.is_struct(kind):
         known = {field.name: field.type for field in kind}
         return all(
@@ -161,7 +163,7 @@ def fits(found: pa.DataType, kind: pa.DataType) -> bool:
 
 
 def asked_type(kind: pa.DataType) -> pa.DataType:
-    """What the parser is asked for: times are read as the texts they are."""
+    """Returns the type for the parser: times are read as text."""
     return pa.string() if is_textual(kind) else kind
 
 

@@ -1,4 +1,4 @@
-"""A block of lines to rows: at once when all of them are good, else without the bad ones."""
+"""Parses a block of lines: at once if all of them are good, else without the bad ones."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -15,9 +15,10 @@ LINE_END, CARRIAGE_RETURN = ord("\n"), ord("\r")
 
 
 class NotARow(Exception):
-    """A line is no row of its table; the message says why, without any of its content.
+    """A line is not a row of its table; the message has no part of its content.
 
-    `explain` says more of a line that stands alone, where it can."""
+    `explain` gives more details about a single line.
+    """
 
     def __init__(self, problem: str, explain: Callable[[], str] = str) -> None:
         super().__init__(problem)
@@ -25,14 +26,14 @@ class NotARow(Exception):
 
 
 BAD = (NotARow, pa.ArrowInvalid, UnicodeDecodeError)
-"""What parsers raise."""
+"""Exceptions of parsers."""
 
 
 class LineParser(Protocol):
-    """One format. `shape` grows by columns that are new."""
+    """The parser of one format. New columns are added to `shape`."""
 
     def parse(self, block: bytes | memoryview, shape: InferredSchema) -> pa.Table:
-        """A row per line; raises one of `BAD` when one of them is none."""
+        """Returns a row per line; raises one of `BAD` if a line is not a row."""
         ...
 
 
@@ -43,7 +44,7 @@ class BadLine(NamedTuple):
 
 
 class ParsedLines(NamedTuple):
-    """Rows with the number of each line in the block, and the lines that are none."""
+    """Rows with the number of each line in the block, and the rejected lines."""
 
     rows: pa.RecordBatch
     numbers: Int64Array
@@ -51,7 +52,7 @@ class ParsedLines(NamedTuple):
 
 
 class LineBounds(NamedTuple):
-    """Where the lines of a block begin and end, and how they are numbered; blank ones left out."""
+    """Start, end and number of each line in a block, without blank lines."""
 
     starts: Int64Array
     ends: Int64Array
@@ -69,7 +70,7 @@ def sift(
     line_count: int,
     layout: Callable[[], LineBounds],
 ) -> ParsedLines:
-    """`layout` is only asked for when the block is not simply good."""
+    """Parses a block; `layout` is only called if the block has bad lines."""
     try:
         rows = lines.parse(block, shape)
     except BAD:
@@ -86,8 +87,8 @@ def sift(
 def halve(
     block: bytes, shape: InferredSchema, lines: LineParser, layout: LineBounds
 ) -> ParsedLines:
-    """Halves what does not parse until single lines are to blame; from the left, so that columns
-    which are inferred on the way are settled by the first good lines."""
+    """Halves bad blocks down to single bad lines; from the left, so that the first good lines
+    decide inferred types."""
     view = memoryview(block)
     good: list[tuple[pa.Table, Int64Array]] = []
     bad: list[BadLine] = []
@@ -124,7 +125,7 @@ def halve(
 def without_keyless(
     sifted: ParsedLines, block: bytes, shape: InferredSchema, layout: Callable[[], LineBounds]
 ) -> ParsedLines:
-    """Sets rows aside in which a column of the key is null, or not there at all."""
+    """Rejects rows in which a column of the key is null or missing."""
     columns = [
         sifted.rows.column(name)
         if name in shape.types
@@ -159,7 +160,7 @@ def shape_schema(shape: InferredSchema) -> pa.Schema:
 
 
 def as_batch(rows: pa.Table, shape: InferredSchema) -> pa.RecordBatch:
-    """One batch of exactly the columns that the table has by now."""
+    """Returns one batch of exactly the present columns of the table."""
     columns = [
         rows.column(name).combine_chunks()
         if name in rows.column_names
@@ -171,7 +172,7 @@ def as_batch(rows: pa.Table, shape: InferredSchema) -> pa.RecordBatch:
 
 
 def problem_of(error: Exception) -> str:
-    """What the parser says, unless it quotes values."""
+    """Returns the parser's message, unless it quotes values."""
     if isinstance(error, NotARow):
         return error.explain() or str(error)
     text = str(error).replace("-", "").lower()
@@ -179,7 +180,7 @@ def problem_of(error: Exception) -> str:
 
 
 def line_count_of(block: bytes, quote: str) -> int:
-    """Lines, blank ones and the last one without its end included."""
+    """Returns the number of lines, including blank ones and a last one without a line end."""
     if quote:
         ends = line_ends(block, quote)
         return len(ends) + (not len(ends) or int(ends[-1]) < len(block))
@@ -187,8 +188,8 @@ def line_count_of(block: bytes, quote: str) -> int:
 
 
 def layout_of(block: bytes, *, quote: str, has_blank_rows: bool) -> LineBounds:
-    """`quote` is what may enclose line ends, and behind it what takes its meaning from it; empty
-    when nothing may."""
+    """Returns the bounds of lines. `quote` is the quote character, followed by the escape
+    character; it is empty if values cannot contain line ends."""
     ends = line_ends(block, quote)
     if not len(ends) or ends[-1] < len(block):
         ends = np.append(ends, len(block))
@@ -204,7 +205,7 @@ def layout_of(block: bytes, *, quote: str, has_blank_rows: bool) -> LineBounds:
 
 
 def line_ends(block: bytes, quote: str) -> Int64Array:
-    """Just after every line end that is not enclosed."""
+    """Returns the positions after every line end that is not enclosed."""
     codes = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero(codes == LINE_END)
     if quote:
@@ -218,7 +219,7 @@ def line_ends(block: bytes, quote: str) -> Int64Array:
 def are_escaped(
     codes: npt.NDArray[np.uint8], places: Int64Array, escape: int
 ) -> npt.NDArray[np.bool_]:
-    """Whether an odd number of escapes stands just before each of the places."""
+    """Whether an odd number of escapes is directly before each of the places."""
     others = np.where(codes == escape, -1, np.arange(len(codes)))
     last_other = np.concatenate([[-1], np.maximum.accumulate(others)])
     odd: npt.NDArray[np.bool_] = (places - 1 - last_other[places]) % 2 == 1
@@ -226,7 +227,7 @@ def are_escaped(
 
 
 def whole_lines(block: bytes, quote: str) -> int:
-    """How many bytes of it are whole lines."""
+    """Returns how many of the bytes are whole lines."""
     if not quote:
         return block.rfind(b"\n") + 1
     ends = line_ends(block, quote)

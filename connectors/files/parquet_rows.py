@@ -1,4 +1,4 @@
-"""Row groups of a Parquet file to columns, in stretches that fit into memory."""
+"""Reads row groups of a Parquet file as columns, in parts that fit into memory."""
 
 import io
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from headwater.core_log.rows.column_types import type_text
 from headwater.core_log.rows.value_classes import misfit, scalar_class
 
 BUFFER_BYTES = 1 << 20
-"""How much of each column is read at a time."""
+"""Bytes of each column that are read at a time."""
 
 
 class ParquetRows:
-    """One file, which has to be complete: its index stands at its end."""
+    """One file, which must be complete: its index is at its end."""
 
     def __init__(self, raw: RawFile, shape: InferredSchema) -> None:
         self._shape = shape
@@ -32,14 +32,14 @@ class ParquetRows:
                 thrift_container_size_limit=1 << 24,
             )
         except (pa.ArrowInvalid, OSError) as error:
-            raise BrokenFile("the file is not, or not yet, whole Parquet") from error
+            raise BrokenFile("the file is not a complete Parquet file") from error
 
     @property
     def row_count(self) -> int:
         return int(self._file.metadata.num_rows)
 
     def batches(self, *, from_row: int, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """From that row on, in the columns of the table, which grow by those that are new."""
+        """Yields rows from that one on, in the columns of the table; new columns are added."""
         if not self._shape.is_closed:
             self._shape.add(self._new_types())
         metadata, first = self._file.metadata, 0
@@ -86,7 +86,8 @@ class ParquetRows:
 
 
 def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    """Raises BrokenFile with the class of the first value that does not fit, never the value."""
+    """Casts; raises BrokenFile with the class of the first value that does not fit, never the
+    value."""
     try:
         return column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -107,7 +108,7 @@ def _fits(scalar: pa.Scalar, kind: pa.DataType) -> bool:
 
 
 class UnorderedRows(io.RawIOBase):
-    """A file as Arrow wants it: read here and there."""
+    """A file as Arrow needs it: random access."""
 
     def __init__(self, raw: RawFile) -> None:
         self._raw, self._position = raw, 0

@@ -1,4 +1,4 @@
-"""Looking at all files again and again: what is new of them, in batches."""
+"""Scans all files repeatedly and returns new content in batches."""
 
 import re
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ FIELD = re.compile(r"\{(\w+)\}")
 
 @dataclass(slots=True)
 class PendingBatch:
-    """A batch while it fills, and what was so before."""
+    """A batch while it is filled, and the state before it."""
 
     tables: list[TableChanges] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
@@ -50,7 +50,8 @@ class PendingBatch:
 
 
 class DirectoryScanner:
-    """Remembers what has been taken of each file; as far as it was handed on, positions say so."""
+    """Scans a directory. It keeps the state of each file; the emitted part of it is in the source
+    position."""
 
     def __init__(
         self,
@@ -63,11 +64,11 @@ class DirectoryScanner:
         self._states: dict[str, FileState] = {}
         self._stored_types: dict[str, str] = {}
         self._shapes: dict[str, InferredSchema] = {}
-        self._waiting: dict[str, FileEntry] = {}  # for the end of their last line
+        self._waiting: dict[str, FileEntry] = {}  # waiting for the end of their last line
         self._newest = PendingBatch()
-        self._held: set[str] = set()  # tables, until the next look
+        self._held: set[str] = set()  # tables, until the next scan
         self.tables: AbstractSet[TableId] = frozenset()
-        """As the newest look found them."""
+        """As the newest scan found them."""
         self.progress = FileSnapshotProgress()
         for part, text in resume_from.items():
             if part.startswith(file_progress.PART):
@@ -76,7 +77,7 @@ class DirectoryScanner:
                 self._stored_types[part.removeprefix(schema_inference.PART)] = text
 
     def batches(self, *, now_ms: int, is_last: bool) -> Generator[ChangeBatch, None, None]:
-        """One look. `is_last`: nothing will be added to any file."""
+        """Yields the batches of one scan. `is_last`: no file will grow."""
         tracked = set[str]()
         if not self._place.has_whole_files:
             tracked = {each.identity for each in self._states.values() if not each.moved_to}
@@ -110,8 +111,8 @@ class DirectoryScanner:
         self.progress.end([TableId("", each) for each in self._held])
 
     def hold(self, tables: Iterable[TableId]) -> ChangeBatch:
-        """The newest batch without them: what it has of them was not read, and nothing more of
-        them is in this look."""
+        """Returns the newest batch without these tables, as if it had not read them; this scan emits
+        nothing more of them."""
         newest = self._newest
         for table in tables:
             self._held.add(table.name)
@@ -129,15 +130,16 @@ class DirectoryScanner:
         return newest.batch()
 
     def can_read(self, entry: FileEntry) -> bool:
-        """Whether its name, or a setting, says what it holds."""
+        """Whether the name or a setting gives the format."""
         return self._kind(entry)[0] is not None
 
     def sample(self, entry: FileEntry) -> Iterator[FileBatch]:
-        """The file from its start; nothing is remembered but the columns of its table."""
+        """Reads the file from its start; only the columns of its table are kept."""
         return self._portions(entry, now_ms=0, is_last=True)
 
     def row_estimates(self) -> dict[TableId, int]:
-        """By how large the files are, and how long rows are where the first of a table begins."""
+        """Estimates rows from the sizes of files and the row length at the start of each table's
+        first file."""
         rows_per_byte, found = dict[str, float](), dict[TableId, int]()
         for entry in self._place.entries(()):
             table, (format, compression) = self.table_of(entry), self._kind(entry)
@@ -168,8 +170,8 @@ class DirectoryScanner:
             raw.close()
 
     def _entries(self, tracked: Collection[str]) -> list[FileEntry]:
-        """A file that is renamed while its directory is listed can be missed under both of its
-        names; its successor would then pass for a rewritten file."""
+        """Lists the files twice: a file that is renamed during one listing can be missing under
+        both names, and its successor would then count as a rewritten file."""
         entries = self._place.entries(tracked)
         there = {entry.identity for entry in entries}
         names = {entry.name for entry in entries}
@@ -181,8 +183,8 @@ class DirectoryScanner:
         return entries
 
     def _follow(self, entries: list[FileEntry]) -> dict[str, FileState]:
-        """Takes what was read along to the new names; what this changes. A name that another file
-        has now begins anew."""
+        """Moves the state of renamed files to the new names; returns the changes. A name that
+        another file has now starts again."""
         listed = {entry.name for entry in entries}
         moves = [
             (each, self._states[each.old_name])
@@ -201,8 +203,8 @@ class DirectoryScanner:
         return changed
 
     def _is_what_was_read(self, entry: FileEntry, state: FileState) -> bool:
-        """A number of the disk is used again once its file is deleted."""
-        has_grown = state.position > 0 and entry.size > state.size  # Parquet never does
+        """Checks the content: an inode is used again once its file is deleted."""
+        has_grown = state.position > 0 and entry.size > state.size  # Parquet files never grow
         if not has_grown and (entry.size, entry.modified_us) != (state.size, state.modified_us):
             return False
         _, compression = self._kind(entry)
@@ -218,8 +220,8 @@ class DirectoryScanner:
             raw.close()
 
     def _in_order(self, entries: list[FileEntry], moved: set[str]) -> list[FileEntry]:
-        """Renamed files come first: others may have taken their names. A restart no longer knows
-        which these were, but they are among those that have been begun."""
+        """Sorts the files. Renamed files come first, because others may have taken their names.
+        After a restart they are among the files that were begun."""
         by_time = self._settings.order == "modified"
         return sorted(
             entries,
@@ -264,7 +266,7 @@ class DirectoryScanner:
                 self._origin,
                 format=format,
                 compression=compression,
-                # It may have been written to since it was listed, and be in the middle of a line.
+                # A write since the listing may have ended in the middle of a line.
                 is_final=is_whole or self._has_settled(raw.entry, now_ms),
             )
             for portion in opened.portions(state):
@@ -321,7 +323,7 @@ class DirectoryScanner:
         return self._shapes[name]
 
     def _expect(self, entries: list[FileEntry]) -> dict[str, int | None]:
-        """Bytes that are left to be read of each table; None where compression hides them."""
+        """Returns the remaining bytes of each table; None if compression hides them."""
         expected: dict[str, int | None] = {}
         for entry in entries:
             state = self._states.get(entry.name, FileState())
@@ -353,11 +355,11 @@ def _restore(values: dict[str, Value], before: Mapping[str, Value | None]) -> No
 
 HEAD_BYTES = 64 << 10
 PACKED = 5
-"""How much larger texts become when they are decompressed."""
+"""Factor by which text grows when it is decompressed."""
 
 
 def rows_per_byte_of(raw: RawFile, format: FileFormat, compression: InputCompression) -> float:
-    """Of the file as it lies there. Nothing of one that is empty or broken."""
+    """Returns rows per stored byte of the file; None for an empty or broken one."""
     try:
         if format == "parquet":
             return _rows_said(raw) / max(raw.entry.size, 1)
@@ -379,11 +381,11 @@ def _rows_said(raw: RawFile) -> int:
             parquet.ParquetFile(pa.PythonFile(UnorderedRows(raw), mode="r")).metadata.num_rows
         )
     except (pa.ArrowInvalid, OSError) as error:
-        raise BrokenFile("the file is not, or not yet, whole Parquet") from error
+        raise BrokenFile("the file is not a complete Parquet file") from error
 
 
 class FileSnapshotProgress:
-    """Counts during the first look at the files; what comes later is no progress but news."""
+    """Progress of the first scan; later content does not count as a snapshot."""
 
     def __init__(self) -> None:
         self._tables: dict[TableId, SnapshotProgress] | None = None
@@ -426,6 +428,6 @@ class FileSnapshotProgress:
             }
 
     def news(self) -> Iterable[SnapshotProgress]:
-        """What has changed since the last time."""
+        """Returns the changed progress."""
         news, self._news = self._news, set()
         return [(self._tables or {})[table] for table in sorted(news)]

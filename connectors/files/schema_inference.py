@@ -1,4 +1,4 @@
-"""The columns of a table as they are known so far: given, or inferred once and only added to."""
+"""The known columns of a table: given, or inferred once and only added to."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ PART = "table/"
 
 
 class InferredSchema:
-    """Grows when a column shows up; a column never changes its type or goes."""
+    """A schema that grows by new columns; a column never changes its type and is never removed."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class InferredSchema:
 
     @property
     def is_closed(self) -> bool:
-        """Whether columns that are not known are left out."""
+        """Whether unknown columns are left out."""
         return bool(self.types) and not self._grows
 
     @property
@@ -61,13 +61,13 @@ def types_from_text(text: str) -> dict[str, pa.DataType]:
         return {name: parse_type(kind) for name, kind in json.loads(text).items()}
     except (ValueError, AttributeError, DecodeError) as error:
         raise PositionLost(
-            "stored columns are not what the files source writes",
+            "stored columns were not written by the files source",
             hint="headwater offsets reset PIPELINE reads the files again from their beginning",
         ) from error
 
 
 def settled_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which a column of an inferred or foreign one is kept."""
+    """Returns the type in which an inferred or foreign column is stored."""
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return settled_type(kind.value_type)
     if pa.types.is_null(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -91,5 +91,5 @@ def settled_type(kind: pa.DataType) -> pa.DataType:
         return pa.list_(settled_type(kind.value_type))
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, settled_type(field.type)) for field in kind])
-    type_text(kind)  # refuses what has no place in the log
+    type_text(kind)  # raises for a type that the log does not support
     return kind

@@ -21,19 +21,19 @@ from headwater.core_log.model.changes import ChangeBatch, Positions
 from headwater.core_log.model.table_schema import TableId, TableSchema
 
 MISSING = "no files"
-"""What is to be said of them is about."""
+"""Name of the remark about missing files."""
 LOOKING_SHARE = 10
-"""Looking at the files may take one part of the time in so many."""
+"""A scan may take at most this fraction of the time."""
 
 Result = TypeVar("Result")
 
 
 class FilesSource:
-    """Exactly once: every row of every file enters the log once, whatever crashes in between.
+    """Exactly once: every row of every file enters the log once, in spite of crashes.
 
     Reads JSON lines, CSV, Parquet and text, plain or compressed, from a directory or from S3, and
-    goes on with what is new. Reading and parsing happen in a thread, a batch at a time, so that
-    memory does not depend on how large a file is.
+    continues with new content. Reading and parsing run in a thread, one batch at a time, so that
+    memory does not depend on the size of a file.
     """
 
     Settings = FilesSettings
@@ -60,7 +60,7 @@ class FilesSource:
             held.check_some_left(look.tables)
             if context.until_end:
                 if has_news:
-                    continue  # what came while we were reading
+                    continue  # content that arrived while we were reading
                 return
             took_ms = context.clock.monotonic_ms() - began_ms
             pause_ms = max(self._settings.poll_ms, place.poll_ms_min)
@@ -89,10 +89,10 @@ class FilesSource:
             context.report(each)
 
     async def acknowledge(self, positions: Positions) -> None:
-        """Files stay as they are."""
+        """Does nothing: files are not changed."""
 
     async def control(self, control: Control) -> None:
-        """Nothing can be asked of a running look: every file that is there is read anyway."""
+        """Refuses signals: every file is read anyway."""
 
     async def discover(self) -> Sequence[TableSchema]:
         return await in_thread(self._discover)
@@ -115,7 +115,7 @@ class FilesSource:
         return FileOrigin(self._context.pipeline, version("headwater"))
 
     def _discover(self) -> list[TableSchema]:
-        """Each table as its first file shows it."""
+        """Returns each table as its first file shows it."""
         place = self._place()
         seen: dict[str, TableSchema] = {}
         look = DirectoryScanner(self._settings, place, self._origin(), {})
@@ -129,7 +129,7 @@ class FilesSource:
         return list(seen.values())
 
     def _say_missing(self, place: FileStorage) -> bool:
-        """A path that is wrong, or a disk that is not mounted, does not pass for no news."""
+        """Reports a wrong path or an unmounted disk instead of waiting silently."""
         finding = self._missing(place)
         if finding is not None and self._context.until_end:
             raise SourceRejected(finding.problem, hint=finding.cure, path=self._settings.path)
@@ -137,7 +137,7 @@ class FilesSource:
         return finding is not None
 
     def _missing(self, place: FileStorage) -> Diagnostic | None:
-        """None where there is a file to be read, or need be none."""
+        """Returns the remark; None if there is a file, or need not be one."""
         entries = place.entries(())
         look = DirectoryScanner(self._settings, place, self._origin(), {})
         if any(look.can_read(entry) for entry in entries):
@@ -161,13 +161,13 @@ class FilesSource:
 
 
 async def in_thread(work: Callable[[], Result]) -> Result:
-    """Waits for the thread even when cancelled, so that whatever it holds can be released."""
+    """Waits for the thread even if cancelled, so that its resources can be released."""
     running = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         await asyncio.wait([running])
-        running.exception()  # nobody is left to be told of it
+        running.exception()  # the caller is gone
         raise
 
 

@@ -1,4 +1,4 @@
-"""Whole numbers that a column of floats would not keep to the last digit."""
+"""Finds whole numbers that a column of floats would round."""
 
 import json
 import re
@@ -14,15 +14,15 @@ from headwater.connectors.files.line_parser import NotARow
 from headwater.core_log.rows.column_types import type_text
 
 LONG = re.compile(rb"(?<![.\d])\d{8,}(?![.\deE])")
-"""What lines of smaller numbers do not have; others may have it as well."""
+"""Text that lines of smaller numbers do not contain; others may contain it as well."""
 EXACT_MAX = {pa.float32(): 1 << 24, pa.float64(): 1 << 53}
-"""Up to here every whole number is one of the type."""
+"""Up to this number every whole number is exact in the type."""
 WIDE = pa.decimal128(38, 0)
 
 
 def widened_types(block: bytes, rows: pa.Table) -> dict[str, pa.DataType]:
-    """The types of the columns, as decimals where all numbers are whole and a float would lose
-    digits of one of them."""
+    """Returns the columns' types; decimals if all numbers are whole and a float would round one of
+    them."""
     types = {field.name: field.type for field in rows.schema}
     large = {name for name, kind in types.items() if has_large(rows.column(name), kind)}
     if not large:
@@ -48,7 +48,7 @@ def widen(kind: pa.DataType, values: Iterable[Any]) -> pa.DataType:
 
 
 def check_objects(block: bytes, columns: Mapping[str, pa.ChunkedArray]) -> None:
-    """Raises `NotARow` when one of the lines has digits that its columns lost."""
+    """Raises `NotARow` if a column has lost digits of a line."""
     types = {name: each.type for name, each in columns.items() if has_large(each, each.type)}
     if not types:
         return
@@ -79,7 +79,7 @@ def lost_of(value: Any, kind: pa.DataType, path: str) -> Iterator[tuple[str, pa.
 
 
 def has_large(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> bool:
-    """Whether a number of it may once have been another whole one."""
+    """Whether a number of it may have been another whole number before."""
     if pa.types.is_list(kind):
         return has_large(pc.list_flatten(column), kind.value_type)
     if pa.types.is_struct(kind):
@@ -92,7 +92,8 @@ def has_large(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> bool:
 
 
 def loses(kind: pa.DataType, number: int | Decimal) -> bool:
-    """Whether the shortest digits of the float, which events have, are those of another number."""
+    """Whether the shortest digits of the float, as events have them, are those of another
+    number."""
     if -EXACT_MAX[kind] <= number <= EXACT_MAX[kind]:
         return False
     try:
@@ -115,5 +116,5 @@ def load_line(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise NotARow("the line is not JSON") from error
     if not isinstance(found, dict):
-        raise NotARow("the line is no object")
+        raise NotARow("the line is not an object")
     return found

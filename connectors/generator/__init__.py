@@ -1,1 +1,2 @@
-"""A made-up shop, or one wide table, that changes by itself: for demonstrations, load and tests."""
+"""A generated shop, or one wide table, with a stream of changes: for demonstrations, load and
+tests."""

@@ -1,4 +1,4 @@
-"""Numbers that look like chance, and are a function of seed, name and place."""
+"""Pseudo-random numbers that are a function of seed, name and index."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -20,13 +20,13 @@ _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 class RandomColumns:
-    """One world of numbers per seed; each name in it is a sequence of its own."""
+    """A set of random sequences per seed; each name is a sequence of its own."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
     def numbers(self, name: str, at: Int64Array, *, below: int | Int64Array) -> Int64Array:
-        """For each place a number from 0 up to, and without, `below`: splitmix64."""
+        """Returns for each index a number from 0 to `below`, exclusive, by splitmix64."""
         mixed = at.astype(np.uint64) * _STEP + _start_of(self.seed, name)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX[0]
         mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX[1]
@@ -35,7 +35,7 @@ class RandomColumns:
         return found
 
     def pick(self, name: str, at: Int64Array, choices: pa.Array) -> pa.Array:
-        """For each place one of the choices."""
+        """Returns for each index one of the choices."""
         return choices.take(pa.array(self.numbers(name, at, below=len(choices))))
 
 
@@ -46,7 +46,8 @@ def _start_of(seed: int, name: str) -> np.uint64:
 
 
 def decimals(unscaled: Int64Array, *, precision: int, scale: int) -> pa.Array:
-    """Decimals from their digits without the point: an int64 is the lower half of a decimal128."""
+    """Returns decimals from their digits without the point: an int64 is the lower half of a
+    decimal128."""
     halves = np.stack((unscaled, unscaled >> 63), axis=1)
     buffers = [None, pa.py_buffer(np.ascontiguousarray(halves))]
     return pa.Array.from_buffers(pa.decimal128(precision, scale), len(unscaled), buffers)
@@ -61,7 +62,7 @@ def texts(*words: str | None) -> pa.Array:
 
 
 def combine_words(first: Sequence[str], second: Sequence[str]) -> pa.Array:
-    """Every word of one list with every word of the other."""
+    """Combines every word of one list with every word of the other."""
     return pa.array([f"{one} {other}" for one in first for other in second], pa.string())
 
 
@@ -72,7 +73,7 @@ def tile(pattern: Sequence[Any], times: int) -> Int64Array:
 def without_what_went(
     schema: TableSchema, rows: pa.RecordBatch, codes: npt.NDArray[np.uint8]
 ) -> pa.RecordBatch:
-    """Of deletes only the key is kept, since most databases say no more."""
+    """Keeps only the key of deleted rows, because most databases send no more."""
     stays = codes != Operation.DELETE
     if stays.all():
         return rows
@@ -95,7 +96,7 @@ class InitialRows(NamedTuple):
 
 
 class InitialTables:
-    """Tables one after the other, each in chunks; a chunk is a transaction."""
+    """Initial rows table by table, in chunks; a chunk is a transaction."""
 
     def __init__(self, counts: Sequence[int]) -> None:
         self.counts = tuple(counts)
@@ -122,8 +123,8 @@ class InitialTables:
         return int(np.searchsorted(self._before, rows, side="right")) - 1
 
     def readings(self, start: int, end: int) -> Iterator[InitialRows]:
-        """Of transactions `start` up to, and without, `end`."""
-        chunk = 0  # number of the table's first
+        """Returns the rows of transactions `start` to `end`, exclusive."""
+        chunk = 0  # number of the table's first transaction
         for table, (count, chunks) in enumerate(zip(self.counts, self._table_chunks, strict=True)):
             first, last = max(start, chunk), min(end, chunk + chunks)
             if first < last:

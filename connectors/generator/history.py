@@ -1,4 +1,4 @@
-"""What a made-up history offers: any stretch of it, without what came before."""
+"""A generated history: any range of it can be made without the part before."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from headwater.core_log.model.table_schema import TableId, TableSchema
 NAMESPACE = "shop"
 
 CHUNK_ROWS = 10_000
-"""Rows of one table that share a transaction, of those that are there before the first change."""
+"""Rows of one table that share a transaction in the initial snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,49 +23,50 @@ class GeneratedChanges:
     rows: pa.RecordBatch
     operations: pa.UInt8Array
     transactions: Int64Array
-    """The number of the transaction that each change belongs to."""
+    """The number of each change's transaction."""
     indexes: Int64Array
-    """Its place in that transaction."""
+    """The index of each change in its transaction."""
 
 
 class GeneratedHistory(Protocol):
-    """Transactions numbered from 0, the first `opening` of which read what is there already."""
+    """Transactions numbered from 0; the first `opening` of them read the initial rows."""
 
     opening: int
     schemas: Sequence[TableSchema]
 
     def opening_rows(self) -> dict[TableId, int]:
-        """How many rows each table has before the first change."""
+        """Returns the initial number of rows of each table."""
         ...
 
     def rows_before(self, transaction: int) -> int:
-        """How many changes all transactions below this one have."""
+        """Returns the number of changes in all transactions below this one."""
         ...
 
     def transactions_within(self, rows: int) -> int:
-        """How many whole transactions, from the first on, have no more changes than that."""
+        """Returns how many whole transactions, from the first on, have at most that many
+        changes."""
         ...
 
     def between(
         self, start: int, end: int, *, rows_max: int
     ) -> Iterator[Sequence[GeneratedChanges]]:
-        """The changes of transactions `start` up to, and without, `end`: one piece, but for a
-        single transaction of more than `rows_max` changes."""
+        """Yields the changes of transactions `start` to `end`, exclusive: one part, unless a single
+        transaction has more than `rows_max` changes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratedBatch:
-    """A stretch of the history that is handed over at once."""
+    """A range of the history that is emitted at once."""
 
     stretches: Sequence[GeneratedChanges]
     end: int | None
-    """The transaction that comes next; None in the middle of one."""
+    """The next transaction; None in the middle of one."""
 
 
 def next_end(history: GeneratedHistory, start: int, *, rows_max: int) -> int:
-    """Where a batch from `start` on ends: at least one transaction, and never both of what was
-    there at first and of what changed it."""
+    """Returns where a batch from `start` on ends: after at least one transaction, and never with
+    initial rows and changes together."""
     end = history.transactions_within(history.rows_before(start) + rows_max)
     end = max(end, start + 1)
     return min(end, history.opening) if start < history.opening else end
@@ -74,7 +75,7 @@ def next_end(history: GeneratedHistory, start: int, *, rows_max: int) -> int:
 def pieces(
     history: GeneratedHistory, start: int, end: int, *, rows_max: int
 ) -> Iterator[GeneratedBatch]:
-    """The changes of transactions that `next_end` has put together."""
+    """Yields the changes of the transactions that `next_end` has put together."""
     parts = iter(history.between(start, end, rows_max=rows_max))
     part = next(parts)
     for following in parts:
@@ -84,6 +85,6 @@ def pieces(
 
 
 def end_of(history: GeneratedHistory, rows: int) -> int:
-    """The number of transactions that are needed for that many changes."""
+    """Returns the number of transactions that are needed for that many changes."""
     whole = history.transactions_within(rows)
     return whole if history.rows_before(whole) >= rows else whole + 1

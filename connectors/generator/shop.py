@@ -1,4 +1,4 @@
-"""A shop as a function of time: any stretch of its history can be made without what came before."""
+"""A shop as a function of time: any range of its history can be made without the part before."""
 
 from collections.abc import Iterator, Sequence
 from itertools import permutations
@@ -33,17 +33,17 @@ CYCLE_TRANSACTIONS = 8
 
 
 LINE_COUNTS = np.array(list(permutations((1, 2, 3, 4))), dtype=np.int64)
-"""Ways in which the ten lines of a cycle's four orders are spread over them."""
+"""Numbers of lines: ways to divide the ten lines of a cycle between its four orders."""
 LINE_ORDERS = np.array([np.repeat(range(4), counts) for counts in LINE_COUNTS], dtype=np.int64)
 LINE_NUMBERS = np.array(
     [[line for count in counts for line in range(1, count + 1)] for counts in LINE_COUNTS],
     dtype=np.int64,
 )
 FORGOTTEN = np.argmax(LINE_COUNTS == 2, axis=1)
-"""Which of a cycle's orders is deleted in the end: the one with two lines."""
+"""The order of a cycle that is deleted in the end: the one with two lines."""
 
 PAYING, SHIPPING, CUSTOMERS_CHANGING, FORGETTING = 4, 5, 6, 7
-"""Places of these transactions in a cycle; the first four each bring an order."""
+"""Indices of these transactions in a cycle; each of the first four inserts an order."""
 CYCLE_ROWS = 29
 REST_ROWS = (2, 2, 4, 3)
 """Changes of the last four transactions of a cycle; an order has two more than it has lines."""
@@ -52,12 +52,13 @@ READ, INSERT, UPDATE, DELETE = Operation.READ, Operation.INSERT, Operation.UPDAT
 
 
 class Shop:
-    """Its clockwork is a cycle of eight transactions, and each cycle has the same number of changes
-    of each table: four orders come in, orders of certain older cycles move on, customers come and
-    go, and one old order is forgotten with its lines.
+    """A shop with a cycle of eight transactions. Each cycle has the same number of changes of each
+    table: four orders are inserted, orders of certain older cycles change their status,
+    customers are inserted and deleted, and one old order is deleted with its lines.
 
-    Cycles are counted from the first order on; the first `self.window` of them are already
-    over when the history begins. `size` is the number of orders at that moment."""
+    Cycles are counted from the first order on; the first `self.window` of them are over when the
+    history begins. `size` is the number of orders at that moment.
+    """
 
     def __init__(self, *, seed: int, size: int) -> None:
         chance = RandomColumns(seed)
@@ -107,7 +108,7 @@ class Shop:
         return np.append(lines + 2, REST_ROWS)
 
     def _spread(self, cycles: Int64Array) -> Int64Array:
-        """Which of the line counts each of the cycles has."""
+        """Returns the line counts of each cycle."""
         return self._chance.numbers("spread", cycles, below=len(LINE_COUNTS))
 
     def _read(self, start: int, end: int) -> Iterator[GeneratedChanges]:
@@ -143,14 +144,14 @@ class Shop:
         return found
 
     def _statuses_at_first(self, orders: Int64Array) -> Int64Array:
-        """What became of the orders in the cycles that are over."""
+        """Returns the statuses of the orders in the cycles that are over."""
         cycles, place = orders // CYCLE_ORDERS, orders % CYCLE_ORDERS
         is_paid = (cycles + self.paying_after < self.window) & np.isin(place, (0, 2))
         is_shipped = (cycles + self.shipping_after < self.window) & np.isin(place, (0, 1))
         return np.where(is_shipped, SHIPPED, np.where(is_paid, PAID, NEW))
 
     def _orders(self, cycles: Int64Array) -> GeneratedChanges:
-        """Four come, two are paid, two are shipped, one is forgotten."""
+        """Per cycle, four are inserted, two are paid, two are shipped, one is deleted."""
         cycle = cycles[:, None]
         gone = FORGOTTEN[self._spread(cycles - self.window)][:, None]
         paying, shipping = cycle - self.paying_after, cycle - self.shipping_after
@@ -174,7 +175,7 @@ class Shop:
         )
 
     def _order_lines(self, cycles: Int64Array) -> GeneratedChanges:
-        """Ten come with their orders, two go before theirs."""
+        """Per cycle, ten are inserted with their orders, two are deleted before theirs."""
         count = len(cycles)
         spread, gone_spread = self._spread(cycles), self._spread(cycles - self.window)
         came = cycles[:, None] * CYCLE_ORDERS + LINE_ORDERS[spread]
@@ -207,7 +208,8 @@ class Shop:
         )
 
     def _customers(self, cycles: Int64Array) -> GeneratedChanges:
-        """Two come, one who stays moves, and one goes who never ordered: those have even ids."""
+        """Per cycle, two are inserted, an existing one moves, and one without orders is deleted:
+        those have even ids."""
         since = cycles - self.window
         newest = self.customers + 2 * since
         moving = 2 * self._chance.numbers("moving", cycles, below=newest // 2) + 1
@@ -233,8 +235,8 @@ class Shop:
         places: Sequence[int] | Int64Array,
         indexes: Sequence[int] | Int64Array,
     ) -> GeneratedChanges:
-        """Places in the cycle and indexes in the transaction are the same for every cycle, or are
-        given cycle by cycle."""
+        """Returns changes. Transactions of the cycle and indices in the transaction are the same
+        for every cycle, or are given per cycle."""
         shape = (len(cycles), len(operations))
         firsts = (cycles - self.window) * CYCLE_TRANSACTIONS + self.opening
         codes = np.tile(np.array(operations, dtype=np.uint8), len(cycles))
@@ -247,7 +249,8 @@ class Shop:
         )
 
     def _cut(self, stretch: GeneratedChanges, start: int, end: int) -> GeneratedChanges:
-        """The changes of these transactions only; each stretch is in the order of transactions."""
+        """Returns the changes of these transactions only; each range is in the order of
+        transactions."""
         first, last = np.searchsorted(stretch.transactions, [start, end])
         return GeneratedChanges(
             stretch.schema,

@@ -1,4 +1,4 @@
-"""The rows of the shop: every value is a function of its row's key and of the row's last change."""
+"""The rows of the shop: every value is a function of its row's key and last change."""
 
 import numpy as np
 import pyarrow as pa
@@ -18,25 +18,25 @@ from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 
 NEW, PAID, SHIPPED = 0, 1, 2
-"""Places of these in the list of statuses."""
+"""Indices in the list of statuses."""
 
 START_US = 1_767_225_600_000_000  # 2026-01-01
 ORDER_EVERY_US = 40_000_000
 DAY_US = 86_400_000_000
 START_DAY = 20_454  # 2026-01-01, in days
 CYCLE_ORDERS = 4
-"""Orders that come in with each turn of the clockwork, see `shop`."""
+"""Orders that each cycle inserts, see `shop`."""
 LINES_MAX = 4
 
 
 class ShopRows:
-    """Orders are counted from 0 here, and from 1 in their ids."""
+    """The rows of each table. Orders are counted from 0 here, and from 1 in their ids."""
 
     def __init__(self, chance: RandomColumns, *, customers: int, products: int) -> None:
         self._chance, self._customers, self._products = chance, customers, products
 
     def customers(self, ids: Int64Array, *, changed_in: Int64Array) -> pa.RecordBatch:
-        """`changed_in` is the cycle in which a customer moved, -1 where it never did."""
+        """Returns customers. `changed_in` is the cycle in which a customer moved, -1 for none."""
         version = ids * 1_000_003 + changed_in
         names = self._chance.pick("customer name", ids, NAMES)
         cents = self._chance.numbers("credit", version, below=2_000_000) - 500_000
@@ -56,7 +56,7 @@ class ShopRows:
         )
 
     def products(self, ids: Int64Array, *, changed_by: Int64Array) -> pa.RecordBatch:
-        """`changed_by` is the order that took it from the stock, -1 where none did."""
+        """Returns products. `changed_by` is the order that took it from the stock, -1 for none."""
         version = ids * 1_000_003 + changed_by
         days = START_DAY - self._chance.numbers("released", ids, below=3_000)
         grams = self._chance.numbers("weight", ids, below=20_000)
@@ -114,7 +114,7 @@ class ShopRows:
         return self._chance.numbers("price", products, below=20_000) + 99
 
     def _totals(self, orders: Int64Array, line_counts: Int64Array) -> Int64Array:
-        """What the lines of each order come to."""
+        """Returns the sum of the lines of each order."""
         totals = np.zeros_like(orders)
         for line in range(1, LINES_MAX + 1):
             lines = np.full_like(orders, line)
@@ -123,7 +123,7 @@ class ShopRows:
         return totals
 
     def _customer_of(self, orders: Int64Array) -> Int64Array:
-        """One with an odd id who is there already: the first half of each two that come."""
+        """Returns an existing customer with an odd id: the first of each two that are inserted."""
         cycles_since = (orders // CYCLE_ORDERS - self._customers // 2).clip(0)
         there = self._customers // 2 + cycles_since
         return 2 * self._chance.numbers("customer", orders, below=there) + 1

@@ -1,4 +1,4 @@
-"""The tables of a made-up history at the very position that the log has reached."""
+"""The tables of a generated history at the position that the log has reached."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ def snapshot_at(
     positions: Positions,
     source: Callable[[TableId], dict[str, ColumnOrValue]],
 ) -> SourceSnapshot:
-    """After all transactions below this one; made when the first table is asked for."""
+    """Returns the snapshot after all transactions below this one; it is made at the first use."""
     made: dict[TableId, pa.Table] = {}
 
     async def rows(table: TableId) -> AsyncIterator[TableChanges]:
@@ -42,13 +42,13 @@ def snapshot_at(
 
 
 FOLD_ROWS = 2_000_000
-"""Changes of one table that are kept before all but the newest of each key are let go."""
+"""Changes of one table that are kept before they are reduced to the newest of each key."""
 OPERATION, ORDER = "__operation", "__order"
 
 
 def truth(settings: GeneratorSettings, up_to: int | None = None) -> Mapping[TableId, pa.Table]:
-    """The rows of every table, in the order of their keys, after the transactions below `up_to`;
-    without it after all of them, of which there then has to be an end."""
+    """Returns the rows of every table in key order, after the transactions below `up_to`; without
+    it after all of them, if the history ends."""
     history = history_of(settings)
     if settings.total is not None:
         end = end_of(history, settings.total)
@@ -113,7 +113,7 @@ def history_of(settings: GeneratorSettings) -> "GeneratedHistory":
 
 
 def name_of(settings: GeneratorSettings) -> str:
-    """Everything that the rows of a history depend on."""
+    """Returns a name that contains everything on which the rows of a history depend."""
     parts = [settings.mode, f"seed={settings.seed}", f"size={settings.size}"]
     if settings.mode == "wide":
         parts += [f"transaction_rows={settings.transaction_rows}"]

@@ -1,4 +1,4 @@
-"""The generator as a source: stretches of a made-up history, at their pace, as batches."""
+"""The generator as a source: ranges of a generated history as batches at a set rate."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     )
 
 STREAM, HISTORY = "stream", "history"
-"""Parts of the position: the number of transactions told, and of which history."""
+"""Parts of the position: the number of emitted transactions, and the name of the history."""
 WAIT_MS_MIN = 5
 
 
 class GeneratorSource:
-    """Exactly once: the position is a transaction's number, and from any number on the history
-    goes on as it would have. Its rows are the same for the same seed; its commit times are those
-    of now, so that the lag that is shown is real."""
+    """Exactly once: the position is a transaction's number, and the history continues identically
+    from any number. Rows are the same for the same seed; commit times are the present, so that
+    the displayed lag is real."""
 
     Settings = GeneratorSettings
 
@@ -54,9 +54,9 @@ class GeneratorSource:
         at, named = self._resume(resume_from)
         last = None if settings.total is None else end_of(history, settings.total)
         if last is None and self._context.until_end:
-            last = history.opening  # what comes after it is made when it is asked for
+            last = history.opening  # later ones are made on demand
         if at >= history.opening:
-            self._tell(history.opening)  # an earlier life has read what is there at first
+            self._tell(history.opening)  # an earlier run has emitted the initial rows
         pace = Pace(self._context.clock, settings.rate)
         while last is None or at < last:
             room = settings.batch_rows
@@ -76,11 +76,11 @@ class GeneratorSource:
             at = end
 
     async def acknowledge(self, positions: Positions) -> None:
-        """Nothing is kept, so nothing can be forgotten."""
+        """Does nothing: the source keeps no state."""
 
     async def control(self, control: Control) -> None:
         raise SourceRejected(
-            "a made-up history takes no orders",
+            "the generator supports no signals",
             hint="change the keys of the source, and begin a new history",
             kind=control.kind,
         )
@@ -89,7 +89,7 @@ class GeneratorSource:
         return self._history.schemas
 
     async def row_estimates(self) -> Mapping[TableId, int]:
-        """Before the first change."""
+        """Returns the numbers of initial rows."""
         return self._history.opening_rows()
 
     async def examine(self) -> Sequence[Diagnostic]:
@@ -100,7 +100,7 @@ class GeneratorSource:
 
     @asynccontextmanager
     async def snapshot(self, reached: Positions) -> AsyncIterator[SourceSnapshot]:
-        """Of exactly what has been told so far."""
+        """Returns the tables as emitted so far."""
         from headwater.connectors.generator.snapshot import snapshot_at
 
         at, _ = self._resume(reached)
@@ -118,21 +118,21 @@ class GeneratorSource:
         return history_of(self._settings)
 
     def _resume(self, positions: Positions) -> tuple[int, dict[str, str]]:
-        """Where to go on, and what the first batch has to say of the history it belongs to."""
+        """Returns where to continue, and the history's part of the first position."""
         ours = name_of(self._settings)
         if not positions:
             return 0, {HISTORY: ours}
         if positions.get(HISTORY) != ours:
             raise PositionLost(
-                "the stored position is of another made-up history",
-                hint="put its keys back, or begin anew: headwater drop PIPELINE --data",
+                "the stored position is of another generated history",
+                hint="restore its keys, or start again: headwater drop PIPELINE --data",
                 stored=positions.get(HISTORY),
                 configured=ours,
             )
         try:
             return int(positions[STREAM]), {}
         except (KeyError, ValueError):
-            raise DecodeError("the stored position is no transaction's number") from None
+            raise DecodeError("the stored position is not a transaction's number") from None
 
     def _batch(
         self, piece: "GeneratedBatch", named: dict[str, str], *, is_snapshot: bool
@@ -176,7 +176,7 @@ class GeneratorSource:
         }
 
     def _tell(self, end: int) -> None:
-        """How much of what is there at first has been read."""
+        """Reports the progress of the initial rows."""
         history = self._history
         if end > history.opening:
             return
@@ -189,7 +189,7 @@ class GeneratorSource:
 
 @dataclass(slots=True)
 class Pace:
-    """How many changes may go by now. What was late is made up for, but no more than a second."""
+    """A rate limit of changes. Delays are made up for, but at most one second."""
 
     clock: Clock
     rate: int
@@ -200,7 +200,7 @@ class Pace:
         return int(self._due()) if self.rate else 1 << 62
 
     def wait_ms(self) -> float:
-        """Until the next change is due."""
+        """Returns the time until the next change is due."""
         return max(WAIT_MS_MIN, (1 - self._due()) * 1_000 / self.rate)
 
     def _due(self) -> float:
@@ -213,7 +213,7 @@ class Pace:
         return due - late
 
     def went(self, changes: int) -> None:
-        """Those that were there at first are not counted."""
+        """Counts emitted changes; initial rows are not counted."""
         if self.started_ms is not None:
             self.gone += changes
 
@@ -224,7 +224,7 @@ def _version() -> str:
 
 
 def _cells_of(stretch: "GeneratedChanges") -> tuple[ColumnOrValue, ColumnOrValue]:
-    """The transactions' numbers and names: one for all where there is only one."""
+    """Returns the transactions' numbers and names: one value if there is only one."""
     first, last = int(stretch.transactions[0]), int(stretch.transactions[-1])
     if first == last:
         return first, str(first)

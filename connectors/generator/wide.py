@@ -1,4 +1,4 @@
-"""One table of ten columns for load: columns are cut from pools that are made once."""
+"""One table of ten columns for load: columns are slices of pools that are made once."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -41,15 +41,15 @@ WIDE = TableSchema(
     ("id",),
 )
 PERIODS = (65_537, 65_539, 65_543, 65_551, 65_557, 65_563, 65_579, 65_581, 65_587)
-"""Of the columns behind the key: a column's value in the n-th change is a function of n alone, and
-comes again after so many changes, so that a cut copies nothing."""
+"""Periods of the columns after the key: a column's value in the n-th change is a function of n
+modulo its period, so that a slice copies nothing."""
 START_US = 1_767_225_600_000_000  # 2026-01-01
 INSERT, UPDATE, DELETE = Operation.INSERT, Operation.UPDATE, Operation.DELETE
 
 
 class Wide:
-    """Rows are inserted with ascending ids, the oldest are deleted first, and updates meet any
-    row in between. Every thousand changes have the same mix in the same order."""
+    """Rows are inserted with ascending ids, the oldest are deleted first, and updates hit any row
+    in between. Every thousand changes have the same mix in the same order."""
 
     def __init__(
         self,
@@ -103,7 +103,8 @@ class Wide:
             yield [self._changes(piece, min(piece + rows_max, last))]
 
     def _changes(self, first: int, last: int) -> GeneratedChanges:
-        """Of the changes after the opening, counted from 0, `first` up to, and without, `last`."""
+        """Returns the changes from `first` to `last`, exclusive, counted from 0 after the initial
+        rows."""
         epochs = np.arange(first // EPOCH_ROWS, -(-last // EPOCH_ROWS))
         cut = slice(first - int(epochs[0]) * EPOCH_ROWS, last - int(epochs[0]) * EPOCH_ROWS)
         codes = np.tile(self._operations, len(epochs))[cut]
@@ -119,15 +120,15 @@ class Wide:
         )
 
     def _ids(self, epochs: Int64Array) -> Int64Array:
-        """Epoch `e` inserts above all that were inserted, deletes the oldest, and updates rows
-        that were there before it and outlive it."""
+        """Epoch `e` inserts above all existing ids, deletes the oldest, and updates rows that exist
+        before and after it."""
         epoch = epochs[:, None]
         inserting, updating, deleting = (
             np.flatnonzero(self._operations == code) for code in (INSERT, UPDATE, DELETE)
         )
         ids = np.empty((len(epochs), EPOCH_ROWS), dtype=np.int64)
         newest = self._size + epoch * len(inserting)
-        oldest = (epoch + 1) * len(deleting)  # that outlives it, less one
+        oldest = (epoch + 1) * len(deleting)  # the rows that outlive it, minus one
         ids[:, inserting] = newest + np.arange(1, len(inserting) + 1)
         ids[:, deleting] = epoch * len(deleting) + np.arange(1, len(deleting) + 1)
         places = epoch * EPOCH_ROWS + updating
@@ -137,7 +138,7 @@ class Wide:
         return ids.ravel()
 
     def _rows(self, ids: Int64Array, first: int) -> pa.RecordBatch:
-        """Of consecutive changes from number `first` on."""
+        """Returns the rows of consecutive changes from number `first` on."""
         columns = [
             pool.slice(first % period, len(ids))
             for pool, period in zip(self._pools, PERIODS, strict=True)
@@ -155,7 +156,8 @@ class Wide:
 
 @lru_cache(maxsize=1)
 def pools_of(seed: int, longest: int) -> list[pa.Array]:
-    """Each pool is longer than its period by the longest cut, so that no cut wraps around."""
+    """Returns the pools. Each one is longer than its period by the longest slice, so that no slice
+    wraps around."""
     return [
         pa.concat_arrays([_pool(RandomColumns(seed), number, period)] * (2 + longest // period))
         for number, period in enumerate(PERIODS)

@@ -1,4 +1,4 @@
-"""Debezium's events as rows: read by the schema beside them, or by one that was inferred once."""
+"""Reads Debezium's events as rows, by their own schema or by one that was inferred once."""
 
 import json
 from collections.abc import Iterator
@@ -26,23 +26,23 @@ from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.schema_text import schema_from_json
 
 TRUNCATED = '"op":"t"'
-"""In Debezium's events, whose members come without spaces between them."""
+"""A truncate in Debezium's events, whose JSON has no spaces."""
 SAMPLE = 1_000
-"""Records that are looked at to infer a schema."""
+"""Number of records from which a schema is inferred."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaRun:
-    """Records that are read together: of one schema, or a truncate alone."""
+    """Records that are read together: of one schema, or a single truncate."""
 
     places: npt.NDArray[np.int64]
     is_truncate: bool = False
     problem: str = ""
-    """Why none of them can be read."""
+    """The reason why none of them can be read."""
 
 
 class DebeziumReader:
-    """Events by their own schema where they carry one, else by one that was inferred once."""
+    """Reads events by their own schema if they have one, else by one that was inferred once."""
 
     def __init__(self, settings: KafkaSourceSettings, topic: str, learnt: str) -> None:
         self._settings = settings
@@ -56,7 +56,7 @@ class DebeziumReader:
             self._key = self.schema.key
 
     def learnt(self) -> str:
-        """Nothing where every record says it itself."""
+        """Returns the inferred schema; empty if every record has its own."""
         if self.schema is None or self._prefix is not None:
             return ""
         return text_of(self.schema, self._settings.wire)
@@ -74,7 +74,7 @@ class DebeziumReader:
         return DecodedBatches(portions, rejected)
 
     def _runs(self, values: pa.BinaryArray, places: npt.NDArray[np.int64]) -> Iterator[SchemaRun]:
-        """Stretches that are read together: of one schema, and a truncate alone."""
+        """Yields runs of records that are read together: of one schema, or a truncate."""
         start = 0
         while start < len(places):
             try:
@@ -94,11 +94,12 @@ class DebeziumReader:
             start = end
 
     def _payloads(self, values: pa.BinaryArray) -> pa.BinaryArray:
-        """Without the schema, which has been read and is not parsed for every record."""
+        """Returns the payloads without the schema, which is parsed only once per run."""
         return values if self._prefix is None else pc.binary_slice(values, len(self._prefix), -1)
 
     def _same_schema(self, values: pa.BinaryArray) -> int:
-        """How many of the first values have the schema of the very first, which is learnt."""
+        """Returns how many of the first values have the schema of the very first, which is
+        learnt."""
         first = values[0].as_py()
         if not has_schema(first):
             is_other = pc.starts_with(values, pattern='{"schema":')
@@ -117,7 +118,7 @@ class DebeziumReader:
         if self.schema is None:
             self.schema = inferred_schema(values[:SAMPLE].to_pylist(), self._key, self.table)
         if self.schema is None and run.is_truncate:
-            return DecodedBatches([], {})  # of a table of which nothing was seen yet
+            return DecodedBatches([], {})  # from a table without any row so far
         if self.schema is None or problem:
             reason = problem or "there is no row to learn the columns from"
             return DecodedBatches([], dict.fromkeys(places.tolist(), reason))
@@ -132,7 +133,7 @@ class DebeziumReader:
         places: pa.Int64Array,
         schema: TableSchema,
     ) -> DecodedBatches:
-        """`values` are those at `places`; `keys` are all there are."""
+        """Decodes rows. `values` are those at `places`; `keys` are all keys."""
         try:
             codec = self._codec if self._prefix is None else self._framed_codec
             changes = codec.decode(keys.take(places), values, schema)
@@ -149,8 +150,8 @@ class DebeziumReader:
         places: pa.Int64Array,
         error: RowsRejected,
     ) -> DecodedBatches:
-        """The rest once more: what was named may not be all. Where new members are what is wrong,
-        and nobody sent a schema, the table is widened first."""
+        """Reads the others again: the first error may not name all bad ones. If new fields without
+        a schema are the cause, the table is widened first."""
         if self._prefix is None and self._learn_more(values):
             return self._decode_rows(keys, values, places, self._find_known())
         bad = {places[row].as_py(): why for row, why in error.reasons.items()}
@@ -178,14 +179,15 @@ class DebeziumReader:
 
 
 def table_of(topic: str) -> TableId:
-    """`prefix.schema.table` as Debezium names topics; a topic without dots is the table's name."""
+    """Returns `prefix.schema.table`, Debezium's name of a topic; a topic without dots has the
+    table's name."""
     _, _, rest = topic.partition(".")
     namespace, _, name = (rest or topic).rpartition(".")
     return TableId(namespace, name)
 
 
 def _at(column: pa.BinaryArray, places: npt.NDArray[np.int64]) -> pa.BinaryArray:
-    """Neighbours are cut out and not copied."""
+    """Returns the values at those indices; neighbours are sliced without copying."""
     if len(places) and places[-1] - places[0] == len(places) - 1:
         return column.slice(int(places[0]), len(places))
     return column.take(pa.array(places))
@@ -197,7 +199,7 @@ def _truncate(schema: TableSchema, places: pa.Int64Array) -> TopicBatch:
 
 
 def _truncates(values: pa.BinaryArray) -> pa.BooleanArray:
-    """Looked for in the text first, since hardly any value has it."""
+    """Finds truncates. The text is searched first, because hardly any value contains one."""
     candidates = pc.match_substring(values, TRUNCATED)
     if not pc.any(candidates).as_py():
         return candidates

@@ -1,4 +1,4 @@
-"""Finds the table's schema in Debezium's events: beside them, or in what their rows look like."""
+"""Finds the table's schema in Debezium's events: in their own schema, or by inference from rows."""
 
 import json
 import re
@@ -18,7 +18,7 @@ ROWS = ("after", "before")
 
 
 class FramedSchema(NamedTuple):
-    """What all records of one schema begin with, up to their payload; a brace follows that."""
+    """The common prefix of all records of one schema up to their payload; a brace follows it."""
 
     prefix: bytes
     schema: TableSchema
@@ -29,7 +29,7 @@ def has_schema(value: bytes) -> bool:
 
 
 def framed_schema(value: bytes, key: tuple[str, ...], table: TableId) -> FramedSchema:
-    """The schema that a value brings along."""
+    """Returns the schema that a value contains."""
     try:
         text = value.decode()
         document, end = json.JSONDecoder().raw_decode(text, len(OPENING))
@@ -39,7 +39,7 @@ def framed_schema(value: bytes, key: tuple[str, ...], table: TableId) -> FramedS
         row = next(each for each in document["fields"] if each.get("field") == "after")
         columns = columns_of(row["fields"])
     except (ValueError, KeyError, TypeError, StopIteration, UnicodeDecodeError):
-        raise DecodeError("a value's schema is none of Debezium's envelope") from None
+        raise DecodeError("a value's schema is not one of Debezium's envelope") from None
     known = {column.name for column in columns}
     schema = TableSchema(table, columns, tuple(name for name in key if name in known))
     return FramedSchema(text[: payload.end()].encode(), schema)
@@ -48,7 +48,7 @@ def framed_schema(value: bytes, key: tuple[str, ...], table: TableId) -> FramedS
 def inferred_schema(
     values: Iterable[bytes], key: tuple[str, ...], table: TableId
 ) -> TableSchema | None:
-    """What the rows of these events have in common; None when there is no row among them."""
+    """Returns the common schema of these events' rows; None if there is no row among them."""
     rows = [line for value in values for row in _rows_of(value) if (line := as_line(row))]
     if not rows:
         return None
@@ -68,7 +68,7 @@ def _rows_of(value: bytes) -> list[Mapping[str, Any]]:
 
 
 def key_columns(keys: pa.BinaryArray) -> tuple[str, ...]:
-    """Names of the first key's members, with or without a schema beside them."""
+    """Returns the fields of the first key, with or without its own schema."""
     for key in keys.drop_null()[:1].to_pylist():
         try:
             document = orjson.loads(key)
@@ -109,11 +109,11 @@ MEANINGS: Mapping[str, Callable[[Mapping[str, str]], pa.DataType]] = {
     "io.debezium.time.NanoTimestamp": lambda _: pa.timestamp("ns"),
     "io.debezium.time.ZonedTimestamp": lambda _: pa.timestamp("us", "UTC"),
 }
-"""Names whose meaning a type of ours carries; others stay with their column as its semantic."""
+"""Names whose meaning one of our types has; others stay with their column as its semantic."""
 
 
 def columns_of(fields: list[Mapping[str, Any]]) -> tuple[Column, ...]:
-    """Raises `DecodeError` for what no column can be."""
+    """Returns the columns; raises `DecodeError` for types that no column can have."""
     return tuple(_column(field) for field in fields)
 
 
@@ -137,7 +137,7 @@ def _type(schema: Mapping[str, Any]) -> pa.DataType:
         try:
             return MEANINGS[meaning](schema.get("parameters") or {})
         except (KeyError, ValueError) as error:
-            raise DecodeError("a schema lacks what its name asks for", name=meaning) from error
+            raise DecodeError("a schema lacks parameters of its name", name=meaning) from error
     if kind == "array":
         return pa.list_(_type(schema["items"]))
     if kind == "struct":

@@ -1,4 +1,4 @@
-"""Which reader understands a topic's records."""
+"""Chooses the reader of a topic's records by the configured format."""
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ def reader_of(settings: KafkaSourceSettings, topic: str, learnt: str) -> TopicRe
 
 
 class RawReader:
-    """Every record is a row, named by its partition and offset."""
+    """Returns every record as a row, with its partition and offset as the key."""
 
     def __init__(self, topic: str) -> None:
         self.table = TableId("", topic)

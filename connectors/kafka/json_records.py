@@ -1,4 +1,4 @@
-"""Plain JSON objects as rows, and records without a value as deletes."""
+"""Reads plain JSON objects as rows, and records without a value as deletes."""
 
 import json
 from collections.abc import Mapping
@@ -27,12 +27,12 @@ from headwater.core_log.rows.schema_text import schema_from_json
 from headwater.core_log.rows.settings import WireSettings
 
 SAMPLE = 1_000
-"""Records that are looked at to infer a schema."""
+"""Number of records from which a schema is inferred."""
 
 
 class JsonReader:
-    """Objects as rows. A member that was not there before widens the table; one that is missing
-    is null; one of another type than its column makes its record a bad one."""
+    """Reads objects as rows. A new field widens the table; a missing field is null; a field of
+    another type than its column makes its record a bad one."""
 
     def __init__(self, topic: str, key: tuple[str, ...], learnt: str) -> None:
         self.table, self._key = TableId("", topic), key
@@ -64,7 +64,7 @@ class JsonReader:
     def _inserts(
         self, rows: pa.RecordBatch, rejected: Mapping[int, str], places: pa.Int64Array
     ) -> DecodedBatches:
-        """Without a key a record without a value says nothing."""
+        """Returns inserted rows. Without a key column, a record without a value is ignored."""
         assert self.schema is not None, "rows were read by a schema"
         good = without(len(places), rejected)
         operations = pa.array(np.full(len(good), Operation.INSERT, dtype=np.uint8))
@@ -78,7 +78,7 @@ class JsonReader:
         rejected: Mapping[int, str],
         places: pa.Int64Array,
     ) -> DecodedBatches:
-        """Rows and deletes, back in the order of their records."""
+        """Returns rows and deletes in the order of their records."""
         assert self.schema is not None, "rows were read by a schema"
         good = places.take(without(len(places), rejected))
         named = {places[row].as_py(): why for row, why in rejected.items()}
@@ -104,7 +104,7 @@ class JsonReader:
         missing = [name for name in self._key if name not in kinds]
         if missing:
             raise DecodeError(
-                "records have no such columns to be their key",
+                "records lack columns of the key",
                 hint="correct `key`",
                 topic=self.table.name,
                 columns=missing,
@@ -120,7 +120,7 @@ class JsonReader:
 def _fitting(
     values: pa.BinaryArray, schema: TableSchema
 ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
-    """The rows that fit, and why the others do not."""
+    """Returns the rows that fit, and the reasons why the others do not."""
     bad: dict[int, str] = {}
     places = np.arange(len(values))
     while True:
@@ -132,7 +132,7 @@ def _fitting(
 
 
 def _keys_of(keys: pa.BinaryArray, schema: TableSchema) -> tuple[pa.RecordBatch, Mapping[int, str]]:
-    """Rows of deletes: the key out of the record's key, an object or, of one column, its value."""
+    """Returns the rows of deletes: the record's key is an object or, for one column, its value."""
     found: list[dict[str, Any]] = []
     bad: dict[int, str] = {}
     for place, key in enumerate(keys.to_pylist()):
@@ -142,7 +142,7 @@ def _keys_of(keys: pa.BinaryArray, schema: TableSchema) -> tuple[pa.RecordBatch,
                 document = {schema.key[0]: document}
             row = {name: document[name] for name in schema.key}
             if None in row.values():
-                raise ValueError("a key is never null")
+                raise ValueError("a column of the key is null")
             pa.RecordBatch.from_pylist([row], schema=schema.arrow)
             found.append(row)
         except (ValueError, KeyError, TypeError, pa.ArrowException):
@@ -151,7 +151,7 @@ def _keys_of(keys: pa.BinaryArray, schema: TableSchema) -> tuple[pa.RecordBatch,
 
 
 def _objects(values: pa.BinaryArray) -> list[bytes]:
-    """The first values that are JSON objects, each on one line."""
+    """Returns the first values that are JSON objects, each on one line."""
     found = []
     for value in values[:SAMPLE].to_pylist():
         try:

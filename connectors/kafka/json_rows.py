@@ -1,4 +1,4 @@
-"""Columns out of JSON objects, one per record: types are inferred once, and then they stand."""
+"""Reads JSON objects, one per record, as columns whose types are inferred once and then fixed."""
 
 import io
 import json
@@ -27,8 +27,8 @@ NO_ROW = "the value is not JSON object of this table's columns"
 
 
 def column_types(documents: Sequence[bytes]) -> Mapping[str, pa.DataType]:
-    """What the members of these objects are; text where nothing but null was seen. Text stays
-    text, even where it looks like a time. Where they disagree, most of them are right."""
+    """Returns the types of these objects' fields; text if only nulls were seen. Text stays text,
+    even if it looks like a time. If values disagree, the type of most values counts."""
     try:
         return _types_of(b"\n".join(documents))
     except pa.ArrowInvalid:
@@ -46,7 +46,8 @@ def _types_of(text: bytes) -> Mapping[str, pa.DataType]:
 
 
 def _has_place(kind: pa.DataType) -> bool:
-    """What is nested too deep could be written down as a type, and never be read again."""
+    """Whether the type's text can be parsed again: a type that is nested too deeply can only be
+    written."""
     try:
         return bool(parse_type(type_text(kind)) == kind)
     except DecodeError:
@@ -54,7 +55,7 @@ def _has_place(kind: pa.DataType) -> bool:
 
 
 def as_line(document: Mapping[str, Any]) -> bytes | None:
-    """The object on one line; None where it is nested too deep to be written at all."""
+    """Returns the object on one line; None if it is nested too deeply."""
     try:
         return orjson.dumps(document)
     except orjson.JSONEncodeError:
@@ -62,8 +63,8 @@ def as_line(document: Mapping[str, Any]) -> bytes | None:
 
 
 def read_rows(documents: pa.BinaryArray, schema: TableSchema) -> pa.RecordBatch:
-    """Raises `RowsRejected` for objects with other members, or with values that do not fit; what
-    an object leaves out is null."""
+    """Returns the rows; raises `RowsRejected` for objects with other fields or with values that do
+    not fit. A missing field is null."""
     types = {column.name: column.type for column in schema.columns}
     return whole_or_rejected(
         len(documents),
@@ -74,7 +75,7 @@ def read_rows(documents: pa.BinaryArray, schema: TableSchema) -> pa.RecordBatch:
 
 
 def widen(known: TableSchema, kinds: Mapping[str, pa.DataType]) -> TableSchema:
-    """With the columns that were not there before; what is there keeps its type."""
+    """Returns the columns with the new ones added; existing ones keep their type."""
     added = [Column(name, kind) for name, kind in kinds.items() if name not in known.names]
     return TableSchema(known.table, (*known.columns, *added), known.key) if added else known
 
@@ -90,19 +91,19 @@ def _read(documents: pa.BinaryArray, schema: TableSchema) -> pa.RecordBatch:
         pa.BufferReader(text), read_options=_options(text.size), parse_options=options
     )
     if table.num_rows != len(documents):
-        raise ValueError("a record holds another number of objects than one")
+        raise ValueError("a record does not hold exactly one object")
     required = [column.name for column in schema.columns if not column.is_nullable]
     if any(table[name].null_count for name in required):
-        raise ValueError("a column that is always there is missing")
+        raise ValueError("a required column is missing")
     [batch] = table.combine_chunks().to_batches()
     return batch
 
 
 def _check_objects(documents: pa.BinaryArray) -> None:
-    """Arrow's parser takes a bare `null` for a row, and ends the process when it comes first."""
+    """Arrow's parser accepts a bare `null` as a row, and crashes the process if it comes first."""
     others = documents.filter(pc.invert(pc.starts_with(documents, pattern="{")))
     if not all(value.lstrip().startswith(b"{") for value in others.to_pylist()):
-        raise ValueError("a record holds no object")
+        raise ValueError("a record contains no object")
 
 
 def _has_lines(documents: pa.BinaryArray) -> bool:
@@ -110,7 +111,7 @@ def _has_lines(documents: pa.BinaryArray) -> bool:
 
 
 def _options(size: int) -> pj.ReadOptions:
-    """All of it as one block, since a block must hold whole lines."""
+    """Reads all of it as one block, since a block must contain whole lines."""
     if size > BLOCK_BYTES_MAX:
         raise DecodeError("rows are too large to be read together", hint="lower fetch_bytes")
     return pj.ReadOptions(use_threads=False, block_size=max(size + 1, 1 << 16))
@@ -131,31 +132,31 @@ def _settle(kind: pa.DataType) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class TopicBatch:
-    """Neighbouring records of one schema; `places` are theirs among those that were given."""
+    """Neighbouring records of one schema; `places` are their indices among the given ones."""
 
     schema: TableSchema
     rows: pa.RecordBatch
     operations: pa.UInt8Array
     places: pa.Int64Array
     committed_us: pa.Int64Array | None = None
-    """Where the records themselves say it."""
+    """Commit times, if the records contain them."""
 
 
 class DecodedBatches(NamedTuple):
     portions: list[TopicBatch]
     rejected: Mapping[int, str]
-    """Reasons by the places of the records."""
+    """Reasons by the indices of the records."""
 
 
 class TopicReader(Protocol):
-    """Reads one topic. What it has learnt of the schema is part of the source's position."""
+    """Reads one topic. The schema that it has inferred is part of the source position."""
 
     table: TableId
     schema: TableSchema | None
 
     def decode(self, columns: RecordColumns, *, partition: int) -> DecodedBatches: ...
     def learnt(self) -> str:
-        """Empty where there is nothing to be remembered."""
+        """Returns the state to store; empty if there is none."""
         ...
 
 
@@ -164,5 +165,5 @@ def text_of(schema: TableSchema, wire: WireSettings) -> str:
 
 
 def without(count: int, rejected: Mapping[int, str]) -> pa.Int64Array:
-    """The places that are left."""
+    """Returns the remaining indices."""
     return pa.array(np.delete(np.arange(count), list(rejected)).astype(np.int64))

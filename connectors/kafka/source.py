@@ -1,4 +1,5 @@
-"""Topics of another cluster as a source: fetched, decoded, and handed on with their offsets."""
+"""Topics of another cluster as a source: fetches and decodes records, and emits them with their
+offsets."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
@@ -43,16 +44,16 @@ FETCH_WAIT_MS = 500
 EXAMINE_FOR_MS = 5_000
 NO_TOPIC, UNMATCHED = "no topic of the cluster matches `topics`", "unmatched names"
 CONTENT_BYTES_MAX = 64 << 10
-"""How much of a bad record is kept aside."""
+"""Largest part of a bad record that is kept in its dead letter."""
 
 
 class KafkaSource:
-    """Exactly once: offsets are positions. Reads only what is committed, as a plain reader: no
-    group, so nobody else's group is disturbed and nothing is left behind at the cluster.
+    """Exactly once: offsets are positions. Reads only committed records without a consumer group,
+    so no group is disturbed and nothing stays behind at the cluster.
 
-    Of Debezium's `source` block only the time of the commit is kept. Values without Connect's
-    schemas have their columns inferred from the first that come; new members are added as columns,
-    and what does not fit is set aside.
+    Only the commit time of Debezium's `source` block is kept. Without Connect's schemas, columns
+    are inferred from the first values; new fields are added as columns, and values that do not fit
+    are rejected.
     """
 
     Settings = KafkaSourceSettings
@@ -98,17 +99,17 @@ class KafkaSource:
             await log.close()
 
     async def acknowledge(self, positions: Positions) -> None:
-        """The cluster keeps its records for as long as it likes."""
+        """Does nothing: the cluster keeps its records by its own retention."""
 
     async def control(self, control: Control) -> None:
         raise SourceRejected(
-            "a topic is read from its position on, and takes no orders",
+            "a Kafka source supports no signals: it reads a topic from its position on",
             hint="headwater offsets reset PIPELINE reads it again",
             kind=control.kind,
         )
 
     async def discover(self) -> Sequence[TableSchema]:
-        """Of topics with records, by the first of them."""
+        """Returns the tables of topics that have records, by the first of them."""
         log = self._connect(self._settings.retry_for_ms)
         try:
             settings = self._settings.model_copy(update={"start": "earliest"})
@@ -130,7 +131,7 @@ class KafkaSource:
             await log.close()
 
     async def row_estimates(self) -> Mapping[TableId, int]:
-        """As many as there are records, of which some may be of one row."""
+        """Returns the numbers of records; several may be of one row."""
         log = self._connect(self._settings.retry_for_ms)
         try:
             reading, rows = PartitionReader(self._settings, self._context, {}), dict[TableId, int]()
@@ -184,14 +185,14 @@ class KafkaSource:
         ]
 
     def _say_unmatched(self, topics: "Sequence[TopicDescription]") -> None:
-        """Nothing goes quiet; a topic that is not there now may be made later."""
+        """Reports unmatched names as a warning; such a topic may be created later."""
         if not topics and self._context.until_end:
             raise SourceRejected(NO_TOPIC, hint=self._topics_hint())
         missing = self._wanted.find_unmatched([topic.name] for topic in topics)
         finding = None
         if missing:
             finding = Diagnostic(
-                f"`topics` names what is not there: the cluster has no {', '.join(missing)}",
+                f"`topics` names missing topics: the cluster has no {', '.join(missing)}",
                 self._topics_hint(),
                 is_fatal=False,
                 left_out=tuple(missing),
@@ -216,7 +217,7 @@ class KafkaSource:
 
 
 class PartitionReader:
-    """Where in every partition one iteration stands, and what it knows of the topics."""
+    """The position in every partition during one iteration, and the topics' readers."""
 
     def __init__(
         self, settings: KafkaSourceSettings, context: SourceContext, resume_from: Positions
@@ -231,7 +232,7 @@ class PartitionReader:
         self.offsets: dict[TopicPartition, int] = {}
 
     async def look(self, log: "KafkaLog", topics: "Iterable[TopicDescription]") -> dict[str, str]:
-        """Takes up partitions that were not read so far; what is new of the position."""
+        """Adds partitions that were not read so far; returns the changed parts of the position."""
         found: dict[str, str] = {}
         fresh: list[TopicPartition] = []
         for topic in topics:
@@ -256,7 +257,8 @@ class PartitionReader:
         return found
 
     def batch(self, fetched: Sequence[Fetched]) -> ChangeBatch | None:
-        """None when nothing came; offsets then move with what comes next."""
+        """Returns a batch; None if there are no records, and offsets then move with the next
+        batch."""
         self._before = dict(self.offsets), dict(self._stored)
         tables: list[TableChanges] = []
         rejects: list[Reject] = []
@@ -313,13 +315,13 @@ class PartitionReader:
         return [self.schema_of(topic) for topic in sorted({each.topic for each in self.offsets})]
 
     def _identify(self, topic: "TopicDescription") -> dict[str, str]:
-        """A topic of the same name that was made anew is another topic."""
+        """Checks the topic's id: a recreated topic of the same name is another topic."""
         name, identity = f"topic/{topic.name}", str(topic.topic_id)
         if not topic.topic_id.int or self._stored.get(name) == identity:
             return {}
         if name in self._stored:
             raise PositionLost(
-                "the topic was deleted and made anew",
+                "the topic was deleted and recreated",
                 hint=f"headwater offsets reset {self._context.pipeline}",
                 topic=topic.name,
             )
@@ -353,7 +355,7 @@ class PartitionReader:
             rejects.append(Reject(reader.table, content[:CONTENT_BYTES_MAX], problem, at))
 
     def _reject_of(self, partition: TopicPartition, batch: UnreadableBatch) -> Reject:
-        """One for the whole batch: how many records it held nobody can say."""
+        """Returns one reject for the whole batch, because its number of records is unknown."""
         table, facts = self.table_of(partition.topic), batch.facts
         problem = (
             f"{batch.problem}; lost are the offsets {facts['offset']} to {facts['last_offset']}"
@@ -393,7 +395,8 @@ class PartitionReader:
 
 
 def _readable(fetched: Fetched, from_offset: int) -> "Iterator[RecordColumns | UnreadableBatch]":
-    """Together where all can be read; else batch by batch, with the error of each that cannot."""
+    """Returns all records if they can be read; else batch by batch, with the error of each
+    unreadable one."""
     from headwater.core_log.records import arrow_codec
     from headwater.core_log.records.record_codec import iterate_batches
 

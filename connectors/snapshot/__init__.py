@@ -1,1 +1,1 @@
-"""What snapshots of every database share: rate limit, time window, lookups by key."""
+"""Parts that snapshots of all databases share: rate limit, time window, lookups by key."""

@@ -8,7 +8,7 @@ from headwater.core_log.foundation.array_types import BoolArray
 
 
 def having_keys(rows: pa.RecordBatch, keys: pa.RecordBatch) -> BoolArray:
-    """Which rows have one of the keys; the columns of `keys` say what a key is made of."""
+    """Returns the rows that have one of the keys; the columns of `keys` are the key's."""
     if not rows.num_rows or not keys.num_rows:
         return np.zeros(rows.num_rows, dtype=bool)
     names = keys.schema.names
@@ -18,7 +18,7 @@ def having_keys(rows: pa.RecordBatch, keys: pa.RecordBatch) -> BoolArray:
 
 
 def lines_of(keys: pa.RecordBatch) -> pa.Array:
-    """One value per row, the same for two rows only when their keys are the same."""
+    """Returns one value per row, which two rows share only if their keys are the same."""
     if keys.num_columns == 1:
         return plain_column(keys.column(0))
     parts: list[pa.Array] = []
@@ -37,7 +37,7 @@ def plain_column(column: pa.Array) -> pa.Array:
 
 
 def bytes_of(column: pa.Array) -> pa.Array:
-    """Any type as bytes that are the same for the same value."""
+    """Returns bytes for any type, which are the same for the same value."""
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return column

@@ -1,4 +1,4 @@
-"""Hours of the day in which rows may be read, so that nobody feels it who works by day."""
+"""The daily time window of snapshots (`between`), and their rate limit."""
 
 import asyncio
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from headwater.core_log.foundation.schedule import opening_ms
 
 WAITING = "snapshot hours"
 LOOK_MS = 1_000
-"""So often it is looked at the clock, which may be set meanwhile."""
+"""Interval at which the clock is checked, because it may be set meanwhile."""
 
 
 @dataclass(slots=True)
 class TimeWindow:
-    """`between` of the file, in UTC; what has been begun goes on to the end of its chunk."""
+    """The time window `between` of the file, in UTC; a chunk that has begun is finished."""
 
     between: str
     context: SourceContext
@@ -25,11 +25,11 @@ class TimeWindow:
         return not self._left_ms()
 
     async def coming(self, *, tables: int) -> None:
-        """Returns at once while they are on; meanwhile the status says what is waited for."""
+        """Returns at once inside the window; outside of it the status shows the wait."""
         if self.are_on:
             return
         finding = Diagnostic(
-            f"rows of {tables} tables wait to be read, which is done between {self.between} (UTC)",
+            f"rows of {tables} tables wait for the time window {self.between} (UTC)",
             "",
             is_fatal=False,
         )
@@ -47,14 +47,14 @@ class TimeWindow:
 
 
 class RateLimit:
-    """Rows that have passed are paid for by waiting, so that a piece may be of any size."""
+    """A rate limit that counts rows after they have passed, so that a batch may have any size."""
 
     def __init__(self, clock: Clock, rows_per_second: int | None) -> None:
         self._clock, self._rate = clock, rows_per_second
         self._free_ms: float = clock.monotonic_ms()
 
     def owed_ms(self, rows: int) -> float:
-        """How long to wait for these rows, and those before them."""
+        """Returns how long to wait for these rows and those before them."""
         if self._rate is None:
             return 0
         now_ms = self._clock.monotonic_ms()

@@ -136,7 +136,7 @@ def _check_goes_on(
         return
     at = first.next_offset
     if first.topic_id != last.topic_id:
-        problem = "the topic was deleted and made anew since the query read it"
+        problem = "the topic was deleted and recreated since the query read it"
     elif at < held.start:
         problem = "the log no longer holds what comes next for the query"
     elif at < held.deletes_dropped_to and at > 0:

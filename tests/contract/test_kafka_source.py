@@ -141,7 +141,7 @@ async def test_a_topic_that_was_made_anew_is_a_lost_position(cluster: Cluster) -
     await cluster.log.topics.delete(topic)
     await cluster.topic("orders")
 
-    with pytest.raises(PositionLost, match="made anew"):
+    with pytest.raises(PositionLost, match="recreated"):
         await read(cluster.source(format="json"), told[-1].positions, changes=1)
 
 

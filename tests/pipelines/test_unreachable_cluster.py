@@ -76,7 +76,7 @@ def test_a_run_says_so_in_its_lines_and_in_status_and_tries_again(
 
     why = f"no broker of the cluster answers (tried='{address} (connection refused)')"
     assert f"no broker of the cluster answers: {address} (connection refused)" in first
-    assert "it is tried again; hint: start the cluster, or correct `bootstrap`" in first
+    assert "retrying; hint: start the cluster, or correct `bootstrap`" in first
     assert why in said
     assert any(unit["state"] == "retrying" and why in unit["reason"] for unit in units)
     assert code == exit_codes.INTERRUPTED

@@ -387,7 +387,7 @@ def _check_same(
     """What a topic held that is gone, no other one of its name can tell."""
     if commit.topic_ids.get(topic, ids[topic]) != ids[topic]:
         raise PositionLost(
-            "the topic was deleted and made anew since that moment",
+            "the topic was deleted and recreated since that moment",
             hint="what it held then is gone; moments since the new one was written to can be told",
             asked=str(as_of),
             topic=topic,

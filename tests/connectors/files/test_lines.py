@@ -78,14 +78,14 @@ def test_bad_lines_of_json_are_named_and_the_others_are_rows(tmp_path: Path) -> 
     reader = read(tmp_path, "a.jsonl", b"".join(lines), key="id")
 
     assert told(reader) == [
-        ("a.jsonl:1", "the line is no object"),
+        ("a.jsonl:1", "the line is not an object"),
         ("a.jsonl:6", "field /id is int64 and the value is a text"),
         ("a.jsonl:7", "the line is not exactly one row"),
-        ("a.jsonl:8", "the line is no object"),
+        ("a.jsonl:8", "the line is not an object"),
         ("a.jsonl:9", "the line is not JSON"),
         ("a.jsonl:10", "the line is not UTF-8"),
         ("a.jsonl:11", "the object is nested more than 60 deep"),
-        ("a.jsonl:12", "the line is no object"),
+        ("a.jsonl:12", "the line is not an object"),
         ("a.jsonl:13", "a column of the key is null"),
     ]
     assert [row["id"] for row in reader.rows()] == [*range(1, 5), *range(13, 200)]
@@ -347,7 +347,7 @@ def test_a_parquet_file_that_stays_broken_is_set_aside(tmp_path: Path) -> None:
     reader = read(tmp_path, "a.parquet", b"PAR1 nothing", table="{stem}")
 
     assert reader.lines() == ["good"]
-    assert told(reader) == [("a.parquet#0", "the file is not, or not yet, whole Parquet")]
+    assert told(reader) == [("a.parquet#0", "the file is not a complete Parquet file")]
 
 
 def test_events_say_which_file_and_row_they_are_from(tmp_path: Path) -> None:
@@ -414,7 +414,7 @@ def test_text_lines_are_what_splitting_gives() -> None:
 @pytest.mark.parametrize(
     ("chosen", "problem"),
     [
-        ({"csv": {"header": False}}, "columns have to be given"),
+        ({"csv": {"header": False}}, "is required without a header"),
         ({"columns": {"id": "int"}}, "a type is one of"),
         ({"columns": {"id": "int64"}, "key": "nope"}, "columns of the key are missing"),
         ({"csv": {"delimiter": "::"}}, "one ASCII character"),

@@ -173,7 +173,7 @@ async def test_a_position_of_another_history_is_refused() -> None:
     told = await tell(SHOP)
     other = GeneratorSource(SHOP.model_copy(update={"seed": 2}), context())
 
-    with pytest.raises(PositionLost, match="another made-up history"):
+    with pytest.raises(PositionLost, match="another generated history"):
         await anext(other.changes(told[0].positions))
 
 
@@ -229,7 +229,7 @@ def test_without_a_rate_there_is_always_room() -> None:
 
 
 def test_deletes_that_would_find_no_row_are_refused() -> None:
-    with pytest.raises(ValidationError, match="more deletes than inserts"):
+    with pytest.raises(ValidationError, match="deletes are more than inserts"):
         GeneratorSettings(updates=0.5, deletes=0.3)
 
 

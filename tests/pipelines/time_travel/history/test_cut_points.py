@@ -165,7 +165,7 @@ async def test_of_a_topic_that_was_made_anew_since_no_state_is_told(number: int)
     world.log.delete_topic(TOPIC)
     await world.log.ensure_topic(settings)
 
-    with pytest.raises(PositionLost, match="made anew since that moment"):
+    with pytest.raises(PositionLost, match="recreated since that moment"):
         await at(world, before(str(number)))
 
 

@@ -67,4 +67,4 @@ async def test_a_moment_before_a_redrive_is_not_told_by_the_topic_made_since(
     with pytest.raises(PositionLost) as lost:
         await at(world, parse_as_of("1970-01-01T00:00:01.200", now_ms=NOW_MS))
 
-    assert "made anew" in lost.value.problem
+    assert "recreated" in lost.value.problem

@@ -1,1 +1,1 @@
-"""Tables of any database that SQLAlchemy reaches, asked again and again for what is new."""
+"""Tables of any database that SQLAlchemy supports, polled for new and changed rows."""

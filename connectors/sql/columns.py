@@ -1,4 +1,4 @@
-"""What a driver hands over, as Arrow columns: whole columns are parsed, never single values."""
+"""Converts a driver's values to Arrow columns: whole columns are parsed, never single values."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from headwater.core_log.rows.text.time import text_to_times
 
 TRUE, FALSE = pa.array(["t", "1", "true"]), pa.array(["f", "0", "false"])
 END_OF_DAY = r"^24:00:00(\.0+)?$"
-"""A time of day that no clock shows."""
+"""The time of day 24:00, which Python's types do not support."""
 
 
 def batch_of(schema: TableSchema, columns: Sequence[pa.Array]) -> pa.RecordBatch:
@@ -27,13 +27,13 @@ def batch_of(schema: TableSchema, columns: Sequence[pa.Array]) -> pa.RecordBatch
 
 
 def columns_of(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
-    """Rows of Python values turned into columns."""
+    """Returns rows of Python values as columns."""
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[]] * width
 
 
 def column_of(values: Any, kind: pa.DataType, *, name: str, table: str) -> pa.Array:
-    """Texts are parsed as `kind`, other values taken for what they are; raises `SourceRejected`
-    where they are neither."""
+    """Returns the column. Texts are parsed as `kind`, other values are taken as they are; raises
+    `SourceRejected` for values that are neither."""
     try:
         if isinstance(values, pa.Array | pa.ChunkedArray):
             return _parse(values, kind)
@@ -48,7 +48,7 @@ def column_of(values: Any, kind: pa.DataType, *, name: str, table: str) -> pa.Ar
         return pa.array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError):
         raise SourceRejected(
-            "a column holds values that are none of its type",
+            "a column has values that are not of its type",
             table=table,
             column=name,
             type=str(kind),
@@ -81,7 +81,7 @@ def _parse(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _truths(texts: pa.StringArray) -> pa.BooleanArray:
-    """Raises for what is neither: MySQL's `tinyint(1)` holds any small number."""
+    """Raises for other numbers: MySQL's `tinyint(1)` can hold any small number."""
     words = pc.utf8_lower(texts)
     is_true, is_false = (pc.is_in(words, value_set=each) for each in (TRUE, FALSE))
     if pc.any(pc.invert(pc.or_(pc.or_(is_true, is_false), words.is_null()))).as_py():
@@ -90,7 +90,7 @@ def _truths(texts: pa.StringArray) -> pa.BooleanArray:
 
 
 def unhex(texts: pa.StringArray) -> pa.BinaryArray:
-    """PostgreSQL's `\\x0a1b` as the bytes it stands for: all digits of the column at once."""
+    r"""Returns the bytes of PostgreSQL's `\x0a1b`, with all digits of the column at once."""
     digits = pc.utf8_slice_codeunits(texts.fill_null("\\x"), 2)
     _, offsets, data = digits.buffers()
     ends = np.frombuffer(offsets, dtype=np.int32)[digits.offset : digits.offset + len(digits) + 1]
@@ -105,7 +105,7 @@ TEXT_NAMES = {"JSON": "io.debezium.data.Json", "JSONB": "io.debezium.data.Json"}
 
 
 class SelectedColumn(NamedTuple):
-    """A column, and whether the database has to make text of it first."""
+    """A column, and whether the database must convert it to text."""
 
     column: Column
     as_text: bool = False
@@ -130,7 +130,8 @@ PLAIN: tuple[tuple[Any, pa.DataType], ...] = (
 
 
 def reading_of(name: str, kind: Any, *, is_nullable: bool, dialect: str) -> SelectedColumn:
-    """Numbers without a declared size and everything unknown travel as text."""
+    """Returns how to read a column. Numbers without a declared size and unknown types are read as
+    text."""
     column = Column(name, pa.string(), is_nullable)
     visit = type(kind).__name__.upper()
     if visit in TEXT_NAMES or isinstance(kind, st.JSON):

@@ -1,4 +1,4 @@
-"""One database as a source: its tables as they are now, and pages of their rows in columns."""
+"""One database as a source: its present tables, and pages of their rows as columns."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,7 +41,7 @@ SELECT table_rows FROM information_schema.tables
 WHERE table_schema = coalesce(:namespace, database()) AND table_name = :name
 """,
 }
-"""What a database knows by itself; others are asked to count."""
+"""Queries for estimates that a database keeps; other databases are asked to count."""
 
 
 REASONS: dict[str | int | None, str] = {
@@ -53,7 +53,7 @@ REASONS: dict[str | int | None, str] = {
     1146: "it is not there any more",
     1054: "a column is not there any more",
 }
-"""By PostgreSQL's and MySQL's own codes."""
+"""Reasons by PostgreSQL's and MySQL's error codes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class SqlTable:
     readings: tuple[SelectedColumn, ...]
     cursor: tuple[str, ...]
     order: tuple[str, ...]
-    """The columns by which its rows are read: the cursor, and the key behind it."""
+    """The columns by which its rows are ordered: the cursor, then the key."""
 
     @property
     def id(self) -> TableId:
@@ -74,7 +74,7 @@ class SqlTable:
 
 
 class Database:
-    """Everything here happens on one thread. Only ever reads."""
+    """The source's database. All calls run on one thread, and only read."""
 
     def __init__(self, settings: SqlSourceSettings, *, directory: Path) -> None:
         self._settings = settings
@@ -85,10 +85,10 @@ class Database:
         )
         self._connection: sa.Connection | None = None
         self.refused: dict[TableId, SourceRejected] = {}
-        """Tables that are chosen and cannot be read, as they were looked at last."""
+        """Chosen tables that cannot be read, as of the last look."""
 
     def tables(self) -> list[SqlTable]:
-        """Those that are chosen, by name, but for those that are `refused`."""
+        """Returns the chosen tables by name, without the `refused` ones."""
         self.refused = {}
         found = list[SqlTable]()
         with self._translate():
@@ -114,8 +114,8 @@ class Database:
         at_least: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> tuple[pa.RecordBatch, list[str] | None]:
-        """The next rows in the order of `table.order` and where they end; `after` is where the
-        last page ended, `at_least` a bound of the first column of the order."""
+        """Returns the next rows in the order of `table.order` and where they end; `after` is the
+        end of the last page, `at_least` a lower bound of the order's first column."""
         names = set(table.schema.names if columns is None else columns)
         readings = tuple(each for each in table.readings if each.column.name in names)
         schema = TableSchema(table.id, tuple(each.column for each in readings), ())
@@ -126,11 +126,11 @@ class Database:
             try:
                 rows, end = self._read(connection, wanted, statement)
             finally:
-                connection.connection.rollback()  # no transaction stays open between questions
+                connection.connection.rollback()  # no transaction stays open between queries
         return rows, end
 
     def row_estimate(self, table: SqlTable) -> int:
-        """About how many rows it has just now."""
+        """Returns the approximate number of rows."""
         kind = self.engine.dialect.name
         known = ESTIMATES.get("mysql" if kind == "mariadb" else kind)
         with self._translate(str(table.id)):
@@ -186,16 +186,16 @@ class Database:
         missing = {*key, *cursor} - columns.keys()
         if missing:
             raise SourceRejected(
-                "a column that the pipeline file names is not there",
+                "a column that the pipeline file names does not exist",
                 table=str(table),
                 columns=tuple(sorted(missing)),
                 hint="correct `cursor` or `keys` of the source",
             )
         if cursor and not key:
             raise SourceRejected(
-                "rows with the same cursor cannot be told apart without a key",
+                "rows with the same cursor cannot be distinguished without a key",
                 table=str(table),
-                hint="name with `keys` what tells its rows apart; the cursor where that is enough",
+                hint="set `keys` to columns that identify its rows; the cursor if that is enough",
             )
         if holed := [name for name in cursor[1:] if columns[name] and name not in key]:
             raise SourceRejected(
@@ -218,7 +218,7 @@ class Database:
         if self.engine.dialect.name != "postgresql" and any(
             pa.types.is_binary(schema.column(name).type) for name in order
         ):
-            # No text means bytes to every database: such a table is read in one piece.
+            # Text has no common conversion to bytes: such a table is read in one part.
             order = cursor = ()
         if cursor:
             kind = schema.column(cursor[0]).type
@@ -227,7 +227,7 @@ class Database:
         return SqlTable(schema, there, readings, cursor, order)
 
     def _unquote(self, name: str) -> str:
-        """SQLAlchemy leaves MySQL's doubled quotes in the names of columns."""
+        """SQLAlchemy keeps MySQL's doubled quotes in the names of columns."""
         return name.replace("``", "`") if self.engine.dialect.name in ("mysql", "mariadb") else name
 
     def _question(
@@ -255,7 +255,8 @@ class Database:
         return question
 
     def _text(self, question: sa.Select[Any]) -> str:
-        """As the driver takes it without parameters. Its dialect may double percent signs."""
+        """Returns SQL text for a driver without parameters. Its dialect may double percent
+        signs."""
         compiled = question.compile(
             dialect=self.engine.dialect, compile_kwargs={"literal_binds": True}
         )
@@ -295,7 +296,7 @@ class Database:
         url = self.engine.url
         is_file = url.get_backend_name() == "sqlite" and url.database not in (None, ":memory:")
         if is_file and not Path(str(url.database)).exists():
-            # SQLite would make an empty one, and nobody would hear of it.
+            # SQLite would create an empty file without an error.
             raise SourceUnavailable(
                 "the database file is missing",
                 hint="correct the path in `url` of the source",
@@ -316,7 +317,8 @@ class Database:
 
     @contextmanager
     def _translate(self, table: str = "") -> Iterator[None]:
-        """Errors of the driver leave as ours, without what a message may quote."""
+        """Context manager: raises the driver's errors as ours, without values that a message may
+        quote."""
         facts: dict[str, Any] = {"table": table} if table else {}
         try:
             yield
@@ -345,7 +347,7 @@ class Database:
                     **facts,
                 ) from None
             raise SourceRejected(
-                "the database does not take the question", why=type(cause).__name__, **facts
+                "the database refuses the query", why=type(cause).__name__, **facts
             ) from None
 
     def _give_up_connection(self) -> None:
@@ -356,13 +358,14 @@ class Database:
 
 
 def _is_of_driver(error: BaseException) -> bool:
-    """Python's database drivers have their own `Error`; SQLAlchemy wraps those."""
+    """Returns whether it is a driver's error: Python's drivers have their own `Error`, which
+    SQLAlchemy wraps."""
     return any(kind.__name__ in ("Error", "SQLAlchemyError") for kind in type(error).__mro__)
 
 
 def _reason_of(error: BaseException) -> str:
-    """Why one table cannot be read, where it is that and not the database: some drivers have one
-    kind of error for both."""
+    """Returns why one table cannot be read; empty if the database itself failed. Some drivers have
+    one kind of error for both."""
     codes = [getattr(error, "sqlstate", None), *error.args[:1]]
     known = [REASONS[code] for code in codes if code in REASONS]
     if not known and str(error).startswith(("no such table", "no such column")):  # SQLite's
@@ -371,13 +374,13 @@ def _reason_of(error: BaseException) -> str:
 
 
 def names_of(table: TableId) -> tuple[str, ...]:
-    """How a pipeline file may call it."""
+    """Returns the names that a pipeline file may use for it."""
     return (str(table), table.name) if table.namespace else (table.name,)
 
 
 def _beyond(ordered: Sequence[Any], after: Sequence[str]) -> Any:
-    """Rows behind the given one in the order of the columns, without comparing tuples, which not
-    every database can, nor every planner well."""
+    """Returns the condition for rows after the given one, without a comparison of tuples, which not
+    every database supports and not every planner optimizes."""
     cases = []
     for place, column in enumerate(ordered):
         same = [ordered[each] == _literal(after[each]) for each in range(place)]
@@ -386,7 +389,7 @@ def _beyond(ordered: Sequence[Any], after: Sequence[str]) -> Any:
 
 
 def _literal(text: str) -> Any:
-    """Text that the database reads as a value of the column beside it."""
+    """Returns text that the database reads as a value of the column beside it."""
     return sa.literal_column("'" + text.replace("'", "''") + "'")
 
 
@@ -395,7 +398,7 @@ def _text_type(dialect: str) -> Any:
 
 
 def _copy(connection: sa.Connection, table: SqlTable, statement: str) -> pa.RecordBatch:
-    """PostgreSQL's COPY as CSV, in which a null is nothing and an empty text is quoted."""
+    """Reads PostgreSQL's COPY as CSV, in which a null is empty and an empty text is quoted."""
     from pyarrow import csv
 
     driver: Any = connection.connection.driver_connection
@@ -418,7 +421,7 @@ def _copy(connection: sa.Connection, table: SqlTable, statement: str) -> pa.Reco
     try:
         found = csv.read_csv(
             data,
-            # In one block, since a row must not reach over more than two of them.
+            # In one block, since a row must not extend over more than two of them.
             read_options=csv.ReadOptions(
                 column_names=schema.names,
                 use_threads=False,
@@ -436,7 +439,7 @@ def _copy(connection: sa.Connection, table: SqlTable, statement: str) -> pa.Reco
         )
     except pa.ArrowInvalid:
         raise SourceRejected(
-            "a column holds values that are none of its type, such as an infinite time",
+            "a column has values that are not of its type, such as an infinite time",
             table=str(table.id),
             hint="leave the column out with `transform: drop`, or correct it at the source",
         ) from None
@@ -461,7 +464,7 @@ def _text_of(value: pa.Scalar) -> str:
 
 
 def _fetched_as_text(connection: sa.Connection, statement: str, width: int) -> list[list[Any]]:
-    """MySQL's own texts: parsing them is done for whole columns later."""
+    """Reads MySQL's values as text: whole columns are parsed later."""
     driver: Any = connection.connection.driver_connection
     decoders, driver.decoders = driver.decoders, {}
     try:

@@ -1,4 +1,4 @@
-"""Which rows have changed since they were last read, told by numbers instead of by the rows."""
+"""Finds rows that changed since the last poll by digests instead of stored rows."""
 
 from dataclasses import dataclass, field
 
@@ -17,7 +17,8 @@ _TURN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def digests_of(rows: pa.RecordBatch) -> RowDigests:
-    """64 bits for every row: the sum of its bytes, each times a number of chance for its place."""
+    """Returns 64 bits per row: the sum of its bytes, each multiplied by a random number for its
+    position."""
     if not rows.num_rows:
         return np.zeros(0, dtype=np.uint64)
     texts = [_bytes_of(column) for column in rows.columns]
@@ -41,19 +42,19 @@ def digests_of(rows: pa.RecordBatch) -> RowDigests:
 
 @dataclass(slots=True)
 class PreviousRows:
-    """The rows of a table, or of a stretch of it, as they were when they were last read."""
+    """The rows of a table, or of a range of it, at the last poll."""
 
     keys: RowDigests = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
-    """In rising order."""
+    """Ascending."""
     rows: RowDigests = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
     key_values: pa.RecordBatch | None = None
-    """The keys themselves, where deletes are looked for."""
+    """The keys themselves, if deletes are searched for."""
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def find_known(self, keys: RowDigests, rows: RowDigests) -> tuple[npt.NDArray[np.bool_], ...]:
-        """Which of these keys were there, and which of them with that very row."""
+        """Returns which of these keys existed, and which of them with the same row."""
         if not len(self.keys):
             nothing = np.zeros(len(keys), dtype=bool)
             return nothing, nothing
@@ -62,7 +63,7 @@ class PreviousRows:
         return was_there, was_there & (self.rows[places] == rows)
 
     def find_gone(self, keys: RowDigests) -> pa.RecordBatch:
-        """The keys that are not among these any more."""
+        """Returns the keys that no longer exist."""
         assert self.key_values is not None, "keys are kept where deletes are looked for"
         return self.key_values.take(pa.array(np.flatnonzero(~np.isin(self.keys, keys))))
 
@@ -70,7 +71,7 @@ class PreviousRows:
 def remember(
     keys: list[RowDigests], rows: list[RowDigests], key_values: list[pa.RecordBatch]
 ) -> PreviousRows:
-    """What several pages have in common; a key that comes twice counts as it came last."""
+    """Stores several pages; the last row of a repeated key counts."""
     if not keys:
         return PreviousRows()
     all_keys, all_rows = np.concatenate(keys), np.concatenate(rows)

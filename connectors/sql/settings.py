@@ -21,45 +21,44 @@ TablePattern = Annotated[str, AfterValidator(check_key)]
 
 
 class SqlSourceSettings(Schedule):
-    """At least once: tables are asked for their newest rows on a schedule. What happened to a row
-    between two questions is not seen, and a row that was being committed late can be read twice.
-    """
+    """At least once: tables are polled for their newest rows on a schedule. Changes of a row
+    between two polls are not seen, and a row that was committed late can be read twice."""
 
     url: Annotated[SecretStr, AfterValidator(check_address)] = Field(examples=["${env:SHOP_URL}"])
-    """Where the database is, as SQLAlchemy writes it: `postgresql://user:password@host/name`,
+    """Address of the database in SQLAlchemy's form: `postgresql://user:password@host/name`,
     `mysql://...`, `mariadb://...`, `sqlite:///file.db` (relative to the pipeline file)."""
     tables: PatternTexts = Field(min_length=1, examples=[["public.orders", "public.customers"]])
-    """Tables to read, as `schema.table`, or by the name alone where the database has no schemas:
+    """Tables to read, as `schema.table`, or by the name alone if the database has no schemas:
     globs, `/regex/`, `!` excludes."""
     namespaces: Texts = ()
-    """Schemas (in MySQL: databases) to look in; the one that the connection comes to by default."""
+    """Schemas (in MySQL: databases) to search; by default the connection's default schema."""
     cursor: dict[TablePattern, Texts] = Field({}, examples=[{"orders": ["updated_at", "id"]}])
-    """Table to the columns that only ever grow: rows beyond the last one read are new. The key is
-    added to them, so that ties are told apart: a table without one needs `keys`. Rows in which the
-    first is null are never read, and the others must not be null where they are not of the key.
-    Tables that are not here are read whole each time, and compared with the time before."""
+    """Table to columns that only grow: rows after the last one read are new. The key is added to
+    them to order equal values: a table without a key needs `keys`. Rows whose first cursor
+    column is null are never read. The others must not be null unless they are of the key. Tables
+    that are not listed are read completely each time, and compared with the last time."""
     keys: dict[TablePattern, Texts] = Field({}, examples=[{"audit": ["at", "actor"]}])
-    """Table to the columns that tell its rows apart, where it has no primary key."""
+    """Table to the columns that identify its rows, if it has no primary key."""
     lag_ms: DurationMs = Field(0, examples=["30s"])
-    """How far back from the newest row a cursor of times or days is read again, since a transaction
-    may commit rows that are older than others'. Rows that have not changed do not come again. A
-    cursor of another type than times, days and whole numbers is refused beside a lag."""
+    """How far back from the newest row a cursor of times or dates is read again, since a
+    transaction may commit older rows later. Unchanged rows are not emitted again. With a lag,
+    only cursors of times, dates and whole numbers are allowed."""
     lag_count: int = Field(0, ge=0, examples=[1000])
     """The same for a cursor of numbers."""
     every_ms: DurationMs = 10_000
-    """How long to wait between two rounds of questions."""
+    """Pause between two polls."""
     deletes: Literal["none", "compare"] = "none"
-    """`compare`: all keys are read and compared with the time before. What was deleted while
-    nothing ran is found because a start truncates the table and reads it whole."""
+    """`compare`: all keys are read and compared with the last time. Deletes while the pipeline was
+    stopped are found, because a start truncates the table and reads it completely."""
     compare_every_ms: DurationMs = 3_600_000
-    """How often keys are compared of tables that have a cursor."""
+    """How often keys of tables with a cursor are compared."""
     batch_rows: int = Field(50_000, ge=1)
-    """Rows that are read at a time."""
+    """Rows per query."""
     connect_timeout_ms: DurationMs = Field(10_000, ge=1)
-    """How long to wait for a connection."""
+    """Longest wait for a connection."""
 
     def cursor_of(self, *names: str) -> tuple[str, ...]:
-        """Of a table under any of its names."""
+        """Returns the cursor of a table under any of its names."""
         return _of(self.cursor, names)
 
     def key_of(self, *names: str) -> tuple[str, ...]:
@@ -76,7 +75,7 @@ def _of(choices: dict[str, tuple[str, ...]], names: tuple[str, ...]) -> tuple[st
 
 
 def lag_of(kind: pa.DataType) -> str:
-    """The key of the setting; empty where no distance can be taken from a value."""
+    """Returns the name of the lag's setting; empty if nothing can be subtracted from a value."""
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return "lag"
     if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
@@ -92,13 +91,13 @@ def given_lags(settings: SqlSourceSettings) -> tuple[str, ...]:
 def check_lag(
     settings: SqlSourceSettings, cursor: str, kind: pa.DataType, *, declared: str, table: str
 ) -> None:
-    """Raises where a lag is wanted and could never be kept to."""
+    """Raises if a lag is set that can have no effect."""
     if (given := given_lags(settings)) and not lag_of(kind):
         raise SourceRejected(
             f"`{given[0]}` can have no effect on a cursor of this type",
             table=table,
             column=cursor,
             type=declared,
-            hint="take a cursor of times, days or whole numbers, or read this table by a pipeline"
+            hint="choose a cursor of times, dates or whole numbers, or read this table by a pipeline"
             " without a lag",
         )

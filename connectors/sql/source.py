@@ -1,4 +1,4 @@
-"""The `sql` source: rounds of questions to the tables of a database, on a schedule."""
+"""The `sql` source: polls the tables of a database on a schedule."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -34,8 +34,8 @@ UNMATCHED = "unmatched names"
 
 
 class SqlSource:
-    """At least once: what is asked for again may come again. Everything of the driver's happens on
-    one thread, and only reads."""
+    """At least once: a repeated query may return a row again. All calls of the driver run on one
+    thread, and only read."""
 
     Settings = SqlSourceSettings
 
@@ -43,7 +43,7 @@ class SqlSource:
         self._settings, self._context = settings, context
         self._wishes: list[Control] = []
         self._failed: dict[TableId, HeadwaterError] = {}
-        """Tables of which the last round could not read everything."""
+        """Tables that the last poll could not read completely."""
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
         from headwater.connectors.sql.table_poll import PollingRounds
@@ -61,7 +61,7 @@ class SqlSource:
                             yield batch
                     if self._context.until_end:
                         if len(read) > known:
-                            continue  # what came into being while others were read
+                            continue  # created while others were read
                         return
                     read.clear()
                     await asyncio.sleep(self._pause_s())
@@ -69,11 +69,11 @@ class SqlSource:
                 await _on(thread, database.close)
 
     async def acknowledge(self, positions: Positions) -> None:
-        """The source keeps nothing for us, so it has nothing to forget."""
+        """Does nothing: the source keeps no state."""
 
     async def control(self, control: Control) -> None:
         if control.kind != "snapshot":
-            raise SourceRejected("this source does not know that order", kind=control.kind)
+            raise SourceRejected("the source does not support this signal", kind=control.kind)
         self._wishes.append(control)
 
     def parts_of(self, table: TableId) -> Sequence[str]:
@@ -109,7 +109,8 @@ class SqlSource:
 
     @asynccontextmanager
     async def snapshot(self, reached: Positions) -> AsyncIterator[SourceSnapshot]:
-        """Of about now, a page at a time: a database that is only asked has no position."""
+        """Returns a snapshot of about the present, page by page: a polled database has no
+        position."""
         with ThreadPoolExecutor(1, thread_name_prefix="sql-source") as thread:
             database = await _on(thread, self._database)
             tables: dict[TableId, SqlTable] = {}
@@ -146,7 +147,7 @@ class SqlSource:
         resume_from: Positions,
         read: set[TableId],
     ) -> AsyncGenerator[ChangeBatch, None]:
-        """Those of `read` have had their turn; the others are added to them."""
+        """Polls each table once. Tables in `read` are done; the others are added to it."""
         from headwater.connectors.sql.table_poll import part_of
 
         wishes, self._wishes = self._wishes, []
@@ -192,7 +193,7 @@ class SqlSource:
     def _say_left_out(
         self, tables: "Sequence[SqlTable]", refused: Mapping[TableId, SourceRejected]
     ) -> None:
-        """Nothing goes quiet; what is not there now may be in the next round, if there is one."""
+        """Reports missing tables as warnings; they may exist at the next poll."""
         if not tables and refused:
             raise next(iter(refused.values()))
         found = self._find_unmatched([*(table.id for table in tables), *refused])
@@ -214,7 +215,7 @@ class SqlSource:
         if not missing:
             return None
         return Diagnostic(
-            f"`tables` names what is not there: there is no table {', '.join(missing)}",
+            f"`tables` names missing tables: there is no table {', '.join(missing)}",
             "correct `tables` of the source",
             is_fatal=False,
             left_out=tuple(missing),
@@ -261,7 +262,8 @@ class SqlSource:
         return found
 
     def _lags_without_effect(self, table: "SqlTable") -> Iterator[Diagnostic]:
-        """Each of the settings is for the cursors of one kind, and a source may have both."""
+        """Returns lag settings without effect: each is for cursors of one kind, and a source may
+        have both."""
         from headwater.connectors.sql.settings import given_lags, lag_of
 
         given = given_lags(self._settings)
@@ -275,7 +277,7 @@ class SqlSource:
                 )
 
     def _pause_s(self) -> float:
-        """Until the next round."""
+        """Returns the time until the next poll."""
         now_ms = self._context.clock.now_ms()
         return (self._settings.due_ms(last_ms=now_ms, now_ms=now_ms) - now_ms) / 1_000
 

@@ -1,4 +1,5 @@
-"""Rows on disk until all of a table has been read, so that half of one never replaces it."""
+"""Rows on disk until all of a table was read, so that a half-read table never replaces the old
+one."""
 
 from collections.abc import Iterator
 from tempfile import TemporaryFile, gettempdir
@@ -11,7 +12,7 @@ from headwater.core_log.foundation.errors import SourceUnavailable
 
 
 class Spool:
-    """Batches of one schema, in a file that has no name and goes with its reader."""
+    """Batches of one schema in an unnamed file that is deleted when it is closed."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
@@ -37,14 +38,14 @@ class Spool:
             self._writer.write_batch(rows)
         except OSError as error:
             raise SourceUnavailable(
-                "rows cannot be kept on disk until their table is read",
+                "rows cannot be stored on disk until their table is read",
                 directory=gettempdir(),
                 why=error.strerror or str(error),
-                hint="make room there, or name another directory by the variable TMPDIR",
+                hint="free space there, or set another directory in the variable TMPDIR",
             ) from None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """In the order in which they came."""
+        """Yields the batches in order."""
         if self._writer is not None and self._file is not None:
             self._writer.close()
             self._file.seek(0)

@@ -1,4 +1,4 @@
-"""One round of questions to one table: what is new, what is different, and what has gone."""
+"""One poll of one table: new, changed and deleted rows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,25 +31,25 @@ Kinds = npt.NDArray[np.uint8]
 
 DAY_MS = 86_400_000
 WINDOW_ROWS_MAX = 2_000_000
-"""Rows of the lag that are remembered; those beyond are emitted again in the next round."""
+"""Rows within the lag that are remembered; others are emitted again in the next poll."""
 
 
 @dataclass(slots=True)
 class PolledTable:
-    """What is known of a table between two rounds; only `after` survives a restart."""
+    """The state of a table between two polls; only `after` survives a restart."""
 
     after: list[str] | None = None
-    """Where the cursor stands."""
+    """The last value of the cursor."""
     remembered: PreviousRows = field(default_factory=PreviousRows)
     is_read: bool = False
-    """Whether it was read whole since the start."""
+    """Whether it was read completely since the start."""
     is_told: bool = False
-    """Whether it was said that what was there at first has been read."""
+    """Whether the end of its initial snapshot was reported."""
     compared_ms: int = 0
 
 
 class PollingRounds:
-    """Keeps a `TableState` per table. Runs on the database's thread."""
+    """Keeps the state of each table. Runs on the database's thread."""
 
     def __init__(
         self, database: Database, settings: SqlSourceSettings, context: SourceContext, version: str
@@ -60,7 +60,7 @@ class PollingRounds:
         self._commit = ""
 
     def resume(self, table: SqlTable, stored: str | None) -> None:
-        """Takes up where a stored position says that the table stands."""
+        """Restores a table from the stored position."""
         state = self._states.setdefault(part_of(table), PolledTable())
         if stored is None or not table.cursor or self._settings.deletes == "compare":
             return
@@ -69,13 +69,14 @@ class PollingRounds:
             if held.get("order") == list(table.order):
                 state.after = [str(each) for each in held["after"]]
         except (ValueError, KeyError, AttributeError):
-            raise DecodeError("the stored position is none of this source's") from None
+            raise DecodeError("the stored position is not one of this source") from None
 
     def is_known(self, table: SqlTable) -> bool:
         return part_of(table) in self._states
 
     def of(self, table: SqlTable) -> Iterator[ChangeBatch]:
-        """The batches of one round. Those without a position belong to the one that has one."""
+        """Yields the batches of one poll. Batches without a position belong to the next one that
+        has one."""
         state = self._states[part_of(table)]
         self._commit = str(self._context.clock.now_ms())
         if table.cursor and (state.is_read or self._settings.deletes == "none"):
@@ -86,7 +87,7 @@ class PollingRounds:
             yield from self._whole(table, state)
 
     def again(self, table: SqlTable) -> None:
-        """The next round reads the table from its beginning."""
+        """Makes the next poll read the table from its beginning."""
         self._states[part_of(table)] = PolledTable()
 
     def _is_due(self, state: PolledTable) -> bool:
@@ -94,7 +95,7 @@ class PollingRounds:
         return self._context.clock.monotonic_ms() >= due_ms
 
     def _newer(self, table: SqlTable, state: PolledTable) -> Iterator[ChangeBatch]:
-        """Rows beyond the cursor, and those within the lag that are not as they were."""
+        """Yields rows after the cursor, and changed rows within the lag."""
         is_first = state.after is None
         bound = None if state.after is None else self._lower_bound(table, state.after[0])
         after = state.after if bound is None else None
@@ -118,7 +119,7 @@ class PollingRounds:
                 self._context.report(SnapshotProgress(table.id, count))
             if page.num_rows < self._settings.batch_rows:
                 break
-        if not state.is_told:  # what an earlier life has read of it nobody counts any more
+        if not state.is_told:  # rows that an earlier run has read are not counted
             state.is_told = True
             self._context.report(SnapshotProgress(table.id, count if is_first else 0, is_done=True))
         if self._settings.deletes == "compare":
@@ -129,8 +130,8 @@ class PollingRounds:
             state.remembered = PreviousRows()
 
     def _whole(self, table: SqlTable, state: PolledTable) -> Iterator[ChangeBatch]:
-        """All rows; after the first time only those that are not as they were. A start that is to
-        find deletes empties the table, once everything that replaces it has been read."""
+        """Yields all rows; after the first time only changed ones. A start that must find deletes
+        truncates the table once everything that replaces it has been read."""
         is_first = not state.is_read
         empties = is_first and self._settings.deletes == "compare" and bool(table.schema.key)
         keys, rows = list[RowDigests](), list[RowDigests]()
@@ -172,13 +173,13 @@ class PollingRounds:
         return self._batch(table, rows, operations, state, has_position=False)
 
     def broken_off(self, table: SqlTable) -> ChangeBatch:
-        """Ends what was handed on of a table whose reading failed half-way: such rows are as they
-        are at the source, and come again with the next round."""
+        """Ends the batch of a table whose poll failed: the emitted rows are correct, and come again
+        with the next poll."""
         state = self._states[part_of(table)]
         return ChangeBatch((), {part_of(table): self._position(table, state)})
 
     def _compare(self, table: SqlTable, state: PolledTable) -> Iterator[ChangeBatch]:
-        """All keys; rows whose key has gone were deleted."""
+        """Compares all keys; rows whose key no longer exists were deleted."""
         keys, after = list[RowDigests](), None
         while True:
             names = dict.fromkeys((*table.order, *table.schema.key))
@@ -216,7 +217,7 @@ class PollingRounds:
     def _differing(
         self, table: SqlTable, held: PreviousRows, page: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, RowDigests, RowDigests]:
-        """The rows of a page that are not as they are remembered; and what to remember of all."""
+        """Returns the changed rows of a page, and the digests of all of its rows."""
         key = table.schema.key or table.schema.names
         keys, rows = digests_of(page.select(list(key))), digests_of(page)
         if not len(held):
@@ -227,8 +228,8 @@ class PollingRounds:
     def _operations(
         self, table: SqlTable, state: PolledTable, rows: pa.RecordBatch, *, is_first: bool
     ) -> Kinds:
-        """Where not every key is remembered, a row beyond the cursor may be new or not: an update
-        means both."""
+        """Returns the operations. If not every key is remembered, a row after the cursor may be new
+        or not: an update means both."""
         if is_first:
             return np.full(rows.num_rows, Operation.READ, dtype=np.uint8)
         if not state.is_read:
@@ -250,7 +251,7 @@ class PollingRounds:
         rows: list[RowDigests],
         key_values: list[pa.RecordBatch],
     ) -> None:
-        """Adds what was read to what is remembered of the whole table."""
+        """Adds rows to the digests of the whole table."""
         held = state.remembered
         if held.key_values is not None:
             keys, rows = [held.keys, *keys], [held.rows, *rows]
@@ -262,12 +263,12 @@ class PollingRounds:
         return bool(self._settings.lag_ms or self._settings.lag_count)
 
     def _lower_bound(self, table: SqlTable, newest: str) -> str | None:
-        """How far back the cursor is read again; None where it is not."""
+        """Returns the lower bound from which the cursor is read again; None without a lag."""
         kind = table.schema.column(table.cursor[0]).type
         if pa.types.is_timestamp(kind) and self._settings.lag_ms:
             naive = pa.scalar(newest.replace("T", " ")[:26]).cast(pa.timestamp("us"))
             back = pc.subtract(naive, pa.scalar(self._settings.lag_ms * 1_000, pa.duration("us")))
-            # Whole seconds are, as text too, before everything that follows them.
+            # Whole seconds sort, also as text, before all times that follow them.
             text = str(pc.floor_temporal(back, unit="second").cast(pa.timestamp("s")))
             return text if "T" not in newest else text.replace(" ", "T")
         if pa.types.is_date(kind) and self._settings.lag_ms:

@@ -39,7 +39,7 @@ class SnapshotSignals:
     async def fulfil(self, control: Control) -> None:
         """One that is refused is shown in the status, and no later life takes it up."""
         if control.kind != KIND:
-            raise SourceRejected("this source does not know that order", kind=control.kind)
+            raise SourceRejected("the source does not support this signal", kind=control.kind)
         try:
             await self._fulfil(control)
         except SourceRejected as error:

@@ -91,7 +91,7 @@ async def test_a_table_that_a_start_empties_is_emptied_only_when_all_of_it_was_r
 
 
 async def test_where_no_table_can_be_read_the_source_says_so(days: Shop) -> None:
-    with pytest.raises(SourceRejected, match="none of its type"):
+    with pytest.raises(SourceRejected, match="not of its type"):
         await one_round(days.source(tables=["days"], batch_rows=2))
 
 
@@ -140,7 +140,7 @@ async def test_a_disk_without_room_for_what_is_kept_meanwhile_is_said(
 
     monkeypatch.setattr(spool, "TemporaryFile", full)
 
-    with pytest.raises(SourceUnavailable, match="kept on disk") as found:
+    with pytest.raises(SourceUnavailable, match="stored on disk") as found:
         await one_round(days.source(tables=["a"], deletes="compare"))
 
     assert "TMPDIR" in found.value.hint

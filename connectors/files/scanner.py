@@ -111,7 +111,7 @@ class DirectoryScanner:
         self.progress.end([TableId("", each) for each in self._held])
 
     def hold(self, tables: Iterable[TableId]) -> ChangeBatch:
-        """Returns the newest batch without these tables, as if it had not read them; the scan emits
+        """Returns the newest batch without these tables, as if they had not been read; it emits
         nothing more of them."""
         newest = self._newest
         for table in tables:

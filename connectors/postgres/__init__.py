@@ -1,1 +1,2 @@
-"""The `postgres` source: rows as they are now, then every change from the write-ahead log."""
+"""The `postgres` source: an initial snapshot of all rows, then every change from the write-ahead
+log."""

@@ -1,4 +1,4 @@
-"""The tables of a database as its catalogue describes them: columns, keys, partitions, sizes."""
+"""The tables of a database from its catalog: columns, keys, partitions, sizes."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p
   AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
 ORDER BY n.nspname, c.relname
 """
-"""A partition is no table of its own: its rows come under the name of the table it is part of."""
+"""A partition is not a table of its own: its rows belong to the partitioned table."""
 
 TABLES = """
 SELECT c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
@@ -56,8 +56,8 @@ LEFT JOIN LATERAL (
 ) a ON true
 WHERE c.oid = ANY(%(oids)s)
 """
-"""An index lists the columns that it includes behind those of its key. To be measured tables are
-locked, if only for that moment."""
+"""An index lists its included columns after those of its key. Measuring a table locks it for that
+moment."""
 
 PARTITIONS = """
 WITH RECURSIVE tree AS (
@@ -89,22 +89,24 @@ DEFAULT, NOTHING, FULL, INDEX = "d", "n", "f", "i"
 
 
 class CatalogColumn(NamedTuple):
-    """A column as the table declares it, whether captured or not."""
+    """A column of the table, whether captured or not."""
 
     name: str
     type_oid: int
     type_modifier: int
     dimensions: int
-    """Of an array, as declared; 0 for others."""
+    """Declared dimensions of an array; 0 for other types."""
     is_nullable: bool
     is_generated: bool
-    """Computed from others. Neither captured nor read: the stream does not have it."""
+    """Computed from other columns. Neither captured nor read, because the stream does not contain
+    it."""
     number: int = 0
-    """Which it keeps for ever, whatever it is called, and no other column of the table gets."""
+    """The column's permanent number: a rename does not change it, and no other column of the table
+    gets it."""
 
 
 class TablePartition(NamedTuple):
-    """One of the tables that hold a partitioned table's rows."""
+    """A table that holds rows of a partitioned table."""
 
     oid: int
     table: TableId
@@ -113,47 +115,47 @@ class TablePartition(NamedTuple):
     identity: str
     """`DEFAULT`, `NOTHING`, `FULL` or `INDEX`, whatever that of the table is."""
     index_columns: Sequence[str]
-    """Those of the index that is its identity; with `FULL` of its primary key, which was it before
-    unless somebody chose another."""
+    """Columns of the index that is its identity. With `FULL` those of its primary key, which was
+    the identity before unless it was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedTable:
-    """A table that the patterns choose. Its schema lacks generated columns, those of types that
-    `unknown_types: skip` leaves out, and those that are not published."""
+    """A table chosen by the patterns. Its schema has no generated columns, no columns of types that
+    `unknown_types: skip` leaves out, and no unpublished columns."""
 
     oid: int
     relkind: str
     """`r` for a table, `p` for a partitioned one."""
     schema: TableSchema
-    """Its key is the primary key, or else what `keys` says, or else the index that is the replica
+    """Its key is the primary key, else the one in `keys`, else the index that is the replica
     identity."""
     plans: tuple[ColumnPlan, ...]
-    """Of the schema's columns, in their order."""
+    """Plans of the schema's columns, in their order."""
     columns: tuple[CatalogColumn, ...]
-    """All of them, in the table's order."""
+    """All columns, in the table's order."""
     primary_key: tuple[str, ...]
-    """In the order of its definition; empty where there is none."""
+    """In the order of its definition; empty if there is none."""
     identity: str
     """`DEFAULT`, `NOTHING`, `FULL` or `INDEX`."""
     identity_columns: tuple[str, ...]
-    """Which columns of a row the server sends when it goes; with `FULL` all of them."""
+    """The columns of a deleted row that the server sends; with `FULL` all of them."""
     partitions: tuple[TablePartition, ...]
-    """The leaves, where it is partitioned."""
+    """The leaf partitions of a partitioned table."""
     rows_estimate: int | None
     """As of the last ANALYZE; None before the first."""
     bytes: int
-    """Of its rows on disk, or of its partitions', without large values and indexes."""
+    """Size of its rows (or its partitions') on disk, without large values and indexes."""
     is_readable: bool
     """Whether our role may SELECT from it."""
     condition: str = ""
-    """SQL that is true of the rows that are published; empty where all are."""
+    """SQL condition of the published rows; empty if all are published."""
     has_unique_keys: bool = True
-    """Whether no two rows have one key, inside of a transaction neither: not so where a constraint
-    is deferrable, or where the file chose the key."""
+    """Whether no two rows ever have the same key, even inside of a transaction. False if a
+    constraint is deferrable, or the file chose the key."""
 
     has_all_columns: bool = True
-    """Whether all are published, apart from generated ones."""
+    """Whether all columns but generated ones are published."""
 
     @property
     def table(self) -> TableId:
@@ -161,40 +163,40 @@ class CapturedTable:
 
     @property
     def keyless_partitions(self) -> list[TableId]:
-        """Those of which the server does not send the key with every row that was changed or
-        deleted. Of one that has no identity at all it refuses every change."""
+        """Returns partitions for which the server does not send the key with every update and
+        delete. It refuses every change of a partition without any identity."""
         known = {
             each.table for each in self.partitions if each.identity != FULL and each.index_columns
         }
         return [each for each in self.partitions_without(self.schema.key) if each in known]
 
     def partitions_without(self, key: Collection[str]) -> list[TableId]:
-        """Those of which an update that comes without a row before may have changed these; all,
-        where no partition is one of which it cannot have."""
+        """Returns partitions in which an update without the row before may have changed these
+        columns; all of them if no partition is excluded."""
         others = [each for each in self.partitions if not set(key) <= set(each.index_columns)]
         if len(others) < len(self.partitions):
-            # One that has no index sends the row before with every update.
+            # A partition without an index sends the row before with every update.
             others = [each for each in others if each.index_columns]
         return [each.table for each in others]
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Knows what of a database is to be captured."""
+    """Reads the tables to capture from the catalog."""
 
     patterns: Sequence[str]
-    """Which tables; a setting of the source, as `keys` is."""
+    """The chosen tables; a setting of the source, like `keys`."""
     keys: Mapping[str, Sequence[str]]
     publication: str
-    """What it leaves out of tables is not captured; nothing while it is not there."""
+    """Columns and rows that it leaves out are not captured; None while it does not exist."""
     book: TypeMap
 
     def chooses_key(self, table: TableId) -> bool:
-        """Whether the file says by what its rows are told apart."""
+        """Whether the file chooses the table's key."""
         return any(Pattern(text).matches(str(table)) for text in self.keys)
 
     def key_of_file(self, table: TableId) -> tuple[str, ...]:
-        """What the file chooses; empty where it does not."""
+        """Returns the key that the file chooses; empty if it chooses none."""
         names = str(table)
         chosen = (columns for text, columns in self.keys.items() if Pattern(text).matches(names))
         return tuple(next(chosen, ()))
@@ -202,8 +204,8 @@ class Catalog:
     async def tables(
         self, connection: "AsyncConnection[Any]"
     ) -> tuple[list[CapturedTable], list[RefusedTable]]:
-        """In the order of their names, but for those without any column to capture. Four
-        statements, however many tables there are."""
+        """Returns the tables by name, without those that have no column to capture. It takes four
+        statements for any number of tables."""
         chosen = Patterns(self.patterns)
         names = await (await connection.execute(NAMES)).fetchall()
         oids = [oid for oid, *name in names if chosen.matches(str(TableId(*name)))]
@@ -213,16 +215,15 @@ class Catalog:
     async def tables_of(
         self, connection: "AsyncConnection[Any]", oids: Sequence[int]
     ) -> list[CapturedTable]:
-        """Those that are gone, or cannot be captured, are not among them."""
+        """Returns these tables without dropped ones and those that cannot be captured."""
         return (await self.told_of(connection, oids))[0]
 
     async def told_of(
         self, connection: "AsyncConnection[Any]", oids: Sequence[int], *, is_measured: bool = False
     ) -> tuple[list[CapturedTable], list[RefusedTable]]:
-        """Tables by their numbers, and those with which the settings of the file do not fit. Only
-        where they are to be measured they have bytes, and their partitions are waited for while
-        somebody changes them; a table of which not all rows are published is waited for in any
-        case."""
+        """Returns tables by number, and those that contradict the settings. Sizes are only measured
+        on request, which waits while another session alters a partition; a table with
+        unpublished rows is always waited for."""
         if not oids:
             return [], []
         asked = {"oids": list(oids), "is_measured": is_measured}
@@ -268,7 +269,7 @@ class _Row(NamedTuple):
     row_count: int
     bytes: int
     unique: list[list[int]]
-    """The columns of each index that lets no two rows be equal at any moment; 0 for a term."""
+    """The columns of each index that never allows equal rows; 0 for an expression."""
 
 
 def _capture(
@@ -348,7 +349,7 @@ def _name(numbers: Sequence[int] | None, names: Mapping[int, str]) -> tuple[str,
 
 
 def _all_named(numbers: Sequence[int], names: Mapping[int, str]) -> tuple[str, ...]:
-    """With a name that no column has in place of a term."""
+    """Replaces expressions by a name that no column has."""
     return tuple(names.get(number, "") for number in numbers)
 
 
@@ -357,7 +358,7 @@ def _chosen_key(
     columns: Sequence[CatalogColumn],
     keys: Sequence[tuple[Pattern, tuple[str, ...]]],
 ) -> tuple[str, ...]:
-    """Raises `SourceRejected` where the file names a column that is not there."""
+    """Returns the key; raises `SourceRejected` if the file names a missing column."""
     for pattern, chosen in keys:
         if pattern.matches(str(table)):
             missing = set(chosen) - {each.name for each in columns if not each.is_generated}

@@ -1,4 +1,4 @@
-"""An empty copy of a table's structure, on which DDL is tried and which is then rolled back."""
+"""An empty copy of a table's structure, on which DDL is tried and then rolled back."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -40,20 +40,21 @@ OID = "SELECT pg_catalog.to_regclass(%s)::oid::int8"
 
 @dataclass(frozen=True, slots=True)
 class TableCopy:
-    """Temporary, and gone with its transaction. Nothing but the shared lock that a SELECT takes
-    is taken on the table itself."""
+    """A temporary copy, dropped with its transaction. The table itself only gets the shared lock of
+    a SELECT."""
 
     table: CapturedTable
     oid: int
     numbers: Sequence[int]
-    """Of the table's columns, in the order of those of the copy."""
+    """Numbers of the table's columns, in the order of the copy's."""
     numbers_max: int
-    """Of the table's columns, dropped ones too."""
+    """The highest column number of the table, including dropped columns."""
     key_of_file: tuple[str, ...]
-    """What tells its rows apart where it has no primary key."""
+    """The table's key if it has no primary key."""
 
     def schema_of(self, now: CapturedTable) -> TableSchema:
-        """The copy's, as the table would have it: under its name, with the ids of its columns."""
+        """Returns the schema of the copy as the table would have it: under its name, with the ids
+        of its columns."""
         before = {each.number: each for each in self.table.columns}
         captured = {each.name for each in self.table.schema.columns}
         columns = tuple(
@@ -74,7 +75,7 @@ class TableCopy:
 
 
 async def copy_of(connection: PgConnection, table: CapturedTable, catalog: Catalog) -> TableCopy:
-    """With partitions, defaults, indexes, and constraints under the names that they have."""
+    """Copies the table with partitions, defaults, indexes, and constraints under their names."""
     rows = await _asked(connection, TREE, {"oid": table.oid})
     for oid, parent, namespace, name, bound, key in rows:
         divided = sql.SQL(f" PARTITION BY {key}" if key else "")
@@ -96,12 +97,12 @@ async def copy_of(connection: PgConnection, table: CapturedTable, catalog: Catal
 
 
 def name_of(oid: int) -> sql.Identifier:
-    """The copy's of the table with this number."""
+    """Returns the copy's name of the table with this number."""
     return sql.Identifier("pg_temp", f"copy_{oid}")
 
 
 async def _keep_names(connection: PgConnection, original: int, copy: int) -> None:
-    """A foreign key is stood for by a check, as it would lock the other table."""
+    """A check replaces a foreign key, which would lock the other table."""
     there = await _asked(connection, CONSTRAINTS, [copy])
     for name, kind, definition in await _asked(connection, CONSTRAINTS, [original]):
         place = name_of(original)

@@ -1,4 +1,4 @@
-"""What an ALTER TABLE would lead to, found by trying it on an empty copy of the table."""
+"""Finds the effects of an ALTER TABLE by trying it on an empty copy of the table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +35,8 @@ BROUGHT = "the stream brings it"
 async def rehearse(
     settings: PostgresSettings, context: SourceContext, statements: Sequence[str]
 ) -> list[DdlOutcome]:
-    """One outcome for each table, of all its statements together. Nothing stays at the server."""
+    """Returns one outcome per table, for all of its statements together. Nothing stays at the
+    server."""
     parsed = [parse_ddl(each) for each in statements]
     async with open_connection(settings) as connection:
         looked = await look(connection, settings, context.pipeline)
@@ -56,8 +57,8 @@ async def rehearse(
 async def _by_table(
     connection: PgConnection, looked: DiscoveredTables, statements: Sequence[AlterTable]
 ) -> list[tuple[CapturedTable, list[tuple[int, AlterTable]]]]:
-    """With the numbers of the tables that they name. Those of a partition belong to the table that
-    it is a part of."""
+    """Groups the statements by the numbers of their tables. Statements about a partition belong to
+    the partitioned table."""
     tables = {part.oid: each for each in looked.tables for part in each.partitions}
     tables |= {each.oid: each for each in looked.tables}
     by_table: dict[int, list[tuple[int, AlterTable]]] = {}
@@ -74,7 +75,7 @@ async def _by_table(
 
 
 def _known(said: tuple[str, str], *, is_part: bool) -> tuple[str, str]:
-    """A partition has the name of its table here."""
+    """Returns the table; a partition counts as its partitioned table."""
     if is_part and said[0] in (NEW_TOPIC, LEFT_OUT):
         return FOLLOWED, "a partition goes by the name of its table"
     return said
@@ -90,7 +91,7 @@ async def _oid_of(connection: PgConnection, name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Rehearsal:
-    """Of one table."""
+    """The rehearsal for one table."""
 
     connection: PgConnection
     settings: PostgresSettings
@@ -134,7 +135,8 @@ class _Rehearsal:
         return replace(said, cost=estimate.in_words(), held=held)
 
     async def _try(self, copy: TableCopy, statement: AlterTable) -> None:
-        """In a transaction of its own within, so that the catalogue shows what it altered."""
+        """Tries a statement in a transaction of its own, so that the catalog shows what it
+        altered."""
         target = name_of(await _oid_of(self.connection, statement.table))
         action = sql.SQL(_verbatim(statement.action)).format()
         if statement.verb:
@@ -146,7 +148,8 @@ class _Rehearsal:
             )
         command = sql.SQL("ALTER TABLE {} {}").format(target, action)
         async with self.connection.transaction():
-            await self.connection.execute(command, prepare=True)  # takes one statement only
+            # the driver then accepts one statement only
+            await self.connection.execute(command, prepare=True)
 
     async def _copy_alone(self, oid: int, name: str) -> None:
         command = sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {} INCLUDING ALL)")
@@ -161,7 +164,7 @@ class _Rehearsal:
         return replace(form, may_be_unlogged=may_be_unlogged)
 
     async def _may_be_unlogged(self) -> bool:
-        """Not where a run would publish the table by its name."""
+        """Whether the table may become unlogged; not if a run would publish it by its name."""
         name = publication_name(self.settings, self.context.pipeline)
         if await published_tables.look(self.connection, name) is None:
             return False

@@ -1,4 +1,4 @@
-"""One ALTER TABLE as a user would run it: which table it names, and what of it can be tried out."""
+"""One ALTER TABLE as a user would run it: its table, and the parts that can be tried."""
 
 import re
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ PARTITION = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 QUOTED = re.compile(r"'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$|\"(?:[^\"]|\"\")*\"", re.DOTALL)
-"""Text and names, in which no word is SQL's own."""
+"""Quoted text and names, which contain no keywords."""
 
 NOTHING_FOR_US = "nothing for us"
 KNOWN = {
@@ -46,28 +46,28 @@ KNOWN = {
         NOTHING_FOR_US,
     ),
 }
-"""Actions that no copy can be tried with, or that would lock other tables, and what they do."""
+"""Actions that cannot be tried on a copy, or that would lock other tables, and their effects."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlterTable:
-    """A statement that names one table."""
+    """A statement about one table."""
 
     text: str
     table: str
-    """As it stands there, quotes and all."""
+    """As written, including quotes."""
     action: str
     known: tuple[str, str] | None
-    """What follows, and why, where it need not be tried out."""
+    """The known effect and its reason, if it need not be tried."""
     verb: str = ""
-    """ATTACH or DETACH, of a partition."""
+    """ATTACH or DETACH of a partition."""
     partition: str = ""
     rest: str = ""
-    """What stands behind the partition's name."""
+    """The text after the partition's name."""
 
 
 def parse_ddl(text: str) -> AlterTable:
-    """Raises ConfigError for anything but an ALTER TABLE."""
+    """Parses a statement; raises ConfigError for anything but an ALTER TABLE."""
     found = ALTER.fullmatch(text)
     bare = QUOTED.sub("''", text)
     if found is None or ";" in bare.strip().rstrip(";") or "--" in bare or "/*" in bare:
@@ -88,21 +88,21 @@ def parse_ddl(text: str) -> AlterTable:
 
 
 def _known(text: str, action: str) -> tuple[str, str] | None:
-    """Of a statement that does nothing else."""
+    """Returns the known effect of a statement with a single action."""
     for pattern, said in KNOWN.items():
         if not re.match(pattern, action, re.IGNORECASE):
             continue
         if "," in re.sub(r"\([^()]*\)", "", action):
             raise ConfigError(
-                "the statement does several things, of which the first cannot be tried on a copy",
-                hint="ask for each action in a statement of its own",
+                "the statement has several actions, of which the first cannot be tried on a copy",
+                hint="try each action in a statement of its own",
                 statement=text.strip(),
             )
         return said
     if re.search(r"\bREFERENCES\b", action, re.IGNORECASE):
         raise ConfigError(
-            "the statement has a foreign key, for which another table would be locked",
-            hint="leave REFERENCES out: targets have no such constraints",
+            "the statement has a foreign key, which would lock another table",
+            hint="remove REFERENCES: targets have no such constraints",
             statement=text.strip(),
         )
     return None

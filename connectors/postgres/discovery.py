@@ -1,4 +1,4 @@
-"""What is done at a database beside reading it: look at its tables, take down what is ours."""
+"""Work at a database beside reading it: finds tables, advances the slot, drops our objects."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -43,7 +43,7 @@ class DiscoveredTables(NamedTuple):
 
     tables: list[CapturedTable]
     refused: list[RefusedTable]
-    """Those that are left out."""
+    """Tables that are left out."""
     catalog: Catalog
 
 
@@ -70,8 +70,8 @@ async def look(
 
 
 async def wal_end(connection: PgConnection) -> int:
-    """Where the write-ahead log ends: every commit before has written its record, and on a standby
-    every one that it shows."""
+    """Returns the end of the write-ahead log: every earlier commit has its record before it. On a
+    standby it is the end of the commits that it shows."""
     with in_our_words("the server does not say where its write-ahead log ends"):
         cursor = await connection.execute(WAL_END)
         row = await cursor.fetchone()
@@ -80,7 +80,7 @@ async def wal_end(connection: PgConnection) -> int:
 
 
 async def advance(settings: PostgresSettings, slot: str, place: int) -> None:
-    """Confirms to a slot from which nobody streams any more."""
+    """Confirms to a slot without a reader."""
     async with open_connection(settings) as connection:
         command = sql.SQL("SELECT pg_catalog.pg_replication_slot_advance({}, {})").format(
             sql.Literal(slot), sql.Literal(lsn_text(place))
@@ -94,7 +94,7 @@ async def advance(settings: PostgresSettings, slot: str, place: int) -> None:
 
 
 async def drop(settings: PostgresSettings, pipeline: str) -> Sequence[str]:
-    """The slot and the publication; what was given is not ours to take down."""
+    """Drops the slot and the publication, unless they were given by the user."""
     slot = replication_slot.slot_name(settings, pipeline)
     publication = publication_name(settings, pipeline)
     gone = []

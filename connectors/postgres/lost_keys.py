@@ -1,4 +1,5 @@
-"""Tables that have lost their key: each is held alone until it has one, and then read again."""
+"""Tables that have lost their key: each one is held alone until it has a key, and then read
+again."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from headwater.core_log.model.table_schema import TableId
 
 
 def held_of(positions: Positions, tables: Sequence[CapturedTable]) -> list[CapturedTable]:
-    """Tables without a key of which records with one are in the log."""
+    """Returns tables without a key whose topics have records with a key."""
     keys = KeyHistory.restore(positions, ())
     return [
         each
@@ -25,13 +26,13 @@ def held_of(positions: Positions, tables: Sequence[CapturedTable]) -> list[Captu
 
 
 def awaits_key(positions: Positions, table: TableId) -> bool:
-    """Whether it was held, and has not been read since."""
+    """Whether the table was held and has not been read since."""
     ledger = _ledger_of(positions, table)
     return ledger.reread == LOST_KEY and not ledger.has_begun
 
 
 def not_awaited(positions: Positions, tables: Sequence[CapturedTable]) -> list[CapturedTable]:
-    """Tables of which it matters that no change was missed: others are read again in any case."""
+    """Returns tables for which a missed change matters: the others are read again in any case."""
     held = held_of(positions, tables)
     return [each for each in tables if each not in held and not awaits_key(positions, each.table)]
 
@@ -39,7 +40,7 @@ def not_awaited(positions: Positions, tables: Sequence[CapturedTable]) -> list[C
 def parts_of_held(
     positions: Positions, held: Iterable[CapturedTable], *, after: int
 ) -> dict[str, str]:
-    """Parts of the position that say so, as far as these do not."""
+    """Returns parts of the position that mark held tables, without the existing ones."""
     new = [each for each in held if not awaits_key(positions, each.table)]
     return {part_of(each.table): _lost(positions, each, after=after) for each in new}
 
@@ -47,7 +48,8 @@ def parts_of_held(
 def parts_of_cured(
     positions: Positions, tables: Iterable[CapturedTable], *, after: int
 ) -> dict[str, str]:
-    """The same of tables that have a key again: they may have been out of the publication."""
+    """Returns the parts for tables that have a key again: they may have been out of the
+    publication."""
     cured = [each for each in tables if awaits_key(positions, each.table)]
     return {part_of(each.table): _lost(positions, each, after=after) for each in cured}
 

@@ -1,4 +1,4 @@
-"""What a run would make at the server, as SQL: the publication and the slot."""
+"""The publication and the slot that a run would create at the server, as SQL."""
 
 from collections.abc import Sequence
 
@@ -49,7 +49,7 @@ async def _of_publication(
 
 
 def _slot_statement(connection: PgConnection, settings: PostgresSettings, slot: str) -> str:
-    """A run makes it by the same command of the replication protocol."""
+    """Returns the statement; a run uses the same command of the replication protocol."""
     version = connection.info.server_version
     failover = ", failover => true" if replication_slot.wants_failover(settings, version) else ""
     command = sql.SQL("SELECT pg_create_logical_replication_slot({}, {}" + failover + ");")

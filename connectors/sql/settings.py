@@ -98,6 +98,6 @@ def check_lag(
             table=table,
             column=cursor,
             type=declared,
-            hint="choose a cursor of times, dates or whole numbers, or read this table by a pipeline"
-            " without a lag",
+            hint="choose a cursor of times, dates or whole numbers, or read this table"
+            " by a pipeline without a lag",
         )

@@ -1,4 +1,4 @@
-"""What stands in the way of a PostgreSQL source, each with the SQL that cures it."""
+"""Checks of a PostgreSQL source; each problem comes with the SQL that cures it."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import HeadwaterError
 
 WAITS_S_MAX = 60
-"""A new slot waits for whoever is writing; a transaction older than this is worth a word."""
+"""A new slot waits for running transactions; an older one is reported."""
 OLDEST, STANDBY_DECODES_SINCE = 14_0000, 16_0000
 SERVER = """
 SELECT current_user::text, current_setting('wal_level'),
@@ -49,7 +49,7 @@ class ServerFacts(NamedTuple):
 async def examine(
     settings: PostgresSettings, pipeline: str, *, waits_s_max: int = WAITS_S_MAX
 ) -> list[Diagnostic]:
-    """Changes nothing. Where one thing hides the next, the next is not looked at."""
+    """Returns the problems; changes nothing. A check that depends on a failed one is skipped."""
     try:
         connection = await connect(settings)
     except HeadwaterError as error:
@@ -109,7 +109,7 @@ def _about_the_server(facts: ServerFacts, version: int) -> Iterator[Diagnostic]:
     if facts.is_standby and version < STANDBY_DECODES_SINCE:
         yield Diagnostic(
             "the server is a standby, from which changes can be streamed since PostgreSQL 16",
-            "let `url` name the primary; with several hosts: target_session_attrs=primary",
+            "set `url` to the primary; with several hosts: target_session_attrs=primary",
         )
     elif facts.is_standby:
         yield Diagnostic(
@@ -122,7 +122,7 @@ def _about_the_server(facts: ServerFacts, version: int) -> Iterator[Diagnostic]:
         yield Diagnostic(
             "the database takes text of any encoding (SQL_ASCII): rows with text that is not UTF-8"
             " are set aside as dead letters",
-            "mend such text, or keep it in columns of bytea, before the first run; or move to a"
+            "repair such text, or store it in columns of bytea, before the first run; or move to a"
             " database of UTF8: pg_dump --encoding=...",
             is_fatal=False,
         )
@@ -137,7 +137,7 @@ def _about_the_server(facts: ServerFacts, version: int) -> Iterator[Diagnostic]:
 async def _about_replication(
     settings: PostgresSettings, facts: ServerFacts
 ) -> AsyncIterator[Diagnostic]:
-    """Whether the role may is found by doing it: clouds have ways of their own to allow it."""
+    """Checks the right to replicate by using it: cloud services grant it in their own ways."""
     try:
         async with await connect(settings, replication=True) as connection:
             await identify(connection)

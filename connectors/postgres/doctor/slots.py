@@ -1,4 +1,4 @@
-"""What stands in the way of the slot, the one that is there or the one to be made."""
+"""Checks of the replication slot: the existing one, or the one to be created."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
@@ -151,8 +151,8 @@ def _all_taken(slots_max: int) -> Diagnostic:
 async def examine_position(
     settings: PostgresSettings, pipeline: str, stored: Callable[[], Awaitable[Positions]]
 ) -> list[Diagnostic]:
-    """Changes nothing. A server out of reach, and a slot that is none of ours or that the server
-    has given up, are found by `examine`."""
+    """Returns the problems; changes nothing. `examine` reports an unreachable server, and a slot
+    that is not ours or was invalidated."""
     name, publication = slot_name(settings, pipeline), publication_name(settings, pipeline)
     try:
         line = await connect(settings, replication=True)
@@ -168,7 +168,7 @@ async def examine_position(
             return list(_about_a_slot_of_others(settings, slot, reader=reader_name(pipeline)))
         is_over = settings.snapshot.mode == "initial_only" and coverage.are_all_read(positions)
         if slot is None and is_over:
-            return []  # it went when the rows had been read
+            return []  # the slot was removed after the snapshot
         if why := await why_lost(line, slot, positions):
             return [_find_lost(settings, slot_lost(why, name, positions))]
         if why := coverage.why_lost(positions, found):
@@ -178,7 +178,7 @@ async def examine_position(
             async with open_connection(settings) as connection:
                 tables = (await look(connection, settings, pipeline)).tables
         except HeadwaterError:
-            return []  # `examine` says why
+            return []  # `examine` reports the reason
         return [
             *_about_lost_keys(settings, positions, tables),
             *_about_missed(settings, pipeline, positions, found, tables),
@@ -223,8 +223,8 @@ def _find_lost(settings: PostgresSettings, error: PositionLost) -> Diagnostic:
 def _about_a_slot_of_others(
     settings: PostgresSettings, slot: Slot | None, *, reader: str
 ) -> Iterator[Diagnostic]:
-    """A slot of our own name, of which our log knows nothing. One that is being made has not come
-    to any place yet."""
+    """Checks a slot with our name that our log does not know. A slot that is being created has no
+    position yet."""
     if slot is None or slot.confirmed is None or settings.slot.name:
         return
     cure = "name this pipeline otherwise, or give it a slot of its own under `slot.name`"

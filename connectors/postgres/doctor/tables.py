@@ -1,4 +1,4 @@
-"""What stands in the way of single tables: rights, hidden rows, keys that are not streamed."""
+"""Checks of single tables: rights, hidden rows, and keys that are not streamed."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -31,11 +31,11 @@ class ExaminedTable(NamedTuple):
     kind: str
     persistence: str
     is_owned: bool
-    """Whether our role acts for the owner, as whoever adds it to a publication has to."""
+    """Whether our role acts for the owner, which adding a table to a publication requires."""
 
     @property
     def is_streamed(self) -> bool:
-        """What is not in the write-ahead log cannot be."""
+        """Whether the table is in the write-ahead log at all."""
         return self.kind != "f" and self.persistence == "p"
 
 
@@ -44,7 +44,7 @@ async def examine_tables(
     settings: PostgresSettings,
     pipeline: str,
 ) -> tuple[list[ExaminedTable], list[Diagnostic]]:
-    """The tables that would be captured, and what is wrong with them and with others."""
+    """Returns the tables that would be captured, and the problems of these and other tables."""
     with in_our_words("the server does not show its tables"):
         rows = await (await connection.execute(TABLES)).fetchall()
     chosen = Patterns(settings.tables)
@@ -72,7 +72,7 @@ def literal(text: str) -> str:
 async def _about_captured(
     connection: PgConnection, settings: PostgresSettings, pipeline: str
 ) -> tuple[set[TableId], list[Diagnostic]]:
-    """Which tables are left out, and what is to be said of them and of the others."""
+    """Returns the tables that are left out, and the problems of all."""
     try:
         looked = await look(connection, settings, pipeline)
     except HeadwaterError as error:
@@ -95,8 +95,8 @@ async def _about_captured(
 
 
 def _about_partitions(table: CapturedTable) -> Iterator[Diagnostic]:
-    """Each has an identity of its own. Of one that has none the server refuses every change, which
-    is said of those that are published."""
+    """Checks the partitions: each has its own replica identity. The server refuses every change of
+    one without any, which is reported for published ones."""
     narrow = {each.table for each in table.partitions if each.identity != FULL}
     nameless = {each.table for each in table.partitions if not each.index_columns}
     partial = sorted(narrow - nameless)

@@ -1,4 +1,4 @@
-"""Rows of the stream, in columns of text, become typed changes of a table."""
+"""Converts rows of the stream, in columns of text, to typed changes of a table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,31 +32,31 @@ OPERATIONS[[INSERT, UPDATE, DELETE]] = (Operation.INSERT, Operation.UPDATE, Oper
 
 
 class KeyNotSent(SourceRejected):
-    """Of a table whose changes cannot be told apart from here on."""
+    """Changes of this table cannot be identified by a key any more."""
 
 
 RESELECTED_HEADER = "headwater.reselected"
-"""Names of the columns, with commas between, that come from a later look at the row."""
+"""Names of the columns, separated by commas, that were read later from the table."""
 UNAVAILABLE_HEADER = "headwater.unavailable"
-"""The same of columns that are null because they are gone at the source, with their values."""
+"""Names of columns that are null because their values no longer exist at the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilledRows:
-    """Changes of rows, with what became of values that the server did not send."""
+    """Changes of rows, and the result for values that the server did not send."""
 
     part: RowChanges
-    """`unchanged` holds what could not be had: values of rows that are gone."""
+    """`unchanged` has the missing values, which belong to deleted rows."""
     refilled: Mapping[int, BoolArray] = field(default_factory=dict)
-    """Per column the values that were read anew."""
+    """Per column the values that were read from the table."""
     placeholders: Mapping[int, BoolArray] = field(default_factory=dict)
-    """Per column the values in whose place Debezium's word is wanted."""
+    """Per column the values that become Debezium's placeholder."""
     unavailable: Mapping[int, BoolArray] = field(default_factory=dict)
-    """Per column that is gone at the source the values that nobody can read any more."""
+    """Per dropped column the values that can no longer be read."""
 
 
 def fill_from_old(part: RowChanges) -> RowChanges:
-    """Takes what an update left as it was from the row, or the key, that came with it."""
+    """Takes values that an update did not change from the old row or key that came with it."""
     if not part.unchanged or part.old is None:
         return part
     rows, unchanged = list(part.rows), dict[int, BoolArray]()
@@ -73,8 +73,8 @@ def fill_from_old(part: RowChanges) -> RowChanges:
 def to_table_changes(
     filled: FilledRows, capture: CapturedRelation, commits: CommitColumns, origin: SourceOrigin
 ) -> tuple[TableChanges, Int64Array]:
-    """The changes, and which transaction of the burst each belongs to. A change of the key becomes
-    a DELETE of the old and an INSERT of the new one."""
+    """Returns the changes, and the transaction of each in the WAL batch. A change of the key
+    becomes a DELETE of the old and an INSERT of the new one."""
     part = filled.part
     operations = OPERATIONS[part.operations]
     rows = _with_placeholders(capture.read(part.rows), filled, capture)
@@ -133,7 +133,7 @@ def to_table_changes(
 def truncate_changes(
     schema: TableSchema, origin: SourceOrigin, lsn: int, now_us: int
 ) -> TableChanges:
-    """A truncate that no transaction of the stream made."""
+    """Returns a truncate that is not in the stream."""
     return TableChanges(
         schema=schema,
         rows=_one_row_of_nulls(schema),
@@ -190,7 +190,7 @@ def _with_placeholders(
 
 
 def moved_keys(part: RowChanges, capture: CapturedRelation) -> BoolArray:
-    """Updates whose key is another one than before, or null by now."""
+    """Returns updates whose key has changed, or is null now."""
     moved = np.zeros(len(part), np.bool_)
     if part.old is None:
         return moved
@@ -216,8 +216,9 @@ def _before(
 
 
 def _is_more_than(part: RowChanges, places: Sequence[int]) -> BoolArray:
-    """Whether of the row before others than these columns were sent, too: a null may as well be
-    what a partition left out, as the stream calls either a row where the table has all of it."""
+    """Whether other columns of the row before were sent, too. A null may otherwise be a column that
+    a partition did not send: the stream marks both kinds of rows alike if the table sends all
+    columns."""
     assert part.old is not None
     others = [text for place, text in enumerate(part.old) if place not in places]
     found: BoolArray = np.logical_or.reduce(
@@ -228,7 +229,8 @@ def _is_more_than(part: RowChanges, places: Sequence[int]) -> BoolArray:
 
 
 def _is_gone(part: RowChanges) -> BoolArray | None:
-    """Updates of which a value is missing for ever, as their row is gone: its delete follows."""
+    """Returns updates with a value that is missing for ever, because the row is gone: its delete
+    follows."""
     if not part.unchanged:
         return None
     found: BoolArray = np.logical_or.reduce(list(part.unchanged.values()))
@@ -237,13 +239,13 @@ def _is_gone(part: RowChanges) -> BoolArray | None:
 
 @dataclass(frozen=True, slots=True)
 class _Halves:
-    """Which change each record is of, once changed keys are two of them."""
+    """The change of each record, as changed keys are two records."""
 
     places: npt.NDArray[np.int64]
     is_old: BoolArray
-    """The first half of a changed key: what is known of the row before."""
+    """The first half of a changed key: the known values of the row before."""
     is_new: BoolArray
-    """The second half; not there where the row is gone by now."""
+    """The second half; absent if the row no longer exists."""
 
     @classmethod
     def of(cls, count: int, moved: BoolArray | None, is_gone: BoolArray | None) -> "_Halves":
@@ -263,7 +265,8 @@ class _Halves:
 
     @property
     def moves(self) -> pa.BooleanArray | None:
-        """A pair stands together; a delete whose other half is gone is a delete like others."""
+        """Returns the moves. The two halves are adjacent; a delete without its other half is an
+        ordinary delete."""
         if not self.is_new.any():
             return None
         first = np.zeros(len(self.places), np.bool_)
@@ -272,7 +275,7 @@ class _Halves:
 
 
 def _headers(filled: FilledRows) -> dict[str, pa.BinaryArray]:
-    """Which columns were read anew, and which could not be, by name."""
+    """Returns headers with the names of columns that were read later, and of unavailable ones."""
     return {
         header: _names(filled.part, masks)
         for header, masks in (
@@ -284,7 +287,7 @@ def _headers(filled: FilledRows) -> dict[str, pa.BinaryArray]:
 
 
 def _names(part: RowChanges, masks: Mapping[int, BoolArray]) -> pa.BinaryArray:
-    """Of the columns of each change's row, with commas between; null where there are none."""
+    """Returns the names of the columns of each row, separated by commas; null if there are none."""
     columns = part.relation.columns
     names = [
         pc.if_else(pa.array(mask), f"{columns[place].name},", "")
@@ -301,12 +304,14 @@ def _check_keys(
     part: RowChanges,
     capture: CapturedRelation,
 ) -> None:
-    """A row that went has to bring its key, and one that changed its former key: that comes where
-    it was another one and is of the replica identity. A null in it is one where all was sent."""
+    """Raises unless a deleted row has its key and a row with a changed key has its former one,
+    which the server sends if it is in the replica identity. A null in it counts if all columns
+    were sent."""
     columns, are_some_sent, is_unsure = capture.relation.columns, False, False
     is_update = part.operations == UPDATE
     if is_update.any():
-        # Of a table without a key whose partitions have one no column is flagged; theirs are sent.
+        # A table without a key whose partitions have one flags no column; the partitions' keys are
+        # sent.
         is_by_columns = capture.relation.identity in BY_COLUMNS
         are_some_sent = is_by_columns and any(column.is_identity for column in columns)
         is_alone = is_update & (part.old_kinds == NO_OLD)

@@ -1,4 +1,4 @@
-"""From a burst of the stream to batches of changes: what belongs to which table, in which form."""
+"""Converts a WAL batch to change batches: each change with its table and schema."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
@@ -41,17 +41,17 @@ from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.changes import ChangeBatch, EventMessages, Positions
 
 BATCH_BYTES = 32 << 20
-"""A burst that has grown by values that were read anew goes on in several batches."""
+"""A WAL batch that grew by values read later is split into several batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class MappedBatch:
-    """A batch, and the transactions of the stream that its changes belong to."""
+    """A batch, and the stream's transactions of its changes."""
 
     tables: tuple[PlacedChanges, ...]
     notices: tuple[EventMessages, ...]
     is_last: bool
-    """Of its burst."""
+    """The last one of its WAL batch."""
 
     def batch(self, positions: Positions, notices: tuple[EventMessages, ...]) -> ChangeBatch:
         return ChangeBatch(tuple(each.changes for each in self.tables), positions, notices=notices)
@@ -59,7 +59,7 @@ class MappedBatch:
 
 @dataclass(slots=True)
 class EventMapper:
-    """Takes bursts in the order of the stream."""
+    """Maps WAL batches in the order of the stream."""
 
     origin: SourceOrigin
     questions: LookupConnection
@@ -69,15 +69,15 @@ class EventMapper:
     clock: Clock
     has_messages: bool
     binary: str
-    """The setting of that name, which holds for what messages say, too."""
+    """The setting of that name, which also applies to logical messages."""
     set_aside: RejectedRows
     counts: TransactionCounts | None
-    """None where nobody wants transaction metadata."""
+    """None without transaction metadata."""
     _last_end: int | None = None
     _last_committed_us: int = 0
     _placed: list[PlacedChanges] = field(default_factory=list)
     _left_out: list[TransactionEvents] = field(default_factory=list)
-    """Rows that were set aside: they were events all the same."""
+    """Rejected rows, which still count as events."""
     _messages: list[tuple[WalMessage, MessageTime]] = field(default_factory=list)
 
     async def map_batch(self, burst: WalBatch) -> AsyncGenerator[MappedBatch, None]:
@@ -130,7 +130,7 @@ class EventMapper:
         capture = await self.captures.fitting(part)
         if capture is None or not await self.captures.admits(capture.schema):
             return
-        if part.has_unreadable:  # by a key that is none, nothing could be read anew
+        if part.has_unreadable:  # without a valid key, nothing could be read later
             part = self._split_rejects(FilledRows(part), capture, commits).part
             if not len(part):
                 return
@@ -187,7 +187,8 @@ class EventMapper:
                 self._placed.append(PlacedChanges(changes, np.array([event.transaction], np.int64)))
 
     def _moment(self, message: WalMessage, burst: WalBatch, commits: CommitColumns) -> MessageTime:
-        """One outside of transactions has the time of the last one before it."""
+        """Returns the time; a message outside of transactions has that of the last transaction
+        before it."""
         at, transactions = message.transaction, burst.transactions
         if at is not None:
             committed_us, xid = int(transactions.committed_us[at]), int(transactions.xids[at])

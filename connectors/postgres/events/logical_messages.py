@@ -1,4 +1,4 @@
-"""Events that are of no table: logical messages and heartbeats."""
+"""Events that belong to no table: logical messages and heartbeats."""
 
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ CONTENTS: Mapping[str, Callable[[bytes], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class MessageTime:
-    """Of the transaction that a message belongs to, or of the last one before it."""
+    """The time of a message's transaction, or of the last one before it."""
 
     committed_us: int
     last_end: int | None
@@ -40,7 +40,8 @@ def messages(
     form: str,
     now_ms: int,
 ) -> EventMessages | None:
-    """With Debezium's fields, in its order; `blocks` say where in its transaction each stands."""
+    """Returns the events with Debezium's fields, in its order; `blocks` has the place of each in
+    its transaction."""
     keys, values = [], []
     for (message, moment), place in zip(found, blocks, strict=True):
         before = message.lsn if message.transaction is None else moment.last_end

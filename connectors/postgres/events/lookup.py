@@ -1,4 +1,4 @@
-"""Questions about what the stream told, whose answers are no older than what it told."""
+"""Queries about streamed transactions, on connections that already see them."""
 
 import asyncio
 import logging
@@ -14,21 +14,20 @@ logger = logging.getLogger(__name__)
 
 LOOK_S, LOOK_S_MAX = 0.001, 1.0
 PATIENCE_LOOKS = 12
-"""Looks, each a little later, after which it is worth a line in the log."""
+"""Attempts, with growing pauses, after which the wait is logged."""
 LONG_LOOKS = 30
-"""Looks, which take some twenty seconds, after which no other standby is expected to confirm a
-commit in our place."""
+"""Attempts, about twenty seconds, after which no other standby is expected to confirm a commit."""
 
 
 class LookupConnection:
-    """A connection to ask on.
+    """A connection for queries.
 
-    The server streams a transaction once it is on disk, which is a moment before others see it;
-    much longer where a commit waits for a synchronous standby. A question that is asked in between
-    would not find a row under its new key, or find the row as an earlier transaction left it.
+    The server streams a transaction once it is on disk, shortly before other sessions see it; much
+    earlier if a commit waits for a synchronous standby. A query in between would not find a row
+    under its new key, or find an older version of it.
 
-    Where the server takes our own reader of the slot for that standby, both would wait for ever:
-    nothing is confirmed before it is stored, and nothing stored before it can be asked for.
+    If the server takes our own reader of the slot for that standby, both would wait for ever: a
+    position is confirmed only after it is stored, and stored only after the query.
     """
 
     def __init__(self, connection: PgConnection, *, slot: str) -> None:
@@ -38,11 +37,11 @@ class LookupConnection:
         self._seen: PgSnapshot | None = None
 
     def told_of(self, xids: Int64Array) -> None:
-        """These transactions are what the next questions are about."""
+        """Sets the transactions that the next queries must see."""
         self._told = xids
 
     async def connection(self) -> PgConnection:
-        """As soon as everything is seen on it that was told."""
+        """Returns a connection that sees these transactions."""
         pause_s, looks = LOOK_S, 0
         while self._seen is None or not self._seen.sees(self._told).all():
             if looks:

@@ -1,4 +1,5 @@
-"""Sets aside rows with values that no column of ours holds, so that one of them stops nobody."""
+"""Rejects rows with values that no column can hold, so that one such row does not stop the
+source."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,10 +27,10 @@ DIGEST_DIGITS = 16
 
 @dataclass(slots=True)
 class RejectedRows:
-    """What has been set aside and waits for the next batch to take it along into the log.
+    """Rejected rows that wait for the next batch.
 
-    That is never a later batch than that of the row's neighbours, so that none is lost; one that
-    goes there twice has the same place, and so is the same letter.
+    That is never a later batch than that of the row's neighbours, so that none is lost. A row that
+    is rejected twice has the same place, and so is the same dead letter.
     """
 
     _rejects: list[Reject] = field(default_factory=list)
@@ -45,8 +46,7 @@ class RejectedRows:
 
 
 def unfit(read: Callable[[pa.Array], pa.Array], values: pa.Array) -> BoolArray:
-    """Which values the type that they are read as does not hold, or are no text that we can
-    read."""
+    """Returns which values do not fit their type, or are not valid text."""
     found = _unreadable(values)
     while places := _spoilers(read, _without(values, found)):
         found[list(places)] = True
@@ -67,10 +67,10 @@ def _spoilers(read: Callable[[pa.Array], pa.Array], values: pa.Array) -> Sequenc
 def split_rejects(
     filled: FilledRows, capture: CapturedRelation, commits: CommitColumns
 ) -> tuple[FilledRows, list[Reject]]:
-    """Changes that can be read, and those that cannot.
+    """Returns changes that can be read, and the others.
 
-    Of a row that went only the key is promised: there a value that does not fit is left out. A row
-    as it was before that has one is left out but for its key, since it was not null.
+    Only the key of a deleted row is required: an unfit value elsewhere in it is left out. A row
+    before with an unfit value keeps only its key, since the value was not null.
     """
     part = filled.part
     rows, old = list(part.rows), None if part.old is None else list(part.old)
@@ -119,8 +119,8 @@ def split_rejects(
 def sifted_rows(
     sent: Sequence[pa.Array], plans: Sequence[ColumnPlan], table: TableId, key: Collection[str]
 ) -> tuple[list[pa.Array], list[Reject], dict[str, pa.Array]]:
-    """The same for rows that were copied; behind the rejects the keys of their rows, with a null
-    where it is the key itself that cannot be read."""
+    """Does the same for copied rows, and returns the keys of rejected rows, null if the key itself
+    cannot be read."""
     problems = {
         plan.column.name: is_bad
         for plan, values in zip(plans, sent, strict=True)
@@ -138,7 +138,7 @@ def sifted_rows(
     rejects = []
     for row in range(int(is_lost.sum())):
         found = _reject(table, shown, named, kinds, key, row, at="")
-        # Such a row has no place in the log of the server: its content is one that stays the same.
+        # Such a row has no LSN: its content identifies it, which stays the same.
         digest = sha256(found.content).hexdigest()[:DIGEST_DIGITS]
         rejects.append(replace(found, at=f"rows#{digest}"))
     keep, nothing = pa.array(~is_lost), np.zeros(len(lost), np.bool_)
@@ -171,7 +171,8 @@ def _reject(
     *,
     at: str,
 ) -> Reject:
-    """Its content is the key and what did not fit, so that nothing else of the row is shown."""
+    """Returns a reject; its content is the key and the unfit values, so that nothing else of the
+    row is shown."""
     bad = [name for name, is_bad in problems.items() if is_bad[row]]
     shown = {name: text[row].as_py() for name, text in texts.items() if name in (*key, *bad)}
     unreadable = [name for name in bad if shown[name].startswith(UNREADABLE)]

@@ -1,4 +1,4 @@
-"""Says rows once more whose key another row had, so that the newest record of a key is its row."""
+"""Emits rows again whose key another row had, so that the newest record of a key is its row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,8 @@ from headwater.core_log.model.changes import Operation
 
 KEYS_MAX = 200_000
 BYTES_MAX = 64 << 20
-"""Of one transaction are remembered; with more of it rows are read anew, by their keys."""
+"""Limit of remembered bytes of one transaction; beyond it rows are read from the table by their
+keys."""
 
 Text = str | None
 Texts = tuple[Text, ...]
@@ -29,24 +30,24 @@ Texts = tuple[Text, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a row stands that came into being."""
+    """The place of an inserted row."""
 
     filled: FilledRows
     at: int
     image: Texts
-    """What tells it from others of its key: its columns of the replica identity."""
+    """Identifies it among rows of its key: its columns of the replica identity."""
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What a transaction has done to one table so far."""
+    """The changes of one table by one transaction so far."""
 
     commit_lsn: int
     relation: object
     made: dict[Texts, list[_Place]] = field(default_factory=dict)
-    """Rows that it made and that are there, by their keys."""
+    """Rows that it inserted and that still exist, by their keys."""
     went: set[Texts] = field(default_factory=set)
-    """Keys whose row of before the transaction is gone."""
+    """Keys whose row from before the transaction is gone."""
     sources: set[int] = field(default_factory=set)
     bytes: int = 0
     is_too_much: bool = False
@@ -62,11 +63,11 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Again:
-    """What is to be said once more, behind which change."""
+    """A row to emit again, and the change after which it comes."""
 
     behind: list[int] = field(default_factory=list)
     rows: list[_Place | Texts] = field(default_factory=list)
-    """A row that is known, or the key of one that is to be read."""
+    """A known row, or the key of one that must be read."""
 
     def say(self, behind: int, row: _Place | Texts) -> None:
         self.behind.append(behind)
@@ -74,22 +75,22 @@ class _Again:
 
 
 class RepeatedKeys:
-    """Follows the stream; tables whose keys are unique at every moment cost nothing.
+    """Follows the stream; tables whose keys are always unique cost nothing.
 
-    A constraint that is DEFERRABLE is looked at when its transaction ends, and a key that the file
-    chose has none: a key can get its new row before the old one goes, and then the last that the
-    stream says of it is a delete.
+    A DEFERRABLE constraint is checked at the end of its transaction, and a key chosen in the file
+    has none. So a key can get its new row before the old one is deleted, and the last change in the
+    stream is then a delete.
     """
 
     def __init__(self, toast: ToastFiller) -> None:
         self._toast = toast
         self._seen: dict[int, _Seen] = {}
-        """By tables, of the transaction that each was last changed in."""
+        """By table, of the transaction that last changed it."""
 
     async def whole(
         self, filled: FilledRows, capture: CapturedRelation, transactions: Transactions
     ) -> FilledRows:
-        """The changes, and behind some of them rows that are there still."""
+        """Returns the changes, and after some of them rows that still exist."""
         part = filled.part
         if capture.has_unique_keys or not capture.key_places or not len(part):
             return filled
@@ -97,7 +98,7 @@ class RepeatedKeys:
         return await self._said_again(filled, capture, again) if again.behind else filled
 
     def forget(self, oid: int | None = None) -> None:
-        """What was seen of one table, or of all, once nothing more can come of it."""
+        """Forgets one table, or all, once no more changes can follow."""
         if oid is None:
             self._seen.clear()
         else:
@@ -116,13 +117,13 @@ class RepeatedKeys:
         for number, start, end in zip(numbers, firsts.tolist(), lasts.tolist(), strict=True):
             commit_lsn = int(transactions.commit_lsns[number])
             seen = self._seen.get(part.relation.oid)
-            is_last = end == len(part)  # it may go on in what comes next
+            is_last = end == len(part)  # it may continue in the next batch
             if seen is None or seen.commit_lsn != commit_lsn:
                 if not makes[start:end].any() or not (is_last or takes[start:end].any()):
                     continue
                 seen = self._seen[part.relation.oid] = _Seen(commit_lsn, part.relation)
             if seen.relation != part.relation or capture.part_places:
-                seen.is_too_much = True  # rows of two forms cannot be compared
+                seen.is_too_much = True  # rows of two schemas cannot be compared
             _Steps(filled, capture, moved, seen, again).take(start, end)
         return again
 
@@ -151,7 +152,7 @@ class RepeatedKeys:
 
 @dataclass(slots=True)
 class _Steps:
-    """Change after change of one transaction."""
+    """The changes of one transaction, one after another."""
 
     filled: FilledRows
     capture: CapturedRelation
@@ -187,7 +188,8 @@ class _Steps:
 
     @property
     def _identity(self) -> Sequence[int]:
-        """That of a partitioned table may have no column, though those of its partitions do."""
+        """Returns the replica identity. That of a partitioned table may have no column, even if
+        those of its partitions do."""
         columns = self.capture.relation.columns
         found = [place for place, column in enumerate(columns) if column.is_identity]
         return found or self.capture.key_places
@@ -214,7 +216,7 @@ class _Steps:
         self.seen.made.pop(key, None)
         self.seen.remember(self.filled)
         if is_gone == (found is None):
-            # Nothing has said whether there was a row before, or one went that nobody knew of.
+            # It is not known whether there was a row before, or an unknown one was deleted.
             self.again.say(at, key)
 
     def _changes(self, at: int, key: Texts, before: Texts, image: Texts) -> None:
@@ -227,7 +229,7 @@ class _Steps:
 
 
 def _texts(columns: Sequence[pa.StringArray], places: Sequence[int], rows: slice) -> list[Texts]:
-    if not places:  # a partitioned table flags none where its partitions have keys of their own
+    if not places:  # a partitioned table flags no column if its partitions have keys of their own
         return [()] * (rows.stop - rows.start)
     found = [columns[place][rows].to_pylist() for place in places]
     return list(zip(*found, strict=True))
@@ -236,7 +238,8 @@ def _texts(columns: Sequence[pa.StringArray], places: Sequence[int], rows: slice
 def _with_rows(
     filled: FilledRows, sources: Sequence[FilledRows], behind: Int64Array, picks: Sequence[int]
 ) -> FilledRows:
-    """`picks`: places in all sources, one behind the other, the changes themselves first."""
+    """Returns the changes with the rows. `picks` are indices into all sources in order, the changes
+    first."""
     part, chosen = filled.part, np.array(picks, np.int64)
     count = len(part)
     order = np.argsort(np.concatenate((np.arange(count), behind)), kind="stable")

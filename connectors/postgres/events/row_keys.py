@@ -1,4 +1,4 @@
-"""Which columns tell rows of the stream apart, though their table may have changed or be gone."""
+"""The key columns of streamed rows, even if the table has changed or was dropped since."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,27 +11,27 @@ from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.changes import Positions
 
 PART = "keys"
-"""Of the position: tables by their numbers to the key under which changes went out last."""
+"""Part of the position: tables by number to the key of their last changes."""
 FORMAT_VERSION = 1
 
 BY_COLUMNS, WHOLE = "di", "f"
-"""Replica identities that flag the columns of a key, and the one that sends all columns."""
+"""Replica identities that flag the key's columns, and the one that sends all columns."""
 
 KeyColumns = tuple[str, ...]
 
 
 @dataclass(slots=True)
 class KeyHistory:
-    """What a catalogue that has gone on does not say any more, kept beside the place in the stream
-    to which it belongs. A table without a key is known as well."""
+    """Former keys of tables, stored beside the position in the stream, because the catalog is
+    newer. A table without a key is stored, too."""
 
     _by_oid: dict[int, KeyColumns] = field(default_factory=dict)
     _is_told: bool = True
 
     @classmethod
     def restore(cls, positions: Positions, tables: Collection[CapturedTable]) -> "KeyHistory":
-        """Those of the position come first: what is yet to be streamed may be older than the
-        tables."""
+        """Restores the stored keys first: changes that are still to be streamed may be older than
+        the catalog."""
         keys = cls(_parse(positions[PART])) if PART in positions else cls(_is_told=False)
         for each in tables:
             if each.oid not in keys._by_oid:
@@ -46,7 +46,7 @@ class KeyHistory:
             self._by_oid[oid], self._is_told = key, False
 
     def news(self) -> Positions:
-        """What is to go along with the next position; empty where nothing is new."""
+        """Returns the parts for the next position; empty if nothing is new."""
         if self._is_told:
             return {}
         self._is_told = True
@@ -60,10 +60,10 @@ def key_of(
     names: Collection[str],
     before: KeyColumns | None,
 ) -> KeyColumns | None:
-    """The catalogue's, in its order, unless the stream says of its moment that it was another.
+    """Returns the catalog's key in its order, unless the stream shows another one at that time.
 
-    `names` are the columns that are captured, and `before` is the key of earlier changes. None
-    where nobody can tell the key.
+    `names` are the captured columns, and `before` is the key of earlier changes. Returns None if
+    the key is unknown.
     """
     by_columns = relation.identity in BY_COLUMNS
     flagged = tuple(
@@ -79,13 +79,13 @@ def key_of(
             return key
     if by_columns:
         return flagged
-    if table is not None and _has_all(table, relation):  # a key that came with a column of its own
+    if table is not None and _has_all(table, relation):  # a key that came with a new column
         return ()
     return None
 
 
 def _find_renamed(relation: Relation, table: CapturedTable | None) -> KeyColumns | None:
-    """The catalogue's key as its columns were called then; None unless all columns are plainly
+    """Returns the catalog's key with its former column names; None unless all columns are clearly
     the same, in the same places."""
     if table is None:
         return None
@@ -113,10 +113,10 @@ def _parse(text: str) -> dict[int, KeyColumns]:
         said = orjson.loads(text)
         if said["version"] > FORMAT_VERSION:
             raise DecodeError(
-                "the keys of tables were written down by a newer Headwater",
+                "the keys of tables were stored by a newer Headwater",
                 hint="upgrade Headwater here",
             )
         tables: Mapping[str, Sequence[str]] = said["tables"]
         return {int(oid): tuple(str(name) for name in key) for oid, key in tables.items()}
     except (KeyError, ValueError, TypeError, AttributeError):
-        raise DecodeError("a part of the position is none of keys") from None
+        raise DecodeError("a part of the position is not one of keys") from None

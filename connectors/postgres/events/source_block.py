@@ -1,4 +1,4 @@
-"""Debezium's `source` and `transaction` blocks, and where each change stands, as columns."""
+"""Debezium's `source` and `transaction` blocks, and the place of each change, as columns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ EMPTY = pa.scalar("")
 
 @dataclass(frozen=True, slots=True)
 class SourceOrigin:
-    """What all events of a source share."""
+    """The fields that all events of a source share."""
 
     pipeline: str
     database: str
@@ -35,7 +35,7 @@ class SourceOrigin:
         xid: ColumnOrValue,
         lsn: ColumnOrValue,
     ) -> dict[str, ColumnOrValue]:
-        """In the order of Debezium's fields."""
+        """Returns the block in the order of Debezium's fields."""
         return {
             "version": self.version,
             "connector": "postgresql",
@@ -57,13 +57,13 @@ class SourceOrigin:
 
 
 class CommitColumns:
-    """The transactions of one burst as cells: a constant where all changes are of one."""
+    """The transactions of one WAL batch as columns: a constant if all changes are of one."""
 
     def __init__(
         self, transactions: Transactions, *, last_end: int | None, alone: Sequence[WalMessage] = ()
     ) -> None:
-        """`last_end`: where the transaction before them ended, where that is known. `alone`:
-        messages outside of them, each of which ends something as well."""
+        """`last_end`: the end of the transaction before, if it is known. `alone`: messages outside
+        of transactions, each with an end of its own."""
         self._all = transactions
         ends = transactions.end_lsns
         known = -1 if last_end is None else last_end
@@ -75,12 +75,12 @@ class CommitColumns:
         self._texts: pa.StringArray | None = None
 
     def ended_before(self, place: int) -> int | None:
-        """Where what came before this transaction ended, where that is known."""
+        """Returns where the transaction before this one ended, if it is known."""
         end = int(self._before[place])
         return None if end < 0 else end
 
     def names(self, places: Int64Array) -> ColumnOrValue:
-        """The commit's place, as text: what `headwater.at` begins with."""
+        """Returns the commit's LSN as text, with which `headwater.at` begins."""
         if (one := _only(places)) is not None:
             return lsn_text(int(self._all.commit_lsns[one]))
         if self._texts is None:
@@ -98,7 +98,7 @@ class CommitColumns:
         return pa.array(self._all.xids[places])
 
     def sequences(self, places: Int64Array, lsns: pa.Array) -> ColumnOrValue:
-        """Debezium's pair of the commit before and the change itself, as JSON in a string."""
+        """Returns Debezium's pair of the last commit and the change itself, as a JSON string."""
         one = _only(places)
         if one is not None:
             before: pa.Array | str = _element(int(self._before[one]))
@@ -116,5 +116,5 @@ def _element(lsn: int) -> str:
 
 
 def _only(places: Int64Array) -> int | None:
-    """The one transaction of all changes, which stand in order."""
+    """Returns the one transaction of all changes, which are in order; None if there are several."""
     return int(places[0]) if places[0] == places[-1] else None

@@ -1,4 +1,4 @@
-"""Fills what the server left out of updates: large values that they did not touch."""
+"""Fills values that the server did not send with updates, because they are large and unchanged."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,41 +23,41 @@ from headwater.core_log.foundation.array_types import BoolArray, Int64Array
 from headwater.core_log.foundation.errors import SourceRejected
 
 QUESTION_BYTES = 16 << 20
-"""Of large values that one question is to bring, so that they are never all in memory."""
+"""Bytes of large values per query, so that they are never all in memory."""
 ROWS_FIRST, ROWS_MAX = 50, 2_000
 GONE = "updates_of_gone_rows"
-"""How many updates were left out, as nothing is left of their rows: deletes follow."""
+"""Number of updates without a value because their rows are gone: deletes follow."""
 TRIES = 3
-"""A table that changes its form between two questions is looked up again."""
+"""A table that changes between two queries is looked up again."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookupTable:
-    """A table as it is called now, which can be otherwise than when the stream was written."""
+    """A table with its present names, which may differ from those in the stream."""
 
     table: sql.Composable
     names: Mapping[int, str]
-    """By the column's place in the relation; what is not there any more is missing."""
+    """By the column's index in the relation; dropped columns are missing."""
     types: Mapping[int, str]
     """The types of the key's columns, as SQL."""
     schemas: Mapping[int, str]
-    """Where the operator is that compares each of these, which no search path need name."""
+    """Schemas of the comparison operators, so that the search path does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookedUpValues:
-    """What rows hold now."""
+    """Present values of rows."""
 
     values: Mapping[int, pa.StringArray]
-    """By the column's place in the relation; those that are gone are missing."""
+    """By the column's index in the relation; dropped columns are missing."""
     keys: Int64Array
-    """Which of the keys that were asked for each row has; a row that is gone is missing."""
+    """The requested key of each row; a deleted row is missing."""
     has_unreadable: bool
 
 
 class ToastFiller:
-    """Reads rows anew by their keys. What comes is the newest state: exact for whoever wants that,
-    and for a past state of this one column possibly newer than its moment."""
+    """Reads rows again by their keys. The values are the newest ones: exact for the present, and
+    possibly newer than the change for a past state of this column."""
 
     def __init__(
         self,
@@ -70,14 +70,14 @@ class ToastFiller:
         self._questions, self._kernels = questions, kernels
         self._report, self._has_placeholders = report, has_placeholders
         self._targets: dict[int, tuple[Relation, LookupTable]] = {}
-        """What was looked up for one form of a table says nothing of its next one."""
+        """Look-ups for one schema of a table are not valid for its next one."""
         self._rows_each = ROWS_FIRST
         self._gone = 0
 
     async def fill(
         self, part: RowChanges, capture: CapturedRelation
     ) -> AsyncGenerator[FilledRows, None]:
-        """The changes, in as many pieces as memory asks for."""
+        """Yields the changes, in as many parts as memory requires."""
         part = _captured_only(fill_from_old(part), capture)
         if not part.unchanged:
             yield FilledRows(part)
@@ -96,8 +96,7 @@ class ToastFiller:
     async def rows(
         self, part: RowChanges, capture: CapturedRelation, keys: Sequence[tuple[str | None, ...]]
     ) -> tuple[list[FilledRows], dict[tuple[str | None, ...], int]]:
-        """Rows as they are now, and where among all of them each key's stands; without those that
-        are gone."""
+        """Returns rows as they are now, and the index of each key's row; without deleted rows."""
         found, places = list[FilledRows](), dict[tuple[str | None, ...], int]()
         start, count = 0, 0
         while start < len(keys):
@@ -134,7 +133,7 @@ class ToastFiller:
                 values = found[place].take(pa.array(picks, mask=~is_there))
                 rows[place] = pc.if_else(pa.array(mask & is_there), values, rows[place])
                 refilled[place] = mask & is_there
-            elif (mask & is_there).any():  # a column that is gone, of a row that is not
+            elif (mask & is_there).any():  # a dropped column of an existing row
                 unavailable[place] = mask & is_there
             lost = mask & ~is_there
             if lost.any():
@@ -174,7 +173,7 @@ class ToastFiller:
                     if attempt == TRIES - 1:
                         raise
                     continue
-                except psycopg.errors.UndefinedFunction:  # its type cannot be compared any more
+                except psycopg.errors.UndefinedFunction:  # its type has no comparison any more
                     raise _of_another_key(capture) from None
                 tuples = tuples_of_messages(messages)
                 bytes_each = max(1, tuples.size // max(1, len(tuples.starts)))
@@ -197,7 +196,7 @@ class ToastFiller:
             return [bytes(message) async for message in copy]
 
     async def _look(self, part: RowChanges, capture: CapturedRelation) -> LookupTable | None:
-        """None when the table is gone. A renamed column is known by its place."""
+        """Returns the table; None if it was dropped. A renamed column is found by its number."""
         relation = part.relation
         connection = await self._questions.connection()
         cursor = await connection.execute(LOOK, [relation.oid])
@@ -247,11 +246,11 @@ JOIN pg_catalog.pg_operator o ON o.oprname = '=' AND o.oprnamespace = made_of.ty
     AND o.oprleft = made_of.oid AND o.oprright = made_of.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = o.oprnamespace
 """
-"""Enums, arrays and ranges have an operator in common, and `varchar` that of `text`."""
+"""Enums, arrays and ranges share an operator, and `varchar` uses that of `text`."""
 
 
 class _Column(NamedTuple):
-    """As it is now."""
+    """The present state of a column."""
 
     name: str
     type_oid: int
@@ -264,8 +263,8 @@ class _Column(NamedTuple):
 def _renamed_key(
     capture: CapturedRelation, now: Mapping[int, str], columns: Sequence[_Column]
 ) -> dict[int, str]:
-    """A column of the key that has another name by now, though the table has changed otherwise as
-    well: the one of the primary key that was not there."""
+    """Returns a renamed key column of a table that has changed otherwise as well: the one of the
+    primary key that did not exist."""
     relation = capture.relation
     missing = [place for place in capture.key_places if place not in now]
     others = [each for each in columns if each.is_of_primary_key and each.name not in now.values()]
@@ -286,9 +285,9 @@ def _of_another_key(capture: CapturedRelation) -> SourceRejected:
 
 
 def _names_now(capture: CapturedRelation, columns: Sequence[_Column]) -> dict[int, str]:
-    """What the relation's columns are called now, by their places; without those that are gone, or
-    may be. By their numbers; where there are none by their places, if the table has never had
-    others; else by name and type, since a column of another name may be another one."""
+    """Returns the present names of the relation's columns by index, without columns that are
+    dropped or may be. They are found by number; without numbers by index if the table has never
+    had others; else by name and type, since a column of another name may be another one."""
     relation = capture.relation
     by_number = {each.number: each for each in columns}
     by_name = {(each.name, each.type_oid): each for each in columns if each.is_there}
@@ -315,7 +314,7 @@ def _question(
     keys: Mapping[int, pa.StringArray],
     asked: Sequence[int],
 ) -> sql.Composed:
-    """Keys go as text and become their types on the server, so that indexes serve."""
+    """Returns the query. Keys are sent as text and cast on the server, so that indexes are used."""
     lists = [sql.SQL("{}::text[]").format(sql.Literal(_array_text(each))) for each in keys.values()]
     names = [sql.Identifier(f"k{place}") for place in keys]
     matches = [
@@ -345,7 +344,7 @@ def _question(
 
 
 def _array_text(values: pa.StringArray) -> str:
-    """`{"a","b"}`, as PostgreSQL reads arrays."""
+    """Returns `{"a","b"}`, PostgreSQL's form of arrays."""
     escaped = pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), '"', '\\"')
     whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), escaped)
     joined = pc.binary_join(whole, '","')[0].as_py()
@@ -353,7 +352,7 @@ def _array_text(values: pa.StringArray) -> str:
 
 
 def _of_read(read: LookedUpValues, relation: Relation, capture: CapturedRelation) -> FilledRows:
-    """Rows that were read anew, all of them, as if they had been inserted."""
+    """Returns all rows that were read, as if they were inserted."""
     count, zeros = len(read.keys), np.zeros(len(read.keys), np.int64)
     nulls = pa.nulls(count, pa.string())
     part = RowChanges(
@@ -384,7 +383,7 @@ def _captured_only(part: RowChanges, capture: CapturedRelation) -> RowChanges:
 
 
 def slice_changes(part: RowChanges, start: int, end: int) -> RowChanges:
-    """Some of the changes."""
+    """Returns some of the changes."""
     rows = slice(start, end)
     unchanged = {place: mask[rows] for place, mask in part.unchanged.items()}
     return replace(

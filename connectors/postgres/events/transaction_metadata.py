@@ -1,4 +1,5 @@
-"""Debezium's transaction metadata: where in its transaction each event stands, and their ends."""
+"""Debezium's transaction metadata: the place of each event in its transaction, and begins and
+ends."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,21 +16,22 @@ from headwater.core_log.model.changes import ColumnOrValue, EventMessages, Table
 from headwater.core_log.model.table_schema import TableId
 
 MESSAGE_COLLECTION = "LOGICAL_DECODING_MESSAGE"
-"""What Debezium calls what messages belong to; in its events stands the address of an object."""
+"""Debezium's collection name for logical messages; its own events contain the address of an
+object."""
 
 TransactionBlock = Mapping[str, Any]
-"""Of one event: the transaction's name, and which of its events it is."""
+"""Of one event: the transaction's name, and the event's number in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedChanges:
-    """Changes with the transaction of the burst that each belongs to."""
+    """Changes with their transactions in the WAL batch."""
 
     changes: TableChanges
     transactions: Int64Array
 
     def since(self, start: int) -> "PlacedChanges":
-        """Without those before."""
+        """Returns the changes from that one on."""
         count = len(self.transactions) - start
         return PlacedChanges(self.changes.slice(start, count), self.transactions[start:])
 
@@ -44,7 +46,7 @@ class PlacedChanges:
 
 @dataclass(slots=True)
 class _Open:
-    """What has been seen of a transaction that a burst has left unfinished."""
+    """The state of a transaction that the WAL batch has not finished."""
 
     xid: int
     counts: dict[TableId, int] = field(default_factory=dict)
@@ -56,7 +58,7 @@ class _Open:
 
 
 class TransactionEvents(NamedTuple):
-    """Of one table in their order: transaction, index in it, and place in the server's log."""
+    """The events of one table in order: transaction, index in it, and LSN."""
 
     table: TableId
     transactions: Int64Array
@@ -70,18 +72,18 @@ class TransactionEvents(NamedTuple):
 
 
 class CountedChanges(NamedTuple):
-    """What one burst brought, with its places in the transactions."""
+    """The content of one WAL batch, with its places in the transactions."""
 
     tables: list[TableChanges]
     messages: Sequence[TransactionBlock | None]
-    """The block of each message; None for those outside of transactions."""
+    """The block of each message; None outside of transactions."""
     ends: EventMessages | None
-    """What begins and ends."""
+    """Begins and ends of transactions."""
 
 
 class TransactionCounts:
-    """Counts across bursts; a key that changes counts twice, as it makes two events. A logical
-    message counts as well, each as the one event of a collection of its own."""
+    """Counts events across WAL batches. A change of key counts twice, because it is two events. A
+    logical message counts as the only event of its own collection."""
 
     def __init__(self) -> None:
         self._open: _Open | None = None
@@ -93,7 +95,7 @@ class TransactionCounts:
         told: Sequence[WalMessage],
         left_out: Sequence[TransactionEvents] = (),
     ) -> CountedChanges:
-        """`left_out`: events of rows that were set aside, which count as well."""
+        """Counts the events. `left_out`: events of rejected rows, which count as well."""
         events_of_rows = [*(TransactionEvents.of(each) for each in placed), *left_out]
         sizes = [len(each.indexes) for each in events_of_rows]
         inside = [each for each in told if each.transaction is not None]
@@ -169,8 +171,7 @@ class TransactionCounts:
 def _events(
     rows: Sequence[TransactionEvents], inside: Sequence[WalMessage]
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Of all rows, and of the messages behind them: transaction, index in it, and place in the
-    server's log."""
+    """Yields the events of all rows and then messages: transaction, index in it, and LSN."""
     told = [(each.transaction or 0, each.index, each.lsn) for each in inside]
     of_messages = np.array(told, np.int64).reshape(-1, 3).T
     of_transaction = [*(each.transactions for each in rows), of_messages[0]]
@@ -180,7 +181,7 @@ def _events(
 
 
 def _ids(xids: Int64Array, lsns: Int64Array) -> pa.StringArray:
-    """Of each event: Debezium's differ from event to event of one transaction."""
+    """Returns the id of each event: Debezium's differ between the events of one transaction."""
     texts = (pa.array(each).cast(pa.string()) for each in (xids, lsns))
     return pc.binary_join_element_wise(*texts, ":")
 
@@ -218,7 +219,7 @@ def _indexes(changes: TableChanges) -> Int64Array:
 
 
 def _ranks(groups: Sequence[Int64Array], indexes: Int64Array) -> Int64Array:
-    """Per event how many of its group stand before it; of equal ones the first comes first."""
+    """Returns how many events of its group are before each one; equal ones keep their order."""
     if not len(indexes):
         return np.empty(0, np.int64)
     order = np.lexsort((indexes, *reversed(groups)))

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL as this source wants them, and the server's errors in our words."""
+"""Connections to PostgreSQL with this source's settings, and the server's errors as ours."""
 
 import re
 from collections.abc import Iterator
@@ -27,19 +27,18 @@ SESSION = {
     "IntervalStyle": "iso_8601",
     "bytea_output": "hex",
     "extra_float_digits": "3",
-    "jit": "off",  # seconds of compiling for a question to the catalogue that takes milliseconds
+    "jit": "off",  # without JIT, which compiles for seconds for a catalog query of milliseconds
     "row_security": "off",
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
 }
-"""How values are written as text, the same for the stream and for what is copied; that rows which
-a policy hides are an error and not a gap; and that a limit meant for people does not end a long
-reading."""
+"""Session settings: the text form of values, the same for the stream and for COPY; an error instead
+of a gap for rows that a policy hides; and no statement timeout, which would end a long snapshot."""
 
 TRANSACTIONS_LIMITED_SINCE = 17_0000
-"""Another such limit; older servers let nobody in who names it."""
+"""Another such limit; older servers refuse a connection that names it."""
 
 PARAMETERS: dict[str, str | int] = {
     "client_encoding": "UTF8",
@@ -75,36 +74,37 @@ HINTS = {
         "correct `url` of the source"
     ),
 }
-"""What a server or libpq says while a connection is being made, though no SQLSTATE comes with it,
-to what a person can do about it. What is not here may pass by itself."""
+"""Messages of a server or libpq without SQLSTATE while connecting, and their hints. Other messages
+count as temporary."""
 
 FATAL = re.compile(r"FATAL: +(.*?)(?= connection to server at|$)")
-"""What the server itself says when it ends a connection that is being made."""
+"""The server's own message when it ends a connection attempt."""
 
 PASSING = {"08", "40", "53", "55", "57", "58"}
-"""Classes of SQLSTATE that time may cure: connections, conflicts, resources, objects in use, a
-server that stops or starts."""
+"""Classes of SQLSTATE that may pass: connections, conflicts, resources, objects in use, a server
+that stops or starts."""
 SPEAKING = {"0A", "28", "2B", "3D", "3F", "42", "53", "55", "57", "58"}
 """Classes whose messages name objects and limits, never values of rows."""
 RIGHTS, IN_USE, EXISTS, READ_ONLY = "42501", "55006", "42710", "25006"
 NOT_IN_ENCODING = {"22021", "22P05"}
-"""Text that is none of the database's own encoding, or has no place in UTF-8."""
+"""Text that is invalid in the database's encoding, or has no equivalent in UTF-8."""
 NOT_UTF8_HINT = (
     "mend that text, or keep it in a column of bytea; where the stream has come to it, then drop"
     " the slot and write `position_mismatch: resnapshot` into the source"
 )
 NOT_UTF8 = "text that is not UTF-8"
 NO_ENCODING = "SQL_ASCII"
-"""Of a database that takes any bytes as text; as a client's encoding: any bytes as they are."""
+"""Encoding of a database that accepts any bytes as text; as a client's encoding: bytes are not
+converted."""
 
 
 async def connect(
     settings: PostgresSettings, *, replication: bool = False, name: str = "headwater"
 ) -> PgConnection:
-    """A connection that commits every statement by itself; with `replication`, one that also takes
-    the commands of replication, and then no parameters beside a statement.
+    """Returns a connection in autocommit mode; with `replication`, one that also accepts
+    replication commands, but then no parameters of a statement.
 
-    `name` is what `pg_stat_activity` calls it.
+    `name` is its name in `pg_stat_activity`.
     """
     parameters = parameters_of(settings, name=name)
     if replication:
@@ -119,26 +119,26 @@ async def connect(
         await connection.close()
         raise SourceRejected(
             "the connection does not take on how values are to be written",
-            hint="point `url` at PostgreSQL itself: a pooler between leaves `options` out",
+            hint="connect `url` to PostgreSQL directly: a connection pooler drops `options`",
         )
     if connection.info.server_version >= TRANSACTIONS_LIMITED_SINCE:
         try:
             with in_our_words("the connection does not take on how long it may last"):
                 await connection.execute("SET transaction_timeout = 0")
-        except BaseException:  # whoever is cancelled here has nothing yet that he could close
+        except BaseException:  # a caller that is cancelled here has nothing to close yet
             await connection.close()
             raise
     return connection
 
 
 def has_no_encoding(connection: PgConnection) -> bool:
-    """Whether text may be of any encoding. To a client of UTF-8 the server refuses to send what is
-    not, with all that comes behind it, and does not say of which row it is."""
+    """Returns whether text may have any encoding. The server then refuses to send invalid UTF-8 and
+    everything after it, and does not name the row."""
     return connection.info.parameter_status("server_encoding") == NO_ENCODING
 
 
 def parameters_of(settings: PostgresSettings, *, name: str) -> dict[str, Any]:
-    """`url` in libpq's words, with what we add; what it says itself about options comes first."""
+    """Returns `url` as libpq's parameters with our own; options of the url win."""
     url = settings.url.get_secret_value()
     url = re.sub(r"^postgres(ql)?\+psycopg2?://", "postgresql://", url)
     try:
@@ -162,7 +162,8 @@ def parameters_of(settings: PostgresSettings, *, name: str) -> dict[str, Any]:
 
 @contextmanager
 def in_our_words(doing: str, **facts: Any) -> Iterator[None]:
-    """Errors of the driver leave as ours: `doing` is what could not be done, as a sentence."""
+    """Context manager: raises the driver's errors as ours; `doing` is the failed work, as a
+    sentence."""
     try:
         yield
     except psycopg.Error as error:
@@ -170,7 +171,7 @@ def in_our_words(doing: str, **facts: Any) -> Iterator[None]:
 
 
 def to_headwater_error(error: psycopg.Error, doing: str, **facts: Any) -> HeadwaterError:
-    """The server's own words only where they cannot quote a value of a row."""
+    """Returns our error, with the server's message only if it cannot quote a value of a row."""
     state = error.sqlstate
     if state is None:
         return SourceUnavailable(doing, why=type(error).__name__, **facts)
@@ -186,12 +187,13 @@ def to_headwater_error(error: psycopg.Error, doing: str, **facts: Any) -> Headwa
 
 
 def not_utf8(doing: str, **facts: Any) -> SourceRejected:
-    """The server's own words would quote bytes of the row."""
+    """Returns the error without the server's message, which would quote bytes of the row."""
     return SourceRejected(doing, why=NOT_UTF8, hint=NOT_UTF8_HINT, **facts)
 
 
 def _refused_error(error: psycopg.Error, parameters: dict[str, Any]) -> HeadwaterError:
-    """The server's own words name roles and databases, libpq's also parts of a broken address."""
+    """Returns the error without the message: the server's names roles and databases, libpq's also
+    parts of a broken address."""
     said = " ".join(str(error).split())
     place = {"host": parameters.get("host"), "port": parameters.get("port", PORTS["postgresql"])}
     facts = {name: value for name, value in place.items() if value}

@@ -1,4 +1,4 @@
-"""Places in the write-ahead log, as numbers and as PostgreSQL writes them."""
+"""LSNs (positions in the write-ahead log), as numbers and in PostgreSQL's text form."""
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,12 @@ SHIFTS = np.arange(4 * (HALF_DIGITS - 1), -1, -4)
 
 
 def lsn_text(lsn: int) -> str:
-    """`16/B374D848`."""
+    """Returns `16/B374D848`."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 def lsn_texts(lsns: npt.NDArray[np.int64]) -> pa.StringArray:
-    """The same for many."""
+    """Returns the texts of many LSNs."""
     high, low = _hex(lsns >> 32), _hex(lsns & 0xFFFFFFFF)
     return pc.binary_join_element_wise(high, low, "/")
 
@@ -28,11 +28,11 @@ def parse_lsn(text: str) -> int:
     try:
         return (int(high, 16) << 32) | int(low, 16)
     except ValueError:
-        raise DecodeError("this is no place in a write-ahead log", text=text) from None
+        raise DecodeError("the text is not an LSN", text=text) from None
 
 
 def _hex(numbers: npt.NDArray[np.int64]) -> pa.StringArray:
-    """Without leading zeros, but for the last digit."""
+    """Returns hexadecimal digits without leading zeros."""
     digits = DIGITS[(numbers[:, None] >> SHIFTS) & 0xF]
     ends = np.arange(len(numbers) + 1, dtype=np.int32) * HALF_DIGITS
     text = pa.Array.from_buffers(

@@ -1,4 +1,4 @@
-"""Names of tables and columns, as SQL and for people."""
+"""Names of tables and columns in SQL and in messages."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,7 +8,7 @@ SHOWN_MAX = 5
 
 
 def quote(name: str) -> str:
-    """An identifier, quoted in any case, so that case and keywords have no meaning."""
+    """Returns the identifier in quotes, so that case and keywords do not matter."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -21,12 +21,12 @@ def table_list(tables: Iterable[TableId]) -> str:
 
 
 def member_list(tables: Iterable[TableId]) -> str:
-    """Without the tables that inherit from them, which are tables of their own: the server would
-    add these again, or drop them."""
+    """Returns the list with ONLY: the server would otherwise add or drop inheriting tables, which
+    are listed separately."""
     return ", ".join(f"ONLY {quoted_table(each)}" for each in sorted(tables))
 
 
 def few(tables: Sequence[object]) -> str:
-    """Their names, as far as anybody wants to read them."""
+    """Returns the first names and the number of the others."""
     shown = ", ".join(map(str, tables[:SHOWN_MAX]))
     return shown + (f" and {len(tables) - SHOWN_MAX} more" if len(tables) > SHOWN_MAX else "")

@@ -1,4 +1,4 @@
-"""Keeps the slot of an idle source moving, and watches how much the slot makes the server keep."""
+"""Advances the slot of an idle source, and watches how much write-ahead log the slot retains."""
 
 import asyncio
 import logging
@@ -29,21 +29,22 @@ from headwater.core_log.model.changes import ChangeBatch
 logger = logging.getLogger(__name__)
 
 PREFIX = "headwater.heartbeat"
-"""Of logical messages that are no events; a stream that meets one has come so far."""
+"""Prefix of logical messages that are not events; reading one proves the stream's progress."""
 ASKED_PREFIX = "headwater.asked"
-"""Of one after which that is stored in the log at once, as somebody waits there for it."""
+"""Prefix of a message after which that progress is stored at once, because a caller waits for
+it."""
 OUR_PREFIXES = (PREFIX, ASKED_PREFIX)
 RETAINED = "retained_wal_bytes"
 WATCH_MS = 10_000
-"""How often the server is asked where there is no heartbeat."""
+"""How often the server is queried without a heartbeat."""
 WORTH_BYTES = 8_192
-"""Others have to have written this much for a message to be worth it, so that a server at rest
-stays at rest."""
+"""Other sessions must have written this much before a message pays, so that an idle server stays
+idle."""
 GRACE_MS = 60_000
-"""So long the budget may be exceeded: the place from which the server keeps its log moves in steps,
-a quarter of a minute apart."""
+"""Time for which the limit may be exceeded: the slot's restart position moves in steps, about 15
+seconds apart."""
 NEAR = 0.8
-"""From this share of the budget on it is worth a warning."""
+"""Share of the limit that causes a warning."""
 
 
 class HeartbeatCheck(IntEnum):
@@ -54,8 +55,8 @@ class HeartbeatCheck(IntEnum):
 
 @dataclass(slots=True)
 class WalBudget:
-    """What `slot.max_retained_wal` allows. Being beyond it counts once it has lasted a while and is
-    no better than at its beginning: who catches up is not to be stopped."""
+    """The limit `slot.max_retained_wal`. Exceeding it counts after some time without improvement: a
+    source that catches up is not stopped."""
 
     limit: int | None
     beyond_since_ms: int | None = None
@@ -63,7 +64,7 @@ class WalBudget:
     told: HeartbeatCheck = HeartbeatCheck.FINE
 
     def judge(self, retained: int, *, now_ms: int) -> HeartbeatCheck:
-        """Says each but once, until it is fine again."""
+        """Reports each state once, until it is fine again."""
         if self.limit is None or retained < NEAR * self.limit:
             self.told, self.beyond_since_ms = HeartbeatCheck.FINE, None
             return HeartbeatCheck.FINE
@@ -87,7 +88,7 @@ class WalBudget:
 
 
 class Heartbeat:
-    """Beside the stream, on a connection of its own: that it cannot be had stops nothing."""
+    """The heartbeat, on its own connection: a failure to connect stops nothing."""
 
     def __init__(
         self,
@@ -97,18 +98,19 @@ class Heartbeat:
         slot: str,
         watch: CaptureMonitor | None = None,
     ) -> None:
-        """`watch`: what else to look at with every beat."""
+        """`watch` is called with every heartbeat."""
         self._settings, self._context, self._slot = settings, context, slot
         self._looks_at = watch
         self._budget = WalBudget(settings.slot.max_retained_wal)
         self._connection: PgConnection | None = None
         self._may_emit, self._emitted = settings.heartbeat_ms > 0, 0
         self.gives_slot_up = False
-        """The stream ends for it, and `run` says why."""
+        """The stream ends for it, and `run` raises the reason."""
         self._soon = asyncio.Event()
 
     async def run(self, *, emits: bool = True) -> NoReturn:
-        """For as long as the stream goes on. Raises only when it may not, or would leave a gap."""
+        """Runs as long as the stream. Raises only if the stream must not continue, or would leave a
+        gap."""
         try:
             while True:
                 self._soon.clear()
@@ -120,13 +122,13 @@ class Heartbeat:
             await self.close()
 
     def look_soon(self) -> None:
-        """The stream has told of something that the catalogue may say more about."""
+        """Checks soon, because the stream has shown something that the catalog may explain."""
         self._soon.set()
 
     async def beside(
         self, batches: AsyncGenerator[ChangeBatch, None]
     ) -> AsyncGenerator[ChangeBatch, None]:
-        """The same batches; while rows are read and nobody takes the stream, it only watches."""
+        """Passes the batches on; while rows are read without a stream, it only watches."""
         watching = asyncio.ensure_future(self.run(emits=False))
         try:
             async for batch in batches:
@@ -147,12 +149,12 @@ class Heartbeat:
             slot = await replication_slot.look(self._connection, self._slot)
             gap = None if self._looks_at is None else await self._looks_at.look(self._connection)
         except HeadwaterError:
-            await self.close()  # the stream will say so if it is more than this connection
+            await self.close()  # the stream will fail, too, if more than this connection is broken
             return
         if slot is None:
             gap = SourceUnavailable("the replication slot is gone", slot=self._slot)
         if gap is not None:
-            raise gap  # the next life finds out what that means, and says it
+            raise gap  # the next run finds the consequence and reports it
         if slot is not None and slot.retained_bytes is not None:
             await self._watch(self._connection, slot, slot.retained_bytes)
 
@@ -187,7 +189,7 @@ class Heartbeat:
                 psycopg.errors.ReadOnlySqlTransaction,
             ):
                 self._may_emit = (
-                    False  # the server's own keepalives move the slot on, more coarsely
+                    False  # the server's own keepalives advance the slot, in larger steps
                 )
 
     async def _watch(

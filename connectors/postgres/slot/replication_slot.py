@@ -1,4 +1,4 @@
-"""The replication slot: with it the server keeps what we have not read yet."""
+"""The replication slot, which makes the server keep changes until they are read."""
 
 import asyncio
 import re
@@ -41,14 +41,13 @@ SELECT s.slot_name, s.plugin, s.slot_type, s.database, s.active_pid, s.wal_statu
 FROM pg_catalog.pg_replication_slots s
 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
 """
-"""Columns that came with later versions are asked for by way of JSON, in which a missing one is
-null."""
+"""Columns of later versions are queried by JSON, in which a missing one is null."""
 
 WAITED_FOR = "SELECT unnest(pg_catalog.pg_blocking_pids(%s))"
-"""0 where it is no process: a prepared transaction."""
+"""0 for a prepared transaction, which has no process."""
 
 PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""How long the server may take to notice that the reader before us is gone."""
+"""How long the server may need to notice that our predecessor is gone."""
 
 T = TypeVar("T")
 
@@ -61,21 +60,21 @@ class Slot:
     """`logical` or `physical`."""
     database: str | None
     reader_pid: int | None
-    """The server process of whoever streams from it just now."""
+    """The server process of the present reader."""
     reader_name: str | None
-    """What that one calls itself, where our role may see it."""
+    """The reader's application name, if our role may see it."""
     wal_status: str | None
     """`reserved`, `extended`, `unreserved` or `lost`."""
     confirmed: int | None
     """Everything below has been confirmed by us, so the server starts no earlier."""
     restart: int | None
-    """From here on the server keeps its write-ahead log for us."""
+    """The server keeps its write-ahead log from here on for us."""
     safe_bytes: int | None
-    """How much may yet be written before the server takes the slot's log away."""
+    """Bytes that may be written before the server invalidates the slot."""
     invalid_because: str | None
     has_failover: bool
     is_synced: bool
-    """A copy on a standby, which its primary keeps up to date."""
+    """A copy on a standby, which the primary synchronizes."""
     retained_bytes: int | None
 
     @property
@@ -85,7 +84,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class CreatedSlot:
-    """A new slot; the snapshot lives as long as the connection that made it is left idle."""
+    """A new slot; its snapshot is valid as long as the connection that created it stays idle."""
 
     name: str
     consistent_lsn: int
@@ -94,8 +93,8 @@ class CreatedSlot:
 
 
 def slot_name(settings: PostgresSettings, pipeline: str) -> str:
-    """A slot's name takes few characters: where others had to go, a digest tells those apart that
-    would now be the same."""
+    """Returns the slot's name. A slot's name allows few characters: if others were removed, a
+    digest keeps names different."""
     if settings.slot.name:
         return settings.slot.name
     name = f"headwater_{pipeline}"
@@ -107,7 +106,7 @@ def slot_name(settings: PostgresSettings, pipeline: str) -> str:
 
 
 def reader_name(pipeline: str) -> str:
-    """What our connections call themselves, so that `pg_stat_activity` says whose they are."""
+    """Returns the application name of our connections in `pg_stat_activity`."""
     return f"headwater {pipeline}"[:NAME_LENGTH_MAX]
 
 
@@ -117,16 +116,16 @@ async def look(connection: PgConnection, name: str) -> Slot | None:
 
 
 async def look_at_all(connection: PgConnection) -> Sequence[Slot]:
-    """Every slot of the server, other databases' and physical ones included."""
+    """Returns every slot of the server, including physical ones and those of other databases."""
     return await _slots(connection, sql.SQL("ORDER BY s.slot_name"))
 
 
 async def create(
     connection: PgConnection, name: str, *, has_failover: bool = False, exports: bool = True
 ) -> CreatedSlot:
-    """On a replication connection; waits for every transaction that is writing now.
+    """Creates a slot on a replication connection; waits for all running writing transactions.
 
-    With `exports` the connection must be left alone until all have taken the snapshot on.
+    With `exports` the connection must stay idle until all readers have taken the snapshot.
     """
     snapshot = "export" if exports else "nothing"
     if connection.info.server_version >= OPTIONS_IN_BRACKETS_SINCE:
@@ -143,8 +142,8 @@ async def create(
 
 
 async def waited_for(connection: PgConnection, maker_pid: int) -> Diagnostic | None:
-    """Whom the making of a slot waits for at present; `maker_pid` is the server's process that
-    makes it."""
+    """Returns what the creation of a slot waits for; `maker_pid` is the server's process that
+    creates it."""
     with in_our_words("the server does not show whom the slot waits for"):
         cursor = await connection.execute(WAITED_FOR, [maker_pid])
         pids = [row[0] for row in await cursor.fetchall()]
@@ -167,7 +166,7 @@ async def waited_for(connection: PgConnection, maker_pid: int) -> Diagnostic | N
 def wants_failover(
     settings: PostgresSettings, server_version: int, *, is_standby: bool = False
 ) -> bool:
-    """Whether standbys are to keep a copy of the slot; one made on a standby cannot have any."""
+    """Returns whether standbys should keep a copy of the slot; a slot of a standby has none."""
     if settings.slot.failover == "never" or (is_standby and settings.slot.failover == "auto"):
         return False
     if server_version >= FAILOVER_SINCE:
@@ -182,8 +181,7 @@ def wants_failover(
 
 
 async def keep_failover(line: PgConnection, slot: Slot, *, wanted: bool) -> None:
-    """On a replication connection: has standbys keep a copy from now on of a slot that was made
-    when that was not asked for, or not possible."""
+    """Enables copies on standbys for an existing slot, on a replication connection."""
     if slot.has_failover or not wanted:
         return
     command = sql.SQL("ALTER_REPLICATION_SLOT {} (FAILOVER true)")
@@ -192,8 +190,8 @@ async def keep_failover(line: PgConnection, slot: Slot, *, wanted: bool) -> None
 
 
 async def once_left(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Waits a moment for a reader that has ended or was killed, since the server may not know it
-    yet, and its slot is still in use or, if it goes with its reader, still there."""
+    """Waits a moment for a reader that has ended, because its slot may still be in use or, if
+    temporary, still exist."""
     for pause in PAUSES_SECONDS:
         try:
             return await attempt()
@@ -205,18 +203,18 @@ async def once_left(attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 async def drop(connection: PgConnection, name: str, *, ends_reader: bool = False) -> bool:
-    """Whether there was one. `ends_reader` ends the connection of whoever streams from it, which a
-    role may do to its own."""
+    """Drops the slot; returns whether there was one. `ends_reader` terminates its reader's
+    connection, which a role may do to its own."""
     slot = await look(connection, name)
     if slot is None:
         return False
     if slot.reader_pid is not None and not ends_reader:
         raise SourceRejected(
-            "somebody streams from the slot",
+            "another reader streams from the slot",
             slot=name,
             pid=slot.reader_pid,
             reader=slot.reader_name,
-            hint="end that first; if it is a pipeline of yours: Ctrl-C in its `headwater run`",
+            hint="end that reader first; for a pipeline of yours: Ctrl-C in its `headwater run`",
         )
     if slot.reader_pid is not None:
         end = sql.SQL("SELECT pg_catalog.pg_terminate_backend({}, 10000)")
@@ -227,7 +225,7 @@ async def drop(connection: PgConnection, name: str, *, ends_reader: bool = False
         try:
             await connection.execute(command.format(sql.Literal(name)))
         except psycopg.errors.UndefinedObject:
-            return False  # somebody was faster
+            return False  # another process dropped it first
     return True
 
 

@@ -1,4 +1,4 @@
-"""Synchronous standbys, for one of which the server may take whoever streams from our slot."""
+"""Synchronous standbys, for one of which the server may mistake our reader of the slot."""
 
 import re
 
@@ -16,7 +16,7 @@ NAMES = """
 SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN ''
     ELSE pg_catalog.current_setting('synchronous_standby_names') END
 """
-"""On a standby they are kept for the day of its promotion, and mean nothing before."""
+"""On a standby these names are set for its promotion, and have no effect before."""
 
 READER = """
 SELECT r.sync_state, r.application_name
@@ -24,14 +24,14 @@ FROM pg_catalog.pg_replication_slots s
 JOIN pg_catalog.pg_stat_replication r ON r.pid = s.active_pid
 WHERE s.slot_name = %s
 """
-"""The state is shown to members of `pg_read_all_stats` only, of one's own connections as well."""
+"""The state is shown to members of `pg_read_all_stats` only, even for own connections."""
 
 LIST = re.compile(r"\s*(?:(?:FIRST|ANY)\s+)?\d+\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
 NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,]+)')
 
 
 def are_named(names: str, name: str) -> bool:
-    """Whether a connection of that name counts, by `synchronous_standby_names`."""
+    """Whether a connection of that name counts by `synchronous_standby_names`."""
     listed = LIST.fullmatch(names)
     for quoted, plain in NAME.findall(listed[1] if listed else names):
         each = plain or quoted.replace('""', '"')
@@ -47,7 +47,7 @@ async def names_of(connection: PgConnection) -> str:
 
 
 def about(names: str, name: str) -> list[Diagnostic]:
-    """What is to be said of these before a source of that name streams."""
+    """Returns the warning to show before a source of that name streams."""
     if not are_named(names, name):
         return []
     return [
@@ -61,9 +61,9 @@ def about(names: str, name: str) -> list[Diagnostic]:
 
 
 async def refuse_to_be_one(connection: PgConnection, slot: str, *, is_long: bool) -> None:
-    """Raises where a commit that others do not see yet waits for us to confirm it. `is_long`: for
-    so long that this is believed as well where another standby's word might do, or where the
-    server does not say what it takes us for."""
+    """Raises if a commit that others do not see yet waits for our confirmation. `is_long`: it has
+    waited so long that this is assumed even if another standby could confirm it, or if the
+    server does not show our state."""
     with in_our_words("the server does not show who streams from it"):
         rows = await (await connection.execute(READER, [slot])).fetchall()
     for state, name in rows:

@@ -129,7 +129,7 @@ async def test_a_pooler_that_would_have_values_written_otherwise_is_found_out(
             await connect(settings_of(url), replication=replication)
         await over.wait()
 
-    assert "point `url` at PostgreSQL itself" in refused.value.hint
+    assert "connect `url` to PostgreSQL directly" in refused.value.hint
 
 
 async def passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

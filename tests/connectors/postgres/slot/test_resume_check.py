@@ -161,9 +161,9 @@ async def test_while_somebody_streams_from_the_slot_it_is_waited_for(guest: Gues
                               " WHERE slot_name = 'headwater_shop'"):  # fmt: skip
             continue
 
-        with pytest.raises(SourceUnavailable, match="somebody else streams from the slot"):
+        with pytest.raises(SourceUnavailable, match="another reader streams from the slot"):
             await stand(line, settings, "headwater_shop", {})
-        with pytest.raises(SourceRejected, match="somebody streams from the slot"):
+        with pytest.raises(SourceRejected, match="another reader streams from the slot"):
             await replication_slot.drop(line, "headwater_shop")
         assert await replication_slot.drop(line, "headwater_shop", ends_reader=True)
         assert not await replication_slot.drop(line, "headwater_shop")

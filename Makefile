@@ -2,7 +2,10 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check unit sim crash fuzz compat lowest constraints bench docs
+.PHONY: help venv demo test check types architecture unit sim crash fuzz compat lowest constraints bench docs
+
+# Tests start hundreds of processes, which would all compile the same modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -21,12 +24,17 @@ demo: venv ## PostgreSQL into a lake: killed in the middle, proved, taken back i
 check: venv ## format, lint, types, architecture tests
 	$(BIN)/ruff format --check --output-format concise .
 	$(BIN)/ruff check --output-format concise .
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync types architecture
+
+types:
 	$(BIN)/mypy
+
+architecture:
 	$(PYTEST) -q tests/architecture
 
-unit: venv ## the fast tests
-	$(PYTEST) -q tests --ignore tests/architecture \
-	    -m "not crash and not fuzz and not compat and not simulation and not slow"
+unit: venv ## the fast tests, which need no other server, in two processes
+	$(PYTEST) -q -n $(PROCESSES) tests --ignore tests/architecture \
+	    -m "not crash and not fuzz and not compat and not simulation and not slow and not integration"
 
 test: venv ## everything, with short budgets, in two processes: make test PROCESSES=0 takes one
 	@scripts/kcat.sh

@@ -39,6 +39,32 @@ TOGETHER = {
 parse every file once, the third share a Spark that takes long to start."""
 
 
+SERVICES = {"apache_kafka", "mariadb", "postgres", "s3", "spark"}
+"""Fixtures that start a server or a Spark."""
+SERVED_KINDS = {"mariadb", "postgres", "postgresql"}
+"""Parameters by which other fixtures choose one of them."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Nothing of ten thousand tests is garbage before they end: no collection looks at them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """`make unit` leaves out what needs another server, without a mark at each test."""
+    assert isinstance(item, pytest.Function)
+    chosen = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    kinds = {each for each in chosen if isinstance(each, str)}
+    if SERVICES & {*item.fixturenames} or SERVED_KINDS & kinds:
+        item.add_marker("integration")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """`make compat` brings Apache Kafka; without it these are left out, because they cannot run."""

@@ -70,7 +70,7 @@ def finding_of(held: Collection[TableId]) -> Diagnostic | None:
     full = " ".join(f"ALTER TABLE {quoted_table(each)} REPLICA IDENTITY FULL;" for each in tables)
     return Diagnostic(
         f"{few(tables)}: {LOST_KEY}, so changes are left out until it has one",
-        "give it a primary key, or name its key under `keys` of the source and:"
+        "give it a primary key, or set its key under `keys` of the source and:"
         f" {full} Until then the server refuses UPDATE and DELETE. The table is then read again by"
         " itself",
         is_fatal=False,

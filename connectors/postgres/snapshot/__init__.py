@@ -1,1 +1,1 @@
-"""Reads the rows that are there already, beside the stream or before it."""
+"""Initial and incremental snapshots: reads existing rows, before the stream or beside it."""

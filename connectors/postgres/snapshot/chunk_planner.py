@@ -1,4 +1,4 @@
-"""How large tables are, and into which stretches of pages their reading is divided."""
+"""The sizes of tables, and the division of their pages into chunks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from headwater.connectors.postgres.snapshot.progress import LeafProgress
 from headwater.core_log.foundation.errors import SourceUnavailable
 
 CHUNK_BYTES = 4 << 20
-"""Of pages, large values included: no chunk is larger than that however few rows it has, so that
-a few of them fit into memory."""
+"""Size of a chunk's pages, including large values: a limit for tables of few large rows, so that a
+few chunks fit into memory."""
 
 LEAVES = """
 WITH wanted AS (SELECT unnest({roots}::oid[]) AS root), leaf AS (
@@ -30,8 +30,8 @@ JOIN pg_catalog.pg_class c ON c.oid = leaf.oid AND c.relkind = 'r'
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 ORDER BY leaf.root, leaf.oid
 """
-"""One question for any number of tables; partitions are read one by one, as only they hold rows.
-The file is the one that the snapshot shows, which may have been replaced since."""
+"""One query for any number of tables. Partitions are read one by one, as only they hold rows. The
+file is the one that the snapshot shows; it may have been replaced since."""
 
 FORM = """
 SELECT pg_catalog.pg_relation_filenode(%(leaf)s)::int8, coalesce(array_agg(attname::text), '{}'),
@@ -43,7 +43,7 @@ WHERE attrelid = %(leaf)s AND attnum > 0 AND NOT attisdropped
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """Of a leaf, as it is now."""
+    """The present size of a leaf table."""
 
     root: int
     namespace: str
@@ -53,7 +53,7 @@ class TableSize:
     bytes: int
 
     def chunk_pages(self, rows: int) -> int:
-        """How many pages make about that many rows, and not too many bytes."""
+        """Returns how many pages have about that many rows, and not too many bytes."""
         pages = max(1, self.leaf.pages)
         by_bytes = CHUNK_BYTES * pages // max(1, self.bytes)
         by_rows = rows * pages // max(1, self.rows_expected)
@@ -61,7 +61,7 @@ class TableSize:
 
 
 async def sizes_of(connection: PgConnection, roots: Sequence[int]) -> list[TableSize]:
-    """Tables that are gone are left out."""
+    """Returns the sizes; dropped tables are left out."""
     query = sql.SQL(LEAVES).format(roots=sql.Literal(list(roots)))
     with in_our_words("the tables' sizes cannot be seen"):
         rows = await (await connection.execute(query)).fetchall()
@@ -82,10 +82,10 @@ async def sizes_of(connection: PgConnection, roots: Sequence[int]) -> list[Table
 async def check_unchanged(
     connection: PgConnection, table: CapturedTable, leaf: LeafProgress
 ) -> None:
-    """To be asked beside an older snapshot, once that has read from the leaf, which keeps it as it
-    is from then on. One that was written anew before, as another type of a column asks for, is
-    empty to the snapshot, and no row of it is streamed; and a column that was replaced by another
-    of its name has been read as what it is not."""
+    """Raises if the leaf was rewritten or dropped. It is called beside an older snapshot, after
+    that one has read from the leaf and so locked it. A leaf rewritten before looks empty to the
+    snapshot, and its rows are not streamed; a replaced column would be read under the wrong
+    name."""
     with in_our_words("the tables' files cannot be seen"):
         cursor = await connection.execute(FORM, {"leaf": leaf.oid})
         [[file, names, types]] = await cursor.fetchall()
@@ -105,7 +105,8 @@ def table_changed_error(table: object) -> SourceUnavailable:
 
 
 def _expect(estimate: float, analyzed_pages: int, pages: int) -> int:
-    """As the server's planner does it: so many rows on a page as when it was last looked at."""
+    """Returns the expected rows by the server planner's rule: as many per page as at the last
+    ANALYZE."""
     if estimate < 0 or not analyzed_pages:
         return 0
     return round(estimate / analyzed_pages * pages)

@@ -1,4 +1,4 @@
-"""Reads what is to be read, a chunk after the other, over one connection."""
+"""Reads one chunk after another over one connection."""
 
 import asyncio
 import logging
@@ -35,12 +35,12 @@ logger = logging.getLogger(__name__)
 
 AGAIN_S = 0.02
 GONE = {"42P01", "3F000"}
-"""A table, or its schema, is not there any more."""
+"""The table or its schema no longer exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkReader:
-    """Each chunk is read in a transaction of its own, as short as that."""
+    """A reader of chunks. Each chunk has its own transaction, which is kept short."""
 
     reader: RowMapper
     catalog: Catalog
@@ -48,7 +48,7 @@ class ChunkReader:
     outbox: PendingChunks
 
     async def run(self) -> None:
-        """Until there is nothing that can be read just now."""
+        """Runs until nothing can be read at the moment."""
         while self.jobs.next() is not None:
             if not self.reader.hours.are_on:
                 self._rest()
@@ -56,7 +56,7 @@ class ChunkReader:
             await self._run()
 
     async def _run(self) -> None:
-        """As long as the hours are on."""
+        """Runs inside the time window."""
         connection = await self.reader.connect()
         try:
             while self.reader.hours.are_on and (job := self.jobs.next()) is not None:
@@ -72,7 +72,7 @@ class ChunkReader:
             await connection.close()
 
     def _rest(self) -> None:
-        """Until the hours come again nothing need be remembered."""
+        """Forgets streamed keys until the time window opens again."""
         for job in self.jobs.all():
             if not job.is_taken:
                 job.watch.rest()
@@ -104,19 +104,19 @@ class ChunkReader:
         oid, table = job.table.oid, job.table.table
         await self._quiet(connection, job)
         if job.is_prepared:
-            return  # it has rested, and goes on with what is left
+            return  # it has paused, and continues with the rest
         async with viewing(connection, [table]) as view:
             sizes = await sizes_of(connection, [oid])
         if not job.fits(sizes):
             if job.ledger.reread and job.ledger.has_begun:
-                await self._look_again(connection, job)  # it starts anew in the log as well
+                await self._look_again(connection, job)  # it also starts again in the log
                 return
             job.begin(view.snapshot, sizes)
         job.prepare(sizes, chunk_rows=self.reader.settings.snapshot.chunk_rows)
         self.reader.context.report(job.progress())
         if job.ledger.is_read and not job.ledger.since:
             self.outbox.finish(job)
-        elif job.ledger.is_read:  # until the stream has passed what is older, that is left out
+        elif job.ledger.is_read:  # left out until the stream has passed what is older
             chunk = Chunk(LeafProgress(oid, 0, 0), (0, 0))
             job.under_way.append(chunk)
             await self.outbox.room()
@@ -125,7 +125,7 @@ class ChunkReader:
             await flush(connection)
 
     async def _quiet(self, connection: PgConnection, job: SnapshotJob) -> list[TableSize]:
-        """Returns once whoever has been writing to the table is through with it."""
+        """Returns once all transactions that have written to the table are over."""
         sizes = await sizes_of(connection, [job.table.oid])
         relations = [job.table.oid, *(size.leaf.oid for size in sizes)]
         await writers_over(connection, job.table.table, relations)
@@ -134,8 +134,8 @@ class ChunkReader:
     async def _read(
         self, connection: PgConnection, job: SnapshotJob, chunk: Chunk
     ) -> PendingChunk | None:
-        """None when the chunk means nothing any more, or is to be read again."""
-        if job.is_taken or not job.watch.is_on:  # it went to rest while there was no room
+        """Reads a chunk; returns None if the chunk is obsolete, or must be read again."""
+        if job.is_taken or not job.watch.is_on:  # paused while there was no room
             job.put_back(chunk)
             return None
         size = job.sizes[chunk.leaf.oid]
@@ -168,19 +168,19 @@ class ChunkReader:
         return None
 
     async def _form_of(self, connection: PgConnection, job: SnapshotJob) -> list[CapturedTable]:
-        """Takes no lock that is not held already: those on other partitions are asked for in
-        another order than by whoever changes the whole table."""
+        """Returns the table's columns without a further lock: whoever alters the partitioned table
+        locks partitions in another order."""
         with in_our_words("the table cannot be looked up", table=str(job.table.table)):
             return await self.catalog.tables_of(connection, [job.table.oid])
 
     def _where_of(self, job: SnapshotJob) -> str:
-        """What the file says is meant for the first reading only."""
+        """Returns the file's condition, which applies to the initial snapshot only."""
         if job.ledger.wish or job.ledger.reread:
             return job.ledger.where
         return self.reader.where_of(job.table)
 
     async def _look_again(self, connection: PgConnection, job: SnapshotJob) -> None:
-        """The table was written anew, and what was read means nothing; or it is gone."""
+        """Looks up a table that was rewritten, so that all read rows are obsolete, or dropped."""
         if job.is_over:
             return
         self.outbox.forget(job)
@@ -196,7 +196,7 @@ class ChunkReader:
             logger.info("%s has no key, so its rows are read anew from the first", job.table.table)
         sizes = await self._quiet(connection, job)
         if not job.watch.is_on:
-            return  # it was paused meanwhile, when changes were not followed
+            return  # it was paused meanwhile, without following its changes
         job.hold = hold = KeylessBuffer(job.watch.streamed)
         try:
             while not (job.is_over or job.ledger.is_paused or hold.is_overrun):
@@ -204,11 +204,11 @@ class ChunkReader:
                 async with viewing(connection, [job.table.table, *leaves]) as view:
                     sizes = await sizes_of(connection, [job.table.oid])
                     if found := await self._form_of(connection, job):
-                        job.table = found[0]  # columns may have come since this life began
+                        job.table = found[0]  # columns may have been added since this run began
                     if hold.can_be_read_under(view.snapshot) and not hold.is_overrun:
                         job.begin(view.snapshot, sizes)
                         job.prepare(sizes, chunk_rows=self.reader.settings.snapshot.chunk_rows)
-                        job.todo.clear()  # it is read in one go
+                        job.todo.clear()  # it is read without a break
                         batches = self._batches_of_whole(connection, job, hold, view)
                         whole = WholeTable(job, view, batches, bool(job.ledger.reread))
                         self.outbox.put(whole)
@@ -235,7 +235,8 @@ class ChunkReader:
         hold: KeylessBuffer,
         view: SnapshotTransaction,
     ) -> AsyncGenerator[ChangeBatch, None]:
-        """Only the last one has a position, so that all becomes readable at once."""
+        """Returns the batches; only the last one has a position, so that all become readable at
+        once."""
         reader, table = self.reader, job.table
         yield ChangeBatch((reader.truncation(table, view.moment),), {})
         where = self._where_of(job)

@@ -1,4 +1,4 @@
-"""All tables as they are at one place of the write-ahead log, beside whatever is running."""
+"""All tables at one position of the write-ahead log, beside a running pipeline."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -43,8 +43,8 @@ SLOT = "CREATE_REPLICATION_SLOT {} TEMPORARY LOGICAL pgoutput"
 async def standing_still(
     settings: PostgresSettings, context: SourceContext
 ) -> AsyncIterator[SourceSnapshot]:
-    """A slot that goes with its connection says where the snapshot stands; making it waits for
-    whoever is writing now."""
+    """Yields a snapshot. A temporary slot gives its position; creating it waits for running writing
+    transactions."""
     async with AsyncExitStack() as stack:
         line = await connect(settings, replication=True, name=f"headwater {context.pipeline} look")
         stack.push_async_callback(line.close)
@@ -55,7 +55,7 @@ async def standing_still(
         command = sql.SQL(SLOT).format(sql.Identifier(name)) + sql.SQL(" " + snapshot_option)
 
         async def made() -> list[tuple[str, ...]]:
-            with in_our_words("a slot for a moment cannot be made", slot=name):
+            with in_our_words("a temporary slot cannot be created", slot=name):
                 return await (await line.execute(command)).fetchall()
 
         [[_, place, exported, _]] = await once_left(made)
@@ -67,7 +67,7 @@ async def standing_still(
             [[seen, at_us]] = await (await connection.execute(NOW)).fetchall()
         sizes = await sizes_of(connection, [table.oid for table in tables])
         async with open_connection(settings) as other:
-            await flush(other, prefix=ASKED_PREFIX)  # who follows the stream soon says he is here
+            await flush(other, prefix=ASKED_PREFIX)  # the reader of the stream soon connects
         reader = RowMapper(settings, context, SourceOrigin(context.pipeline, line.info.dbname))
         lsn = parse_lsn(place)
         copier = reader.copier(connection, is_only_for_copies=True)
@@ -95,7 +95,7 @@ async def standing_still(
 
 
 class _Still:
-    """One table after the other, over one connection."""
+    """Reads one table after another over one connection."""
 
     def __init__(
         self,
@@ -154,8 +154,8 @@ FROM (
 async def holds_changes(
     connection: PgConnection, slot: str, publication: str, *, after: int, before: int
 ) -> bool | None:
-    """Of transactions that end behind `after`; more than can be looked through count as some. None
-    while somebody streams from the slot."""
+    """Returns whether there are changes in transactions that end after `after`; too many to check
+    count as some. Returns None while a reader uses the slot."""
     statement = PEEK.format(
         slot=sql.Literal(slot),
         publication=sql.Literal(quote(publication)),

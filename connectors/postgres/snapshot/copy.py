@@ -1,4 +1,4 @@
-"""Rows out of the server by COPY in its binary format, many at a time."""
+"""Reads rows from the server by COPY in its binary format, many at a time."""
 
 import select
 from collections.abc import Iterator
@@ -13,22 +13,22 @@ from headwater.connectors.postgres.snapshot.copy_socket import PIECE_BYTES, Copy
 from headwater.connectors.postgres.wal.kernels import Kernels
 
 LOOK_MS = 200
-"""How often somebody who waits for the server looks whether it is still wanted."""
+"""How often a thread that waits for the server checks whether it should stop."""
 
 
 @dataclass(slots=True)
 class CopyStop:
-    """Tells a thread that nobody waits for it any more."""
+    """Tells a thread to stop."""
 
     is_wanted: bool = field(default=False)
 
 
 @dataclass(slots=True)
 class Copier:
-    """Copies over one connection, while nobody else uses it, in a thread of its own.
+    """Copies over one exclusive connection in a thread.
 
-    `is_only_for_copies`: it may be read past libpq, which makes an object of every row; then the
-    connection takes no statements but these any more.
+    `is_only_for_copies`: libpq, which makes an object of every row, may be bypassed; the connection
+    then accepts only such statements.
     """
 
     connection: PgConnection
@@ -38,7 +38,8 @@ class Copier:
     _is_looked_at: bool = False
 
     def copy_blocks(self, statement: bytes, stop: CopyStop) -> Iterator[CopyTuples]:
-        """Blocks. Ends early when it is stopped, and then leaves the connection in the middle."""
+        """Yields blocks. Ends early if it is stopped, and then leaves the connection in the middle
+        of a COPY."""
         if self._socket is not None:
             self._socket.send(statement)
             yield from self._socket.pieces(lambda: stop.is_wanted)

@@ -1,4 +1,4 @@
-"""COPY's binary format: rows out of its messages, and columns out of rows."""
+"""COPY's binary format: finds rows in its messages, and columns in rows."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from headwater.core_log.foundation.errors import DecodeError
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 FLAGS_BYTES = 4
 TRAILER = b"\xff\xff"
-"""Where a row would say how many values it has: there are no more rows."""
+"""In place of a row's number of values: there are no more rows."""
 
 
 class CopyTuples(NamedTuple):
-    """Rows in a buffer, which is theirs only until the next ones are asked for."""
+    """Rows in a buffer, valid until the next ones are requested."""
 
     buffer: UInt8Array
     starts: Int64Array
@@ -31,14 +31,14 @@ class CopyTuples(NamedTuple):
 
 class CopiedRows(NamedTuple):
     columns: tuple[pa.Array, ...]
-    """As text or, where that is not what was asked for, as bytes."""
+    """Columns as text or, where requested, as bytes."""
     has_unreadable: bool
-    """Whether any of the texts is `UNREADABLE`."""
+    """Whether one of the texts is `UNREADABLE`."""
 
 
 def tuples_of(buffer: UInt8Array, starts: Int64Array, stops: Int64Array) -> CopyTuples:
-    """Of messages, each of which brings a row, but the last; before the first row there is a head,
-    and the last is the trailer or ends with it."""
+    """Returns the rows of messages: one per message, except the last. There is a header before the
+    first row, and the last message is or ends with the trailer."""
     first, last = int(starts[0]), int(stops[-1])
     head = _head_bytes(buffer[first : stops[0]].tobytes())
     starts, stops = starts.copy(), stops.copy()
@@ -49,7 +49,7 @@ def tuples_of(buffer: UInt8Array, starts: Int64Array, stops: Int64Array) -> Copy
 
 
 def tuples_of_messages(messages: Sequence[bytes | memoryview]) -> CopyTuples:
-    """The same of messages that are apart."""
+    """Returns the rows of separate messages."""
     stops = np.cumsum([len(each) for each in messages])
     content = np.frombuffer(b"".join([*messages, bytes(SLACK_BYTES)]), np.uint8)
     return tuples_of(content, np.append(0, stops[:-1]), stops)
@@ -58,7 +58,9 @@ def tuples_of_messages(messages: Sequence[bytes | memoryview]) -> CopyTuples:
 def decode_tuples(tuples: CopyTuples, are_texts: Sequence[bool], kernels: Kernels) -> CopiedRows:
     cells = kernels.cells(*tuples, columns=len(are_texts))
     if not cells.is_sound:
-        raise DecodeError("a row of COPY has not as many values as columns", columns=len(are_texts))
+        raise DecodeError(
+            "a row of COPY has another number of values than columns", columns=len(are_texts)
+        )
     if not len(tuples.starts):
         kinds = (pa.string() if is_text else pa.binary() for is_text in are_texts)
         return CopiedRows(tuple(pa.array([], kind) for kind in kinds), False)

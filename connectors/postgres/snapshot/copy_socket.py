@@ -1,4 +1,4 @@
-"""Rows of COPY from a connection's bare socket, past libpq, where nothing is encrypted."""
+"""Reads rows of COPY from an unencrypted connection's socket without libpq."""
 
 import os
 import select
@@ -16,14 +16,14 @@ from headwater.core_log.foundation.errors import SourceUnavailable
 PIECE_BYTES = 2 << 20
 LOOK_MS = 200
 REST_MS, REST_BYTES = 1, 64 << 10
-"""After so little was there, a rest: more comes at a time, at less cost for both sides."""
+"""A pause after so few bytes: more then arrive at a time, at less cost for both sides."""
 
 IN_CLEAR = (b"H", b"E", b"N", b"S")
-"""What the answer to COPY can begin with; under TLS and GSSAPI it never does."""
+"""First bytes of an answer to COPY; never those of TLS or GSSAPI."""
 ROW, ERROR, READY = b"dEZ"
 READY_BYTES = (b"Z\0\0\0\5I", b"Z\0\0\0\5T", b"Z\0\0\0\5E")
-"""A server that waits for the next statement. Where what has come ends so by chance, it is only
-handed on a little early."""
+"""The message of a server that waits for the next statement. If other data ends like this by
+chance, it is only returned a little early."""
 HEAD_BYTES = 5
 LOST = "the server ended the connection while rows were read"
 
@@ -31,7 +31,8 @@ _HEAD = Struct(">cI")
 
 
 def taken_over(descriptor: int, kernels: Kernels) -> "CopySocket | None":
-    """Once the server has begun to answer a COPY; None where its answer is encrypted."""
+    """Returns the socket once the server has begun to answer a COPY; None if the connection is
+    encrypted."""
     taken = socket.socket(fileno=os.dup(descriptor))
     if taken.recv(1, socket.MSG_PEEK) in IN_CLEAR:
         return CopySocket(taken, kernels)
@@ -56,7 +57,7 @@ class CopySocket:
         self._socket.setblocking(False)
 
     def pieces(self, is_stopped: Callable[[], bool]) -> Iterator[CopyTuples]:
-        """What one COPY brings, to its end."""
+        """Yields the content of one COPY to its end."""
         failure: bytes | None = None
         while not is_stopped():
             self._receive(is_stopped)
@@ -69,7 +70,7 @@ class CopySocket:
             is_row = letters == ROW
             if is_row.any():
                 rows = tuples_of(self._buffer, starts[is_row] + HEAD_BYTES, ends[is_row])
-                if rows.size:  # what begins and ends a COPY is no row
+                if rows.size:  # the first and last messages of a COPY are not rows
                     yield rows
             for place in np.flatnonzero(letters == ERROR).tolist():
                 failure = self._buffer[starts[place] + HEAD_BYTES : ends[place]].tobytes()
@@ -83,7 +84,7 @@ class CopySocket:
         self._socket.close()
 
     def _receive(self, is_stopped: Callable[[], bool]) -> None:
-        """Until the buffer is full, or the COPY at its end."""
+        """Receives until the buffer is full, or the COPY has ended."""
         capacity = len(self._buffer) - SLACK_BYTES
         space = self._buffer.data
         while self._filled < capacity and not is_stopped():
@@ -105,12 +106,13 @@ class CopySocket:
     def _drop(self, used: int) -> None:
         rest = self._buffer[used : self._filled].copy()
         if len(self._buffer) > PIECE_BYTES + SLACK_BYTES > len(rest) + SLACK_BYTES:
-            self._buffer = np.zeros(PIECE_BYTES + SLACK_BYTES, np.uint8)  # a giant row is through
+            # a very large row is complete
+            self._buffer = np.zeros(PIECE_BYTES + SLACK_BYTES, np.uint8)
         self._filled = len(rest)
         self._buffer[: self._filled] = rest
 
     def _grow(self) -> None:
-        """For a row that is larger than the buffer."""
+        """Grows the buffer for a row that is larger."""
         if self._filled < len(self._buffer) - SLACK_BYTES:
             return
         larger = np.zeros(2 * len(self._buffer), np.uint8)
@@ -119,7 +121,7 @@ class CopySocket:
 
 
 def _error_of(content: bytes) -> psycopg.Error:
-    """Of the server's error what class it is; its words are left out, as they may quote a row."""
+    """Returns the class of the server's error; its message is left out, as it may quote a row."""
     fields = {piece[:1]: piece[1:].decode(errors="replace") for piece in content.split(b"\0")}
     try:
         return psycopg.errors.lookup(fields.get(b"C", ""))()

@@ -1,4 +1,4 @@
-"""Which of the rows that were read beside the stream may still be handed on, and when."""
+"""Decides which snapshot rows, read beside the stream, may still be emitted, and when."""
 
 from dataclasses import dataclass, field
 
@@ -12,30 +12,30 @@ from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.rows.decimal_nan import declare_nan_columns
 
 TOUCHED_BYTES_MAX = 32 << 20
-"""Of keys that come by while one window is open: some millions, which takes a transaction that
-changes about as many rows, or a stream that is far behind."""
+"""Limit of the bytes of streamed keys during one window: some millions of keys. It takes a
+transaction of about as many rows, or a stream that is far behind."""
 
 
 @dataclass(slots=True)
 class DeduplicationWindow:
-    """Open from just before rows are read until they are handed on.
+    """A window that is open from just before rows are read until they are emitted.
 
-    The rows are the table as of the snapshot they were read under. They are handed on once the
-    stream has passed everything that snapshot sees. A key that the stream brought meanwhile has a
-    newer row in the log, or none: its row is left out.
+    The rows are the table as of their snapshot. They are emitted once the stream has passed
+    everything that the snapshot sees. A row whose key was streamed meanwhile is left out: the log
+    has a newer row or a delete.
 
-    That fails for one kind of transaction: streamed before the window was opened, and yet not seen
-    by the snapshot, since a server may stream a commit before it shows it. Then the rows are to be
-    read again, and also when more came by meanwhile than is remembered.
+    That fails for a transaction that was streamed before the window, but is not seen by the
+    snapshot, since a server may stream a commit before it shows it. Then the rows are read again,
+    and also after more streamed keys than the limit.
     """
 
     earlier: Int64Array
-    """Transactions that had touched the table, as far as they might not be seen."""
+    """Earlier transactions that touched the table and might not be seen."""
     snapshot: PgSnapshot | None = None
     awaits: int = -1
-    """Where the stream has to be for everything the snapshot sees to have come by."""
+    """The stream's position at which everything that the snapshot sees was streamed."""
     is_overrun: bool = False
-    """More keys came by than are remembered, so that the rows are to be read again."""
+    """More keys than the limit were streamed, so the rows must be read again."""
     _touched: list[pa.RecordBatch] = field(default_factory=list)
     _touched_bytes: int = 0
     _form: pa.Schema | None = None
@@ -58,15 +58,15 @@ class DeduplicationWindow:
         return lsn >= self.awaits
 
     def has_other_key(self, key: pa.Schema) -> bool:
-        """Whether the stream meanwhile told rows apart by something else."""
+        """Whether the table's key in the stream has changed meanwhile."""
         return any(keys.schema != key for keys in self._touched)
 
     def has_other_form(self, form: pa.Schema) -> bool:
-        """Whether the table has been given other columns meanwhile."""
+        """Whether the table's columns have changed meanwhile."""
         return self._form is not None and self._form != form
 
     def drop_streamed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """What is to be handed on of rows that were read."""
+        """Returns the rows without those whose keys were streamed."""
         if not self._touched:
             return rows
         [keys] = pa.Table.from_batches(self._touched).combine_chunks().to_batches()
@@ -76,23 +76,22 @@ class DeduplicationWindow:
 
 @dataclass(slots=True)
 class StreamedKeys:
-    """Follows one table's changes in the stream for as long as its rows are being read.
+    """Follows one table's streamed changes while its rows are read.
 
-    It is begun before one waits for whoever has been writing to the table. What was streamed
-    earlier is seen after that, and need not be remembered: by day, or behind other tables, that
-    would be every transaction of many hours.
+    It begins before the wait for running writing transactions. Earlier changes are seen after that
+    wait and need not be remembered: they could be the transactions of many hours.
     """
 
     is_on: bool = False
     streamed: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Transactions that touched the table, as far as they might not be seen."""
+    """Transactions that touched the table and might not be seen."""
     _windows: list[DeduplicationWindow] = field(default_factory=list)
 
     def begin(self) -> None:
         self.is_on = True
 
     def rest(self) -> None:
-        """To be begun anew before another window is opened; those that are open go on."""
+        """Forgets; it must begin again before another window. Open windows go on."""
         self.is_on, self.streamed = False, self.streamed[:0]
 
     def open(self) -> DeduplicationWindow:
@@ -102,7 +101,7 @@ class StreamedKeys:
         return window
 
     def close(self, window: DeduplicationWindow) -> None:
-        """What the window's snapshot sees, all later ones see as well."""
+        """Closes a window: all later snapshots see what its snapshot sees."""
         self._windows = [each for each in self._windows if each is not window]
         if window.snapshot is not None:
             self.streamed = self.streamed[~window.snapshot.sees(self.streamed)]
@@ -118,7 +117,7 @@ class StreamedKeys:
 
 
 def _alone(keys: pa.RecordBatch) -> pa.RecordBatch:
-    """The same in memory of their own: text of the stream's is a part of all that came with it."""
+    """Copies keys: text of the stream shares memory with the whole WAL batch."""
     everything = pa.array(np.arange(keys.num_rows))
     columns = [
         column if pa.types.is_primitive(column.type) else column.take(everything)

@@ -26,16 +26,16 @@ from headwater.core_log.model.changes import ChangeBatch, Positions, Replacement
 from headwater.core_log.model.table_schema import TableId
 
 FORM_TRIES_MAX = 5
-"""Readings of a chunk after which a difference of columns between stream and catalogue is taken
-for one that stays."""
+"""Attempts to read a chunk before a difference of columns between stream and catalog counts as
+permanent."""
 
 
 class IncrementalSnapshot:
-    """Whoever reads the stream tells it of every change (`saw`), and asks after each batch, at the
-    end of a transaction, whether there are rows to be handed on (`ready`).
+    """An incremental snapshot. The reader of the stream reports every change (`saw`), and after
+    each batch, at the end of a transaction, asks for rows to emit (`ready`).
 
-    What is to be read is found in the position: tables that are not done, be it that a reading
-    was interrupted or that they are new in the file; and what users wish (`control`).
+    The position names the work: tables that are not complete, because a snapshot was interrupted or
+    they are new in the file; and signals of users (`control`).
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class IncrementalSnapshot:
 
     @property
     def is_watching(self) -> bool:
-        """Whether changes of the stream are to be shown to it."""
+        """Whether it needs the changes of the stream."""
         return bool(self._jobs.all()) or not self._outbox.is_empty
 
     @property
     def awaits(self) -> int | None:
-        """Where the stream has to come for the next rows to be handed on, or read."""
+        """The position of the stream at which the next rows can be emitted, or read."""
         waiting = [job.ledger.after for job in self._jobs.all() if self._rereads.is_due(job)]
         if self._outbox.awaits is not None:
             waiting.append(self._outbox.awaits)
@@ -81,7 +81,7 @@ class IncrementalSnapshot:
 
     @property
     def notes(self) -> Positions:
-        """Parts of the position of tables whose readings have changed, until they are emitted."""
+        """Parts of the position of tables with new progress, until they are emitted."""
         return self._outbox.notes
 
     def ledger_of(self, oid: int) -> TableSnapshotProgress:
@@ -90,21 +90,21 @@ class IncrementalSnapshot:
     def read_again(
         self, table: CapturedTable, why: str, kinds: Sequence[str], *, after: int
     ) -> None:
-        """Its rows replace those of the log, once the stream has come to `after` and the table has
-        been left alone for a while; where it has lost its key, not before it has one."""
+        """Starts a re-read, once the stream has come to `after` and the table has been quiet for a
+        while; if it has lost its key, not before it has one."""
         before = self.ledger_of(table.oid)
         again = before.to_be_read_again(why, kinds, after=max(after, before.after))
         self._rereads.begin_again(table, again)
 
     def stale(self, table: TableId, commits: Int64Array) -> int:
-        """How many of these changes, told by their commits, are of a time before the table was
-        emptied to be read as it was later."""
+        """Returns how many of these changes, by their commits, are older than the truncation of a
+        table that was read later."""
         job = self._jobs.find(str(table))
         return 0 if job is None else int(np.searchsorted(commits, job.ledger.since))
 
     def saw(self, changes: TableChanges, xids: Int64Array) -> Sequence[TableChanges]:
-        """What is to be emitted at a change of the stream, which is the change itself but for a
-        table without a key that is being read. `xids` is each change's transaction."""
+        """Returns what to emit for a change of the stream: the change itself, except for a table
+        without a key that is being read. `xids` has each change's transaction."""
         job = self._jobs.find(str(changes.schema.table))
         if job is None or job.ledger.is_paused:
             return [changes]
@@ -115,14 +115,15 @@ class IncrementalSnapshot:
         return self._given_up(job, job.hold) if job.hold.is_overrun else []
 
     def _given_up(self, job: SnapshotJob, hold: KeylessBuffer) -> Sequence[TableChanges]:
-        """What was held; the table is to be read anew."""
+        """Gives up a table without a key: returns the buffered changes, and starts the table
+        again."""
         job.hold = None
         job.let_go()
         self._outbox.forget(job)
         return hold.given_back()
 
     def forget_rows(self, table: TableId) -> None:
-        """Every row that there is from now on comes by the stream, and what came before is gone."""
+        """Forgets the rows of a truncated table: all its present rows come by the stream."""
         job = self._jobs.find(str(table))
         if job is None:
             return
@@ -132,8 +133,8 @@ class IncrementalSnapshot:
             self._outbox.finish(job)
 
     async def ready(self, lsn: int) -> ChangeBatch | None:
-        """What can be emitted when everything up to there has been; to be asked until it is None.
-        A batch without a position is a part of those that follow."""
+        """Returns what can be emitted at that position of the stream; called until it is None. A
+        batch without a position is a part of those that follow."""
         self._start_workers()
         if (failure := self._failure or self._rereads.failure) is not None:
             raise failure
@@ -165,12 +166,12 @@ class IncrementalSnapshot:
         return None
 
     async def wait_for_work(self) -> None:
-        """Waits until there may be something though the stream has not moved."""
+        """Waits until there may be rows, even if the stream has not moved."""
         self._start_workers()
         await self._outbox.wait_for_work()
 
     async def control(self, control: Control) -> None:
-        """Starts, pauses, resumes or stops the reading of a table, or of all."""
+        """Starts, pauses, resumes or stops the snapshot of one table, or of all."""
         await self._wishes.fulfil(control)
 
     async def close(self) -> None:
@@ -207,7 +208,7 @@ class IncrementalSnapshot:
         return ChangeBatch(tuple(changes), {part: text}, replacements=replaced)
 
     def _has_other_form(self, read: PendingChunk) -> bool:
-        """Whether the stream speaks of another form of the table than was read."""
+        """Whether the stream has another schema of the table than the rows."""
         form = read.table.schema.arrow
         if read.window.has_other_key(
             pa.schema([form.field(name) for name in read.table.schema.key])

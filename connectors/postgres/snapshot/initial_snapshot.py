@@ -1,4 +1,4 @@
-"""Reads all tables as they stood at one moment, on several connections side by side."""
+"""Reads all tables at one moment, over several connections in parallel."""
 
 import asyncio
 from collections import deque
@@ -36,12 +36,12 @@ from headwater.core_log.model.changes import ChangeBatch, TableChanges
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 NOW = "SELECT pg_catalog.pg_current_snapshot()::text, (extract(epoch FROM now()) * 1000000)::int8"
 CHANGED = {"42P01", "42703", "3F000"}
-"""There is no such table, column or schema any more: the next life looks again."""
+"""The table, column or schema no longer exists: the next run looks again."""
 LOCK_MS = 5_000
-"""Who changes a table's form waits for those of our connections that have read of it, and keeps the
-others waiting, which all of them outlast together: then what is left is read beside the stream."""
+"""Lock timeout. An ALTER TABLE waits for our connections that have read the table, and blocks the
+others; after all of them time out, the rest is read beside the stream."""
 BATCHES_MAX = 1
-"""Read and not yet taken, beside those that each connection has in its hands."""
+"""Batches that were read and not emitted yet, in addition to one per connection."""
 
 
 async def initial_batches(
@@ -52,12 +52,12 @@ async def initial_batches(
     *,
     goes_on: Callable[[], bool],
 ) -> AsyncGenerator[ChangeBatch, None]:
-    """The first batch is empty, and says what is to be read; once it is there nobody needs the
-    connection any more that made the slot. Each of the others is a chunk, and says that it is
-    read; one that is larger than expected comes as several, the last of which says so.
+    """Yields batches. The first one is empty and names the work; after it the connection that
+    created the slot is no longer needed. Each other batch is a chunk with its progress; a chunk
+    that is larger than expected comes as several batches, and the last has the progress.
 
-    `questions`: a connection that sees the tables as they are now. `goes_on`: whether another
-    chunk is to be read so; what is left is for a reading beside the stream.
+    `questions` is a connection with a view of the present. `goes_on` says whether to read another
+    chunk; the rest is left to an incremental snapshot.
     """
     assert created.snapshot is not None, "the slot was made with a snapshot to be read under"
     async with AsyncExitStack() as stack:
@@ -96,7 +96,7 @@ async def take_on(connection: PgConnection, snapshot: str) -> None:
 
 @dataclass(slots=True)
 class _Table:
-    """One that is being read."""
+    """A table that is being read."""
 
     captured: CapturedTable
     ledger: TableSnapshotProgress
@@ -105,12 +105,12 @@ class _Table:
     bytes_per_page: float
     chunks_left: int = 0
     rows_seen: int = 0
-    """Of rows that are handed over, those of a chunk that goes on included."""
+    """Rows emitted so far, including a chunk that is not complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A chunk, with where it is."""
+    """A chunk with its place."""
 
     table: _Table
     size: TableSize
@@ -126,7 +126,7 @@ class _Plan:
     questions: PgConnection
     goes_on: Callable[[], bool]
     _unchanged: set[int] = field(default_factory=set)
-    """Leaves of which that has been seen, and which are locked by now."""
+    """Leaves that were checked, and are locked by now."""
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _ready: "asyncio.Queue[ChangeBatch | None]" = field(default_factory=asyncio.Queue)
     _room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(BATCHES_MAX))
@@ -171,14 +171,14 @@ class _Plan:
         return cls(reader, moment, found, tasks, questions, goes_on)
 
     def positions(self) -> dict[str, str]:
-        """Tables without any page are done."""
+        """Returns the positions; tables without pages are complete."""
         return dict(self._position(table) for table in self.tables)
 
     async def read(self, copiers: Sequence[Copier]) -> AsyncGenerator[ChangeBatch, None]:
         for table in self.tables:
             self._tell(table)
         working = asyncio.ensure_future(together(self._work(copier) for copier in copiers))
-        working.add_done_callback(lambda _: self._ready.put_nowait(None))  # however it ends
+        working.add_done_callback(lambda _: self._ready.put_nowait(None))  # in all cases
         try:
             while (batch := await self._ready.get()) is not None:
                 self._room.release()
@@ -197,12 +197,12 @@ class _Plan:
             async with aclosing(pieces):
                 try:
                     first = await anext(pieces, None)
-                except SourceRejected:  # as it can be where a column is of another type by now
+                except SourceRejected:  # a column may have another type by now
                     await self._check_unchanged(task)
                     raise
                 await self._check_unchanged(task)
                 second = None if first is None else await anext(pieces, None)
-                async with self._turn:  # what belongs to one chunk is not mixed with others
+                async with self._turn:  # batches of one chunk are not mixed with others
                     while second is not None:
                         assert first is not None, "the last piece is handed over below"
                         await self._hand_over(task, first, is_last=False)
@@ -240,8 +240,8 @@ class _Plan:
         return part_of(table.captured.table), ledger.text()
 
     def _words(self, table: _Table, count: int, *, is_last: bool) -> pa.StringArray | str:
-        """Debezium's: of the first and last row of all, of the first and last row of a table, and
-        of those between."""
+        """Returns Debezium's values of `snapshot`: for the first and last row of all, the first and
+        last row of a table, and others."""
         begins = not table.rows_seen
         ends = is_last and not table.chunks_left
         if not (begins or ends):

@@ -1,4 +1,4 @@
-"""Tables whose rows are to be read beside the stream, and how far each has come."""
+"""Tables to read beside the stream, with the progress of each."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -24,32 +24,32 @@ from headwater.core_log.model.changes import Positions
 
 @dataclass(slots=True)
 class SnapshotJob:
-    """One table's."""
+    """The job of one table."""
 
     table: CapturedTable
     ledger: TableSnapshotProgress
     watch: StreamedKeys = field(default_factory=StreamedKeys)
     sizes: dict[int, TableSize] = field(default_factory=dict)
-    """By the number of the leaf."""
+    """Sizes by the number of the leaf."""
     todo: deque[Chunk] = field(default_factory=deque)
     under_way: list[Chunk] = field(default_factory=list)
-    """Being read, or read and not handed on."""
+    """Chunks that are being read, or read and not emitted yet."""
     hold: KeylessBuffer | None = None
-    """Of a table without a key, from just before it is read until its rows are handed on."""
+    """Buffer for a table without a key, from just before it is read until its rows are emitted."""
     is_prepared: bool = False
     is_taken: bool = False
-    """Somebody prepares it, or reads it as a whole."""
+    """A reader prepares it, or reads it as a whole."""
     is_over: bool = False
     is_started: bool = False
-    """The log knows from where on rows are those of a reading that replaces the table."""
+    """The log knows where the rows of the re-read begin."""
     due_ms: int = 0
-    """Not to be started before."""
+    """Not to be started before this time."""
     estimate: RereadEstimate | None = None
-    """Of a table that is to be read again, just before it is."""
+    """Estimate of a re-read, made just before it starts."""
     is_estimated: bool = False
-    """Somebody looks that up, or has."""
+    """The estimate is made, or being made."""
     held: str = ""
-    """Why it is not read again before a person says so."""
+    """The reason why a re-read waits for a person."""
 
     def __post_init__(self) -> None:
         self.is_started = not self.ledger.reread or self.ledger.has_begun
@@ -64,7 +64,7 @@ class SnapshotJob:
 
     @property
     def awaits_key(self) -> bool:
-        """It is not to be read again before its table, which lost its key, has one."""
+        """Whether its re-read waits until its table, which lost its key, has one."""
         return self.ledger.reread == LOST_KEY and not self.has_key
 
     @property
@@ -74,32 +74,32 @@ class SnapshotJob:
         return bool(self.todo) or not self.is_prepared
 
     def begin(self, snapshot: PgSnapshot, sizes: Sequence[TableSize]) -> None:
-        """From the first page on."""
+        """Starts from the first page."""
         leaves = tuple(size.leaf for size in sizes)
         self.ledger = replace(self.ledger, snapshot=snapshot, leaves=leaves, rows=0)
 
     def begin_anew(self) -> None:
-        """What was read, and is being read, means nothing any more."""
+        """Starts again: all rows that were read, or are being read, are obsolete."""
         self.ledger = replace(self.ledger, snapshot=None, leaves=())
         self.is_started = not self.ledger.reread
         self.estimate, self.is_estimated = None, False
         self.let_go()
 
     def let_go(self) -> None:
-        """What is being read is not to be handed on."""
+        """Discards the rows that are being read."""
         self.todo.clear()
         self.under_way.clear()
         self.is_prepared = False
         self.watch.rest()
 
     def put_back(self, chunk: Chunk) -> None:
-        """It is to be read again."""
+        """Puts a chunk back, to be read again."""
         if chunk in self.under_way:
             self.under_way.remove(chunk)
             self.todo.appendleft(chunk)
 
     def fits(self, sizes: Sequence[TableSize]) -> bool:
-        """Whether the places that were read still mean what they meant."""
+        """Whether the pages that were read still have the same meaning."""
         now = {size.leaf.oid: size.leaf.filenode for size in sizes}
         return self.ledger.has_begun and now == {
             leaf.oid: leaf.filenode for leaf in self.ledger.leaves
@@ -113,7 +113,7 @@ class SnapshotJob:
         self.is_prepared = True
 
     def finish(self) -> tuple[str, str]:
-        """The part of the position that says so."""
+        """Returns the part of the position of the finished job."""
         self.is_over = True
         self.ledger = self.ledger.finish()
         return self.part, self.ledger.text()
@@ -136,12 +136,12 @@ class SnapshotJob:
 
 
 class SnapshotJobs:
-    """Those that are not over, in the order in which they are to be done."""
+    """The unfinished jobs, in the order of their work."""
 
     def __init__(
         self, tables: Sequence[CapturedTable], positions: Positions, *, reads_new: bool
     ) -> None:
-        """`reads_new`: whether tables of which nobody wrote anything down are to be read."""
+        """`reads_new`: whether tables without stored progress are read."""
         self.tables = {str(each.table): each for each in tables}
         self._jobs: dict[int, SnapshotJob] = {}
         self._over: dict[int, TableSnapshotProgress] = {}
@@ -159,7 +159,7 @@ class SnapshotJobs:
         return job
 
     def hold(self, job: SnapshotJob) -> None:
-        """Nobody can read the table until it is added anew."""
+        """Holds a table: no reader can read it until it is added again."""
         job.is_over = True
         del self.tables[str(job.table.table)]
 
@@ -172,7 +172,7 @@ class SnapshotJobs:
         return None if table is None else self.of(table)
 
     def ledger_of(self, oid: int) -> TableSnapshotProgress:
-        """Of a table, be it read or not."""
+        """Returns the progress of a table, complete or not."""
         job = self._jobs.get(oid)
         return self._over.get(oid, TableSnapshotProgress(oid=oid)) if job is None else job.ledger
 

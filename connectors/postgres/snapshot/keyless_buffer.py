@@ -1,4 +1,4 @@
-"""A table without a key while it is read as a whole: its changes wait until its rows are there."""
+"""Buffers the changes of a table without a key while the table is read as a whole."""
 
 from dataclasses import dataclass, field
 
@@ -9,17 +9,17 @@ from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.model.changes import TableChanges
 
 HELD_BYTES_MAX, CHANGE_BYTES = 64 << 20, 32
-"""Of changes that wait, and about what each takes beside its row."""
+"""Limit of the buffered changes, and approximate size of each beside its row."""
 
 
 @dataclass(slots=True)
 class KeylessBuffer:
-    """Rows without a key cannot be told from what the stream brings meanwhile. So the log's table
-    is emptied, filled with the rows that one snapshot sees, and gets after them those changes
-    that it does not see. Where more comes than is held, the reading is given up, to begin anew."""
+    """A buffer of changes. Rows without a key cannot be matched with the stream. So the table is
+    truncated in the log, filled with the rows of one snapshot, and then gets the changes that
+    the snapshot does not see. If the buffer is full, the snapshot starts again."""
 
     earlier: Int64Array
-    """Transactions that had touched the table, as far as they might not be seen."""
+    """Earlier transactions that touched the table and might not be seen."""
     is_overrun: bool = False
     _changes: list[tuple[TableChanges, Int64Array]] = field(default_factory=list)
     _bytes: int = 0
@@ -33,7 +33,7 @@ class KeylessBuffer:
         return bool(snapshot.sees(self.earlier).all())
 
     def later(self, snapshot: PgSnapshot) -> list[TableChanges]:
-        """Those that the snapshot does not see, in order."""
+        """Returns the changes that the snapshot does not see, in order."""
         found = []
         for changes, xids in self._changes:
             kept = changes.filter(pa.array(~snapshot.sees(xids)))
@@ -42,6 +42,6 @@ class KeylessBuffer:
         return found
 
     def given_back(self) -> list[TableChanges]:
-        """Everything, where nothing came of the reading."""
+        """Returns all changes of a snapshot that was given up."""
         found, self._changes = [changes for changes, _ in self._changes], []
         return found

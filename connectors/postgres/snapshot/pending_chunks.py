@@ -1,4 +1,4 @@
-"""What has been read beside the stream, and waits until the stream has come by."""
+"""Chunks that were read beside the stream and wait until the stream has passed their snapshot."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -16,7 +16,7 @@ from headwater.core_log.model.changes import ChangeBatch, Replacement, TableChan
 from headwater.core_log.model.table_schema import TableSchema
 
 CHUNKS_AHEAD = 2
-"""Chunks that are read and not handed on, beside one for each connection."""
+"""Chunks that were read and not emitted yet, in addition to one per connection."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,12 +39,12 @@ class WholeTable:
     view: SnapshotTransaction
     batches: AsyncGenerator[ChangeBatch, None]
     is_replacement: bool
-    """The log has rows of it, which go as these come."""
+    """The log has rows of it, which the new rows replace."""
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class PendingChunks:
-    """Holds so few chunks that they fit into memory; whoever reads waits for room."""
+    """A limited number of chunks in memory; readers wait for room."""
 
     def __init__(self, report: Callable[[SnapshotProgress], None], *, connections: int) -> None:
         self._report = report
@@ -52,15 +52,15 @@ class PendingChunks:
         self._waiting: list[PendingChunk | WholeTable] = []
         self._stir = asyncio.Event()
         self.whole: WholeTable | None = None
-        """The table that is being handed on as a whole."""
+        """The table that is being emitted as a whole."""
         self.notes: dict[str, str] = {}
-        """Parts of the position that are to be written down."""
+        """Parts of the position to store."""
         self.returned: list[TableChanges] = []
-        """Changes that were held, and need not be any more."""
+        """Buffered changes to emit."""
         self.replacements: list[Replacement] = []
-        """Tables that are to be read again as a whole."""
+        """Tables that are to be re-read."""
         self.replaced: list[TableSchema] = []
-        """Tables that have been read again as a whole, or emptied meanwhile."""
+        """Tables that were re-read, or truncated meanwhile."""
 
     @property
     def is_empty(self) -> bool:
@@ -68,7 +68,7 @@ class PendingChunks:
 
     @property
     def awaits(self) -> int | None:
-        """Where the stream has to come for the next to be handed on."""
+        """The stream's position at which the next chunk can be emitted."""
         return min((each.view.awaits for each in self._waiting), default=None)
 
     async def room(self) -> None:
@@ -82,7 +82,7 @@ class PendingChunks:
         self._stir.set()
 
     def take(self, lsn: int) -> PendingChunk | WholeTable | None:
-        """The first of those that need wait no longer."""
+        """Returns the first chunk that need not wait any longer."""
         for item in self._waiting:
             if item.view.awaits <= lsn:
                 self._waiting.remove(item)
@@ -100,7 +100,7 @@ class PendingChunks:
                 item.is_over.set()
 
     def finish(self, job: SnapshotJob, *, is_gone: bool = False) -> None:
-        """Nothing more is to be read of the table; one that is just being handed on is let be."""
+        """Ends the job of a table. A chunk that is being emitted is not affected."""
         if job.is_over or (self.whole is not None and self.whole.job is job):
             return
         is_replaced = bool(job.ledger.reread) and job.is_started and not is_gone
@@ -115,8 +115,8 @@ class PendingChunks:
         self._stir.set()
 
     def pause(self, job: SnapshotJob, *, is_paused: bool) -> None:
-        """What is being read is let go, to be read again later: while a job rests nobody need
-        follow the changes of its table. One that is just being handed on is let be."""
+        """Discards chunks of a paused table, which are read again later: its changes need not be
+        followed while it is paused. A chunk that is being emitted is not affected."""
         if self.whole is not None and self.whole.job is job:
             return
         job.ledger = replace(job.ledger, is_paused=is_paused)

@@ -1,4 +1,4 @@
-"""What has been read of a table so far, kept as one part of the source's position."""
+"""The progress of a table's snapshot, as one part of the source position."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +14,10 @@ FORMAT_VERSION = 1
 STARTS_MAX = 2
 AT_ONCE_MS, HOUR_MS = 60_000, 3_600_000
 PREFIX = "snapshot/"
-"""Of parts of the position."""
+"""Prefix of these parts of the position."""
 
 Pages = tuple[int, int]
-"""From the first up to, and without, the second."""
+"""From the first page to the second, exclusive."""
 
 
 def part_of(table: TableId) -> str:
@@ -26,14 +26,14 @@ def part_of(table: TableId) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeafProgress:
-    """A table that holds rows itself: the table that is captured, or one of its partitions."""
+    """A table that holds rows itself: the captured table, or one of its partitions."""
 
     oid: int
     filenode: int
-    """Another one once the table was written anew; places in the old mean nothing in it."""
+    """Changes when the table is rewritten; page numbers are then obsolete."""
     pages: int
     read: tuple[Pages, ...] = ()
-    """In rising order, and never touching each other."""
+    """Ascending, and not adjacent."""
 
     @property
     def is_read(self) -> bool:
@@ -54,39 +54,40 @@ class LeafProgress:
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshotProgress:
-    """Of one table; `done` stays behind for ever, so that nobody reads it again."""
+    """Progress of one table; with `done` it is kept for ever, so that the table is not read
+    again."""
 
     snapshot: PgSnapshot | None = None
-    """Everything that it does not see comes by the stream, so that only what it does is read."""
+    """Everything that this snapshot does not see comes by the stream; only rows that it sees are
+    read."""
     leaves: tuple[LeafProgress, ...] = ()
     rows: int = 0
     oid: int = 0
-    """Which table it was; another one of its name is to be read, too."""
+    """The table's oid; another table of the same name is read again."""
     is_done: bool = False
     is_paused: bool = False
     has_left: bool = False
-    """The table is not captured any more; should it be again, all of it is to be read."""
+    """The table is not captured any more; if it is again, all of it is read."""
     since: int = 0
-    """What the stream brings of earlier commits is left out: the table was emptied, as changes of
-    it were missed, and is read as it was later."""
+    """Streamed changes of earlier commits are left out: the table was truncated after missed
+    changes, and was read later."""
     wish: str = ""
-    """The id of the wish that wants it; empty when the table is read because it is new here."""
+    """The id of its signal; empty if the table is read because it is new."""
     where: str = ""
     reread: str = ""
-    """Why the table is read again as a whole, though the log has its rows: then those that are
-    gone are deleted at the end."""
+    """The reason of a re-read; at its end, rows that no longer exist are deleted."""
     after: int = 0
-    """Of such a reading: where the stream has to come first."""
+    """For a re-read: the position that the stream must reach first."""
     kinds: tuple[str, ...] = ()
-    """Kinds of the changes that it is for and that nobody has permitted one by one."""
+    """Kinds of the schema changes behind it that no person has permitted."""
     is_permitted: bool = False
-    """A person has said that it is to begin, whatever would hold it."""
+    """A person has started it, in spite of all reasons to hold it."""
     is_stopped: bool = False
-    """A person has said that it is not, until one says so."""
+    """A person has stopped it, until somebody starts it."""
     is_counted: bool = False
     """It is the last of `starts_ms`."""
     starts_ms: tuple[int, ...] = ()
-    """When the last few such readings of the table began."""
+    """Start times of the last few re-reads of the table."""
 
     @property
     def has_begun(self) -> bool:
@@ -111,7 +112,8 @@ class TableSnapshotProgress:
     def to_be_read_again(
         self, why: str, kinds: Sequence[str] = (), *, after: int
     ) -> "TableSnapshotProgress":
-        """What was not permitted of an earlier reading is not by a later one."""
+        """Returns the progress of a re-read; kinds that were not permitted for an earlier one are
+        kept."""
         return TableSnapshotProgress(
             oid=self.oid,
             is_paused=self.is_paused,
@@ -123,7 +125,7 @@ class TableSnapshotProgress:
         )
 
     def stop(self) -> "TableSnapshotProgress":
-        """To be begun anew once somebody permits it."""
+        """Returns the stopped progress; it starts again when somebody permits it."""
         again = self.to_be_read_again(self.reread, after=self.after)
         return replace(again, is_stopped=True)
 
@@ -131,8 +133,8 @@ class TableSnapshotProgress:
         return replace(self, kinds=(), is_permitted=True, is_stopped=False, is_paused=False)
 
     def start(self, now_ms: int) -> "TableSnapshotProgress":
-        """Each reading counts once, however often it begins anew, and those that follow at once
-        count with the first: one change may be seen in several steps."""
+        """Counts the start. Each re-read counts once, however often it starts again, and re-reads
+        directly after it count with it: one schema change may be seen in several steps."""
         if self.is_counted:
             return self
         earlier = self.starts_ms
@@ -183,7 +185,7 @@ class TableSnapshotProgress:
             said = orjson.loads(text)
             if said["version"] > FORMAT_VERSION:
                 raise DecodeError(
-                    "what was read of a table was written down by a newer Headwater",
+                    "the progress of a snapshot was stored by a newer Headwater",
                     hint="upgrade Headwater here",
                 )
             leaves = tuple(
@@ -211,20 +213,20 @@ class TableSnapshotProgress:
                 starts_ms=tuple(said.get("starts", ())),
             )
         except (KeyError, ValueError, TypeError):
-            raise DecodeError("a part of the position is none of a snapshot's") from None
+            raise DecodeError("a part of the position is not one of a snapshot") from None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """A stretch of one leaf that is read at a time. The same stretch is another chunk once its
-    reading has begun anew."""
+    """A range of one leaf's pages that is read at a time. The same range is another chunk once its
+    snapshot has started again."""
 
     leaf: LeafProgress
     pages: Pages
 
 
 def chunks_of(leaves: Iterable[LeafProgress], *, pages_each: Sequence[int]) -> list[Chunk]:
-    """What is left to be read, a leaf after the other."""
+    """Yields the remaining chunks, leaf by leaf."""
     return [
         Chunk(leaf, (first, min(first + each, end)))
         for leaf, each in zip(leaves, pages_each, strict=True)

@@ -1,4 +1,4 @@
-"""Rows of a table, as they stand on some of its pages, become changes of the kind READ."""
+"""Converts rows from a table's pages to changes of the kind READ."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
@@ -31,13 +31,12 @@ from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.rows.rejects import UNFIT
 
 Lose = Callable[[pa.RecordBatch], None]
-"""Hears of rows that are set aside: their keys, null where it is the key that cannot be read, and
-nulls."""
+"""Called with the keys of rejected rows, null if the key itself cannot be read, and nulls."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPoint:
-    """When, and where in the write-ahead log, rows stood as they are read."""
+    """The time and the LSN of a snapshot."""
 
     lsn: int
     xid: int
@@ -47,7 +46,7 @@ class SnapshotPoint:
 
 @dataclass(slots=True)
 class RowMapper:
-    """What every reading of rows needs; at most so many rows per second pass, whoever reads."""
+    """The common parts of all snapshots; a rate limit for all readers together."""
 
     settings: PostgresSettings
     context: SourceContext
@@ -69,7 +68,7 @@ class RowMapper:
         return Copier(connection, self.kernels, is_only_for_copies)
 
     def where_of(self, table: CapturedTable) -> str:
-        """The condition of the file that rows have to meet to be read at first."""
+        """Returns the file's condition for rows of the initial snapshot."""
         for text, condition in self.settings.snapshot.where.items():
             if Pattern(text).matches(str(table.table)):
                 return condition
@@ -82,8 +81,8 @@ class RowMapper:
         statement: sql.Composable,
         lose: Lose = lambda _: None,
     ) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Rows that the statement copies; of those that are set aside `lose` hears the keys. When
-        it is not followed to its end, the connection is of no use any more."""
+        """Yields the rows of the statement; calls `lose` with the keys of rejected ones. If it is
+        not read to its end, the connection cannot be used any more."""
         stop, facts = CopyStop(), {"table": str(table.table)}
         copied = copier.copy_blocks(statement.as_bytes(copier.connection), stop)
         advancing: asyncio.Future[pa.RecordBatch | None] | None = None
@@ -102,7 +101,7 @@ class RowMapper:
             if advancing is not None:
                 await asyncio.wait([advancing])
                 if not advancing.cancelled():
-                    advancing.exception()  # which was raised, or is nobody's concern any more
+                    advancing.exception()  # it was raised, or is not needed any more
 
     def changes(
         self,
@@ -128,7 +127,7 @@ class RowMapper:
         )
 
     def truncation(self, table: CapturedTable, moment: SnapshotPoint) -> TableChanges:
-        """Empties the table in the log, before all of its rows come anew."""
+        """Returns a truncate of the table in the log, before all of its rows are read again."""
         schema = table.schema.arrow
         nothing = pa.RecordBatch.from_arrays(
             [pa.nulls(1, each.type) for each in schema], schema=schema
@@ -140,8 +139,8 @@ class RowMapper:
 def statement_of(
     table: CapturedTable, size: TableSize, pages: Pages, *, where: str = "", unless: str = ""
 ) -> sql.Composed:
-    """Of the rows that are published. ONLY, as tables that inherit from it are tables of their own.
-    Both `where`, the user's, and `unless`, ours, are conditions in SQL."""
+    """Returns a query of the published rows. ONLY, because inheriting tables are captured
+    separately. `where`, the user's, and `unless`, ours, are SQL conditions."""
     start, end = pages
     conditions: list[sql.Composable] = [
         sql.SQL("ctid >= {}").format(sql.Literal(f"({start},0)")),
@@ -161,7 +160,7 @@ def statement_of(
 
 
 def verbatim(condition: str) -> sql.Composable:
-    """SQL of the user's as it is; on lines of its own, so that a comment in it ends there."""
+    """Returns the user's SQL on separate lines, so that a comment in it ends there."""
     return sql.SQL(condition.replace("{", "{{").replace("}", "}}")).format()
 
 
@@ -189,7 +188,7 @@ def _following(
 
 
 def _only_keys(table: CapturedTable, keys: Mapping[str, pa.Array], count: int) -> pa.RecordBatch:
-    """Rows of nothing else."""
+    """Returns rows of the key only."""
     columns = [keys.get(each.name, pa.nulls(count, each.type)) for each in table.schema.arrow]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema.arrow)
 
@@ -201,7 +200,7 @@ def _to_types(plans: Sequence[ColumnPlan], sent: Sequence[pa.Array]) -> pa.Recor
 
 
 def _schema_of(table: CapturedTable, rows: pa.RecordBatch) -> TableSchema:
-    """That of the table, but for decimals that were read as text."""
+    """Returns the table's schema, except for decimals that were read as text."""
     if rows.schema == table.schema.arrow:
         return table.schema
     columns = tuple(

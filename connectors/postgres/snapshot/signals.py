@@ -1,4 +1,4 @@
-"""What users want of the reading of rows: to start it anew, to pause, to go on, to stop."""
+"""Signals of users about snapshots: start, pause, resume, stop."""
 
 from dataclasses import dataclass
 
@@ -21,15 +21,14 @@ START, PAUSE, RESUME, STOP = "start", "pause", "resume", "stop"
 
 
 def asks_for_rest(control: Control) -> bool:
-    """Whether rows are to be read no further just now, which a first reading leaves to one beside
-    the stream."""
+    """Whether reading should pause; an initial snapshot is then continued by an incremental one."""
     return control.kind == KIND and control.options.get(ACTION) in (PAUSE, STOP)
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSignals:
-    """What was taken up is written down, with what it means for each table, so that a restart goes
-    on with it and does not begin it again."""
+    """Handles signals. Each one is stored with its effect on every table, so that a restart
+    continues with it."""
 
     reader: RowMapper
     jobs: SnapshotJobs
@@ -37,7 +36,7 @@ class SnapshotSignals:
     rereads: Rereads
 
     async def fulfil(self, control: Control) -> None:
-        """One that is refused is shown in the status, and no later life takes it up."""
+        """Handles a signal; a refused one is shown in the status, and is not tried again."""
         if control.kind != KIND:
             raise SourceRejected("the source does not support this signal", kind=control.kind)
         try:
@@ -77,7 +76,7 @@ class SnapshotSignals:
                 for job in self._choose(name):
                     (self.rereads.stop if job.ledger.reread else self.outbox.finish)(job)
             case _:
-                raise SourceRejected("the reading of rows cannot be told that", action=action)
+                raise SourceRejected("a snapshot does not support this signal", action=action)
 
     def _choose(self, name: str) -> list[SnapshotJob]:
         if not name:
@@ -86,7 +85,7 @@ class SnapshotSignals:
         return [] if job is None else [job]
 
     def _resume(self, job: SnapshotJob, *, is_named: bool) -> None:
-        """Of a table that is held it is enough to name it."""
+        """Resumes; for a held table its name is enough."""
         if job.held and is_named:
             self.rereads.permit(job)
         else:
@@ -124,13 +123,14 @@ class SnapshotSignals:
         self.rereads.permit(job)
 
     async def _check(self, table: CapturedTable, where: str) -> None:
-        """Before a condition is written down that would end every life of the source."""
+        """Checks the condition before it is stored, because an invalid one would end every run of
+        the source."""
         name = str(table.table)
         if not table.schema.key:
             raise SourceRejected(
                 "a table without a key can only be read as a whole",
                 table=name,
-                hint="name its key under `keys` of the source",
+                hint="set its key under `keys` of the source",
             )
         query = sql.SQL("EXPLAIN SELECT 1 FROM {} WHERE (\n{}\n)").format(
             sql.Identifier(*table.table), verbatim(where)

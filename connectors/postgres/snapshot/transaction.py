@@ -1,4 +1,4 @@
-"""Transactions that read a table beside the stream: what they see, and when they may begin."""
+"""Transactions that read a table beside the stream: their snapshots, and when they may begin."""
 
 import asyncio
 import logging
@@ -24,14 +24,14 @@ logger = logging.getLogger(__name__)
 
 LOOK_S, LOOK_S_MAX = 0.02, 1.0
 PATIENCE_LOOKS = 8
-"""Looks, each a little later, after which it is worth a line in the log."""
+"""Attempts, with growing pauses, after which the wait is logged."""
 HEADER_BYTES_MAX = 40
-"""Of a page of the write-ahead log. The place where the next record will begin is behind one, and
-the place where the last ended before it."""
+"""Size of a WAL page header. The position where the next record will begin is after one, and the
+end of the last record may be before it."""
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 LOCK = "LOCK TABLE {} IN ACCESS SHARE MODE"
-"""Before the snapshot is taken, so that no change of the table's form comes between the two."""
+"""Taken before the snapshot, so that no schema change comes between the two."""
 
 LOOK = """
 SELECT pg_catalog.pg_current_snapshot()::text,
@@ -51,31 +51,31 @@ WHERE l.locktype = 'relation' AND l.granted
         WHERE datname = pg_catalog.current_database())
     AND l.relation = ANY({relations}::oid[])
 """
-"""Every transaction that has written to a table holds a lock on it until all others see it."""
+"""Each transaction holds a lock on tables that it has written to until other sessions see it."""
 
 FLUSH = """
 SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery()
     THEN pg_catalog.pg_logical_emit_message(true, {}, '') END
 """
-"""An empty message, which is no event and touches no table; that it is committed writes it out. A
-standby streams all that it has by itself."""
+"""An empty message, which is not an event; its commit flushes the WAL. A standby streams all that
+it has by itself."""
 REFUSED = {"25006", "42501"}
-"""Nobody may write just now, or our role may not."""
+"""Writing is not possible at the moment, or our role may not write."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTransaction:
-    """What a transaction sees, and when."""
+    """The snapshot of a transaction, and its time."""
 
     snapshot: PgSnapshot
     awaits: int
-    """Once the stream is here, everything that the snapshot sees has come by."""
+    """Once the stream is here, everything that the snapshot sees was streamed."""
     next_xid: int
     moment: SnapshotPoint
 
     def condition_since(self, earlier: PgSnapshot) -> str:
-        """SQL that is true of rows that came to be after an earlier snapshot, and so by the
-        stream; empty where that cannot be told, as numbers of transactions have begun anew."""
+        """Returns an SQL condition of rows created after an earlier snapshot, which come by the
+        stream; empty if that is unknown because transaction ids have wrapped around."""
         if not self.snapshot.is_of_first_epoch:
             return ""
         conditions = [f"pg_catalog.age(xmin) <= {self.next_xid - earlier.xmax}"]
@@ -89,7 +89,7 @@ class SnapshotTransaction:
 async def viewing(
     connection: PgConnection, tables: Sequence[TableId]
 ) -> AsyncIterator[SnapshotTransaction]:
-    """A transaction that reads, and keeps the tables' form as it is."""
+    """Yields a transaction that reads, and locks the table's schema."""
     with in_our_words("the tables cannot be looked at"):
         await connection.execute(BEGIN)
         if tables:
@@ -113,10 +113,10 @@ async def viewing(
 
 
 async def writers_over(connection: PgConnection, table: TableId, relations: Sequence[int]) -> None:
-    """Waits for all transactions that have written to the table and are not over.
+    """Waits for all running transactions that have written to the table.
 
-    What they wrote before the table was published is never streamed, so that rows must be read
-    after they are over; and what was streamed already is seen once they are.
+    Changes from before the table was published are never streamed, so rows must be read after these
+    transactions; changes that were streamed already are then visible.
     """
     query = sql.SQL(WRITERS).format(relations=sql.Literal(list(relations)))
     wanted = await _writers(connection, query)
@@ -134,8 +134,8 @@ async def writers_over(connection: PgConnection, table: TableId, relations: Sequ
 
 
 async def flush(connection: PgConnection, *, prefix: str = PREFIX) -> bool:
-    """Has a server at rest write out what it has in memory of its log, as it streams nothing else.
-    False where that is not allowed; then it does so within half a minute."""
+    """Makes an idle server flush its WAL, because it streams nothing else. Returns False if that is
+    not allowed; the server then does it within half a minute."""
     try:
         await connection.execute(sql.SQL(FLUSH).format(sql.Literal(prefix)))
     except psycopg.errors.Error as error:

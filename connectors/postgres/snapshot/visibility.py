@@ -1,4 +1,4 @@
-"""Which transactions a snapshot of the database sees, told by their numbers."""
+"""Decides by transaction ids which transactions a database snapshot sees."""
 
 from dataclasses import dataclass
 
@@ -13,20 +13,21 @@ FIRST_NORMAL_XID = 3
 
 @dataclass(frozen=True, slots=True)
 class PgSnapshot:
-    """What `pg_current_snapshot()` says, in numbers of 64 bits."""
+    """The result of `pg_current_snapshot()`, in numbers of 64 bits."""
 
     xmin: int
     """Every transaction below is over: it is seen, or was rolled back."""
     xmax: int
-    """Neither this transaction nor one above is seen."""
+    """Neither this transaction nor a later one is seen."""
     running: frozenset[int] = frozenset()
-    """Those between that are not seen either."""
+    """Running transactions in between, which are not seen either."""
 
     @classmethod
     def parse(cls, text: str) -> "PgSnapshot":
-        """That of a slot may end before it begins: its end follows the last transaction that the
-        server saw commit while it made the slot, and its beginning goes on with all others. The
-        beginning counts: PostgreSQL asks first whether a transaction is below it."""
+        """Parses a snapshot. That of a slot may end before it begins: its end follows the last
+        commit that the server saw while it created the slot, and its beginning moves on with all
+        others. The beginning counts, because PostgreSQL first checks whether a transaction is
+        below it."""
         try:
             first, end, listed = text.split(":")
             xmin, xmax, running = (
@@ -35,15 +36,17 @@ class PgSnapshot:
                 frozenset(map(int, filter(None, listed.split(",")))),
             )
         except ValueError:
-            raise DecodeError("this is no snapshot of PostgreSQL", length=len(text)) from None
+            raise DecodeError(
+                "the text is not a snapshot of PostgreSQL", length=len(text)
+            ) from None
         return cls(xmin, max(xmin, xmax), running)
 
     def __str__(self) -> str:
         return f"{self.xmin}:{self.xmax}:{','.join(map(str, sorted(self.running)))}"
 
     def sees(self, xids: Int64Array) -> BoolArray:
-        """For transactions as the stream numbers them, in 32 bits. Those streamed lie within two
-        thousand million of the snapshot, on either side, so that their upper half is certain."""
+        """Returns whether it sees transactions by their 32-bit ids in the stream. They are within
+        two thousand million of the snapshot, on either side, so the upper half is known."""
         full = self._in_64_bits(xids)
         is_over = full < self.xmax
         if self.running:
@@ -53,8 +56,8 @@ class PgSnapshot:
 
     @property
     def is_of_first_epoch(self) -> bool:
-        """Whether numbers of transactions have never begun anew, so that 32 bits say it all, even
-        of the oldest row."""
+        """Whether transaction ids have never wrapped around, so that 32 bits are enough even for
+        the oldest row."""
         return self.xmax < EPOCH
 
     def _in_64_bits(self, xids: Int64Array) -> Int64Array:

@@ -1,4 +1,4 @@
-"""Arrays out of their text: `{1,NULL,"a b"}`, `[0:1]={1,2}`, `{{1,2},{3,4}}`."""
+"""Parses arrays from their text: `{1,NULL,"a b"}`, `[0:1]={1,2}`, `{{1,2},{3,4}}`."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,13 +13,13 @@ from headwater.core_log.foundation.array_types import BoolArray, UInt8Array
 from headwater.core_log.rows.arrow_buffers import pieces_of, stretches
 
 AS_NUMBERS = {pa.int32(), pa.int64(), pa.date32()}
-"""Items in arrays of which Debezium writes the bytes of its word, each as a number."""
+"""Item types of arrays for which Debezium writes the bytes of its placeholder, each as a number."""
 QUOTE, ESCAPE, OPENING = b'"\\{'
 
 
 def array_reading(item: TypeReader, *, delimiter: str, dimensions: int) -> TypeReader:
-    """Lower bounds are forgotten. `dimensions` is what the table declares: values with others
-    do not fit."""
+    """Returns the reader. Lower bounds are ignored. `dimensions` is the declared number: values
+    with others do not fit."""
     read, kind = item.read, item.type
     for _ in range(max(dimensions, 1)):
         kind = pa.list_(kind)
@@ -68,7 +68,7 @@ def _lists_of(items: pa.Array, counts: pa.Array, like: pa.Array) -> pa.Array:
 
 
 def _is_flat(text: pa.StringArray) -> bool:
-    """No escapes, no declared bounds and no second dimension."""
+    """Whether it has no escapes, no declared bounds and no second dimension."""
     data, offsets = stretches(text)
     if (data == ESCAPE).any():
         return False
@@ -78,7 +78,7 @@ def _is_flat(text: pa.StringArray) -> bool:
 
 
 def _quoted_places(data: UInt8Array) -> BoolArray:
-    """What stands between quotes, opening ones included: every array closes those it opens."""
+    """Returns the places between quotes, including opening ones: every array closes its quotes."""
     is_quote = data == QUOTE
     if not is_quote.any():
         return np.zeros(len(data), np.bool_)
@@ -87,7 +87,8 @@ def _quoted_places(data: UInt8Array) -> BoolArray:
 
 
 def _flat_lists(text: pa.StringArray, read: ReadColumn, delimiter: str) -> pa.Array:
-    """Items begin behind a brace or a delimiter outside of quotes, and end before one."""
+    """Parses lists: items begin after a brace or a delimiter outside of quotes, and end before
+    one."""
     data, offsets = stretches(text)
     if not len(data):
         return _lists_of(read(pa.array([], pa.string())), pa.nulls(len(text), pa.int32()), text)
@@ -114,9 +115,9 @@ def _parse_items(text: str, delimiter: str, depth: int) -> Sequence[Any]:
         text = text[text.index("=") + 1 :]
     found, end = _parse(text, 0, delimiter)
     if end != len(text):
-        raise ValueError("this is no array")
+        raise ValueError("the text is not an array")
     if found and _depth(found) != depth:
-        raise ValueError("this array has other dimensions than its column declares")
+        raise ValueError("the array has other dimensions than its column declares")
     return found
 
 

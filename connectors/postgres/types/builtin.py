@@ -1,4 +1,4 @@
-"""What each of PostgreSQL's own types, and of the well-known extensions, becomes."""
+"""Readers of PostgreSQL's own types and of well-known extensions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -35,7 +35,8 @@ def _bytes(text: pa.StringArray) -> pa.Array:
 
 
 def bits_reading(modifier: int) -> TypeReader:
-    """A single bit is a truth value; more are bytes, the last bit being the lowest of the first."""
+    """Returns the reader. A single bit is a boolean; more are bytes, and the last bit is the lowest
+    of the first byte."""
     if modifier == 1:
         return TypeReader(pa.bool_(), lambda text: pc.equal(text, "1"))
     length = UNLIMITED if modifier < 0 else modifier
@@ -50,7 +51,7 @@ def _bits(text: pa.StringArray) -> pa.Array:
         padded = padded.fill_null("0" * byte_count * 8)
     bits = stretches(padded)[0].reshape(len(text), byte_count * 8) == ord("1")
     numbers = np.packbits(bits[:, ::-1], axis=1, bitorder="little")
-    # Zeros at the upper end say nothing, and Debezium leaves them out.
+    # Debezium leaves out zeros at the upper end.
     is_kept = np.logical_or.accumulate((numbers != 0)[:, ::-1], axis=1)[:, ::-1]
     if text.null_count:
         is_kept &= is_valid(text)[:, None]
@@ -83,7 +84,7 @@ TEXTS: Mapping[str, str] = {
     "xml": "io.debezium.data.Xml",
     "tsvector": "io.debezium.data.Tsvector",
 }
-"""Types that travel as the text that they have, to what Debezium calls their meaning."""
+"""Types that stay text, with Debezium's name of their meaning."""
 CASTS: Mapping[str, pa.DataType] = {
     "int2": pa.int16(),
     "int4": pa.int32(),
@@ -113,13 +114,13 @@ EXTENSIONS: Mapping[str, OfModifier] = {
     "vector": lambda _: vector_reading(pa.float64(), "DoubleVector"),
     "halfvec": lambda _: vector_reading(pa.float32(), "FloatVector"),
 }
-"""By name only, as their numbers differ from database to database."""
+"""By name only, as their oids differ between databases."""
 LEFT_OUT_IN_ARRAYS = {"money", "interval", "point", "bit", "varbit", "xml", "name"}
-"""What Debezium reads alone and not in arrays; nor does it read arrays of domains."""
+"""Types that Debezium supports alone but not in arrays, like arrays of domains."""
 
 
 def builtin_reading(name: str, modifier: int) -> TypeReader | None:
-    """None for a type without a place here: whatever it is, it has a text."""
+    """Returns the reader; None for an unknown type, which is read as text."""
     reading = _of_text(name, modifier)
     if reading is None:
         return None

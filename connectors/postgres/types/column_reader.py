@@ -1,4 +1,4 @@
-"""What one type of PostgreSQL's becomes: a type of ours, and how its values are read."""
+"""The type of a column in the log, and how PostgreSQL's values are read."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,30 +11,31 @@ from headwater.connectors.postgres.types.copy_column import BYTES, OUTPUT, CopyF
 from headwater.core_log.model.table_schema import Column
 
 ReadColumn = Callable[[pa.StringArray], pa.Array]
-"""Null where the text is. Raises one of `rejecting.UNFIT` for what the type cannot hold."""
+"""Null where the text is null. Raises one of `rejecting.UNFIT` for values that the type cannot
+hold."""
 
 UNAVAILABLE = "__debezium_unavailable_value"
-"""Debezium's word for a value that the server did not send, as an update left it as it was."""
+"""Debezium's placeholder for an unchanged value that the server did not send."""
 
 NAN = "NaN"
 
 
 @dataclass(frozen=True, slots=True)
 class TypeReader:
-    """A type, before a column bears it."""
+    """The reader of a type, independent of a column."""
 
     type: pa.DataType
     read: ReadColumn
     semantic: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
     unavailable: Any = None
-    """What Debezium writes for a value that was not sent; None where it has no such word."""
+    """Debezium's placeholder for an unavailable value; None if it has none for the type."""
     read_text: ReadColumn | None = None
-    """Of decimals: how a column with a NaN in it is read, which is as text. Raises like `read`."""
+    """For decimals: reads a column that contains a NaN, as text. Raises like `read`."""
     asked: str = OUTPUT
-    """SQL for what COPY is to send."""
+    """SQL expression for COPY."""
     form: CopyFormat | None = None
-    """How COPY brings it, where that is not its text."""
+    """Format of COPY's values, if it is not text."""
 
     def column(self, name: str, *, is_nullable: bool) -> Column:
         return Column(name, self.type, is_nullable, self.semantic, self.parameters)
@@ -46,34 +47,34 @@ class ColumnPlan(NamedTuple):
     column: Column
     read: ReadColumn
     unavailable: pa.Scalar
-    """What stands for a value that was not sent where `toast: placeholder` is chosen; null for
-    types that Debezium has no word for."""
+    """Value of an unavailable value with `toast: placeholder`; null for types without a
+    placeholder."""
     with_nan: "ColumnPlan | None" = None
-    """How it is read where a decimal is not a number, in modes that have a word for that."""
+    """How to read it if a decimal is NaN, in modes that have a word for NaN."""
     asked: str = OUTPUT
-    """SQL for what COPY is to send."""
+    """SQL expression for COPY."""
     form: CopyFormat | None = None
-    """How that is read, where it is not the text that the stream brings."""
+    """How COPY's values are read, if they are not the stream's text."""
 
     @property
     def asked_as_text(self) -> str:
-        """SQL for its text, though the column be of another type by now."""
+        """Returns the SQL expression of its text, even if the column has another type now."""
         return BYTES if self.asked == BYTES else OUTPUT
 
     def read_copied(self, sent: pa.Array) -> pa.Array:
-        """What COPY sent for it. Raises like `read`."""
+        """Reads COPY's values. Raises like `read`."""
         return self.read(sent) if self.form is None else self.form.read(sent)
 
     def text_of(self, sent: pa.Array) -> pa.StringArray:
-        """The same as the stream would have brought it."""
+        """Returns COPY's values as the text that the stream would have."""
         return sent if self.form is None else self.form.text(sent)
 
 
 def with_nan(
     plans: Sequence[ColumnPlan], sent: Sequence[pa.Array], key: Collection[str]
 ) -> tuple[ColumnPlan, ...]:
-    """The plans for a piece of a table some of whose decimals may be none. A key stays as it is:
-    rows are found by it."""
+    """Returns the plans for rows with a NaN among their decimals. A key stays the same: rows are
+    found by it."""
     return tuple(
         plan
         if plan.with_nan is None or plan.column.name in key or not _has_nan(text)

@@ -1,4 +1,4 @@
-"""What COPY, in its binary format, is asked to send for a column, and how that is read."""
+"""SQL expressions of a column for COPY in its binary format, and the reading of the result."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,23 +6,23 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 OUTPUT = "CASE WHEN {0} IS DISTINCT FROM NULL THEN pg_catalog.concat({0}) END"
-"""SQL for a column's text, of whatever type it is, as the stream has it. A cast may differ: that of
-`inet` does, and that of `bpchar`. This needs no right to call a type's output function."""
+"""SQL expression of a column's text of any type, as the stream has it. A cast may differ: those of
+`inet` and `bpchar` do. It needs no right to call a type's output function."""
 BYTES = f"pg_catalog.convert_to({OUTPUT}, 'SQL_ASCII')"
-"""The same in a database that takes any bytes as text, of which it would refuse to send some."""
+"""The same for a database that accepts any bytes as text, some of which it would refuse to send."""
 
 
 def as_type(name: str) -> str:
-    """SQL for a column as one of the server's own types, which it already is: should it have become
-    another since somebody looked, its bytes are not taken for what they are not."""
+    """Returns the SQL of a cast to the type that the column has: if the type has changed since, its
+    bytes are not misread."""
     return f"{{0}}::pg_catalog.{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class CopyFormat:
-    """Values as the server holds them, where that costs both sides less than their text."""
+    """Values in the server's binary form, if that costs both sides less than text."""
 
     read: Callable[[pa.BinaryArray], pa.Array]
-    """Raises one of `rejecting.UNFIT` for what the type of the column cannot hold."""
+    """Raises one of `rejecting.UNFIT` for values that the column's type cannot hold."""
     text: Callable[[pa.BinaryArray], pa.StringArray]
-    """What the server would have written, for the few values that are shown to somebody."""
+    """Returns the server's text form, for the few values that are displayed."""

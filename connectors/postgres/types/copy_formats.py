@@ -1,4 +1,4 @@
-"""What COPY is asked to send of each of PostgreSQL's own types, and how that is read."""
+"""COPY's binary formats of PostgreSQL's own types."""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,14 +32,14 @@ HEX_PAIRS = np.frombuffer(
     bytes(digit for byte in range(256) for digit in (HEX_DIGITS[byte >> 4], HEX_DIGITS[byte & 15])),
     np.uint16,
 )
-"""The two digits of every byte."""
+"""The two hexadecimal digits of every byte."""
 UUID_BYTES, UUID_LETTERS = 16, 36
 UUID_GROUPS = {"a": 8, "b": 4, "c": 4, "d": 4, "e": 12}
-"""How many digits each has, by a name for it."""
+"""Number of digits of each group, with a field name."""
 
 
 def _group(offsets: Sequence[int], size: int) -> np.dtype[np.void]:
-    """A uuid whose groups can be moved as wholes."""
+    """The groups of a uuid, which can be moved as a whole."""
     formats = [f"V{count}" for count in UUID_GROUPS.values()]
     return np.dtype(
         {"names": [*UUID_GROUPS], "formats": formats, "offsets": offsets, "itemsize": size}
@@ -51,7 +51,7 @@ DASHED = _group((0, 9, 14, 19, 24), UUID_LETTERS)
 
 
 def form_of(name: str, kind: pa.DataType) -> CopyFormat | None:
-    """Of one of the server's own types that becomes `kind`; None where its text is better."""
+    """Returns the format of a server's own type that becomes `kind`; None if its text is better."""
     if name in NUMBERS:
         return _number_form(NUMBERS[name], kind)
     if name in ("timestamp", "timestamptz"):
@@ -70,12 +70,12 @@ def _number_form(sent_as: str, kind: pa.DataType) -> CopyFormat:
 
 
 def _numbers(sent: pa.BinaryArray, sent_as: str) -> npt.NDArray[np.generic]:
-    """Zero where there is none."""
+    """Returns the numbers; zero for a null."""
     return _rows(sent, np.dtype(sent_as).itemsize).view(sent_as).reshape(-1)
 
 
 def _rows(sent: pa.BinaryArray, width: int) -> npt.NDArray[np.uint8]:
-    """The bytes of each value; zeros where there is none."""
+    """Returns the bytes of each value; zeros for a null."""
     data, offsets = stretches(sent)
     if (np.diff(offsets) == width).all():
         return data.reshape(-1, width)
@@ -94,7 +94,7 @@ def _booleans(sent: pa.BinaryArray) -> pa.Array:
 
 def _dates(sent: pa.BinaryArray) -> pa.Array:
     days = _numbers(sent, ">i4").astype(np.int32)
-    is_finite = ~np.isin(days, [*INFINITE_DAYS.values()])  # which are the server's as well
+    is_finite = ~np.isin(days, [*INFINITE_DAYS.values()])  # the server's too
     return numbers_column(pa.date32(), np.where(is_finite, days + EPOCH_DAYS, days), like=sent)
 
 
@@ -147,4 +147,4 @@ ASKED: Mapping[str, str] = {
     **{name: as_type(name) for name in ("text", "varchar", "bpchar", "name", "json")},
     **dict.fromkeys(("numeric", "jsonb"), as_type("text")),
 }
-"""Types whose bytes are their text, and two that have no other cast to it than their output."""
+"""Types whose bytes are their text, and two that only their output function converts to text."""

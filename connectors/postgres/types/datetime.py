@@ -1,4 +1,4 @@
-"""Dates, times and moments out of PostgreSQL's ISO text, infinity and other eras included."""
+"""Parses dates, times and timestamps in PostgreSQL's ISO text, including infinity and years BC."""
 
 import re
 from typing import NamedTuple
@@ -12,12 +12,12 @@ from headwater.core_log.rows.text.time import DIGITS, INFINITE_MS
 
 DAY_US = 86_400 * 10**6
 EPOCH_DAYS = 10_957
-"""From 1970 to 2000, from where PostgreSQL counts."""
+"""From 1970 to 2000, PostgreSQL's epoch."""
 EPOCH_US = EPOCH_DAYS * DAY_US
 ERA_YEARS, ERA_DAYS = 400, 146_097
-"""The calendar repeats after so many years."""
+"""The calendar repeats after this period."""
 INFINITE_DAYS = {"infinity": 2**31 - 1, "-infinity": -(2**31)}
-"""Beyond any date that PostgreSQL has."""
+"""Beyond every date of PostgreSQL."""
 INFINITE_US = {2**63 - 1: "infinity", -(2**63): "-infinity"}
 COARSE_DIGITS_MAX = 3
 FAR = re.compile(
@@ -84,7 +84,8 @@ def _moments(text: pa.StringArray, kind: pa.DataType) -> pa.Array:
 
 
 def _with_far(near: pa.Array, text: pa.StringArray, is_near: pa.Array, far: object) -> pa.Array:
-    """One by one what Arrow does not read: few values are infinite, or of other eras."""
+    """Parses one by one the values that Arrow does not read: the few infinite ones and those of
+    other eras."""
     assert callable(far)
     is_far = pc.invert(is_near).fill_null(False)
     found = [far(value) for value in text.filter(is_far).to_pylist()]
@@ -99,7 +100,7 @@ class _Far(NamedTuple):
 def _far(text: str) -> _Far:
     match = FAR.fullmatch(text)
     if match is None:
-        raise ValueError("this is no date of PostgreSQL's")
+        raise ValueError("the text is not a date of PostgreSQL")
     year, month, day, hours, minutes, seconds, fraction, is_before = match.groups()
     number = 1 - int(year) if is_before else int(year)
     eras = (number - 1970) // ERA_YEARS
@@ -119,7 +120,7 @@ def _far_us(text: str) -> int:
 
 
 def _times(text: pa.StringArray, kind: pa.DataType) -> pa.Array:
-    """Arrow parses moments only, so these become moments of one day, or the end of it."""
+    """Parses times as timestamps of one day or its end, because Arrow parses only those."""
     stored = pa.int32() if kind.bit_width == 32 else pa.int64()
     is_end = pc.starts_with(text, "24:")
     has_end = pc.any(is_end).as_py()
@@ -133,7 +134,7 @@ def _times(text: pa.StringArray, kind: pa.DataType) -> pa.Array:
 
 
 def _zoned_times(text: pa.StringArray) -> pa.Array:
-    """In UTC, seconds always there and a fraction only where it says something."""
+    """Returns times in UTC, with seconds, and with a fraction only if it is not zero."""
     parts = pc.extract_regex(text, ZONED_TIME)
     clock = _times(pc.struct_field(parts, "clock"), pa.time64("us")).view(pa.int64())
     offset = pa.array(np.zeros(len(text), np.int64))
@@ -152,7 +153,7 @@ def _zoned_times(text: pa.StringArray) -> pa.Array:
 
 
 def date_text(days: int) -> str:
-    """As PostgreSQL writes a date that it holds as so many days since 2000."""
+    """Returns PostgreSQL's text of a date, given as days since 2000."""
     for word, infinite in INFINITE_DAYS.items():
         if days == infinite:
             return word
@@ -161,7 +162,7 @@ def date_text(days: int) -> str:
 
 
 def moment_text(since_2000: int, zone: str) -> str:
-    """As PostgreSQL writes a moment that it holds as so many microseconds since 2000."""
+    """Returns PostgreSQL's text of a timestamp, given as microseconds since 2000."""
     if since_2000 in INFINITE_US:
         return INFINITE_US[since_2000]
     days, clock_us = divmod(since_2000, DAY_US)

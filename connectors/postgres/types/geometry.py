@@ -40,17 +40,17 @@ def _points(text: pa.StringArray) -> pa.Array:
 
 
 def geometry_reading(name: str) -> TypeReader:
-    """`name` is `geometry` or `geography`."""
+    """Returns the reader; `name` is `geometry` or `geography`."""
     return TypeReader(GEOMETRY, _geometries, f"io.debezium.data.geometry.{name.capitalize()}")
 
 
 def _geometries(text: pa.StringArray) -> pa.Array:
-    """PostGIS writes its extended well-known binary, which may say its reference system."""
+    """Parses PostGIS's extended well-known binary, which may have a reference system."""
     wkb = from_hex(text)
     data, offsets = stretches(wkb)
     long_enough = np.diff(offsets) >= HEAD_BYTES
     if (is_valid(text) & ~long_enough).any():
-        raise ValueError("this is no geometry of PostGIS")
+        raise ValueError("the text is not a geometry of PostGIS")
     starts = np.where(long_enough, offsets[:-1], 0)
     if not len(data):
         return pa.nulls(len(text), GEOMETRY)
@@ -70,7 +70,7 @@ def _words(octets: UInt8Array, kind: str) -> Any:
 
 
 def vector_reading(item: pa.DataType, name: str) -> TypeReader:
-    """`[1,2,3]`, which is an array but for its brackets."""
+    """Returns the reader of `[1,2,3]`, which is an array with other brackets."""
     numbers = array_reading(
         TypeReader(item, lambda text: text.cast(item)), delimiter=",", dimensions=1
     )

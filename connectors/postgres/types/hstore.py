@@ -1,4 +1,4 @@
-"""Values of hstore as JSON, one by one: few tables have them."""
+"""Converts hstore to JSON, one by one: few tables have such columns."""
 
 import re
 
@@ -12,7 +12,7 @@ ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
 def hstore_reading(form: str) -> TypeReader:
-    """`form` is the setting `hstore` of the source."""
+    """Returns the reader; `form` is the setting `hstore` of the source."""
     word = object_text({UNAVAILABLE: UNAVAILABLE})
     parameters = {FORM: AS_MAP} if form == AS_MAP else {}
     return TypeReader(pa.string(), _objects, JSON, parameters, word)
@@ -30,7 +30,7 @@ def _object(text: str) -> str:
     while place < len(text):
         match = PAIR.match(text, place)
         if match is None:
-            raise ValueError("this is no hstore")
+            raise ValueError("the text is not an hstore")
         key, value = match.groups()
         pairs[_plain(key)] = None if value is None else _plain(value)
         place = match.end()

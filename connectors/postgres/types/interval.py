@@ -1,4 +1,4 @@
-"""Intervals, from the style iso_8601, as one number or with all of their parts."""
+"""Parses intervals of the style iso_8601 as one number or as text with all parts."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,19 +20,20 @@ FRACTION_DIGITS = 6
 
 
 def interval_reading(form: str) -> TypeReader:
-    """`form` is the setting `interval` of the source."""
+    """Returns the reader; `form` is the setting `interval` of the source."""
     if form == "string":
         return TypeReader(pa.string(), _texts, "io.debezium.time.Interval")
     return TypeReader(pa.int64(), _micros, "io.debezium.time.MicroDuration")
 
 
 def _parts(text: pa.StringArray) -> pa.StructArray:
-    """Raises `ValueError` where text is no interval; infinite ones have no parts."""
+    """Returns the parts; raises `ValueError` if the text is not an interval. Infinite ones have no
+    parts."""
     parts = pc.extract_regex(text, PARTS)
     is_odd = pc.and_not(parts.is_null(), text.is_null())
     is_known = pc.is_in(text.filter(is_odd), pa.array(list(INFINITE_US)))
     if not pc.all(is_known, min_count=0).as_py():
-        raise ValueError("this is no interval of the style iso_8601")
+        raise ValueError("the text is not an interval of the style iso_8601")
     return parts
 
 

@@ -1,4 +1,4 @@
-"""Numbers: integers, floats, decimals of any size, and money in whatever currency."""
+"""Numbers: integers, floats, decimals of any size, and money in any currency."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ DECIMAL = "org.apache.kafka.connect.data.Decimal"
 VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
 PRECISION = "connect.decimal.precision"
 DIGITS_MAX, NARROW_DIGITS_MAX = 76, 38
-"""Of Arrow's two kinds of decimals."""
+"""Largest number of digits of Arrow's two decimal types."""
 MODIFIER_OFFSET = 4
 SCALE_BITS = 11
 MONEY_DIGITS = 19
@@ -20,7 +20,7 @@ MONEY_DIGITS = 19
 
 
 def cast_reading(kind: pa.DataType) -> TypeReader:
-    """A type whose text Arrow reads itself."""
+    """Returns the reader of a type whose text Arrow can cast."""
     return TypeReader(kind, lambda text: text.cast(kind))
 
 
@@ -29,7 +29,8 @@ def boolean_reading() -> TypeReader:
 
 
 def numeric_reading(modifier: int) -> TypeReader:
-    """Numbers without a declared size, or of more digits than Arrow has, travel as text."""
+    """Returns the reader. Numbers without a declared size, or with more digits than Arrow supports,
+    stay text."""
     if modifier < MODIFIER_OFFSET:
         return TypeReader(pa.string(), as_it_is, VARIABLE_SCALE)
     precision, scale = _precision_and_scale(modifier)
@@ -66,9 +67,10 @@ def _decimal(digits: int, *, scale: int) -> pa.DataType:
 
 
 def money_reading(one: str) -> TypeReader:
-    """`one` is how the server writes one unit of its currency, such as `$1.00` or `1,000 KWD`.
+    """Returns the reader. `one` is the server's text of one unit of its currency, such as `$1.00`
+    or `1,000 KWD`.
 
-    Of an amount only digits and sign are read, since all else is a matter of locale.
+    Only digits and sign of an amount are read, because the rest depends on the locale.
     """
     scale = len(re.sub(r"\D", "", one)) - 1
     kind = pa.decimal128(MONEY_DIGITS, scale)

@@ -1,4 +1,4 @@
-"""The types of one database by their numbers, and how columns of them are read."""
+"""The types of one database by oid, and the readers of their columns."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,7 +44,7 @@ ONE_UNIT = "SELECT 1::pg_catalog.money::text"
 
 
 class PgType(NamedTuple):
-    """A row of the catalogue of types."""
+    """A row of the catalog of types."""
 
     oid: int
     namespace: str
@@ -52,29 +52,29 @@ class PgType(NamedTuple):
     kind: str
     """`b`ase, `d`omain, `e`num, `r`ange or `m`ultirange."""
     base_oid: int
-    """Of a domain."""
+    """Base type of a domain."""
     modifier: int
-    """Of a domain, that of its base."""
+    """Type modifier of a domain's base."""
     item_oid: int
-    """Of an array; else 0."""
+    """Item type of an array; else 0."""
     dimensions: int
-    """Of a domain over arrays."""
+    """Dimensions of a domain over arrays."""
     delimiter: str | None
     labels: Sequence[str] | None
-    """Of an enum, in its order."""
+    """Labels of an enum, in order."""
 
 
 @dataclass(slots=True)
 class TypeMap:
-    """Knows the types that were there when it last looked; composite ones it treats as text."""
+    """The types of the last look-up; composite ones are treated as text."""
 
     settings: PostgresSettings
     _types: dict[int, PgType] = field(default_factory=dict)
     _strange: set[int] = field(default_factory=set)
-    """Looked up, and nothing of which more than its text is known."""
+    """Types that were looked up and are only known as text."""
     _one_unit_of_money: str = "$1.00"
     _has_any_bytes: bool = False
-    """Where the database takes any bytes as text."""
+    """Whether the database accepts any bytes as text."""
 
     @classmethod
     async def load(
@@ -85,7 +85,7 @@ class TypeMap:
         return book
 
     async def reload(self, connection: "AsyncConnection[Any]") -> None:
-        """Enums may have new labels, and types may be new."""
+        """Reads all types again: enums may have new labels."""
         rows = await (await connection.execute(TYPES)).fetchall()
         self._types = {row[0]: PgType(*row) for row in rows}
         self._strange.clear()
@@ -93,7 +93,7 @@ class TypeMap:
         [[self._one_unit_of_money]] = await (await connection.execute(ONE_UNIT)).fetchall()
 
     async def learn(self, connection: "AsyncConnection[Any]", oids: Collection[int]) -> None:
-        """Looks again if one of these is new; cheap when none is."""
+        """Reads the types again if one of these is new; cheap if none is."""
         if self.knows(oids):
             return
         await self.reload(connection)
@@ -112,10 +112,10 @@ class TypeMap:
         dimensions: int = 1,
         number: int = 0,
     ) -> ColumnPlan | None:
-        """None for a column that is left out, as `unknown_types: skip` asks.
+        """Returns the plan of a column; None if `unknown_types: skip` leaves it out.
 
-        `dimensions` is what the catalogue says of an array's column; the stream does not say it,
-        nor the column's number, which is 0 where nobody knows it.
+        `dimensions` is the catalog's value for an array's column; the stream has neither it nor the
+        column's number, which is 0 if unknown.
         """
         reading = self._reading(type_oid, type_modifier, dimensions, depth=0)
         if reading is None:

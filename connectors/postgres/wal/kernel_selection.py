@@ -1,4 +1,4 @@
-"""Which kernels a process works with."""
+"""Chooses the kernels of a process: NumPy or compiled."""
 
 from collections.abc import Collection, Mapping
 from functools import cache
@@ -21,7 +21,7 @@ from headwater.core_log.foundation.speed import CompiledSpeed, Speed, chosen_spe
 
 @cache
 def chosen_kernels() -> Kernels:
-    """Those of this process."""
+    """Returns the kernels of this process."""
     return LazyKernels() if chosen_speed() == "fast" else PlainKernels()
 
 
@@ -40,7 +40,7 @@ TUPLE = np.frombuffer(b"\0\1\0\0\0\1a" + bytes(SLACK_BYTES), np.uint8).copy()
 
 
 class LazyKernels:
-    """Counts what there is to do."""
+    """Counts the work, and loads the compiled kernels when they pay."""
 
     def __init__(self, worth_bytes: int = WORTH_BYTES) -> None:
         self._chosen: CompiledSpeed[Kernels] = CompiledSpeed(
@@ -76,7 +76,7 @@ class LazyKernels:
         return self._chosen.now.cells(buffer, starts, stops, columns)
 
     def wait(self) -> None:
-        """Until the compiled loops are there, if they have been sent for."""
+        """Waits until the compiled kernels are loaded, if loading has begun."""
         self._chosen.wait()
 
 
@@ -88,7 +88,7 @@ def _load_compiled() -> Kernels:
 
 
 def _exercise(kernels: Kernels) -> None:
-    """Every loop once, as it is compiled when it is first called."""
+    """Calls every kernel once, because the first call compiles it."""
     kernels.walk(ROW, 0, 1)
     place = np.zeros(1, np.int64)
     spans = kernels.spans(ROW, place, place + 6, 1)

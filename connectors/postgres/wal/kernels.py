@@ -1,4 +1,4 @@
-"""The four loops over bytes that there are twice: in plain Python, and compiled."""
+"""The interface of the four loops over bytes, which exist in NumPy and compiled."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
@@ -8,61 +8,62 @@ import pyarrow as pa
 from headwater.core_log.foundation.array_types import BoolArray, Int32Array, Int64Array, UInt8Array
 
 SLACK_BYTES = 16
-"""How far behind what was received a buffer must still be readable."""
+"""Readable bytes that a buffer must have after the received data."""
 
 FOREIGN = 0x80
-"""Set in the tag of a frame that is not of the stream: the server's notices and errors."""
+"""Set in the tag of a frame that is not part of the stream: the server's notices and errors."""
 
 TEXT, NULL, UNCHANGED = b"tnu"
 
 COUNT_BYTES, LENGTH_BYTES = 2, 4
 NO_VALUE = 0xFFFFFFFF
-"""In COPY's binary format: what says how many values a row has, and how long each of them is, or
-that it is null."""
+"""In COPY's binary format: in place of a row's number of values or a value's length, the end or
+null."""
 
 
 class NotUtf8(Exception):
-    """Among the values is text of another encoding, or of none."""
+    """A value has text that is not UTF-8."""
 
 
 class FrameBounds(NamedTuple):
-    """Whole frames, one behind the other."""
+    """The bounds of whole frames."""
 
     starts: Int64Array
     tags: UInt8Array
-    """Which message each brings; `k` of a keepalive; else the frame's own letter, `FOREIGN`."""
+    """The message of each frame; `k` for a keepalive; else the frame's own letter with
+    `FOREIGN`."""
     stop: int
-    """Behind the last whole one."""
+    """End of the last whole one."""
 
 
 class FieldSpans(NamedTuple):
-    """Where in the buffer the values of rows stand, column by column."""
+    """The places of values in the buffer, column by column."""
 
     bounds: Int32Array
-    """Per column the begin and end of every row's value, by turns; both the same without one."""
+    """Per column the begin and end of every row's value, in turn; both are the same without one."""
     marks: UInt8Array
-    """Per column and row `TEXT`, `NULL` or `UNCHANGED`."""
+    """`TEXT`, `NULL` or `UNCHANGED`, per column and row."""
     are_texts: BoolArray
-    """Per column, whether every row has a value."""
+    """Whether every row has a value, per column."""
     after: Int64Array
-    """Where each row ends; -1 where it breaks its own format."""
+    """End of each row; -1 if its format is invalid."""
 
 
 class CopyFields(NamedTuple):
-    """Where in the rows of a COPY the values stand, as in `FieldSpans`."""
+    """The places of values in rows of a COPY, as in `FieldSpans`."""
 
     bounds: Int32Array
     is_null: BoolArray
     have_nulls: BoolArray
     is_sound: bool
-    """Whether every row has as many values as there are columns, and ends behind the last."""
+    """Whether every row has as many values as there are columns, and ends after the last."""
 
 
 class Kernels(Protocol):
-    """Neither writes to the buffer; all may read `SLACK_BYTES` beyond what they are given."""
+    """The loops. None writes to the buffer; all may read `SLACK_BYTES` beyond their range."""
 
     def walk(self, buffer: UInt8Array, begin: int, end: int) -> FrameBounds:
-        """The frames that stand whole between `begin` and `end`."""
+        """Returns the whole frames between `begin` and `end`."""
         ...
 
     def spans(
@@ -78,9 +79,8 @@ class Kernels(Protocol):
         missing: Mapping[int, BoolArray],
         bare: Collection[int] = (),
     ) -> tuple[pa.Array, ...]:
-        """Copies values out of the buffer, of one row or more; null where they are missing. They
-        are text, but for the `bare` columns, whose bytes are whatever they are. Raises
-        `NotUtf8`."""
+        """Copies values out of the buffer, of at least one row; null if they are missing. They are
+        text, except in the `bare` columns, whose bytes are not checked. Raises `NotUtf8`."""
         ...
 
     def cells(

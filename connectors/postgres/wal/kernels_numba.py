@@ -1,4 +1,4 @@
-"""The loops over bytes, compiled; the machine code is kept beside this file for the next start."""
+"""The compiled loops over bytes; their machine code is cached beside this file."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -27,7 +27,7 @@ COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"
 TAG_AT, KIND_AT = 30, 5
 FRAME_BYTES_MIN = 5
 WIDE_BYTES = 8
-HIGH_BITS = np.uint64(0x8080808080808080)  # none is set in ASCII
+HIGH_BITS = np.uint64(0x8080808080808080)  # not set in ASCII
 
 _compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = CompiledFunction
 
@@ -163,7 +163,7 @@ def _spans(
 
 
 def _wide(content: UInt8Array) -> npt.NDArray[np.uint64]:
-    """At every place the eight bytes that begin there."""
+    """Returns the eight bytes at every place as one number."""
     return np.ndarray((len(content) - WIDE_BYTES + 1,), np.uint64, content, 0, (1,))
 
 
@@ -182,7 +182,7 @@ def _offsets(bounds: Any, offsets: Any) -> None:
 def _copy(
     source: Any, bounds: Any, offsets: Any, begins: Int64Array, target: Any, seen: Any
 ) -> None:
-    """Eight bytes at a time: what is written too much of one value, the next one covers."""
+    """Copies eight bytes at a time: the next value overwrites the surplus of one."""
     columns, places = bounds.shape
     for row in range(places // 2):
         for column in range(columns):

@@ -23,7 +23,7 @@ from headwater.connectors.postgres.wal.utf8 import FEW_ROWS, few_values, texts_o
 from headwater.core_log.foundation.array_types import BoolArray, Int32Array, Int64Array, UInt8Array
 
 COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"
-TAG_AT, KIND_AT = 30, 5  # behind the head of a frame, and that of a message of the log
+TAG_AT, KIND_AT = 30, 5  # after the header of a frame, and that of a WAL data message
 
 _LENGTH = Struct(">xI")
 
@@ -79,8 +79,8 @@ class PlainKernels:
         missing: Mapping[int, BoolArray],
         bare: Collection[int] = (),
     ) -> tuple[pa.Array, ...]:
-        """Values and the gaps between them are one array over the buffer itself; the values are
-        every other element of it."""
+        """Returns the values: they and the gaps between them are one array over the buffer itself,
+        and every other element is a value."""
         length = bounds.shape[1]
         if length <= 2 * self._few_rows:
             return few_values(buffer, bounds, missing, bare)
@@ -129,5 +129,5 @@ def _tags(buffer: UInt8Array, starts: Int64Array) -> UInt8Array:
 
 
 def _numbers(buffer: UInt8Array) -> npt.NDArray[np.uint32]:
-    """At every place the number that begins there."""
+    """Returns the number that begins at every place."""
     return np.ndarray((len(buffer) - 3,), ">u4", buffer, 0, (1,))

@@ -1,4 +1,4 @@
-"""Fields of many messages at once, by where each kind of message has them."""
+"""Reads the fields of many messages at once, by their offsets in each kind of message."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from headwater.connectors.postgres.wal.wal_batch import Transactions
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 from headwater.core_log.foundation.errors import DecodeError
 
-FRAME_BYTES_MAX = 1 << 30  # the server can build no larger message
+FRAME_BYTES_MAX = 1 << 30  # the server cannot build a larger message
 HEAD_BYTES, LETTER_BYTES = 30, 1
 OUT_OF_STEP = "transactions of the stream do not follow one another"
 
@@ -18,10 +18,10 @@ BEGIN, COMMIT, INSERT, UPDATE, DELETE, TRUNCATE, RELATION, MESSAGE, TYPE, ORIGIN
 KEEPALIVE, NEW, KEY, OLD = b"kNKO"
 NOTICE, PARAMETER = (FOREIGN | each for each in b"NS")
 COMMIT_END, COMMIT_BYTES = 9, 25
-"""In a commit, behind its letter: flags, its place, the place behind it, its time."""
+"""In a commit, after its letter: flags, its LSN, the LSN after it, its time."""
 
 LEAST_BYTES = np.full(256, FRAME_BYTES_MAX, np.int64)
-"""How long a frame is at least, by its tag."""
+"""Shortest length of a frame, by tag."""
 for _tag, _least in {
     BEGIN: 20, COMMIT: COMMIT_BYTES, INSERT: 7, UPDATE: 7, DELETE: 7, TRUNCATE: 5, RELATION: 9,
     MESSAGE: 14, TYPE: 6, ORIGIN: 9,
@@ -40,12 +40,12 @@ def _among(tags: bytes) -> BoolArray:
 IS_ROW, IS_RARE = _among(b"IUD"), _among(b"RTM")
 NEEDS_TRANSACTION, IS_COUNTED = _among(b"RYO"), _among(b"IUDT")
 IS_END = np.arange(256) >= FOREIGN
-IS_END[[NOTICE, PARAMETER]] = False  # they may come at any time
+IS_END[[NOTICE, PARAMETER]] = False  # they may arrive at any time
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactionState:
-    """A transaction of which a burst left something for the next."""
+    """A transaction that the next WAL batch continues."""
 
     xid: int
     commit_lsn: int
@@ -68,7 +68,7 @@ class MessageColumns:
             raise DecodeError("a message of the stream is too short, or was not asked for")
 
     def goes_on(self, was_open: bool, counted: BoolArray) -> BoolArray:
-        """Whether, after each frame, a transaction goes on."""
+        """Whether a transaction is open after each frame."""
         begins, commits = self.tags == BEGIN, self.tags == COMMIT
         depth = int(was_open) + np.cumsum(begins) - np.cumsum(commits)
         if ((NEEDS_TRANSACTION[self.tags] | counted) & (depth != 1)).any():
@@ -76,7 +76,7 @@ class MessageColumns:
         return np.asarray(depth == 1)
 
     def transactions(self, carried: OpenTransactionState | None) -> tuple[Transactions, Int64Array]:
-        """Those that are here, and per frame the one that it belongs to or that was last."""
+        """Returns the transactions, and per frame the one it belongs to or the last one before."""
         begins, commits = np.flatnonzero(self.tags == BEGIN), np.flatnonzero(self.tags == COMMIT)
         heads, tails = self.starts[begins] + HEAD_BYTES + 1, self.starts[commits] + HEAD_BYTES + 1
         xids = self._numbers[heads + 16].astype(np.int64)
@@ -94,7 +94,7 @@ class MessageColumns:
         return Transactions(xids, commit_lsns, end_lsns, committed_us, begin_lsns), opened
 
     def has_index(self) -> BoolArray:
-        """What has an index in its transaction, and so needs one."""
+        """Whether the frame has an index in its transaction."""
         counted = IS_COUNTED[self.tags]
         messages = np.flatnonzero(self.tags == MESSAGE)
         counted[messages] = self.buffer[self.starts[messages] + HEAD_BYTES + 1] & 1
@@ -103,7 +103,7 @@ class MessageColumns:
     def counted_before(
         self, counted: BoolArray, opened: Int64Array, carried: OpenTransactionState | None
     ) -> Int64Array:
-        """How many of its transaction came before each frame."""
+        """Returns how many of its transaction came before each frame."""
         running: Int64Array = np.cumsum(counted) - counted
         bases: Int64Array = running[self.tags == BEGIN]
         if carried is not None:
@@ -113,7 +113,7 @@ class MessageColumns:
         return np.asarray(running - bases[np.maximum(opened, 0)], np.int64)
 
     def keepalives(self, is_open: BoolArray) -> tuple[list[int], bool]:
-        """Up to where the server has come, and whether it wants an answer."""
+        """Returns the server's latest position, and whether it wants an answer."""
         places = self.starts[(self.tags == KEEPALIVE) & ~is_open] + 6
         reached = [int(self._longs[places[-1]])] if len(places) else []
         return reached, bool((self.buffer[places + 16] != 0).any())
@@ -139,6 +139,6 @@ class MessageColumns:
         return self._longs[self.starts[rows] + 6].astype(np.int64)
 
     def body(self, at: int) -> bytes:
-        """Of one message, what is behind its letter."""
+        """Returns the content of one message after its letter."""
         begin = int(self.starts[at]) + HEAD_BYTES + LETTER_BYTES
         return self.buffer[begin : int(self.stops[at])].tobytes()

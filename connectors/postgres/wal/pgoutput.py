@@ -1,4 +1,4 @@
-"""Decodes the stream of a replication slot: frames and pgoutput's messages into bursts."""
+"""Decodes the stream of a replication slot: frames and pgoutput's messages into WAL batches."""
 
 from dataclasses import dataclass, replace
 from struct import Struct
@@ -50,24 +50,24 @@ from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UIn
 from headwater.core_log.foundation.errors import DecodeError
 
 _KEEPALIVE = Struct(">cIcqqB")
-"""With its frame: where the server is, its clock, and whether it wants an answer."""
+"""A keepalive with its frame: the server's position and clock, and whether it wants an answer."""
 _NO_TIMES = np.empty(0, np.int64)
 _NO_TRANSACTIONS = Transactions(_NO_TIMES, _NO_TIMES, _NO_TIMES, _NO_TIMES, _NO_TIMES)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchEnd:
-    """The server's last word: the letter of a frame, and what is in it."""
+    """The server's last frame: its letter and content."""
 
     letter: str
     content: bytes
 
 
 class PgoutputDecoder:
-    """Keeps what one connection has been told: relations, and the transaction that goes on.
+    """Keeps the state of one connection: relations, and the open transaction.
 
-    It speaks protocol 1 and 2, without transactions that are streamed before they commit. The
-    bytes stay with the caller, who shows them from the first not yet used one on.
+    It supports protocols 1 and 2, without transactions that are streamed before they commit. The
+    caller keeps the bytes, and passes them from the first unused one on.
     """
 
     def __init__(self, kernels: Kernels, *, few_frames: int = FEW_FRAMES) -> None:
@@ -77,17 +77,17 @@ class PgoutputDecoder:
         self._position = 0
         self._starts, self._tags = np.empty(0, np.int64), np.empty(0, np.uint8)
         self._walked = 0
-        self._whole = 0  # frames up to where no transaction goes on
+        self._whole = 0  # frames up to the end of the last whole transaction
         self._goes_on = False
         self._lone: tuple[int, bool] | None = None
-        """A keepalive by itself: the server sends one behind each transaction that has not been
-        confirmed yet, and reading it must not hold up the very transaction."""
+        """A keepalive alone: the server sends one after each unconfirmed transaction, and reading
+        it must not delay that transaction."""
         self.ending: BatchEnd | None = None
         self.bytes_wanted = 0
-        """How much of the buffer the frame takes that has not come whole, as far as is known."""
+        """The size of the incomplete frame in the buffer, as far as it is known."""
 
     def look(self, buffer: UInt8Array, filled: int) -> None:
-        """Finds out what is whole among the bytes up to `filled`."""
+        """Finds the whole frames among the bytes up to `filled`."""
         if self.ending is not None:
             return
         self._lone = self._lone_keepalive(buffer, filled)
@@ -109,7 +109,8 @@ class PgoutputDecoder:
         self._tags = np.concatenate([self._tags, tags])
 
     def _bound(self, tags: UInt8Array) -> tuple[int, bool]:
-        """Behind how many frames no transaction goes on, and whether one does behind the last."""
+        """Returns the number of frames up to which all transactions are whole, and whether one is
+        open after the last."""
         if len(tags) <= self._few_frames:
             return whole_of_few(tags, self._goes_on)
         steps = (tags == BEGIN).astype(np.int64) - (tags == COMMIT)
@@ -136,17 +137,17 @@ class PgoutputDecoder:
 
     @property
     def has_whole(self) -> bool:
-        """Whether anything is there that can be a burst without cutting a transaction."""
+        """Whether there is a WAL batch that cuts no transaction."""
         return self._whole > 0 or self._lone is not None
 
     @property
     def has_any(self) -> bool:
-        """Whether at least one message is there, though of a transaction that goes on."""
+        """Whether there is at least one message, possibly of an open transaction."""
         return len(self._starts) > 0
 
     def decode(self, buffer: UInt8Array, *, may_cut: bool) -> tuple[WalBatch | None, int]:
-        """The next burst, and how many bytes it took. With `may_cut` it may end inside of a
-        transaction, should there be nothing else."""
+        """Returns the next WAL batch, and the number of its bytes. With `may_cut` it may end inside
+        of a transaction if there is nothing else."""
         if self._lone is not None:
             (reached, is_wanted), self._lone = self._lone, None
             self._position = max(self._position, reached)
@@ -202,7 +203,7 @@ class PgoutputDecoder:
     def _events(
         self, stretch: MessageColumns, opened: Int64Array, indexes: Int64Array
     ) -> list[WalEvent]:
-        """Rows table by table, with a break wherever a truncate or a new form of a table is."""
+        """Returns rows by table, with a break at each truncate or new schema of a table."""
         events, since, tags = list[WalEvent](), 0, stretch.tags
         for at in np.flatnonzero(IS_RARE[tags]).tolist():
             body = stretch.body(at)
@@ -280,10 +281,12 @@ class PgoutputDecoder:
     def _spans(
         self, stretch: MessageColumns, starts: Int64Array, stops: Int64Array, columns: int
     ) -> FieldSpans:
-        """Of rows from their count of columns on."""
+        """Splits rows from their number of columns on."""
         counts = stretch.shorts(starts)
         if (counts != columns).any():
-            raise DecodeError("a row of the stream has not as many values as its table columns")
+            raise DecodeError(
+                "a row of the stream has another number of values than its table columns"
+            )
         spans = self._kernels.spans(stretch.buffer, starts + 2, stops, columns)
         if (spans.after < 0).any():
             raise DecodeError("a row of the stream breaks its own format")
@@ -292,7 +295,7 @@ class PgoutputDecoder:
     def _texts(
         self, stretch: MessageColumns, spans: FieldSpans
     ) -> tuple[tuple[pa.StringArray, ...], bool]:
-        """And whether any of them is unreadable."""
+        """Returns the texts, and whether one of them is unreadable."""
         gaps = np.flatnonzero(~spans.are_texts).tolist()
         missing = {column: spans.marks[column] != TEXT for column in gaps}
         if not spans.marks.size:
@@ -302,7 +305,7 @@ class PgoutputDecoder:
     def _old(
         self, stretch: MessageColumns, spans: FieldSpans, is_known: BoolArray
     ) -> tuple[tuple[pa.StringArray, ...], bool]:
-        """Old rows beside the new ones, null where there is none."""
+        """Returns old rows beside the new ones, null if there is none."""
         found, is_bad = self._texts(stretch, spans)
         if is_known.all():
             return found, is_bad
@@ -327,7 +330,7 @@ def _check_kinds(operations: UInt8Array, kinds: UInt8Array) -> None:
     is_new, is_old = kinds == NEW, (kinds == KEY) | (kinds == OLD)
     fits = np.where(operations == INSERT, is_new, is_old | (is_new & (operations == UPDATE)))
     if not fits.all():
-        raise DecodeError("a change in the stream brings neither a new row nor an old one")
+        raise DecodeError("a change in the stream has neither a new row nor an old one")
 
 
 def _find_unchanged(spans: FieldSpans) -> dict[int, BoolArray]:

@@ -1,4 +1,4 @@
-"""The rare messages of pgoutput, read one at a time: relations, truncates and logical messages."""
+"""Reads the rare messages of pgoutput one at a time: relations, truncates and logical messages."""
 
 import struct
 from struct import Struct
@@ -31,13 +31,13 @@ def read_relation(body: bytes) -> Relation:
         type_oid, modifier = reading.numbers(_COLUMN)
         columns.append(RelationColumn(column, bool(flags & IS_IDENTITY), type_oid, modifier))
     if identity not in IDENTITIES:
-        raise DecodeError("a relation has a replica identity nobody knows", identity=identity)
-    # Tables of `pg_catalog` come without a name of their schema.
+        raise DecodeError("a relation has an unknown replica identity", identity=identity)
+    # Tables of `pg_catalog` have an empty schema name in the stream.
     return Relation(oid, namespace or "pg_catalog", name, identity, tuple(columns))
 
 
 def read_truncate(body: bytes) -> list[int]:
-    """The relations that were emptied."""
+    """Returns the truncated relations."""
     reading = _Reading(body)
     count, _options = reading.numbers(_TRUNCATE)
     return [reading.numbers(_NUMBER)[0] for _ in range(min(count, len(body)))]
@@ -51,7 +51,7 @@ def read_message(body: bytes) -> LogicalMessage:
 
 
 class _Reading:
-    """Goes forward through one message, and never beyond its end."""
+    """Reads one message forward, and never beyond its end."""
 
     def __init__(self, body: bytes) -> None:
         self._body, self._at = body, 0

@@ -1,4 +1,4 @@
-"""A few small transactions, message by message: calls that handle columns take longer than that."""
+"""Decodes a few small transactions message by message: calls on columns take longer than that."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -41,16 +41,16 @@ _PLACE, _LENGTH = Struct(">q"), Struct(">I")
 _BEGIN, _COMMIT, _KEEPALIVE = Struct(">qqI"), Struct(">Bqqq"), Struct(">qqB")
 _ROW = Struct(">IBH")
 _LSN_AT = 6
-"""In a frame, of a message of the log and of a keepalive alike."""
+"""In a frame, for WAL data and keepalives alike."""
 
 
 class _Unusual(Exception):
-    """What is rare, or wrong."""
+    """Raised for a rare or invalid message."""
 
 
 @dataclass(slots=True)
 class _Rows:
-    """Of one relation."""
+    """The rows of one relation."""
 
     relation: Relation
     values: list[list[str | None]]
@@ -75,7 +75,8 @@ class _Rows:
 
 
 def whole_of_few(tags: UInt8Array, is_open: bool) -> tuple[int, bool]:
-    """Behind how many frames no transaction goes on, and whether one does behind the last."""
+    """Returns the number of frames up to which all transactions are whole, and whether one is open
+    after the last."""
     whole = 0
     for count, tag in enumerate(tags.tolist(), start=1):
         if tag in (BEGIN, COMMIT):
@@ -90,8 +91,8 @@ def whole_of_few(tags: UInt8Array, is_open: bool) -> tuple[int, bool]:
 def few_transactions(
     stretch: MessageColumns, relations: Mapping[int, Relation], position: int
 ) -> WalBatch | None:
-    """Nothing where a transaction is not whole, or anything in it is rare or wrong: to find out
-    about that is left to those who read by columns."""
+    """Returns the transactions; None if one is not whole, or has anything rare or invalid, which is
+    left to the decoder by columns."""
     try:
         return _Reading(stretch, relations, position).burst()
     except _Unusual:
@@ -152,7 +153,7 @@ class _Reading:
         content, at = self._content, _body(start, stop, _ROW.size)
         oid, kind, count = _ROW.unpack_from(content, at)
         relation = self._relations.get(oid)
-        kinds = (KEY, OLD) if tag == DELETE else (NEW,)  # an update may bring the row before it
+        kinds = (KEY, OLD) if tag == DELETE else (NEW,)  # an update may contain the row before it
         if relation is None or count != len(relation.columns) or kind not in kinds:
             raise _Unusual
         values, at = list[str | None](), at + _ROW.size
@@ -187,7 +188,7 @@ class _Reading:
 
 
 def _body(start: int, stop: int, size: int) -> int:
-    """Where it begins, behind the letter of its message."""
+    """Returns where the content begins, after the letter of its message."""
     at = start + HEAD_BYTES + LETTER_BYTES
     if at + size > stop:
         raise _Unusual

@@ -1,4 +1,4 @@
-"""What the server is asked for when a stream starts, and what its last word means."""
+"""The options with which a stream starts, and the meaning of the server's last frame."""
 
 import re
 from collections.abc import Sequence
@@ -43,17 +43,18 @@ def start_command(
 
 
 def check_origin(origin: str, server_version: int) -> None:
-    """Raises `SourceRejected` where the server would send all the same what it has from others."""
+    """Raises `SourceRejected` if the server cannot leave out changes that it received by
+    replication."""
     if origin != "any" and server_version < ORIGIN_SINCE:
         raise SourceRejected(
-            "this server cannot leave out what it has from a replication",
+            "the server cannot leave out changes that it received by replication",
             version=server_version // 10_000,
-            hint="write `origin: any` into the source, or upgrade to PostgreSQL 16",
+            hint="set `origin: any` in the source, or upgrade to PostgreSQL 16",
         )
 
 
 async def timeout_ms_of(connection: PgConnection) -> int:
-    """How long the server waits for a word of ours; 0 for ever."""
+    """Returns how long the server waits for our answer; 0 means for ever."""
     with in_our_words("the server does not say how long it waits for an answer"):
         cursor = await connection.execute(
             "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
@@ -63,13 +64,15 @@ async def timeout_ms_of(connection: PgConnection) -> int:
 
 
 async def take_bytes_as_they_are(connection: PgConnection) -> None:
-    """From now on nothing is asked over the connection whose answer is text."""
+    """Sets the encoding so that bytes are not converted; later queries on the connection must not
+    return text."""
     with in_our_words("the server does not say that it sends bytes as they are"):
         await connection.execute(f"SET client_encoding TO '{NO_ENCODING}'".encode())
 
 
 def refusal(ending: BatchEnd) -> HeadwaterError:
-    """What the server's last frame means; its words only where they cannot quote a row."""
+    """Returns the error of the server's last frame, with its message only if it cannot quote a
+    row."""
     if ending.letter != "E":
         return SourceUnavailable(LOST)
     pieces = ending.content.split(b"\0")
@@ -82,7 +85,7 @@ def refusal(ending: BatchEnd) -> HeadwaterError:
         return not_utf8("the server does not stream", **facts)
     if state[:2] in SPEAKING:
         facts["why"] = fields.get(b"M", "")
-    if state == MISSING:  # what was missed, and what is done then, is known from its position
+    if state == MISSING:  # the position decides about the missed changes
         facts["hint"] = "none is needed: the source looks at its publication and its slot again"
         return SourceUnavailable("the publication or the slot is gone", **facts)
     if state[:2] in PASSING or not state:

@@ -1,4 +1,4 @@
-"""The stream of a replication slot: reads in bursts, and says how far all is safe."""
+"""The stream of a replication slot: reads WAL batches, and confirms positions."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -26,21 +26,21 @@ from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import HeadwaterError, SourceUnavailable
 
 ANSWER_SECONDS = 0.01
-"""Confirmations that come closer together leave as one."""
+"""Shortest time between two confirmations that are sent."""
 SHARE_OF_TIMEOUT = 3
 STATUS_SECONDS_MAX, STATUS_SECONDS_MIN = 10.0, 0.1
 TIMES_OF_TIMEOUT = 2
-"""A server that is silent for longer, though it is asked, would have given us up itself."""
+"""A server that is silent for longer, in spite of a request, would have closed the connection."""
 SILENT_SECONDS_MAX = 600.0
 
 _STATUS, _BOTH_HEAD = Struct(">cqqqqB"), Struct(">cI")
 
 
 class WalStream:
-    """One running START_REPLICATION; whoever made the connection gives it away.
+    """One running START_REPLICATION, which owns its connection.
 
-    The server is told how far we are from a timer, so that it keeps the connection even while
-    nobody takes bursts.
+    A timer sends our position to the server, so that it keeps the connection even while no WAL
+    batch is read.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class WalStream:
         timeout_ms: int,
         kernels: Kernels,
     ) -> None:
-        """`timeout_ms`: how long the server waits for us; 0 for ever."""
+        """`timeout_ms`: how long the server waits for us; 0 means for ever."""
         self._connection, self._line, self._clock = connection, line, clock
         self._loop = asyncio.get_running_loop()
         self._receive_bytes = receive_bytes
@@ -87,9 +87,8 @@ class WalStream:
         origin: str = "any",
         kernels: Kernels | None = None,
     ) -> "WalStream":
-        """Over a connection made with `replication=True`, from `start_at` on, or from where the
-        slot stands if that is later. What the server has against it may come out of
-        `bursts` only."""
+        """Starts on a connection with `replication=True`, from `start_at` on, or from the slot's
+        position if that is later. The server's refusal may come out of `bursts` only."""
         command = start_command(
             slot=slot,
             publications=publications,
@@ -116,12 +115,12 @@ class WalStream:
 
     @property
     def way(self) -> str:
-        """`socket`, or `libpq` at the plainer rate."""
+        """Returns `socket`, or `libpq`, which is slower."""
         return self._line.name
 
     async def bursts(self) -> AsyncGenerator[WalBatch, None]:
-        """Ends only by an error. A burst without events says that nothing was there to see up to
-        its position."""
+        """Yields WAL batches; ends only by an error. A batch without events moves the position
+        only."""
         pacing = ReadBatching(now=self._loop.time(), pause_seconds=self._line.pause_seconds)
         while True:
             await self._gather(pacing)
@@ -134,13 +133,13 @@ class WalStream:
                 raise refusal(self._decoder.ending)
 
     def confirm(self, lsn: int) -> None:
-        """All below is durable; the server may forget it."""
+        """Confirms that all below is durable; the server may forget it."""
         if lsn > self._confirmed:
             self._confirmed = lsn
             self._answer_soon()
 
     def ask(self) -> None:
-        """Has the server say how far it is, in a burst soon to come, though nothing happens."""
+        """Requests a keepalive, so that a WAL batch with the server's position follows soon."""
         self._send_status(wants_answer=True)
 
     async def close(self) -> None:
@@ -152,7 +151,7 @@ class WalStream:
         await self._connection.close()
 
     async def _gather(self, pacing: ReadBatching) -> None:
-        """Reads until there is a burst to make and no reason to wait for more of it."""
+        """Reads until there is a WAL batch and no reason to wait for more of it."""
         while not self._can_hand_on:
             if self._failure is not None:
                 raise self._failure
@@ -168,13 +167,13 @@ class WalStream:
             self._look()
 
     async def _receive(self) -> int:
-        """A connection may die without a word, so that silence counts as an end as well."""
+        """Receives bytes. A connection may fail silently, so a long silence counts as its end."""
         try:
             async with asyncio.timeout(self._silent_seconds):
                 return await self._line.receive(self._space)
         except TimeoutError:
             raise SourceUnavailable(
-                "the server says nothing any more", seconds=self._silent_seconds
+                "the server has stopped answering", seconds=self._silent_seconds
             ) from None
 
     @property
@@ -188,7 +187,7 @@ class WalStream:
 
     @property
     def _is_stuck(self) -> bool:
-        """Full of one transaction that goes on."""
+        """Whether the buffer is full of one open transaction."""
         return self._is_full and self._decoder.has_any
 
     @property
@@ -210,7 +209,7 @@ class WalStream:
         self._decoder.look(self._buffer, self._filled)
 
     def _skip_start(self) -> bool:
-        """Takes off the frame that says that the stream begins, and what stands before it."""
+        """Removes the frame that starts the stream, and the frames before it."""
         while self._filled >= _BOTH_HEAD.size:
             letter, length = _BOTH_HEAD.unpack_from(self._buffer.data)
             if letter not in (b"W", b"N", b"S"):
@@ -229,12 +228,12 @@ class WalStream:
             return
         rest = self._buffer[used : self._filled].copy()
         if len(self._buffer) > self._receive_bytes + SLACK_BYTES > len(rest):
-            self._buffer = _buffer_of(self._receive_bytes)  # a giant message is through
+            self._buffer = _buffer_of(self._receive_bytes)  # a very large message is complete
         self._filled = len(rest)
         self._buffer[: self._filled] = rest
 
     def _make_room(self) -> None:
-        """For a single message that is larger than the buffer."""
+        """Grows the buffer for a single message that is larger."""
         if self._is_full:
             larger = _buffer_of(max(self._decoder.bytes_wanted, 2 * self._capacity))
             larger[: self._filled] = self._buffer[: self._filled]

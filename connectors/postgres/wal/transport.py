@@ -1,4 +1,4 @@
-"""Bytes of a replication connection: from its bare socket, or through libpq where that is TLS."""
+"""The bytes of a replication connection: from its socket, or through libpq with TLS."""
 
 import asyncio
 import os
@@ -18,28 +18,28 @@ from headwater.connectors.postgres.server.connection import (
 from headwater.core_log.foundation.errors import SourceUnavailable
 
 FIRST_FRAMES = b"WENS"
-"""What a server can begin its answer with: the stream, an error, a notice, a parameter."""
+"""First bytes of a server's answer: the stream, an error, a notice, a parameter."""
 SMALL_WINDOW_BYTES = 64 << 10
 NEARBY_RTT_US = 300
-TCP_INFO_BYTES, LEAST_RTT_AT = 152, 148  # of Linux
+TCP_INFO_BYTES, LEAST_RTT_AT = 152, 148  # on Linux
 LOST = "the server ended the replication connection"
 
 _HEAD, _RTT = Struct(">cI"), Struct("=I")
 
 
 class Transport(Protocol):
-    """Both give frames as they stand on the wire, in pieces of any size."""
+    """A connection that returns frames as sent, in parts of any size."""
 
     name: str
     pause_seconds: float
-    """How long what the server sends may be left where it is."""
+    """How long data may be left unread in the kernel."""
 
     async def receive(self, space: memoryview) -> int:
-        """Waits for some; 0 only where `space` is empty."""
+        """Waits for bytes; returns 0 only if `space` is empty."""
         ...
 
     def take(self, space: memoryview) -> int:
-        """What is there now, which may be nothing."""
+        """Returns the bytes there are, possibly none."""
         ...
 
     def send(self, message: bytes) -> None: ...
@@ -48,7 +48,7 @@ class Transport(Protocol):
 
 
 class SocketTransport:
-    """Reads the connection's own socket past libpq, which sees none of it until it closes."""
+    """Reads the connection's own socket without libpq, which sees none of it until it closes."""
 
     name = "socket"
 
@@ -61,8 +61,8 @@ class SocketTransport:
         self._outbox = bytearray()
         self.is_nearby = _is_nearby(self._socket)
         if self.is_nearby:
-            # The server sends every message by itself. Once our window is full, its kernel joins
-            # them, and both sides have half as much to do.
+            # The server sends every message separately. Once our window is full, its kernel joins
+            # them, which halves the work of both sides.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_WINDOW_BYTES)
 
     async def receive(self, space: memoryview) -> int:
@@ -98,7 +98,7 @@ class SocketTransport:
 
 
 class LibpqTransport:
-    """Puts the heads of frames back that libpq takes off; costs a call per message."""
+    """Restores the frame headers that libpq removes; costs a call per message."""
 
     name = "libpq"
 
@@ -149,8 +149,8 @@ class LibpqTransport:
 
 
 async def open_line(connection: PgConnection, command: bytes) -> Transport:
-    """Sends the command that starts the stream, and chooses by the first bytes of the answer: in
-    clear they are a frame's, which those of TLS and GSSAPI never are."""
+    """Sends the command that starts the stream, and chooses by the first bytes of the answer:
+    without encryption they are a frame's, which those of TLS and GSSAPI never are."""
     loop, pgconn = asyncio.get_running_loop(), connection.pgconn
     with in_our_words("the server does not start the stream"):
         pgconn.send_query(command)
@@ -194,7 +194,7 @@ async def _until_readable(loop: asyncio.AbstractEventLoop, descriptor: int) -> N
 
 
 def _is_nearby(peer: socket.socket) -> bool:
-    """Whether a small window costs nothing, as the way there and back is short."""
+    """Whether a small window costs nothing, because the round trip is short."""
     if peer.family not in (socket.AF_INET, socket.AF_INET6) or not hasattr(socket, "TCP_INFO"):
         return False
     state = peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
@@ -210,11 +210,11 @@ BUSY_BYTES_PER_SECOND = 4 << 20
 
 
 class ReadBatching:
-    """Reads a quiet stream at once, and a busy one in gulps.
+    """Reads a quiet stream at once, and a busy one in large parts.
 
-    The server sends each message by itself. Whoever takes every one as it comes makes it wake
-    up, send and sleep for each; whoever comes a little later finds many. That wants room on the
-    server's side meanwhile, which TCP gives and a Unix socket hardly does.
+    The server sends each message separately. A reader that takes each one at once makes it wake up,
+    send and sleep for each; a slower reader finds many. The server then needs buffer space, which
+    TCP has and a Unix socket hardly has.
     """
 
     def __init__(self, *, now: float, pause_seconds: float = PAUSE_SECONDS) -> None:
@@ -232,7 +232,7 @@ class ReadBatching:
             self._gathering_since = now
 
     def pause(self, *, now: float) -> float:
-        """How long to wait before looking for more; 0 when what there is should go on."""
+        """Returns how long to wait for more; 0 if the present bytes should be decoded."""
         since = now if self._gathering_since is None else self._gathering_since
         return self._pause_seconds if self._is_busy and now - since < GATHER_SECONDS else 0.0
 

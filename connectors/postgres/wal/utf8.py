@@ -1,4 +1,4 @@
-"""Text of the server's is UTF-8, or is marked as what it is."""
+"""Checks that the server's text is UTF-8, and marks other text."""
 
 from collections.abc import Collection, Mapping
 
@@ -9,10 +9,10 @@ from headwater.connectors.postgres.wal.wal_batch import UNREADABLE
 from headwater.core_log.foundation.array_types import BoolArray, Int32Array, UInt8Array
 
 FEW_ROWS = 8
-"""For so few, calls that handle columns take longer than a look at every value."""
+"""For so few rows, calls on columns take longer than a check of every value."""
 
 SHOWN = {0xDC00 + byte: f"<{byte:02x}>" for byte in range(0x80, 0x100)}
-"""What Python's `surrogateescape` makes of bytes, to how they are shown."""
+"""Maps bytes escaped by Python's `surrogateescape` to their displayed form."""
 
 
 def all_values(
@@ -22,7 +22,7 @@ def all_values(
     missing: Mapping[int, BoolArray],
     bare: Collection[int] = (),
 ) -> tuple[tuple[pa.Array, ...], bool]:
-    """As `Kernels.values`, and whether any of them is `UNREADABLE`."""
+    """Returns the same as `Kernels.values`, and whether one of them is `UNREADABLE`."""
     try:
         return kernels.values(buffer, bounds, missing, bare), False
     except NotUtf8:
@@ -50,7 +50,7 @@ def check(texts: pa.StringArray) -> None:
 
 
 def places_of(rows: BoolArray, is_missing: BoolArray) -> pa.Array:
-    """For every row the place of its value among those of `rows`; null where it is missing."""
+    """Returns for every row the index of its value among those of `rows`; null if it is missing."""
     return pa.array((rows.cumsum() - 1).clip(0), mask=is_missing)
 
 

@@ -1,4 +1,4 @@
-"""What one reading of the replication stream brings: columns of text, not a row at a time."""
+"""A part of the replication stream: columns of text instead of single rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ INSERT, UPDATE, DELETE = b"IUD"
 NO_OLD, OLD_KEY, OLD_ROW = 0, ord("K"), ord("O")
 
 UNREADABLE = "\0"
-"""What a text begins with that was not UTF-8, with its bytes shown behind it as `caf<e9>`. No other
-text of the server's has a zero byte."""
+"""Prefix of text that is not UTF-8, with its bytes displayed after it as `caf<e9>`. No other text
+of the server has a zero byte."""
 
 
 class RelationColumn(NamedTuple):
     name: str
     is_identity: bool
-    """Whether it is of the replica identity."""
+    """Whether it belongs to the replica identity."""
     type_oid: int
     type_modifier: int
 
 
 class Relation(NamedTuple):
-    """A table as the server described it just before the first change that needs it."""
+    """A table as the server described it before the first change that needs it."""
 
     oid: int
     namespace: str
@@ -37,46 +37,46 @@ class Relation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """The transactions that a burst belongs to, whole or in part, in the order of their commits."""
+    """The transactions of a WAL batch, complete or not, in the order of their commits."""
 
     xids: Int64Array
-    """As the stream has them, in 32 bits."""
+    """As in the stream, with 32 bits."""
     commit_lsns: Int64Array
     end_lsns: Int64Array
-    """Where the stream goes on after it; -1 while it is not known, as the commit is yet to come."""
+    """Where the stream continues after it; -1 before the commit is known."""
     committed_us: Int64Array
     """Unix time."""
     begin_lsns: Int64Array
-    """Where the message that begins it stands: the first one of it that is sent since PostgreSQL
-    15, before that the first record of it in the server's log."""
+    """LSN of its first message: since PostgreSQL 15 the first that is sent, before that the first
+    record in the WAL."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """Changes of rows of one relation, in order; no truncate and no new form of it in between."""
+    """Changes of rows of one relation, in order, without a truncate or a new schema in between."""
 
     relation: Relation
     operations: UInt8Array
     """`I`, `U` or `D`."""
     rows: tuple[pa.StringArray, ...]
-    """Per column of the relation its text after the change; of a delete what was sent of the row
-    that went."""
+    """Per column of the relation its text after the change; for a delete the columns that were sent
+    of the deleted row."""
     unchanged: Mapping[int, BoolArray]
-    """Per column in which there are any: values that an update left as they were and the server
-    did not send. They are null in `rows`."""
+    """Per column with such values: unchanged values that the server did not send. They are null in
+    `rows`."""
     old: tuple[pa.StringArray, ...] | None
-    """Of updates that came with one, the row or the key before; None where no update did."""
+    """For updates that have one, the row or the key before; None if no update has any."""
     old_kinds: UInt8Array
-    """Per change `NO_OLD`, `OLD_KEY` or `OLD_ROW`, deletes included."""
+    """Per change `NO_OLD`, `OLD_KEY` or `OLD_ROW`, including deletes."""
     lsns: Int64Array
-    """Where each message stands in the write-ahead log."""
+    """The LSN of each message."""
     transactions: Int64Array
-    """Per change, which of `Burst.transactions` it belongs to."""
+    """Per change, the index of its transaction in `WalBatch.transactions`."""
     indexes: Int64Array
-    """Which of all changes, truncates and transactional messages of its transaction it is, from
-    0 on, in the order of the stream."""
+    """Index among all changes, truncates and transactional messages of its transaction, from 0 on,
+    in stream order."""
     has_unreadable: bool = False
-    """Whether any of the texts is `UNREADABLE`."""
+    """Whether one of the texts is `UNREADABLE`."""
 
     def __len__(self) -> int:
         return len(self.operations)
@@ -101,7 +101,7 @@ class WalMessage:
     """None for one outside of transactions, which is sent at once."""
     index: int
     behind: int = -1
-    """The transaction of the burst that came before it, or that it is in; -1 where none did."""
+    """The transaction of the WAL batch that came before it, or that it is in; -1 if none did."""
 
 
 WalEvent = RowChanges | TruncateMessage | WalMessage
@@ -109,15 +109,17 @@ WalEvent = RowChanges | TruncateMessage | WalMessage
 
 @dataclass(frozen=True, slots=True)
 class WalBatch:
-    """Ends at a commit, or outside of any transaction, unless one is larger than the buffer.
+    """A WAL batch ends at a commit, or outside of any transaction, unless a transaction is larger
+    than the buffer.
 
-    Rows of one table keep their order; of different tables they may be grouped.
+    Rows of one table keep their order; those of different tables may be grouped.
     """
 
     transactions: Transactions
     events: tuple[WalEvent, ...]
     position: int | None
     """Everything below has been streamed, so that the next start may be here; None while a
-    transaction goes on."""
+    transaction is open."""
     is_wanted: bool = False
-    """Whether the server waits for this position to be confirmed, as it does before it stops."""
+    """Whether the server waits for the confirmation of this position, as it does before it
+    stops."""

@@ -286,8 +286,8 @@ def test_what_a_burst_holds_stays_when_the_buffer_is_used_again(kernels: Kernels
     ("problem", "messages"),
     [
         ("never described", [wire.insert(5, ("1", "a"))]),
-        ("as many values", [wire.insert(7, ("1",))]),
-        ("as many values", [wire.insert(7, ("1", "2", "3"))]),
+        ("another number of values", [wire.insert(7, ("1",))]),
+        ("another number of values", [wire.insert(7, ("1", "2", "3"))]),
         ("does not end", [wire.insert(7, ("1", "2")) + b"x"]),
         ("breaks its own format", [wire.insert(7, ("1", "2"))[:-1]]),
         ("breaks its own format", [wire.insert(7, ("1", "2"))[:-4]]),

@@ -26,6 +26,8 @@ from headwater.pipelines.loops.deliver.offset_check import (
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, ConsistentCut, Slice, SplitReader
 
 POLL_MS = 500
+MANY_RECORDS, MANY_BYTES = 250_000, 64 << 20
+"""Which do not wait for `wait_ms`."""
 PREHISTORY_RECORDS = 500_000
 """Records of the time before the oldest commit boundary that one slice has, or the sink's own limit
 if that is larger."""
@@ -39,7 +41,8 @@ class SliceLimits:
     records: int
     bytes: int
     wait_ms: int
-    """Least time between two slices; the first change after quiet is due at once."""
+    """Least time between two slices; the first change after quiet is due at once, and very many
+    changes are due sooner."""
 
 
 class Slicer:
@@ -78,6 +81,7 @@ class Slicer:
         self._cut: ConsistentCut | None = None
         self._records = self._bytes = 0  # between the last slice and the boundary
         self._last_applied_ms: int | None = None
+        self._begun_ms = self._took_ms = 0  # the last slice
         self._decided: dict[TopicPartition, int] = {}
         self._decided_at = 0
         self._ends: Mapping[TopicPartition, int] = {}
@@ -211,6 +215,7 @@ class Slicer:
         behind = {partition.topic for partition in self._moves(())}
         self._truncated -= {partition.topic for partition in part.end} - behind
         self._last_applied_ms = self._clock.monotonic_ms()
+        self._took_ms = self._last_applied_ms - self._begun_ms
 
     async def _start_again(self) -> None:
         self._cut = None
@@ -325,8 +330,14 @@ class Slicer:
     def _patience_ms(self) -> int:
         if self._last_applied_ms is None:
             return 0
-        due_ms = self._last_applied_ms + self._limits.wait_ms
+        due_ms = self._last_applied_ms + self._wait_ms()
         return min(max(due_ms - self._clock.monotonic_ms(), 0), POLL_MS)
+
+    def _wait_ms(self) -> int:
+        """Where many changes wait, they wait half as long as the last slice took: where the target
+        takes long for a slice, the next one is larger."""
+        is_much = self._records >= MANY_RECORDS or self._bytes >= MANY_BYTES
+        return min(self._limits.wait_ms, self._took_ms // 2) if is_much else self._limits.wait_ms
 
     async def _slice(self, moves: dict[TopicPartition, int]) -> Slice | None:
         topics = {partition.topic for partition in moves}
@@ -353,6 +364,7 @@ class Slicer:
         self._records = self._bytes = 0
         topics = {partition.topic for partition in moves}
         left_out = await self._of_no_moment({**self._stands, **moves})
+        self._begun_ms = self._clock.monotonic_ms()
         return Slice(
             log=self._log,
             start={part: self._stand(part, self._stands.get(part, 0)) for part in moves},

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 
 import pyarrow as pa
+import pytest
 
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.changes import TableChanges
@@ -13,6 +14,7 @@ from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.journal.commits import Commit, OffsetRange, commits_home, encode_commit
 from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.journal.schemas import StoredSchema, encode_schema, schemas_home
+from headwater.pipelines.loops.deliver import slicer as slicer_module
 from headwater.pipelines.loops.deliver.slicer import SliceLimits, Slicer
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Slice
 from tests.fakes import SimulatedClock
@@ -121,6 +123,32 @@ def test_what_has_applied_all_there_was_knows_that_without_asking_again() -> Non
         return slicer.is_caught_up(), again.is_caught_up()
 
     assert asyncio.run(story()) == (True, True)
+
+
+def test_many_changes_wait_half_as_long_as_the_last_slice_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slicer_module, "MANY_RECORDS", 4)
+    monkeypatch.setattr(slicer_module, "POLL_MS", 1)
+
+    async def waited_ms(records: int) -> int:
+        world = SlicedLog()
+        await world.open()
+        await world.commit(ORDERS)
+        slicer = await world.slicer({}, records_due=100, wait_ms=10_000)
+        part = await slicer.next()
+        assert part is not None
+        world.clock.advance(800)
+        slicer.advance(part)
+        await world.commit(ORDERS, records_each=records)
+        assert await slicer.next() is None
+        since_ms = world.clock.monotonic_ms()
+        while await slicer.next() is None:
+            world.clock.advance(100)
+        return world.clock.monotonic_ms() - since_ms
+
+    assert asyncio.run(waited_ms(4)) == 400
+    assert asyncio.run(waited_ms(3)) == 10_000
 
 
 def test_what_has_no_time_of_its_own_leaves_the_time_of_a_cut_as_it_was() -> None:

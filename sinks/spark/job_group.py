@@ -1,8 +1,11 @@
 """Spark jobs of one piece of work, so that a stop cancels them instead of waiting for them."""
 
+import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
@@ -12,7 +15,11 @@ if TYPE_CHECKING:
 PROGRESS = "headwater.progress"
 """The logger of progress of long work; commands show it even if they are quiet."""
 
+CANCEL_AGAIN_S, PROGRESS_S = 0.2, 10.0
+
 Result = TypeVar("Result")
+
+progress = logging.getLogger(PROGRESS)
 
 _current = threading.local()
 
@@ -77,3 +84,22 @@ def join_current(session: "SparkSession") -> "SparkSession":
     if group is not None:
         group.join(session)
     return session
+
+
+async def in_thread(work: Callable[[], Result]) -> Result:
+    """Waits for the thread even when cancelled, so that no write goes on behind our back; what it
+    has Spark do is cancelled, and done again by the next start."""
+    loop, group = asyncio.get_running_loop(), JobGroup()
+    began_s = loop.time()
+    running = loop.run_in_executor(None, partial(group.run, work))
+    try:
+        while not (await asyncio.wait([running], timeout=PROGRESS_S))[0]:
+            if told := await loop.run_in_executor(None, group.describe_progress):
+                progress.info("%s, after %.0f s", told, loop.time() - began_s)
+        return running.result()
+    except asyncio.CancelledError:
+        while not running.done():
+            await loop.run_in_executor(None, group.cancel)
+            await asyncio.wait([running], timeout=CANCEL_AGAIN_S)
+        running.exception()  # nobody is left to be told of it
+        raise

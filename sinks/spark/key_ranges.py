@@ -1,7 +1,7 @@
 """The key range of every file, and the ranges that are rewritten as one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from typing import Any
 
@@ -19,6 +19,7 @@ TEXT_LETTERS_MAX = 200
 """Longer text keys have no range, because readers keep only truncated bounds."""
 EXACT = Context(prec=80)
 DAY_US = 86_400_000_000
+INT64_MAX = (1 << 63) - 1
 FIRST_DAY, LAST_DAY = -719_162, 2_932_897
 """The range of years 1 to 9999, which readers of four-digit years know."""
 
@@ -79,6 +80,36 @@ def cells_of(files: Sequence[DataFile]) -> list[KeyRange]:
         KeyRange(low, high, tuple(group))
         for low, high, group in zip(lows, highs, groups, strict=True)
     ]
+
+
+def with_gaps(cells: Sequence[KeyRange], keys: pa.Array, *, rows_min: int) -> list[KeyRange]:
+    """The same, and what lies above the files of a cell is one of its own where at least so many
+    of the keys fall into it."""
+    kind = keys.type
+    largest = 10**kind.precision - 1 if pa.types.is_decimal(kind) else INT64_MAX
+    halves = [half for cell in cells for half in _above_files(cell, largest)]
+    counts = np.bincount(assign(keys, halves), minlength=len(halves)).tolist()
+    found: list[KeyRange] = []
+    for half, count in zip(halves, counts, strict=True):
+        if half.files or not found or count >= rows_min:
+            found.append(half)
+        else:
+            found[-1] = replace(found[-1], high=half.high)
+    return found
+
+
+def _above_files(cell: KeyRange, largest: int) -> list[KeyRange]:
+    """`largest`: the number above which nothing can be."""
+    highs = [each.high for each in cell.files]
+    if not highs or any(each is None for each in highs):
+        return [cell]
+    top: Any = max(highs, key=_order)
+    if top == largest:
+        return [cell]
+    edge: Bound = f"{top}\0" if isinstance(top, str) else top + 1
+    if cell.high is not None and _order(edge) >= _order(cell.high):
+        return [cell]
+    return [replace(cell, high=edge), KeyRange(edge, cell.high, ())]
 
 
 def split_large(

@@ -23,7 +23,13 @@ from headwater.sinks.sink import (
 )
 from headwater.sinks.spark.columns import AlteredColumns
 from headwater.sinks.spark.file_rewrite import FileRewrite
-from headwater.sinks.spark.key_ranges import DataFile, KeyRange, assign, cells_of
+from headwater.sinks.spark.key_ranges import (
+    DataFile,
+    KeyRange,
+    assign,
+    cells_of,
+    with_gaps,
+)
 from headwater.sinks.spark.layout import REBUILD, LakeTableLayout, outgrown, shape
 from headwater.sinks.spark.merge import MergeStep, TruncateStep, count_changes
 from headwater.sinks.spark.settings import SparkSettings
@@ -41,6 +47,8 @@ from headwater.sinks.spark.table import (
     owner_of,
 )
 
+FILE_BYTES_MIN = 32 << 20
+"""Rows of so many bytes, before they are compressed, are worth a file however few they are."""
 ATTEMPTS_MAX = 5
 """Attempts of a commit when maintenance or a person commits first."""
 
@@ -72,6 +80,33 @@ class PreparedCommit:
     state: LakeTableState | None
     layout: LakeTableLayout
     prepared: PreparedFiles
+
+
+@dataclass(slots=True)
+class StagedTable:
+    """A table with changes in it that nobody sees yet: their files are written, and no commit names
+    them."""
+
+    base: LakeTableState | None
+    """What the commit goes on from."""
+    state: LakeTableState | None
+    """The same with what has been staged."""
+    layout: LakeTableLayout | None = None
+    counts: Sequence[ChangeCount] = ()
+    rows_written_again: int = 0
+    """Of files that were staged before, and had to be written anew for later changes."""
+
+    @property
+    def files(self) -> Sequence[DataFile]:
+        return () if self.state is None else self.state.files
+
+    def to_commit(self) -> PreparedCommit:
+        assert self.layout is not None, "something has been staged"
+        before = {} if self.base is None else {each.path: each for each in self.base.files}
+        left = {each.path for each in self.files}
+        added = [each for each in self.files if each.path not in before]
+        removed = [each for path, each in before.items() if path not in left]
+        return PreparedCommit(self.base, self.layout, PreparedFiles(added, removed, self.counts))
 
 
 class SchemasChanged(Exception):
@@ -162,22 +197,82 @@ class LakeTableWriter:
         return None
 
     def prepare(
-        self, work: SliceWork, stretch: TableSlice, *, passed: Mapping[TopicPartition, PassedRange]
+        self,
+        work: SliceWork | None,
+        stretch: TableSlice,
+        *,
+        passed: Mapping[TopicPartition, PassedRange],
+        staged: StagedTable | None = None,
     ) -> PreparedCommit:
         """Writes the files of a commit. `passed` are offsets of the sink state beyond the table's
-        own."""
+        own; `staged` is the part of the stretch that is written already."""
+        if staged is None:
+            staged = self.open(stretch, passed=passed)
+        else:  # what was staged may have come from fewer topics
+            self._check_start(staged.base, stretch, passed)
+        if work is not None:
+            self.stage(staged, work, stretch.feeds)
+        return staged.to_commit()
+
+    def open(
+        self, stretch: TableSlice, *, passed: Mapping[TopicPartition, PassedRange]
+    ) -> StagedTable:
+        """The table as it is, for changes to be staged that begin where the stretch does."""
         state = self.load()
         self._check_not_put_back(state)
         self._check_start(state, stretch, passed)
-        files = () if state is None else state.files
+        return StagedTable(state, state)
+
+    def stage(self, staged: StagedTable, work: SliceWork, feeds: Mapping[str, TopicFeed]) -> None:
+        """Writes what makes changes part of the staged table, as a slice of its own would."""
         while True:
-            layout, all_files = self.layout(work.schemas(), state, stretch.feeds)
+            layout, all_files = self.layout(work.schemas(), staged.state, feeds)
             rewriting = FileRewrite(self.place, layout, keeps_partitions=self.keeps_partitions)
             try:
-                prepared = work.prepare(rewriting, files, all_files=all_files)
+                prepared = work.prepare(rewriting, staged.files, all_files=all_files)
             except SchemasChanged:
                 continue
-            return PreparedCommit(state, layout, prepared)
+            self._take(staged, layout, prepared, feeds)
+            return
+
+    def _take(
+        self,
+        staged: StagedTable,
+        layout: LakeTableLayout,
+        prepared: PreparedFiles,
+        feeds: Mapping[str, TopicFeed],
+    ) -> None:
+        removed = {each.path for each in prepared.removed}
+        committed = set() if staged.base is None else {each.path for each in staged.base.files}
+        again = [each for each in prepared.removed if each.path not in committed]
+        if again:  # nobody has ever heard of them
+            self.place.store.remove([each.path for each in again])
+        staged.rows_written_again += sum(each.rows for each in again)
+        staged.counts = [*staged.counts, *prepared.counts]
+        staged.layout = layout
+        files = (*(each for each in staged.files if each.path not in removed), *prepared.added)
+        state = staged.state
+        if state is None:
+            creation = self._creation(layout, id="")
+            state = LakeTableState(
+                version=-1,
+                id=creation.id,
+                schema=creation.schema,
+                files=(),
+                stands={},
+                generation=creation.generation,
+                mode=creation.mode,
+                key=creation.key,
+                owner=creation.owner,
+                partition_by=creation.partition_by,
+            )
+        staged.state = replace(
+            state,
+            schema=layout.schema,
+            columns=layout.held,
+            feeds=merge_feeds(state.feeds, feeds),
+            files=files,
+        )
 
     def commit(self, ready: PreparedCommit, stretch: TableSlice, *, id: str) -> bool:
         """Commits rows and offsets together; returns false if another commit came first.
@@ -269,7 +364,10 @@ class LakeTableWriter:
         )
         if state is not None:
             return self.lake.commit(state, change)
-        creation = TableCreation(
+        return self.lake.create(self._creation(layout, id=id), change)
+
+    def _creation(self, layout: LakeTableLayout, *, id: str) -> TableCreation:
+        return TableCreation(
             id=id,
             schema=layout.schema,
             mode=layout.mode,
@@ -279,7 +377,6 @@ class LakeTableWriter:
             generation=self._generation,
             columns=layout.held,
         )
-        return self.lake.create(creation, change)
 
     def _check_owner(self, state: LakeTableState) -> None:
         if state.owner == self.owner:
@@ -364,7 +461,7 @@ class InProcessWork:
         *,
         threads: int,
         elsewhere: Elsewhere | None = None,
-        rows_max: int = 0,
+        rows_max: float = 0,
     ) -> None:
         """Leaves a rewrite of more than `rows_max` rows to `elsewhere`."""
         self._pieces, self._threads = pieces, threads
@@ -387,7 +484,7 @@ class InProcessWork:
         files_left, steps_left = without_truncated(files, steps, layout)
         gone = [each for each in files if each not in files_left]
         is_whole = all_files or any(isinstance(step, TruncateStep) for step in steps_left)
-        cells = cells_of(files_left)
+        cells = self._cells(files_left, steps_left, layout)
         tasks = [
             (cell, mine)
             for cell, mine in zip(cells, steps_by_cell(steps_left, cells, layout), strict=True)
@@ -402,6 +499,22 @@ class InProcessWork:
             added=[file for files in written for file in files],
             removed=gone + [file for cell, _ in tasks for file in cell.files],
         )
+
+    def _cells(
+        self, files: Sequence[DataFile], steps: Sequence[MergeStep], layout: LakeTableLayout
+    ) -> Sequence[KeyRange]:
+        """What comes above all keys of a cell's files is written beside these, and they are not
+        read for it, where it is worth a file."""
+        cells, events = cells_of(files), [step for step in steps if isinstance(step, pa.Table)]
+        rows = sum(step.num_rows for step in events)
+        if not files or not rows:
+            return cells
+        row_bytes = max(sum(step.nbytes for step in events) // rows, 1)
+        rows_min = min(layout.file_rows // 2, FILE_BYTES_MIN // row_bytes)
+        if rows < rows_min:
+            return cells
+        keys = [chunk for step in events for chunk in step.column(layout.key[0]).chunks]
+        return with_gaps(cells, pa.concat_arrays(keys), rows_min=max(rows_min, 1))
 
     def _append(
         self,

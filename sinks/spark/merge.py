@@ -131,7 +131,9 @@ def _mirror(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Tab
     sorted_ = _key_order(pa.concat_batches(left))
     if sorted_ is not None:
         chosen = chosen[sorted_]
-    return pa.concat_tables([base, _rows(events, layout)]).take(pa.array(chosen))
+    rows = pa.concat_tables([base, _rows(events, layout)])
+    is_all = np.array_equal(chosen, np.arange(rows.num_rows))
+    return rows if is_all else rows.take(pa.array(chosen))
 
 
 def _soft_delete(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Table:

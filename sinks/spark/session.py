@@ -107,6 +107,11 @@ def close_session() -> None:
         held.session = held.choices = None
 
 
+def is_running() -> bool:
+    """Whether this process has a Spark already, so that nobody need wait for its start."""
+    return _find_held().session is not None
+
+
 @cache
 def warn_without_java() -> None:
     """Warns once in a process, when a lake is opened: Java is not needed while all slices are

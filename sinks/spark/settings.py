@@ -65,8 +65,8 @@ class MaintenanceSettings(YamlSettings):
 
 class SparkSettings(YamlSettings):
     """Keeps tables of a lake equal to the source's: rows and their offsets are one commit of the
-    table. Small slices are applied in this process; large ones by Spark, whose executors read
-    the log themselves."""
+    table. A slice is applied in this process, or by Spark if Spark is sooner done; its executors
+    read the log themselves."""
 
     follows_columns: ClassVar[bool] = True
     """The tables store the ids of their columns, as `assembly.follows_columns` requires."""
@@ -92,7 +92,8 @@ class SparkSettings(YamlSettings):
     )
     """Table patterns to how those tables are kept; if several match, the last one wins."""
     commit_every_ms: DurationMs = 10_000
-    """How long changes are collected before they are committed together."""
+    """How long changes are collected before they are committed together; of more than 250,000
+    changes, or 64 MB, at most half as long as the last slice took."""
     slice_rows: int = Field(5_000_000, ge=1)
     """Rows after which a slice ends at the next commit boundary, instead of `limits.slice_rows`. It
     is larger because Spark reads large slices as easily as small ones, and tables are rewritten
@@ -102,10 +103,13 @@ class SparkSettings(YamlSettings):
     consistent_cut: bool = False
     """Whether every slice records which versions of all tables belong together, so that
     `headwater.tables_at` can open them at one consistent cut."""
-    small_rows: int = Field(200_000, ge=0)
-    """Records of one table in a slice up to which it is applied in this process, without Spark."""
-    rewritten_rows: int = Field(2_000_000, ge=0)
-    """Rows that a small slice may rewrite in this process; larger rewrites are left to Spark."""
+    small_rows: int | None = Field(None, ge=0)
+    """Records of one table in a slice up to which it is applied in this process, without Spark.
+    Default: 200,000 if `master` is a cluster or Spark runs already, else as many as this process
+    applies before Spark had started on this machine and applied them."""
+    rewritten_rows: int | None = Field(None, ge=0)
+    """Rows that such a slice may rewrite in this process; larger rewrites are left to Spark.
+    Default: 2 million, or more by the same estimate."""
     tables_at_once: int = Field(2, ge=1)
     """Number of tables that are written at the same time."""
     master: str = Field("local[*]", examples=["spark://spark.example:7077"])

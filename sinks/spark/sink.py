@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import (
     AsyncIterator,
-    Callable,
     Collection,
     Iterable,
     Iterator,
@@ -14,7 +13,6 @@ from collections.abc import (
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -45,7 +43,7 @@ from headwater.sinks.sink import (
 )
 from headwater.sinks.spark.column_types import spark_type
 from headwater.sinks.spark.driver_plan import BadRecords
-from headwater.sinks.spark.job_group import PROGRESS, JobGroup
+from headwater.sinks.spark.job_group import in_thread
 from headwater.sinks.spark.lake import Lake, LakeShadow
 from headwater.sinks.spark.lake_table_writer import (
     ATTEMPTS_MAX,
@@ -62,11 +60,6 @@ from headwater.sinks.spark.table import LakeTableState
 from headwater.sinks.spark.work_split import TableWork, WorkSplit, of_topics
 
 logger = logging.getLogger(__name__)
-progress = logging.getLogger(PROGRESS)
-
-Result = TypeVar("Result")
-
-CANCEL_AGAIN_S, PROGRESS_S = 0.2, 10.0
 
 
 class SparkSink:
@@ -84,7 +77,7 @@ class SparkSink:
         self._settings, self._context = settings, context
         self._lake = Lake(settings, context, shadow)
         self._ledger = self._lake.ledger()
-        self._portions = WorkSplit(settings)
+        self._portions = WorkSplit(settings, self._lake.table)
         self._writer = uuid4().hex
         self._told: dict[TopicPartition, AppliedOffset] = {}
         """The offsets that this sink last reported for its tables."""
@@ -268,6 +261,8 @@ class SparkSink:
                     await move(table, portion)
 
         async def move(table: TableId, portion: TableWork) -> None:
+            if portion.failure is not None:
+                raise portion.failure
             stretch = portion.stretch(part)
             kept = self._lake.table(table)
             await self._move(kept, part, portion, stretch, head.passed)
@@ -293,7 +288,11 @@ class SparkSink:
         """Commits one table; prepares it again if another commit came first."""
         for _ in range(ATTEMPTS_MAX):
             try:
-                ready = await in_thread(partial(kept.prepare, portion.work, stretch, passed=passed))
+                ready = await in_thread(
+                    partial(
+                        kept.prepare, portion.work, stretch, passed=passed, staged=portion.staged
+                    )
+                )
             except BadRecords as error:
                 await self._name_bad_records(kept, part, portion)
                 raise SinkUnavailable("Spark has failed", table=str(kept.table)) from error
@@ -303,18 +302,18 @@ class SparkSink:
             if await in_thread(partial(kept.commit, ready, stretch, id=portion.id)):
                 part.heard(ready.prepared.counts)
                 return
-        raise SinkUnavailable(
-            "other writers keep committing to the table",
-            table=str(kept.table),
-            attempts=ATTEMPTS_MAX,
-        )
+            if portion.staged is not None:  # its changes are not in memory any more
+                break
+        raise SinkUnavailable("other writers keep committing to the table", table=str(kept.table))
 
     async def _name_bad_records(
         self, kept: LakeTableWriter, part: Slice, portion: TableWork
     ) -> None:
         """Reads the records in this process, which raises the error that names them."""
         feeds = portion.stretch(part).feeds
-        layout, _ = await in_thread(lambda: kept.layout(portion.work.schemas(), kept.load(), feeds))
+        assert portion.work is not None, "Spark has read them"
+        schemas = portion.work.schemas()
+        layout, _ = await in_thread(lambda: kept.layout(schemas, kept.load(), feeds))
         async for changes in of_topics(part, portion.topics, are_wanted=True).changes():
             if not changes.is_truncate:
                 await in_thread(partial(layout.conform, changes))
@@ -521,24 +520,3 @@ def _worst(failures: Sequence[BaseException]) -> BaseException:
 async def _in_threads(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
     while (batch := await in_thread(lambda: next(batches, None))) is not None:
         yield batch
-
-
-async def in_thread(work: Callable[[], Result]) -> Result:
-    """Waits for the thread even when cancelled, so that no write continues unseen.
-
-    Its Spark jobs are cancelled, and repeated at the next start.
-    """
-    loop, group = asyncio.get_running_loop(), JobGroup()
-    began_s = loop.time()
-    running = loop.run_in_executor(None, partial(group.run, work))
-    try:
-        while not (await asyncio.wait([running], timeout=PROGRESS_S))[0]:
-            if told := await loop.run_in_executor(None, group.describe_progress):
-                progress.info("%s, after %.0f s", told, loop.time() - began_s)
-        return running.result()
-    except asyncio.CancelledError:
-        while not running.done():
-            await loop.run_in_executor(None, group.cancel)
-            await asyncio.wait([running], timeout=CANCEL_AGAIN_S)
-        running.exception()  # no caller is left to receive it
-        raise

@@ -1,8 +1,13 @@
 """The work of a slice for each table of the lake, and where it is done: in this process or in
 Spark."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import asyncio
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,8 +16,15 @@ from headwater.core_log.model.log import Bounds, TopicPartition
 from headwater.core_log.model.table_schema import TableId
 from headwater.sinks.sink import Slice
 from headwater.sinks.spark.driver_plan import SparkWork, rewrite_elsewhere
-from headwater.sinks.spark.job_group import join_current
-from headwater.sinks.spark.lake_table_writer import InProcessWork, SliceWork, TableSlice
+from headwater.sinks.spark.job_group import in_thread, join_current
+from headwater.sinks.spark.lake_table_writer import (
+    InProcessWork,
+    LakeTableWriter,
+    SliceWork,
+    StagedTable,
+    TableSlice,
+)
+from headwater.sinks.spark.session import is_running
 from headwater.sinks.spark.settings import SparkSettings
 from headwater.sinks.spark.sink_state import SinkState
 from headwater.sinks.spark.table import TopicFeed
@@ -24,71 +36,168 @@ if TYPE_CHECKING:
 INTERNAL = "__"
 SMALL_TOGETHER = 5
 """Small tables of one slice are applied in this process up to this many times the limit of one."""
+SMALL_ROWS, REWRITTEN_ROWS = 200_000, 2_000_000
+"""Records of a table that this process always applies, and rows that it always rewrites."""
+LOCAL = re.compile(r"local(?:\[(?P<cores>\d+|\*).*\])?")
+OWN_BYTES = 40
+"""Memory of a change besides its row."""
 THREADS = 2
 """Threads that write one table's files in this process."""
+HELD_BYTES_MAX = 96 << 20
+"""Changes that this process holds: if there are more, the table with most of them is staged."""
+ALONE_ROWS = 50_000
+"""A topic with so many records is read by itself, so that its records come one after another and
+are staged as whole files."""
+ROWS_PER_CORE_S, SPARK_START_S = 150_000, 8
+"""Records that a core applies, about, here as in Spark; and the time that Spark takes to start."""
+ROWS_AGAIN_MAX = 2_000_000
+"""Rows of a table that one slice may stage again. If there are more, the keys come in no order, and
+Spark, which orders keys before it writes, gets the table's next large slice."""
 
 
 @dataclass(slots=True)
 class TableWork:
     """The work of a slice for one table."""
 
-    work: SliceWork
+    work: SliceWork | None
+    """None where all of it has been staged."""
     topics: frozenset[str]
     id: str = ""
     bounds: Mapping[TopicPartition, Bounds] | None = None
     """The log's offsets when other processes began to read it."""
+    staged: StagedTable | None = None
+    """The part that is written already."""
+    failure: Exception | None = None
+    """The error that ended its staging."""
 
     def stretch(self, part: Slice) -> TableSlice:
         """The table's part of the slice."""
-        ends = {each: stand for each, stand in part.end.items() if each.topic in self.topics}
-        feeds = {
-            topic: TopicFeed(
-                next(stand.topic_id for each, stand in ends.items() if each.topic == topic),
-                1 + max(each.partition for each in ends if each.topic == topic),
-            )
-            for topic in self.topics
-        }
-        return TableSlice({each: part.start[each] for each in ends}, ends, feeds, part.cut)
+        return stretch_of(part, self.topics)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class _Gathered:
+    """Changes of one table that this process has read."""
+
+    kept: LakeTableWriter
+    topics: set[str] = field(default_factory=set)
+    pieces: list[TableChanges] = field(default_factory=list)
+    bytes: int = 0
+    staged: StagedTable | None = None
+    failure: Exception | None = None
+
+    def add(self, changes: TableChanges, *, empties: bool) -> None:
+        assert changes.log_partition is not None, "what was read knows its place"
+        self.topics.add(changes.log_partition.topic)
+        if self.failure is not None:
+            return
+        if empties:
+            self.take()  # there is no need to keep what nobody will see
+        self.pieces.append(changes)
+        self.bytes += size_of(changes)
+
+    def take(self) -> Sequence[TableChanges]:
+        """All that is held, which then is not any more."""
+        taken, self.pieces, self.bytes = self.pieces, [], 0
+        return taken
+
+
+@dataclass(slots=True)
 class WorkSplit:
-    """Splits a slice: large parts are read by Spark's executors, small ones in this process."""
+    """Splits a slice: what Spark does sooner is read by its executors, the rest in this process."""
 
     settings: SparkSettings
+    table: Callable[[TableId], LakeTableWriter]
+    _unordered: set[TableId] = field(default_factory=set)
+    """Tables whose keys come in no order."""
 
     async def of(self, part: Slice, head: SinkState) -> dict[TableId, TableWork]:
         large = await self._large(part, head)
         topics = {topic for theirs in large.values() for topic in theirs}
-        pieces: dict[TableId, list[TableChanges]] = {}
-        async for changes in of_topics(part, topics, are_wanted=False).changes():
-            if len(changes) and changes.log_partition in part.end:
-                mine = pieces.setdefault(changes.schema.table, [])
-                if changes.is_truncate and self._empties(changes):
-                    mine.clear()  # rows that will never be visible need not be kept
-                mine.append(changes)
+        gathered = await self._gather(of_topics(part, topics, are_wanted=False), head, large)
         found = {
-            table: TableWork(self._gather(mine), _topics_of(mine))
-            for table, mine in pieces.items()
+            table: TableWork(
+                self._in_process(mine.pieces) if mine.pieces else None,
+                frozenset(mine.topics),
+                staged=mine.staged,
+                failure=mine.failure,
+            )
+            for table, mine in gathered.items()
             if table not in large
         }
         for table, theirs in large.items():
-            more = _topics_of(pieces.get(table, ()))
+            more = gathered[table].topics if table in gathered else set()
             found[table] = await self._spark_portion(part, theirs | more)
         return found
 
-    def _gather(self, pieces: Sequence[TableChanges]) -> InProcessWork:
+    async def _gather(
+        self, part: Slice, head: SinkState, large: Container[TableId]
+    ) -> dict[TableId, _Gathered]:
+        """In memory what is little; of more, what came first is staged meanwhile."""
+        found: dict[TableId, _Gathered] = {}
+        staging = asyncio.ensure_future(asyncio.sleep(0))
+        try:
+            async for changes in _one_by_one(part):
+                table = changes.schema.table
+                mine = found.setdefault(table, _Gathered(self.table(table)))
+                mine.add(changes, empties=changes.is_truncate and self._empties(changes))
+                if table in large:
+                    mine.take()
+                if sum(each.bytes for each in found.values()) > HELD_BYTES_MAX:
+                    await staging
+                    most = max(found.values(), key=lambda each: each.bytes)
+                    staging = asyncio.ensure_future(self._stage(most, most.take(), part, head))
+            await staging
+        finally:
+            staging.cancel()
+            await asyncio.wait([staging])
+        return found
+
+    async def _stage(
+        self, mine: _Gathered, pieces: Sequence[TableChanges], part: Slice, head: SinkState
+    ) -> None:
+        """What fails waits until all other tables have had their chance."""
+        stretch, kept = stretch_of(part, mine.topics), mine.kept
+
+        def work() -> None:
+            if mine.staged is None:
+                mine.staged = kept.open(stretch, passed=head.passed)
+            kept.stage(mine.staged, self._in_process(pieces), stretch.feeds)
+
+        try:
+            await in_thread(work)
+        except Exception as failure:
+            mine.failure = failure
+            mine.take()
+            return
+        assert mine.staged is not None, "it was opened before"
+        if mine.staged.rows_written_again > ROWS_AGAIN_MAX:
+            self._unordered.add(kept.table)
+
+    def _in_process(self, pieces: Sequence[TableChanges]) -> InProcessWork:
         return InProcessWork(
             pieces,
             threads=THREADS,
             elsewhere=partial(rewrite_elsewhere, self._session),
-            rows_max=self.settings.rewritten_rows,
+            rows_max=self._rewritten_rows(),
         )
 
     def _empties(self, truncate: TableChanges) -> bool:
         chosen = self.settings.of(str(truncate.schema.table))
         is_mirror = chosen.mode == "mirror" and bool(truncate.schema.key)
         return is_mirror and chosen.deletes == "hard" and not truncate.truncated_where
+
+    def _small_rows(self) -> float:
+        """Up to how many records of a table this process applies."""
+        if self.settings.small_rows is not None:
+            return self.settings.small_rows
+        return max(SMALL_ROWS, rows_not_worth_spark(self.settings.master))
+
+    def _rewritten_rows(self) -> float:
+        """Up to how many this process rewrites."""
+        if self.settings.rewritten_rows is not None:
+            return self.settings.rewritten_rows
+        return max(REWRITTEN_ROWS, rows_not_worth_spark(self.settings.master))
 
     async def _large(self, part: Slice, head: SinkState) -> dict[TableId, frozenset[str]]:
         """Returns tables whose changes Spark reads, and their topics."""
@@ -99,12 +208,14 @@ class WorkSplit:
             count = stand.next_offset - part.start[each].next_offset
             records[each.topic] = records.get(each.topic, 0) + count
         found: dict[TableId, frozenset[str]] = {}
-        room = self.settings.small_rows * SMALL_TOGETHER
+        small = self._small_rows()
+        room = small * SMALL_TOGETHER
         for topic, count in sorted(records.items(), key=lambda pair: pair[1]):
             if topic.startswith(INTERNAL):
                 continue
             room -= count
-            if count <= self.settings.small_rows and room >= 0:
+            is_unordered = topic in head.feeds and head.feeds[topic][0] in self._unordered
+            if count <= (SMALL_ROWS if is_unordered else small) and room >= 0:
                 continue
             schemas = await part.split_reader.schemas(topic)
             if schemas:
@@ -150,10 +261,55 @@ class WorkSplit:
         return join_current(session)
 
 
-def _topics_of(pieces: Iterable[TableChanges]) -> frozenset[str]:
-    return frozenset(
-        piece.log_partition.topic for piece in pieces if piece.log_partition is not None
-    )
+def rows_not_worth_spark(master: str) -> float:
+    """Up to how many records of one slice are done here before Spark on this machine had started
+    and done them by all cores; none once it runs."""
+    local = LOCAL.fullmatch(master)
+    if local is None or is_running():
+        return 0
+    here, there = THREADS, local_cores(local["cores"])
+    if there <= here:
+        return math.inf
+    return SPARK_START_S * ROWS_PER_CORE_S * here * there / (there - here)
+
+
+def local_cores(said: str | None) -> int:
+    if said is None:
+        return 1
+    return (os.cpu_count() or 1) if said == "*" else int(said)
+
+
+def stretch_of(part: Slice, topics: Collection[str]) -> TableSlice:
+    """The part of a slice that comes from these topics."""
+    ends = {each: stand for each, stand in part.end.items() if each.topic in topics}
+    feeds = {
+        topic: TopicFeed(
+            next(stand.topic_id for each, stand in ends.items() if each.topic == topic),
+            1 + max(each.partition for each in ends if each.topic == topic),
+        )
+        for topic in topics
+    }
+    return TableSlice({each: part.start[each] for each in ends}, ends, feeds, part.cut)
+
+
+def size_of(changes: TableChanges) -> int:
+    """About what they take in memory."""
+    return int(changes.rows.nbytes) + len(changes) * OWN_BYTES
+
+
+async def _one_by_one(part: Slice) -> AsyncIterator[TableChanges]:
+    """All changes of a slice; of topics with many, one topic after the other."""
+    records = Counter[str]()
+    for each, stand in part.end.items():
+        records[each.topic] += stand.next_offset - part.start[each].next_offset
+    alone = [topic for topic, count in records.items() if count >= ALONE_ROWS]
+    for topics, are_wanted in [(alone, False), *(([topic], True) for topic in alone)]:
+        chosen = of_topics(part, topics, are_wanted=are_wanted)
+        if all(each.topic.startswith(INTERNAL) for each in chosen.end) and alone:
+            continue
+        async for changes in chosen.changes():
+            if len(changes) and changes.log_partition in chosen.end:
+                yield changes
 
 
 def of_topics(part: Slice, topics: Collection[str], *, are_wanted: bool) -> Slice:

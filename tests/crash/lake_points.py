@@ -20,6 +20,22 @@ LAKE_POINTS = (
 )
 
 
+STAGED_POINTS = (
+    Point("lake file", 2, True),
+    Point("lake file", 5, False),
+    Point("lake file", 8, True),
+    Point("table commit", 2, False),
+    Point("table commit", 2, True),
+)
+
+
+def hold_little() -> None:
+    """From now on this process stages every piece of a slice by itself."""
+    from headwater.sinks.spark import lake_table_writer, work_split
+
+    work_split.HELD_BYTES_MAX = lake_table_writer.FILE_BYTES_MIN = 1
+
+
 def watch_lake(fuse: Fuse) -> None:
     """Every file that a table gets, and every object that may be created only once."""
     from headwater.sinks.files.stores import LocalFileStore

@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,10 @@ PROCESSES.set_forkserver_preload(
 PATIENCE_S = 600
 
 
-def run_pipeline(path: Path, point: Point | None) -> int:
-    """The exit code: 0 when source and sinks came to their end, -9 when the point was reached."""
-    process = PROCESSES.Process(target=_live, args=(path, point))
+def run_pipeline(path: Path, point: Point | None, *, before: Callable[[], object] = int) -> int:
+    """The exit code: 0 when source and sinks came to their end, -9 when the point was reached.
+    `before` is called in that process first."""
+    process = PROCESSES.Process(target=_live, args=(path, point, before))
     process.start()
     process.join(PATIENCE_S)
     if process.is_alive():
@@ -48,7 +50,8 @@ def run_pipeline(path: Path, point: Point | None) -> int:
     return process.exitcode
 
 
-def _live(path: Path, point: Point | None) -> None:
+def _live(path: Path, point: Point | None, before: Callable[[], object]) -> None:
+    before()
     asyncio.run(live(path, point))
 
 

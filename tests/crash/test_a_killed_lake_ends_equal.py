@@ -9,7 +9,7 @@ import pytest
 from headwater.connectors.generator.settings import GeneratorSettings
 from tests.crash.lake_history import LakeHistory, lake_rows, true_rows
 from tests.crash.lake_kills import KILLS
-from tests.crash.lake_points import LAKE_POINTS
+from tests.crash.lake_points import LAKE_POINTS, STAGED_POINTS, hold_little
 from tests.crash.pipeline_points import Point
 from tests.crash.pipeline_process import run_pipeline
 from tests.pipelines.spark_source.standalone_cluster import standalone_cluster
@@ -35,6 +35,18 @@ def test_killed_at_a_point_the_lake_ends_equal(point: Point, tmp_path: Path) -> 
 
     assert run_pipeline(file, point) == -9, "every point of the table is really reached"
     assert run_pipeline(file, None) == 0
+
+    assert lake_rows(tmp_path / "lake", SETTINGS) == true_rows(SETTINGS)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("point", STAGED_POINTS, ids=str)
+def test_killed_while_a_slice_is_staged_the_lake_ends_equal(point: Point, tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(PIPELINE)
+
+    assert run_pipeline(file, point, before=hold_little) == -9, "the point is really reached"
+    assert run_pipeline(file, None, before=hold_little) == 0
 
     assert lake_rows(tmp_path / "lake", SETTINGS) == true_rows(SETTINGS)
 

@@ -16,7 +16,7 @@ from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.sinks.sink import AppliedOffsets, Heard, Truncate
-from headwater.sinks.spark import earlier_changes, executor_tasks
+from headwater.sinks.spark import earlier_changes, executor_tasks, work_split
 from headwater.sinks.spark.executor_tasks import (
     NEW,
     REREAD,
@@ -40,9 +40,11 @@ from tests.slices import ScriptedTopic
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kept", KEPT)
 async def test_however_it_is_sliced_a_history_ends_in_the_same_rows(
-    kept: str, seed: int, tmp_path: Path
+    kept: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = Random(f"{kept} {seed}")
+    monkeypatch.setattr(work_split, "HELD_BYTES_MAX", chance.choice([1, 500, 1 << 20]))
+    monkeypatch.setattr(work_split, "ALONE_ROWS", chance.choice([1, 1_000]))
     chosen = settings_of(kept)
     chosen.setdefault("tables", {"*": {}})["*"]["file_rows"] = 3
     bench, topic, truth = LakeBench(str(tmp_path), chosen=chosen), ScriptedTopic(), Truth(kept)

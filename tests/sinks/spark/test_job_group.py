@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headwater.sinks.spark import sink
-from headwater.sinks.spark.settings import SparkSettings
-from headwater.sinks.spark.sink import in_thread
-from headwater.sinks.spark.work_split import WorkSplit
+from headwater.sinks.spark import job_group
+from headwater.sinks.spark.job_group import in_thread
+from tests.sinks.spark.targets import LakeBench
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,9 +35,9 @@ async def test_work_that_is_cancelled_ends_with_its_jobs_and_the_next_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = asyncio.Queue[str]()
-    monkeypatch.setattr(sink, "PROGRESS_S", 0.01)
-    monkeypatch.setattr(sink.progress, "info", lambda *words: said.put_nowait(words[1]))
-    portions = WorkSplit(SparkSettings.model_validate({"path": str(tmp_path)}))
+    monkeypatch.setattr(job_group, "PROGRESS_S", 0.01)
+    monkeypatch.setattr(job_group.progress, "info", lambda *words: said.put_nowait(words[1]))
+    portions = LakeBench(str(tmp_path)).sink()._portions
     started = tmp_path / "started"
     os.mkfifo(started)
     running = asyncio.ensure_future(in_thread(lambda: endless(portions._session(), started)))

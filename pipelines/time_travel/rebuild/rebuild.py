@@ -7,10 +7,13 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import pyarrow as pa
+
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import ConfigError, LogUnavailable
+from headwater.core_log.model.column_history import ColumnHistory
 from headwater.core_log.model.log import Log, TopicPartition
-from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline
 from headwater.pipelines.journal.control import (
     RESTART,
@@ -22,7 +25,7 @@ from headwater.pipelines.journal.control import (
 from headwater.pipelines.journal.internal_topics import COMMITS
 from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import beginnings_of
-from headwater.pipelines.journal.schemas import StoredSchema
+from headwater.pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
 from headwater.pipelines.loops.assembly import delivery_of, keeps_rows, make_sink
 from headwater.pipelines.loops.deliver.deliver import deliver
 from headwater.pipelines.reports import Report, RowsMoved
@@ -43,8 +46,10 @@ from headwater.pipelines.time_travel.verify.table_selection import (
     subjects_of,
 )
 from headwater.pipelines.time_travel.verify.verify import Verifier
+from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.pipelines.transforms.shipped_functions import ship_modules
 from headwater.pipelines.transforms.tables import RuleTables
+from headwater.sinks.evolution import holds
 from headwater.sinks.sink import AppliedOffsets, CarryOver, Rebuildable, RebuildRecipe, Sink
 
 POLL_S, QUIET_POLLS = 0.5, 4
@@ -283,13 +288,38 @@ async def _fill(
 
 
 async def beginnings_in(rebuilding: TableRebuild, log: Log) -> Mapping[TopicPartition, int]:
-    """A table that keeps no history needs nothing that is older than its source's last reading as a
-    whole, whose values may have had other types. Its deleted rows are carried over."""
-    if not keeps_rows(rebuilding.part, rebuilding.subject.schema):
+    """Returns the offsets at which the copy begins, other than 0.
+
+    A table that keeps no history needs nothing older than the last re-read of its source; its
+    deleted rows are carried over. A history is read whole, unless older values may not fit the
+    present types: then its older versions stay in the old table.
+    """
+    is_history = not keeps_rows(rebuilding.part, rebuilding.subject.schema)
+    if is_history and await _holds_older_types(rebuilding, log):
         return {}
     positions = await load_positions(log, rebuilding.loaded.name)
     ids = {topic: await log.topic_id(topic) for topic in rebuilding.topics}
     return beginnings_of(positions, ids)
+
+
+async def _holds_older_types(rebuilding: TableRebuild, log: Log) -> bool:
+    """Returns whether the present types hold the values of every former type of the columns."""
+    loaded, newest = rebuilding.loaded, rebuilding.subject.schema
+    spec = loaded.spec
+    after_log = RowTransforms(spec.transform, spec.route, directory=loaded.directory)
+    for topic in rebuilding.topics:
+        home = schemas_home(topic)
+        stored = [each.schema async for each in read_schemas(log, home) if each.topic == topic]
+        for view in ColumnHistory(stored).views:
+            for column in after_log.schema(view.schema).columns:
+                if column.name in newest.names and not _holds(newest, column):
+                    return False
+    return True
+
+
+def _holds(newest: TableSchema, former: Column) -> bool:
+    kind = newest.column(former.name).type
+    return pa.types.is_string(kind) or holds(kind, former.type)
 
 
 async def _swap(

@@ -1,4 +1,4 @@
-"""Follows the stream: one batch after the other, and positions even where nothing happens."""
+"""Follows the stream: emits one batch after another, and positions even if there are no changes."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -25,12 +25,12 @@ from headwater.core_log.model.changes import ChangeBatch, EventMessages, Phase, 
 
 FIRST_BEAT_SECONDS = 1.0
 ASK_SECONDS = 0.2
-"""How often the server is asked how far it is, while rows wait for the stream to come there."""
+"""Interval of requests for the server's position while rows wait for the stream to reach it."""
 
 
 class StreamFollower:
-    """What the stream brings goes on at once. That it brought nothing becomes a position once per
-    heartbeat, as nothing may be confirmed that is not stored in the log first."""
+    """Emits changes of the stream at once. Without changes it emits a position once per heartbeat,
+    because only stored positions may be confirmed."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class StreamFollower:
         end: int | None,
         awaits_paused: bool,
     ) -> None:
-        """`end`: where to stop, where the stream is not to be followed for ever. `awaits_paused`:
-        not before the reading of every table that is paused has gone on, and is over."""
+        """`end`: where to stop, if the stream is not followed for ever. `awaits_paused`: not before
+        paused snapshots have been resumed and completed."""
         self._stream, self._translator, self._heart = stream, translator, heart
         self._backfill, self._watch = backfill, watch
         watch.forms.told = self.begin_rereads
@@ -57,23 +57,23 @@ class StreamFollower:
         self._heartbeat_ms, self._clock, self._end = heartbeat_ms, clock, end
         self._awaits_paused = awaits_paused
         self._reached = self._told = start
-        """Up to where the stream has come, and which position was handed out last."""
+        """The stream's position, and the last position that was emitted."""
         self._is_first = True
         self._is_open = False
-        """Whether something was handed out that a position has yet to follow."""
+        """Whether a batch was emitted whose position is still to come."""
         self._beat_ms = clock.monotonic_ms()
         self._stirring: asyncio.Future[None] | None = None
-        """Waits for rows that are read beside the stream, while burst after burst comes by it."""
+        """The task that waits for rows read beside the stream, across WAL batches."""
 
     def confirm(self, lsn: int) -> None:
-        """All below is durable in the log."""
+        """Confirms that all below is durable in the log."""
         self._stream.confirm(lsn)
 
     async def control(self, control: Control) -> None:
         await self._backfill.control(control)
 
     def begin_rereads(self, tables: Sequence[TableFormChange]) -> None:
-        """Tables have other forms by now; some are to be read again for it."""
+        """Starts the re-reads that changed tables need."""
         for each in tables:
             if each.captured is not None:
                 self._read_again(each.captured, each.why, each.kinds, after=each.after)
@@ -81,7 +81,7 @@ class StreamFollower:
     def _read_again(
         self, table: CapturedTable, why: str, kinds: Sequence[str], *, after: int
     ) -> None:
-        """A table without the key that it had waits for one."""
+        """Starts a re-read; a table that has lost its key waits until it has one."""
         captures = self._translator.captures
         if why == LOST_KEY:
             captures.hold(table.oid)
@@ -127,7 +127,7 @@ class StreamFollower:
     async def _something(
         self, coming: "asyncio.Future[WalBatch]", beating: "asyncio.Future[None]"
     ) -> None:
-        """Waits for the stream, for rows that were read beside it, or for the next heartbeat."""
+        """Waits for the stream, for rows read beside it, or for the next heartbeat."""
         waiting: set[asyncio.Future[Any]] = {coming, beating}
         seconds = self._patience_s
         if not self._is_open:
@@ -146,7 +146,7 @@ class StreamFollower:
             await let_go(self._stirring)
 
     async def _rows_read(self) -> ChangeBatch | None:
-        """Rows that were read beside the stream, once the stream has come to where they stood."""
+        """Yields rows that were read beside the stream, once it has passed their snapshot."""
         if self._is_open:
             return None
         rows = await self._backfill.ready(self._reached)
@@ -172,7 +172,7 @@ class StreamFollower:
         )
 
     async def _keep_beating(self) -> None:
-        """A little later, so that it does not compete with the start for the server."""
+        """Starts the heartbeat a little later, so that it does not slow down the start."""
         await asyncio.sleep(FIRST_BEAT_SECONDS)
         await self._heart.run()
 
@@ -202,7 +202,7 @@ class StreamFollower:
             yield ChangeBatch((), self._position(), notices=self._beat())
 
     def _beside_rows_read(self, part: MappedBatch, burst: WalBatch) -> MappedBatch:
-        """Without what has to wait for the rows of its table."""
+        """Returns the changes without those that wait for the rows of their table."""
         kept = []
         for placed in part.tables:
             commits = burst.transactions.commit_lsns[placed.transactions]
@@ -221,14 +221,14 @@ class StreamFollower:
 
     @property
     def is_over(self) -> bool:
-        """Whether everything has been read that was to be read."""
+        """Whether all work of a finite run is done."""
         if self._end is None or self._reached < self._end or self._is_open:
             return False
         return self.has_read_all or not (self._awaits_paused or self._backfill.has_work)
 
     @property
     def has_read_all(self) -> bool:
-        """Whether no table is left of which rows are to be read, be it later."""
+        """Whether no table has rows to read, now or later."""
         return not self._backfill.is_watching
 
     @property

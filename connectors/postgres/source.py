@@ -1,4 +1,4 @@
-"""The `postgres` source: the rows that are there, then every committed change, exactly once."""
+"""The `postgres` source: an initial snapshot, then every committed change, exactly once."""
 
 from collections.abc import (
     AsyncGenerator,
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     from headwater.connectors.postgres.session import ReplicationSession
 
 ROW_BYTES = 100
-"""About what a row takes, for a table that was never analyzed."""
+"""Approximate size of a row, for a table without statistics."""
 
 
 class PostgresSource:
-    """Exactly once: the server sends again whatever lies behind a position, and whole
-    transactions."""
+    """Exactly once: the server sends everything after a position again, in whole transactions."""
 
     Settings = PostgresSettings
 
@@ -58,7 +57,7 @@ class PostgresSource:
 
     async def control(self, control: Control) -> None:
         if self._reading is None:
-            raise SourceRejected("the source does not run", kind=control.kind)
+            raise SourceRejected("the source is not running", kind=control.kind)
         await self._reading.control(control)
 
     async def discover(self) -> Sequence[TableSchema]:
@@ -112,7 +111,7 @@ class PostgresSource:
 
     @asynccontextmanager
     async def snapshot(self, reached: Positions) -> AsyncIterator[SourceSnapshot]:
-        """At a place of the write-ahead log that nothing has come to yet."""
+        """Returns a snapshot at an LSN that nothing has reached yet."""
         from headwater.connectors.postgres.snapshot.consistent_snapshot import standing_still
 
         async with standing_still(self._settings, self._context) as snapshot:
@@ -120,10 +119,10 @@ class PostgresSource:
 
 
 def _load() -> None:
-    with suppress(ImportError):  # `changes` will say it
+    with suppress(ImportError):  # `changes` will raise it
         import_module("headwater.connectors.postgres.session")
 
 
 def rows_of(table: "CapturedTable") -> int:
-    """About how many, as of the last ANALYZE."""
+    """Returns the approximate number of rows, as of the last ANALYZE."""
     return table.bytes // ROW_BYTES if table.rows_estimate is None else table.rows_estimate

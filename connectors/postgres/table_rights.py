@@ -30,7 +30,7 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p')
 ORDER BY n.nspname, c.relname
 """
-"""Rows are read of each partition, not by way of the table that it is part of."""
+"""Rows are read from each partition, not through the partitioned table."""
 ROLE = """
 SELECT current_user::text, pg_catalog.pg_is_in_recovery(),
     pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')
@@ -38,7 +38,8 @@ SELECT current_user::text, pg_catalog.pg_is_in_recovery(),
 
 
 class Rights(NamedTuple):
-    """On a captured table, or one of its partitions. None: it was dropped meanwhile."""
+    """The rights on a captured table, or on one of its partitions. None: it was dropped
+    meanwhile."""
 
     root: int
     table: TableId
@@ -46,7 +47,7 @@ class Rights(NamedTuple):
     may_select: bool | None
     hides_rows: bool
     is_owned: bool
-    """Whether our role acts for the owner, as whoever adds it to a publication has to."""
+    """Whether our role acts for the owner, which adding a table to a publication requires."""
 
 
 async def without_rights(
@@ -56,7 +57,7 @@ async def without_rights(
     publication: Publication | None,
     name: str,
 ) -> list[RefusedTable]:
-    """`publication` of that `name`, as it is now."""
+    """Returns the tables without rights; `publication` is the present one of that `name`."""
     with in_our_words("the server does not show the rights of our role"):
         [[role, is_standby, may_create]] = await (await connection.execute(ROLE)).fetchall()
         cursor = await connection.execute(TABLES, [[each.oid for each in tables]])
@@ -67,7 +68,7 @@ async def without_rights(
     found = [*_unreadable(tables, rights, role)]
     if publication is None:
         may_add = settings.publication.create == "auto" and may_create and not is_standby
-        if not may_add:  # nobody's table can be captured then, which is said of the publication
+        if not may_add:  # then no table can be captured, and the publication's error says so
             return found
     else:
         may_add = settings.publication.create == "auto" and publication.is_ours and not is_standby
@@ -105,7 +106,7 @@ def _unreadable(
 def _refusal_of(
     tables: Sequence[CapturedTable], lacking: dict[int, list[TableId]], problem: str, cure: str
 ) -> Iterator[RefusedTable]:
-    """Partitions are named where not the table itself lacks it."""
+    """Returns the refusal; it names partitions unless the table itself lacks the right."""
     for each in tables:
         if members := lacking.get(each.oid):
             of = "" if each.table in members else f", on partitions {few(members)}"
@@ -119,8 +120,8 @@ def _find_unpublished(
     owned: Collection[TableId],
     why: str,
 ) -> list[RefusedTable]:
-    """Of one that is not there yet only where some tables can be had. Without the root's way its
-    partitions are covered in a table's stead, which is said of the publication as well."""
+    """Returns unpublishable tables, for a missing publication only if other tables can be
+    published. Without publish_via_partition_root the partitions are checked in place of a table."""
     new = [each for each in tables if each.table not in owned]
     if publication is None:
         new = new if len(new) < len(tables) else []

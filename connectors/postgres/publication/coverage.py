@@ -1,4 +1,4 @@
-"""Under which entries of the publication tables are captured, so that no gap goes unnoticed."""
+"""Stores the publication's entries of captured tables, so that a gap is detected."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -13,13 +13,13 @@ from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.table_schema import TableId
 
 PART = "publication"
-"""Of the position: the publication's number, and tables to those of their entries. A table that was
-out of it for a while comes back under another, though the publication looks as it did before."""
+"""Part of the position: the publication's oid, and the entry of each table. A table that was
+removed for a while gets another entry, even if the publication looks the same."""
 FORMAT_VERSION = 1
 
 
 def position_value(found: Publication | None, tables: Sequence[TableId]) -> str:
-    """What is to stand in the position while these tables are captured."""
+    """Returns the part's value while these tables are captured."""
     number = 0 if found is None else found.number
     entries = {str(each): _entry(found, each) for each in tables}
     said = {"version": FORMAT_VERSION, "number": number, "tables": entries}
@@ -27,8 +27,8 @@ def position_value(found: Publication | None, tables: Sequence[TableId]) -> str:
 
 
 def why_lost(positions: Positions, found: Publication | None) -> str:
-    """Where the publication itself was gone for a while: what was written meanwhile cannot be
-    streamed, under any other."""
+    """Returns the reason if the publication was dropped for a while: changes of that time cannot be
+    streamed by any other."""
     if PART not in positions or not (number := _parse(positions[PART])[0]):
         return ""
     if found is None:
@@ -39,8 +39,8 @@ def why_lost(positions: Positions, found: Publication | None) -> str:
 def find_missed(
     positions: Positions, found: Publication | None, tables: Sequence[TableId]
 ) -> list[TableId]:
-    """Tables that were captured, and of which changes have not been sent since: the publication
-    is without them, or has them anew."""
+    """Returns captured tables with unsent changes: the publication lacks them, or got them
+    again."""
     if PART in positions:
         _, known = _parse(positions[PART])
         if found is not None and found.operations < set(OPERATIONS):
@@ -50,8 +50,8 @@ def find_missed(
 
 
 def are_all_read(positions: Positions) -> bool:
-    """Whether all rows of the captured tables have been read, those of tables that left set
-    aside."""
+    """Whether all rows of the captured tables have been read, except tables that are no longer
+    captured."""
     known = _parse(positions[PART])[1] if PART in positions else {}
     ledgers = [
         TableSnapshotProgress.parse(text)
@@ -65,7 +65,7 @@ def are_all_read(positions: Positions) -> bool:
 def missed_of(
     positions: Positions, found: Publication | None, tables: Sequence[CapturedTable]
 ) -> list[TableId]:
-    """The same, but for tables that are read again in any case."""
+    """Returns the missed tables, except those that are read again in any case."""
     back = find_returned(positions, tables)
     return find_missed(positions, found, [each.table for each in tables if each not in back])
 
@@ -82,8 +82,8 @@ def not_sent(tables: Sequence[TableId], publication: str) -> PositionLost:
 
 
 def _entry(found: Publication | None, table: TableId) -> int:
-    """The schema's where the table has come in with all others of that, the publication's own
-    number where it is for all tables; 0 where it is not in it."""
+    """Returns the table's entry: that of its schema, or the publication's oid if it is FOR ALL
+    TABLES; 0 if it is not in it."""
     if found is None or table not in found.covered:
         return 0
     return found.members.get(table) or found.schemas.get(table.namespace, found.number)
@@ -95,26 +95,25 @@ def _is_captured(table: TableId, positions: Positions) -> bool:
 
 
 def _parse(text: str) -> tuple[int, Mapping[str, int]]:
-    """The publication's number, and those of its entries."""
+    """Parses the publication's oid, and its entries."""
     try:
         said = orjson.loads(text)
         if said["version"] > FORMAT_VERSION:
             raise DecodeError(
-                "what was published was written down by a newer Headwater",
+                "the state of a publication was stored by a newer Headwater",
                 hint="upgrade Headwater here",
             )
         entries = {str(table): int(entry) for table, entry in said["tables"].items()}
         return int(said["number"]), entries
     except (KeyError, ValueError, TypeError, AttributeError):
-        raise DecodeError("a part of the position is none of a publication's") from None
+        raise DecodeError("a part of the position is not one of a publication") from None
 
 
 def positions_of_removed(
     positions: Positions, tables: Collection[CapturedTable], skipped: Collection[TableId] = ()
 ) -> dict[str, str]:
-    """Parts of the position that say so of tables that are no longer captured, or whose changes
-    are `skipped` without their ever having been. Once they are stored, and not before, the server
-    may stop to publish those tables."""
+    """Returns the parts for tables that are no longer captured, or whose changes are skipped. The
+    server may stop publishing those tables only after they are stored."""
     new = {part_of(each): TableSnapshotProgress().text() for each in skipped}
     positions = {**new, **positions}
     captured = {part_of(each.table) for each in tables}
@@ -127,8 +126,8 @@ def positions_of_removed(
 
 
 def find_returned(positions: Positions, tables: Sequence[CapturedTable]) -> list[CapturedTable]:
-    """Tables that had left the file, or were dropped and made anew, or have changed names with
-    another: they are to be emptied in the log, and read again."""
+    """Returns tables that had left the file, were dropped and recreated, or swapped names with
+    another: they are truncated in the log, and read again."""
     found = []
     for each in tables:
         ledger = TableSnapshotProgress.parse(

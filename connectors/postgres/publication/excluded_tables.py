@@ -1,4 +1,4 @@
-"""What the file means and the server streams no changes of, with the reason: none goes quiet."""
+"""Tables that match the file but are not streamed by the server, with the reason."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from headwater.core_log.foundation.name_patterns import Patterns
 from headwater.core_log.model.table_schema import TableId
 
 UNLOGGED, FOREIGN, MISNAMED = "unlogged tables", "foreign tables", "no tables"
-"""What is to be said of them is about."""
+"""Names of the remarks."""
 
 RELATIONS = """
 SELECT n.nspname, c.relname, c.relkind::text, c.relpersistence::text, m.nspname, r.relname
@@ -42,11 +42,11 @@ class ExcludedRelation(NamedTuple):
     kind: str
     persistence: str
     root: TableId | None
-    """Of a partition, the table that it is part of; its rows come under that one's name."""
+    """The partitioned table of a partition; its rows belong to that one."""
 
 
 async def look(connection: PgConnection, texts: Sequence[str]) -> dict[str, Diagnostic | None]:
-    """For the patterns of the file, by what it is about."""
+    """Returns the remarks for the file's patterns, by name."""
     chosen = Patterns(texts)
     names = chosen.names
     asked = {"names": names, "lasts": [each.rpartition(".")[2] for each in names]}
@@ -67,7 +67,7 @@ async def look(connection: PgConnection, texts: Sequence[str]) -> dict[str, Diag
 
 
 def _about_unlogged(relations: Sequence[ExcludedRelation]) -> Diagnostic | None:
-    """A partitioned table holds no rows, and never becomes logged."""
+    """Reports unlogged tables. A partitioned table holds no rows, and cannot become logged."""
     tables = [each.table for each in relations if each.root is None]
     parts = [each.table for each in relations if each.root is not None]
     roots = few(sorted({each.root for each in relations if each.root is not None}))
@@ -111,7 +111,7 @@ def _about_foreign(relations: Sequence[ExcludedRelation]) -> Diagnostic | None:
 
 
 def _about_names(names: Sequence[str], there: Sequence[ExcludedRelation]) -> Diagnostic | None:
-    """Of those that are written out in the file: a glob may well match what is no table."""
+    """Reports missing names that are written literally in the file: a glob may match nothing."""
     known = {str(each.table): each for each in there}
     temporary = {each.table.name for each in there if each.persistence == "t"}
     said = {}

@@ -1,4 +1,4 @@
-"""Makes the publication, and keeps it as the file wants it where our role may."""
+"""Creates the publication, and keeps it in line with the file if our role may."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -32,22 +32,23 @@ PUBLISH = f"publish = '{', '.join(OPERATIONS)}'"
 VIA_ROOT = "publish_via_partition_root = true"
 GENERATED = "publish_generated_columns = stored"
 GENERATED_SINCE = 18_0000
-"""Before, publications are without generated columns, and the server does not mind. From then on it
-refuses to change rows whose replica identity has some that are not published."""
+"""Earlier publications have no generated columns, and the server accepts that. Since this version
+it refuses changes of rows whose replica identity has unpublished ones."""
 
 
 async def lacks_generated(
     connection: PgConnection, found: Publication | None, tables: Collection[TableId]
 ) -> bool:
-    """Whether it leaves out generated columns by which rows of these say which they are. The server
-    then refuses every UPDATE and DELETE of them to everybody."""
+    """Whether it leaves out generated columns of the replica identity of these tables. The server
+    then refuses every UPDATE and DELETE of them."""
     if found is None or not found.could_send_generated:
         return False
     return OF_STORED in (await identities_of(connection, tables)).values()
 
 
 def whole_statement(found: Publication) -> str:
-    """SQL that takes filters and lists of columns out of it. What it does not name, SET drops."""
+    """Returns SQL that removes row filters and column lists. SET drops everything that it does not
+    name."""
     objects = [member_list(found.members)]
     if found.schemas:
         objects.append(f"TABLES IN SCHEMA {', '.join(map(quote, sorted(found.schemas)))}")
@@ -55,7 +56,7 @@ def whole_statement(found: Publication) -> str:
 
 
 def creation(name: str, tables: Collection[TableId], *, version: int) -> str:
-    """SQL that makes it, on a server of this version."""
+    """Returns SQL that creates it, on a server of this version."""
     options = [PUBLISH, VIA_ROOT, *([GENERATED] if version >= GENERATED_SINCE else [])]
     return (
         f"CREATE PUBLICATION {quote(name)} FOR TABLE {member_list(tables)} WITH"
@@ -70,9 +71,9 @@ def changes(
     with_generated: bool = False,
     spared: Collection[str] = (),
 ) -> list[str]:
-    """SQL that makes it one of exactly `tables`, but for those that are `spared`, and has it send
-    generated columns where that is wanted; nothing when all is so. One that covers more by itself,
-    being for all tables or for schemas, is left as wide as it is."""
+    """Returns SQL that makes it publish exactly `tables`, except those that are `spared`, and
+    generated columns if wanted; empty if nothing is to change. A publication for all tables or
+    for schemas keeps its extent."""
     quoted = quote(found.name)
     options = [
         *([] if found.goes_via_root else [VIA_ROOT]),
@@ -80,7 +81,8 @@ def changes(
         *([GENERATED] if with_generated else []),
     ]
     told = [f"ALTER PUBLICATION {quoted} SET ({', '.join(options)})"] if options else []
-    # Without the root's way its partitions are covered in its stead, so membership counts as well.
+    # Without publish_via_partition_root the partitions are covered instead, so membership counts as
+    # well.
     if new := set(tables) - found.covered - found.members.keys():
         told.append(f"ALTER PUBLICATION {quoted} ADD TABLE {member_list(new)}")
     if old := {each for each in found.members.keys() - set(tables) if str(each) not in spared}:
@@ -96,18 +98,17 @@ async def keep(
     *,
     spared: Collection[str] = (),
 ) -> Sequence[str]:
-    """Makes the publication, or changes it where the tables of the file have changed; returns what
-    was done. It must be there before a slot is made: the server looks it up as it was then.
+    """Creates the publication, or changes it with the tables of the file; returns what was done. It
+    must exist before a slot is created, because the server uses its state at that time.
 
-    What stays published though the file no longer names it does no harm where we may not change
-    it, since the source leaves it out.
+    Tables that stay published without being in the file do no harm: the source leaves them out.
     """
     found = await look(connection, name)
     created = creation(name, tables, version=connection.info.server_version)
     if settings.publication.create == "never":
         if found is None:
             raise SourceRejected(
-                "there is no such publication",
+                "the publication does not exist",
                 publication=name,
                 hint=_for_the_owner([created]),
             )
@@ -129,7 +130,7 @@ async def keep(
             with in_our_words("the publication cannot be changed", publication=name):
                 await _execute(connection, statement)
         except SourceRejected as error:
-            if error.facts.get("sqlstate") not in (RIGHTS, READ_ONLY):  # a standby is the latter
+            if error.facts.get("sqlstate") not in (RIGHTS, READ_ONLY):  # a standby cannot change it
                 raise
             now = await look(connection, name)
             if now is None:
@@ -146,7 +147,7 @@ async def keep(
 
 
 def check_covers(found: Publication, tables: Collection[TableId]) -> None:
-    """Raises `SourceRejected` with the SQL that cures it when changes would be missed."""
+    """Raises `SourceRejected` with the SQL that cures it if changes would be missed."""
     if covers(found, tables):
         return
     facts = {
@@ -165,8 +166,8 @@ def check_covers(found: Publication, tables: Collection[TableId]) -> None:
 
 
 async def drop(connection: PgConnection, settings: PostgresSettings, name: str) -> bool:
-    """Whether there was one of ours; a given one (`create: never`), or somebody else's, is left
-    alone."""
+    """Drops our publication; returns whether there was one. A given one (`create: never`), or
+    another owner's, is left alone."""
     if settings.publication.create == "never":
         return False
     found = await look(connection, name)

@@ -1,4 +1,4 @@
-"""Looks, beside the stream, whether the server still sends what it was asked for."""
+"""Checks, beside the stream, whether the server still sends all captured tables."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 
@@ -17,9 +17,9 @@ from headwater.core_log.model.table_schema import TableId
 
 NEW_TABLES, FILTERED, REFUSED = "new tables", "filtered tables", "refused tables"
 HELD = "tables without their key"
-"""What its remarks are about."""
+"""Name of its remarks."""
 LOOK_MS = 60_000
-"""How often it looks for new tables, and for others of the same name: a database may have many."""
+"""Interval of checks for new tables, and for others of the same name: a database may have many."""
 TABLES = """
 SELECT n.nspname, c.relname, c.oid::int8, c.relpersistence = 'p'
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -29,7 +29,7 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition
 
 
 class CaptureMonitor:
-    """Over the tables that one life of the source captures."""
+    """Checks the captured tables of one run of the source."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class CaptureMonitor:
         refused: Sequence[RefusedTable] = (),
         held: Iterable[TableId] = (),
     ) -> None:
-        """`tables`: to their numbers. `entries`: what stands in the position of how they are
-        published. `refused`: tables that are left out until they are cured. `held`: those that are
-        left out until they have a key again."""
+        """`tables`: to their oids. `entries`: their entries in the publication, as in the position.
+        `refused`: tables that are left out until they are cured. `held`: tables that are left
+        out until they have a key again."""
         self.forms = forms
         self._context, self._publication = context, publication
         self._chosen, self._tables = Patterns(settings.tables), list(tables)
@@ -55,7 +55,7 @@ class CaptureMonitor:
         self._next_ms = context.clock.monotonic_ms()
 
     async def look(self, connection: PgConnection) -> SourceUnavailable | None:
-        """What ends this life, since from now on changes are missed."""
+        """Returns the error that ends this run, because changes would be missed from now on."""
         await self.forms.look_and_tell(connection)
         found = await published_tables.look(connection, self._publication)
         missed = coverage.find_missed(self._positions, found, self._tables)
@@ -75,7 +75,7 @@ class CaptureMonitor:
                     "captured tables have other names by now",
                     tables=few([f"{before}, now {now}" for before, now in renamed]),
                 )
-            if missed := [each for each in missed if each in there]:  # others were dropped
+            if missed := [each for each in missed if each in there]:  # other tables were dropped
                 return SourceUnavailable(
                     "somebody has changed the publication: it no longer sends all that it did",
                     publication=self._publication,
@@ -94,7 +94,7 @@ class CaptureMonitor:
     async def look_at_first(
         self, connection: PgConnection, found: published_tables.Publication | None
     ) -> None:
-        """Before anything is read, which may take long."""
+        """Checks once before the snapshot, which may take long."""
         self._say(REFUSED, finding_of(self._refused))
         self._say(HELD, lost_keys.finding_of(self._held))
         await self._look_for_unstreamed(connection)
@@ -102,14 +102,14 @@ class CaptureMonitor:
             self._say(FILTERED, self._about_filters(found))
 
     async def look_last(self, connection: PgConnection) -> None:
-        """At tables that came into being while the others were read, and are left to the next
+        """Checks at the end for tables that were created meanwhile, and are left to the next
         run."""
         there, _ = await self._there(connection)
         self._say(NEW_TABLES, self._about_new(there.keys()))
         await self._look_for_unstreamed(connection)
 
     def refuse(self, refused: RefusedTable) -> None:
-        """From now on its changes are left out; once it can be captured, it is read again."""
+        """Leaves out a table's changes from now on; once it can be captured, it is read again."""
         self._refused = [*self._refused, refused]
         self._say(REFUSED, finding_of(self._refused))
 
@@ -118,12 +118,12 @@ class CaptureMonitor:
         self._say(HELD, lost_keys.finding_of(self._held))
 
     def let_go(self, table: TableId) -> None:
-        """It has a key, if it had none, and is read again."""
+        """Releases a table that has a key again; it is read again."""
         self._held.discard(table)
         self._say(HELD, lost_keys.finding_of(self._held))
 
     async def _find_cured(self, connection: PgConnection) -> list[TableId]:
-        """Tables that were left out and need not be any more; of the others it is said why now."""
+        """Returns tables that can be captured again; reports the present reasons for the others."""
         context = self._context
         looked = await discovery.look(
             connection, self._settings, context.pipeline, refusal=context.refusal
@@ -141,13 +141,14 @@ class CaptureMonitor:
         return there.get(table, self._numbers[table]) != self._numbers[table]
 
     def _renamed(self, there: Mapping[TableId, int]) -> list[tuple[TableId, TableId]]:
-        """What their names were, and are."""
+        """Returns the former and the present names."""
         names = {number: table for table, number in there.items()}
         found = [(each, names.get(self._numbers[each], each)) for each in self._tables]
         return [(before, now) for before, now in found if before != now]
 
     async def _there(self, connection: PgConnection) -> tuple[Mapping[TableId, int], set[TableId]]:
-        """Tables whose changes go into the write-ahead log, to their numbers, and others."""
+        """Returns tables whose changes are in the write-ahead log, with their oids, and the
+        others."""
         with in_our_words("the server does not show its tables"):
             rows = await (await connection.execute(TABLES)).fetchall()
         logged = {TableId(*name): number for *name, number, is_logged in rows if is_logged}
@@ -179,7 +180,8 @@ class CaptureMonitor:
 
 
 def _made_unlogged(tables: Sequence[TableId]) -> SourceUnavailable:
-    """The next life leaves them out; once they are logged again, one reads them anew."""
+    """Raises for tables that were made unlogged: the next run leaves them out, and a later one
+    reads them again once they are logged."""
     return SourceUnavailable(
         "captured tables were made unlogged: the server streams no changes of them any more",
         tables=few(tables),

@@ -1,4 +1,4 @@
-"""The publication: which tables the server sends us, and how much of each."""
+"""The publication: the published tables, and the published part of each."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -56,22 +56,22 @@ WHERE p.pubname = {name} AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)
         WHERE s.pnpubid = p.oid AND s.pnnspid = c.relnamespace)
     AND ({oids}::oid[] IS NULL OR c.oid = ANY({oids}::oid[]))
 """
-"""Row filters mean nothing for tables of a schema that is published as a whole. To write one the
-server locks its table for that moment."""
+"""Row filters have no effect for tables of a schema that is published as a whole. The server locks
+a table for a moment to return its filter."""
 PARTS_SINCE = 15_0000
-"""Schemas as a whole, row filters and lists of columns came with it."""
+"""Schemas, row filters and column lists exist since this version."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedPart:
-    """What is published of a table of which it is not all."""
+    """The published part of a table that is not published completely."""
 
     oid: int
     table: TableId
     condition: str
-    """SQL that is true of its rows; empty for all rows."""
+    """SQL condition of the published rows; empty for all rows."""
     columns: tuple[str, ...] | None
-    """None for all of them."""
+    """None for all columns."""
 
     def __str__(self) -> str:
         rows = f"rows where {self.condition}" if self.condition else ""
@@ -83,24 +83,24 @@ class PublishedPart:
 class Publication:
     name: str
     covers_all: bool
-    """It was made FOR ALL TABLES."""
+    """It is FOR ALL TABLES."""
     goes_via_root: bool
-    """Changes of partitions come as changes of the table that they are parts of."""
+    """Changes of partitions are sent as changes of the partitioned table."""
     operations: frozenset[str]
     is_ours: bool
     """Whether our role is its owner, or acts for the owner."""
     members: Mapping[TableId, int]
-    """Tables that were named one by one, to the numbers of their entries."""
+    """Tables that were added one by one, with the oids of their entries."""
     schemas: Mapping[str, int]
-    """Schemas all tables of which it publishes, to the numbers of their entries."""
+    """Schemas that were added as a whole, with the oids of their entries."""
     covered: frozenset[TableId]
-    """Tables that it publishes, by whatever way they came in."""
+    """Tables that it publishes in any way."""
     shares: Mapping[TableId, PublishedPart]
-    """Of tables of which it leaves out rows, or columns."""
+    """Published parts of tables with unpublished rows or columns."""
     number: int
-    """Another one once it was dropped and made anew."""
+    """Its oid, which changes if it is dropped and recreated."""
     could_send_generated: bool
-    """Stored generated columns, which it does not send."""
+    """It does not send stored generated columns, but could."""
 
 
 def publication_name(settings: PostgresSettings, pipeline: str) -> str:
@@ -145,8 +145,8 @@ async def look(connection: PgConnection, name: str) -> Publication | None:
 async def look_for_shares(
     connection: PgConnection, name: str, oids: Sequence[int] | None = None
 ) -> list[PublishedPart]:
-    """As they are now: tables and columns may have got other names, and are the same. `oids`: of
-    these tables only."""
+    """Returns the published parts at present, because tables and columns may have been renamed.
+    `oids`: of these tables only."""
     if connection.info.server_version < PARTS_SINCE:
         return []
     of = None if oids is None else list(oids)
@@ -161,7 +161,7 @@ async def look_for_shares(
 
 
 def describe_left_out(found: Publication, tables: Collection[TableId]) -> str:
-    """What it leaves out of these, in words; nothing where it sends all."""
+    """Returns a description of the unpublished parts of these; empty if it sends everything."""
     names = sorted(found.shares.keys() & set(tables))
     if not names:
         return ""

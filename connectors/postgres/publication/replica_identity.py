@@ -1,4 +1,5 @@
-"""How the server tells rows apart that were changed, and where it cannot."""
+"""Replica identities, by which the server identifies changed rows, and tables without a usable
+one."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -33,15 +34,15 @@ LEFT JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND CASE c.relreplident
 WHERE c.relkind = 'r'
 ORDER BY n.nspname, c.relname
 """
-"""What of the replica identity of tables and their partitions, each of which has its own, is in the
-way of publishing them. A primary key whose check can be put off is none."""
+"""Obstacles in the replica identities of tables and their partitions, each of which has its own. A
+deferrable primary key does not count as one."""
 NO_IDENTITY, OF_STORED, OF_VIRTUAL = "nothing", "s", "v"
-"""There is none; or it has generated columns, of the latter kind at least one."""
+"""There is none; or it has generated columns, stored ones or at least one virtual one."""
 
 
 class TableWithoutIdentity(NamedTuple):
-    """Tables, or their partitions, of which the server could not say which row was changed. Where
-    one is published, it refuses every UPDATE and DELETE of it to everybody."""
+    """Tables, or partitions, whose changed rows the server cannot identify. If one is published, it
+    refuses every UPDATE and DELETE of it."""
 
     tables: Sequence[TableId]
     why: str
@@ -68,7 +69,7 @@ async def find_unidentified(
 
 
 def reason_of(kind: str, tables: Collection[TableId]) -> tuple[str, str]:
-    """Why tables with an identity of that kind cannot be published, and the cure."""
+    """Returns why tables with an identity of that kind cannot be published, and the cure."""
     if kind == NO_IDENTITY:
         why = "have neither a primary key nor another replica identity"
         return why, identity_cure(tables)

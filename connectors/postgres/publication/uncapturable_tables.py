@@ -1,4 +1,4 @@
-"""Tables that the file means and that cannot be captured: each is left out alone, with its cure."""
+"""Tables that match the file and cannot be captured: each is left out alone, with its cure."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,20 +25,20 @@ REFUSES = "once published, the server would refuse every UPDATE and DELETE of ta
 
 @dataclass(frozen=True, slots=True)
 class RefusedTable:
-    """One table, and what is in the way of capturing it."""
+    """One table, and the reason why it cannot be captured."""
 
     oid: int
     table: TableId
     problem: str
-    """Said of several tables at once where they share it."""
+    """Text for one message about several tables with the same problem."""
     cure: str
 
 
 async def refused_of(
     connection: PgConnection, tables: Sequence["CapturedTable"], publication: Publication | None
 ) -> list[RefusedTable]:
-    """Those of which changes could not be told apart, or of which the server would refuse them to
-    everybody, once it publishes them."""
+    """Returns tables whose rows could not be identified in changes, or whose changes the server
+    would refuse once they are published."""
     found = [each for table in tables for each in _by_key(table)]
     return found + await _by_identity(connection, tables, publication)
 
@@ -66,8 +66,8 @@ def _by_key(table: "CapturedTable") -> Iterator[RefusedTable]:
 async def _by_identity(
     connection: PgConnection, tables: Sequence["CapturedTable"], publication: Publication | None
 ) -> list[RefusedTable]:
-    """Only of tables that are not published yet: the others were published by somebody who knew
-    what becomes of them."""
+    """Checks only tables that are not published yet: the owner of a publication knows the effect on
+    the others."""
     members = {part.table: each for each in tables for part in each.partitions}
     members |= {each.table: each for each in tables}
     kinds = await identities_of(connection, [each.table for each in tables])
@@ -88,7 +88,7 @@ async def _by_identity(
 
 
 def findings_of(refused: Collection[RefusedTable]) -> Iterator[Diagnostic]:
-    """One for all tables that share reason and cure."""
+    """Returns one diagnostic for all tables with the same reason and cure."""
     tables = dict[tuple[str, str], list[TableId]]()
     for each in refused:
         tables.setdefault((each.problem, each.cure), []).append(each.table)
@@ -98,7 +98,7 @@ def findings_of(refused: Collection[RefusedTable]) -> Iterator[Diagnostic]:
 
 
 def finding_of(refused: Collection[RefusedTable]) -> Diagnostic | None:
-    """One for all of them, as a remark on a source that captures the others."""
+    """Returns one remark for all of them, while the source captures the others."""
     if not refused:
         return None
     tables = dict[str, list[TableId]]()

@@ -1,1 +1,1 @@
-"""How captured tables and columns change over time, and when a table is read again."""
+"""The history of captured tables and columns, and the re-reads that it requires."""

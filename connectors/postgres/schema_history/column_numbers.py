@@ -1,4 +1,4 @@
-"""The numbers of columns of the stream, which tells their names alone; names can change hands."""
+"""The numbers of columns in the stream, which contains only their names; names can be reused."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ ORDER BY attnum
 
 
 class NumberedColumn(NamedTuple):
-    """As the catalogue has it now; one that was dropped keeps its row."""
+    """A column as in the present catalog; a dropped one keeps its row."""
 
     number: int
     name: str
@@ -33,7 +33,7 @@ class NumberedColumn(NamedTuple):
 
 
 async def look(connection: "AsyncConnection[Any]", oid: int) -> list[NumberedColumn]:
-    """Empty where the table is gone."""
+    """Returns the columns; empty if the table is gone."""
     with in_our_words("the columns of a table cannot be looked up"):
         rows = await (await connection.execute(COLUMNS, [oid])).fetchall()
     return [NumberedColumn(*row) for row in rows]
@@ -46,11 +46,12 @@ def numbers_of(
     *,
     is_whole: bool,
 ) -> tuple[int, ...]:
-    """Of the relation's columns, in their order; 0 where it cannot be told for certain. None at
-    all, where there is nothing to tell them by.
+    """Returns the numbers of the relation's columns, in order; 0 if one is not certain. Returns
+    nothing if none can be found.
 
-    `then` is a form of before the relation, `now` was looked up after it. `is_whole`: whether all
-    columns are published, apart from generated ones."""
+    `then` is a schema from before the relation, `now` was looked up after it. `is_whole`: whether
+    all columns but generated ones are published.
+    """
     if then is None or then.oid != relation.oid or not now:
         return ()
     before = {each.number: each for each in then.attributes}
@@ -85,8 +86,9 @@ def numbers_of(
 def _numbers_between(
     after: int, until: int, count: int, then: TableForm, now: Sequence[NumberedColumn]
 ) -> list[int]:
-    """Of so many columns that stand between two others, if no other ones can have stood there:
-    columns are told in the order of their numbers, and no number is given twice. Else none."""
+    """Returns the numbers of that many columns between two others, if no other columns can have
+    been there: columns are streamed in the order of their numbers, and a number is used once.
+    Else returns none."""
     before = {each.number for each in then.attributes}
     last = max(before, default=0)
     there = [each for each in now if after < each.number < until]
@@ -103,20 +105,20 @@ def _numbers_between(
 
 
 class NamedColumn(NamedTuple):
-    """A column as the stream calls it."""
+    """A column as the stream names it."""
 
     name: str
     number: int | None
-    """None where the catalogue has none of this name and type any more."""
+    """None if the catalog has none of this name and type any more."""
 
 
 @dataclass(slots=True)
 class ColumnNames:
-    """Follows the stream. A look at the catalogue does not show a name that was there and went
-    between two looks, under which rows were written."""
+    """Follows the names of columns in the stream. A look-up of the catalog misses a name that
+    existed only between two look-ups, and under which rows were written."""
 
     _by_oid: dict[int, Sequence[NamedColumn]] = field(default_factory=dict)
-    """Of each table in the order of its columns, which no name changes."""
+    """The columns of each table in their order, which a rename does not change."""
 
     @classmethod
     def restore(cls, positions: Positions) -> "ColumnNames":
@@ -135,17 +137,17 @@ class ColumnNames:
         )
 
     def differ(self, oid: int, names: Sequence[str]) -> bool:
-        """Whether a column lacks that was there before, or has another place."""
+        """Whether a former column is missing, or has another place."""
         before = [each.name for each in self._by_oid.get(oid, ())]
         return [name for name in before if name in names] != before or self._has_moved(oid, names)
 
     def saw(self, oid: int, columns: Sequence[NamedColumn]) -> None:
-        """What the stream calls them from here on."""
+        """Stores the stream's names from here on."""
         self._by_oid[oid] = columns
 
     def why_read_again(self, oid: int, names: Sequence[str], table: CapturedTable) -> str:
-        """What became of a column that lacks; empty where it was dropped. `table` is as the
-        catalogue has it now, which is later than what the stream says."""
+        """Returns what happened to a missing column; empty if it was dropped. `table` is the
+        present catalog, which is newer than the stream."""
         before = self._by_oid.get(oid, ())
         now = {column.name: column.number for column in table.columns}
         captured = {column.name for column in table.schema.columns}

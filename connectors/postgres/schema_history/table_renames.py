@@ -1,4 +1,4 @@
-"""Which names tables had, so that one that had another for a while is read again."""
+"""Former names of tables, so that a table that had another name for a while is read again."""
 
 import logging
 from collections.abc import Collection
@@ -13,21 +13,21 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class TableNames:
-    """Follows the stream. A table goes on under its new name, in a topic of its own; should the old
-    one come to be captured again, its topic lacks what happened meanwhile, as if it had left."""
+    """Follows the stream. A renamed table continues in a topic of its new name. If the old name is
+    captured again, its topic lacks the changes made meanwhile, so it counts as having left."""
 
     is_followed: bool = True
-    """False where no rows are to be read again in any case."""
+    """False if no rows are to be read again in any case."""
     _by_oid: dict[int, str] = field(default_factory=dict)
-    """Empty for one whose present name the file leaves out."""
+    """Empty for a table whose present name the file leaves out."""
     _known: set[str] = field(default_factory=set)
-    """Parts of the position that say of a name what has been read of whom."""
+    """Parts of the position with the progress of the table that has the name."""
     _told: dict[str, str] = field(default_factory=dict)
-    """Such parts that are new."""
+    """New ones of these parts."""
     _owners: dict[str, int] = field(default_factory=dict)
-    """Which table has each name by now: the stream may be older."""
+    """The present owner of each name, which may be newer than the stream."""
     _spoilt: set[str] = field(default_factory=set)
-    """Parts of names that tables gave up, or under which changes of others went out."""
+    """Parts of names that tables gave up, or that changes of other tables were emitted under."""
 
     @classmethod
     def restore(
@@ -38,8 +38,8 @@ class TableNames:
         back: Collection[CapturedTable] = (),
         is_followed: bool,
     ) -> "TableNames":
-        """Those of the position come first, as the catalogue may be newer than the stream. `back`
-        are tables of which older changes are left out."""
+        """Restores the parts of the position first, because the catalog may be newer than the
+        stream. `back` are tables of which older changes are left out."""
         names = {each.oid: str(each.table) for each in tables}
         known = {part_of(each.table) for each in tables}
         for part, text in positions.items():
@@ -52,7 +52,7 @@ class TableNames:
         return cls(is_followed, names, known, _owners=owners)
 
     def saw(self, oid: int, name: str, *, is_chosen: bool) -> None:
-        """What the stream calls the table from here on."""
+        """Stores the stream's name of the table from here on."""
         before = self._by_oid.get(oid)
         if before == name or (before is None and not is_chosen):
             return
@@ -60,7 +60,7 @@ class TableNames:
         if not self.is_followed:
             return
         part = f"{PREFIX}{name}"
-        if is_chosen and part not in self._known:  # whoever has that name later is another table
+        if is_chosen and part not in self._known:  # a later owner of that name is another table
             self._known.add(part)
             self._told[part] = TableSnapshotProgress(oid=oid).text()
         if is_chosen and self._owners.get(name, oid) != oid:
@@ -77,19 +77,19 @@ class TableNames:
             )
 
     def leaves(self, name: str) -> None:
-        """From here on changes of the table are left out, so that all of it is to be read again,
-        whatever a reading that is under way says."""
+        """Leaves out changes of the table from here on, so that all of it is read again, in spite
+        of a running snapshot."""
         part = f"{PREFIX}{name}"
         self._known.add(part)
         self._spoilt.add(part)
         self._told[part] = TableSnapshotProgress().leave().text()
 
     def news(self) -> Positions:
-        """What is to go along with the next position."""
+        """Returns the parts for the next position."""
         told, self._told = self._told, {}
         return told
 
     def positions_of_snapshot(self, positions: Positions) -> Positions:
-        """What a reading says of itself, but of names that are to be read again after it."""
+        """Returns the parts of a snapshot, except for names that are to be read again after it."""
         left = TableSnapshotProgress().leave().text()
         return {part: left if part in self._spoilt else each for part, each in positions.items()}

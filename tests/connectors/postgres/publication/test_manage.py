@@ -112,7 +112,7 @@ async def test_a_given_one_is_never_changed(guest: Guest) -> None:
     guest.execute(TABLES)
     never = {"create": "never"}
 
-    with pytest.raises(SourceRejected, match="there is no such publication"):
+    with pytest.raises(SourceRejected, match="the publication does not exist"):
         await kept(guest.owner, ORDERS, publication=never)
     guest.execute(f"CREATE PUBLICATION {sql_identifiers.quote(NAME)} FOR TABLE orders")
     with pytest.raises(SourceRejected, match="does not send all") as refused:

@@ -21,7 +21,7 @@ from headwater.core_log.model.changes import ChangeBatch, EventMessages, Operati
 from tests.databases import Guest
 
 LATE_S = 0.2
-LETTERS = {each.value: letter for each, letter in zip(Operation, "rcudt", strict=True)}
+LETTERS = {each.value: letter for each, letter in zip(Operation, "rcudtr", strict=True)}
 
 
 def ignore(_: SourceReport) -> None:

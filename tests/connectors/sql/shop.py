@@ -14,7 +14,7 @@ from headwater.core_log.model.changes import ChangeBatch, Operation
 from tests.fakes import SimulatedClock
 
 KINDS = ("sqlite", "postgresql", "mariadb")
-LETTERS = dict(zip(Operation, "rcudt", strict=True))
+LETTERS = dict(zip(Operation, "rcudtr", strict=True))
 
 
 class Shop:

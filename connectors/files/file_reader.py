@@ -17,21 +17,19 @@ from headwater.connectors.files.contents import (
     content_of,
 )
 from headwater.connectors.files.csv_lines import CsvLines
-from headwater.connectors.files.file_batch import (
-    FileBatch,
-    FileOrigin,
-    reject_of_line,
-    rejects_of_lines,
-    rejects_of_rows,
-)
 from headwater.connectors.files.file_progress import FileChange, FileState, verdict
 from headwater.connectors.files.json_lines import JsonLines
 from headwater.connectors.files.line_parser import (
     BadLine,
+    FileBatch,
+    FileOrigin,
     LineParser,
     ParsedLines,
     layout_of,
     line_count_of,
+    reject_of_line,
+    rejects_of_lines,
+    rejects_of_rows,
     sift,
     whole_lines,
 )

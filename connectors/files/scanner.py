@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from headwater.connectors.files import file_progress, schema_inference
 from headwater.connectors.files.contents import BrokenFile, content_of, kind_of
-from headwater.connectors.files.file_batch import FileBatch, FileOrigin
 from headwater.connectors.files.file_progress import FileState, ends_match, find_renamed
 from headwater.connectors.files.file_reader import OpenedFile
+from headwater.connectors.files.line_parser import FileBatch, FileOrigin
 from headwater.connectors.files.schema_inference import InferredSchema, types_from_text
 from headwater.connectors.files.settings import FileFormat, FilesSettings, InputCompression
 from headwater.connectors.files.storage import FileEntry, FileGone, FileStorage, RawFile, stem_of

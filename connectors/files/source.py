@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from headwater.connectors.files.directory import Directory
-from headwater.connectors.files.file_batch import FileOrigin
+from headwater.connectors.files.line_parser import FileOrigin
 from headwater.connectors.files.scanner import DirectoryScanner
 from headwater.connectors.files.settings import FilesSettings
 from headwater.connectors.files.storage import FileStorage

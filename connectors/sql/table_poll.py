@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 
 from headwater.connectors.source import SnapshotProgress, SourceContext
 from headwater.connectors.sql.database import Database, SqlTable
-from headwater.connectors.sql.digests import PreviousRows, RowDigests, digests_of, remember
 from headwater.connectors.sql.settings import SqlSourceSettings
-from headwater.connectors.sql.spool import Spool
+from headwater.connectors.sql.spool import PreviousRows, RowDigests, Spool, digests_of, remember
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.changes import (
     ChangeBatch,

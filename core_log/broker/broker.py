@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from uuid import UUID
 
-from headwater.core_log.broker.coordination import Coordination
+from headwater.core_log.broker.coordination import Coordination, PartitionStateLog
 from headwater.core_log.broker.dispatch import ServedApi
 from headwater.core_log.broker.group_commit import GroupCommit
 from headwater.core_log.broker.partition import Partition
-from headwater.core_log.broker.state_log import PartitionStateLog
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable, StorageFailed
 from headwater.core_log.foundation.settings import BrokerSettings

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.core_log.compiled.object_cache import CompiledFunction, late
+from headwater.core_log.compiled.compiler import CompiledFunction, late
 from headwater.core_log.compiled.row_writer_arguments import (
     BOOLEAN,
     CONSTANT,
@@ -30,8 +30,7 @@ from headwater.core_log.compiled.row_writer_arguments import (
 )
 from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
 from headwater.core_log.records.json_escapes import LETTERS, LONG, LONG_WIDTH, QUOTE, WIDTHS
-from headwater.core_log.records.row_parts import RowPart, merge_constants
-from headwater.core_log.records.row_writer_arrow import join_plainly
+from headwater.core_log.records.row_parts import RowPart, join_plainly, merge_constants
 
 LARGE_BYTES = 1 << 20
 """The allocator itself keeps smaller blocks."""

@@ -8,7 +8,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from headwater.core_log.foundation.errors import DecodeError
-from headwater.core_log.protocol.in_place import (
+from headwater.core_log.protocol.frames import (
     checked_count,
     skip_tags,
     stretch,

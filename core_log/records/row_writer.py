@@ -10,8 +10,13 @@ import pyarrow as pa
 from headwater.core_log.foundation.speed import CompiledSpeed, chosen_speed
 from headwater.core_log.records.json_escapes import quote
 from headwater.core_log.records.record_codec import encode_varint
-from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding, as_text
-from headwater.core_log.records.row_writer_arrow import join_plainly
+from headwater.core_log.records.row_parts import (
+    RowColumn,
+    RowPart,
+    ValueEncoding,
+    as_text,
+    join_plainly,
+)
 
 FEW_ROWS = 32
 """For so few rows, preparing the compiled writer takes longer than the whole work of the other."""

@@ -9,8 +9,12 @@ from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.assignments import (
     Counts,
+    after_loss,
+    after_registration,
     assign_more,
     assign_new,
+    collision_key,
+    name_problem,
     partition_count,
 )
 from headwater.core_log.replication.config_keys import ConfigType
@@ -43,12 +47,6 @@ from headwater.core_log.replication.metadata_records import (
     RemoveTopicRecord,
     TopicConfigRecord,
     TopicRecord,
-)
-from headwater.core_log.replication.placement import (
-    after_loss,
-    after_registration,
-    collision_key,
-    name_problem,
 )
 from headwater.core_log.replication.replica import UNKNOWN, InSyncProposal
 from headwater.core_log.replication.topic_config import TopicConfigs, key_of

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.commands.replay import RebuildProgress, ReplayProgress
 from headwater.pipelines.terminal.confirmation import split_target
 from headwater.pipelines.terminal.control_writer import now_ms, running_pipelines
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import DifferencesFound, Output, printable, shared_options
-from headwater.pipelines.terminal.replay_progress import RebuildProgress, ReplayProgress
 from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
 """`headwater replay`: delivers a range of a table's history from the log to another target."""
 
 import os
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,8 +17,13 @@ from headwater.pipelines.terminal.control_writer import (
 )
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, shared_options
-from headwater.pipelines.terminal.replay_progress import ReplayProgress
 from headwater.pipelines.terminal.signals import run_until_signal
+from headwater.pipelines.watching.quantities import duration_text
+
+if TYPE_CHECKING:
+    from headwater.pipelines.reports import Report
+    from headwater.pipelines.time_travel.history.cut_points import Ends
+    from headwater.pipelines.time_travel.rebuild.replay import Replay
 
 
 @click.command()
@@ -127,3 +133,49 @@ async def _replay(
         "changes": changes,
         "to": last.meant,
     }
+
+
+EVERY_S = 2.0
+
+
+class ReplayProgress:
+    """Call it with every report."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._began_s = self._told_s = time.monotonic()
+
+    def __call__(self, replaying: "Replay") -> None:
+        now_s = time.monotonic()
+        if now_s - self._told_s < EVERY_S or replaying.offsets >= replaying.offsets_wanted:
+            return
+        self._told_s = now_s
+        left = replaying.offsets_wanted - replaying.offsets
+        left_ms = round((now_s - self._began_s) * 1_000 * left / max(replaying.offsets, 1))
+        share = replaying.offsets / replaying.offsets_wanted
+        self._output.note(
+            f"{replaying.changes:,} changes, {share:.0%}, {duration_text(left_ms)} left"
+        )
+
+
+class RebuildProgress:
+    """The same from what a delivery reports, up to where the log ended when it began."""
+
+    def __init__(self, output: Output, ends: "Ends") -> None:
+        self._progress = ReplayProgress(output)
+        self._ends = {f"{topic}-{number}": end for (topic, number), end in ends.items()}
+        self._reached = dict.fromkeys(self._ends, 0)
+        self._changes = 0
+
+    def __call__(self, report: "Report") -> None:
+        from headwater.pipelines.reports import OffsetsApplied, RowsMoved
+        from headwater.pipelines.time_travel.rebuild.replay import Replay
+
+        if isinstance(report, RowsMoved):
+            self._changes += report.rows
+        elif isinstance(report, OffsetsApplied):
+            for part, at in report.positions.items():
+                if part in self._ends:
+                    self._reached[part] = min(int(at), self._ends[part])
+            wanted = sum(self._ends.values())
+            self._progress(Replay(self._changes, sum(self._reached.values()), wanted))

@@ -67,11 +67,12 @@ async def _rows(
 
     with all_of_it_stays():
         from headwater.pipelines.time_travel.history.key_history import (
+            change_facts,
             key_bytes,
             key_history,
             newest_change,
+            stored_schema,
         )
-        from headwater.pipelines.time_travel.history.key_lookup import change_facts, stored_schema
 
     pipeline, given = split_target(target)
     running = await running_pipelines(address)

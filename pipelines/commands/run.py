@@ -146,7 +146,7 @@ def run(
 def _refuse_undelivered(snapshot: "Snapshot", names: frozenset[str]) -> None:
     """Fails if a table was not delivered whole: exit code 0 promises that (decision D5)."""
     from headwater.pipelines.terminal.output import DifferencesFound
-    from headwater.pipelines.watching.undelivered import find_undelivered, undelivered_lines
+    from headwater.pipelines.watching.status import find_undelivered, undelivered_lines
 
     found = [each for each in find_undelivered(snapshot) if each.pipeline in names]
     if not found:

@@ -28,15 +28,13 @@ from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.journal.generations import NONE, Generations
 from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.loops.deliver.dead_letters import RejectedRecords
-from headwater.pipelines.loops.deliver.deliver import Delivery, deliver
-from headwater.pipelines.loops.deliver.pending_rebuilds import RebuildsNeeded
+from headwater.pipelines.loops.deliver.deliver import Delivery, RebuildsNeeded, deliver
 from headwater.pipelines.loops.deliver.slice_reader import Skipped, SliceReader
 from headwater.pipelines.loops.deliver.slicer import SliceLimits, Slicer
 from headwater.pipelines.loops.deliver.split_reader import LogSplitReader
-from headwater.pipelines.loops.free_space import free_space
 from headwater.pipelines.loops.ingest.encoder import Encoder
 from headwater.pipelines.loops.ingest.ingest import UNIT, IngestLimits, ingest
-from headwater.pipelines.loops.ingest.pause import unless_paused
+from headwater.pipelines.loops.ingest.pause import free_space, unless_paused
 from headwater.pipelines.loops.ingest.table_topics import TopicRules
 from headwater.pipelines.loops.ingest.unserializable_rows import RECORD_BYTES_MAX
 from headwater.pipelines.reports import GaugesRead, ReadProgress, RemarksMade, Reporter

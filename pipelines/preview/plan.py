@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from headwater.connectors.source import Replacing, Source, SourcePlanning
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.errors import ConfigError, Cure, SchemaRefused
+from headwater.core_log.foundation.errors import ConfigError, Cure, SchemaRefused, failure_of
 from headwater.core_log.foundation.name_patterns import Pattern
-from headwater.core_log.foundation.table_failures import failure_of
 from headwater.core_log.model.log import Log
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.core_log.rows.settings import WireSettings
@@ -29,7 +28,7 @@ from headwater.pipelines.loops.ingest.table_topics import partitions_for
 from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
 from headwater.pipelines.transforms.masks import is_stricter
-from headwater.pipelines.transforms.tables import RuleTables
+from headwater.pipelines.transforms.rows import RuleTables
 
 logger = logging.getLogger(__name__)
 

@@ -1,14 +1,17 @@
 """What is looked at once before a source runs: whether its topics can take what the file asks."""
 
+import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.clock import Clock, SystemClock
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.foundation.preload import Preloading
-from headwater.core_log.model.log import Log
+from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.compression import Compression
 from headwater.pipelines.journal.control import DesiredTaskState
@@ -21,6 +24,7 @@ from headwater.pipelines.loops.assembly import (
     topic_rules,
     wire_of,
 )
+from headwater.pipelines.loops.deliver.deliver import RebuildsNeeded
 from headwater.pipelines.loops.ingest.ingest import writer_name
 from headwater.pipelines.preview.plan import (
     KEY,
@@ -30,9 +34,8 @@ from headwater.pipelines.preview.plan import (
     check_needs_no_migration,
     differences,
 )
-from headwater.pipelines.reports import VERIFY, Reporter
+from headwater.pipelines.reports import VERIFY, Reporter, StateChanged, TaskState
 from headwater.pipelines.running.migration_approval import is_agreed
-from headwater.pipelines.running.sink_task import run_sink
 from headwater.pipelines.running.tasks import SOURCE, RunTask
 from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
 
@@ -184,3 +187,83 @@ async def _check_source_tells_key(loaded: "LoadedPipeline", *, clock: Clock) -> 
                 f"the source cannot go on under another key: {scrub(each.problem)}",
                 hint=scrub(each.cure),
             )
+
+
+logger = logging.getLogger(__name__)
+
+
+async def run_sink(
+    loaded: "LoadedPipeline",
+    unit: str,
+    log: Log,
+    *,
+    desired: Callable[[], DesiredTaskState],
+    clock: Clock,
+    report: Reporter,
+    until_end: bool,
+) -> None:
+    """The other tables go on while one is made anew. Then the sink begins again, since it remembers
+    where the old table stood."""
+    beginnings = dict[TopicPartition, int]()
+    while True:
+        rebuilds = RebuildsNeeded()
+        delivering = asyncio.ensure_future(
+            run_unit(
+                loaded,
+                unit,
+                log,
+                desired=desired,
+                clock=clock,
+                report=report,
+                until_end=until_end,
+                rebuilds=rebuilds,
+                beginnings=beginnings,
+            )
+        )
+        changing = asyncio.ensure_future(
+            _make_anew(
+                loaded, unit, log, rebuilds, clock=clock, report=report, beginnings=beginnings
+            )
+        )
+        given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait([delivering, changing], return_when=asyncio.FIRST_COMPLETED)
+            if not changing.done():
+                delivering.result()
+                given_up = asyncio.ensure_future(rebuilds.given_up())
+                await asyncio.wait([given_up, changing], return_when=asyncio.FIRST_COMPLETED)
+            if not changing.done():
+                return
+            changing.result()
+        finally:
+            for task in (delivering, changing, given_up):
+                await let_go(task)
+
+
+async def _make_anew(
+    loaded: "LoadedPipeline",
+    unit: str,
+    log: Log,
+    rebuilds: RebuildsNeeded,
+    *,
+    clock: Clock,
+    report: Reporter,
+    beginnings: dict[TopicPartition, int],
+) -> None:
+    """Ends with the first table that has changed places."""
+    part = next(part for part in loaded.sinks if part.name == unit)
+    while True:
+        table, refusal = await rebuilds.next()
+        # Late, since most sinks never need it.
+        from headwater.pipelines.time_travel.rebuild.schema_change import cross_over
+
+        failure = await cross_over(
+            loaded, part, table, log, clock=clock, report=report, beginnings=beginnings
+        )
+        if not failure:
+            report(StateChanged(loaded.name, unit, table, TaskState.RUNNING))
+            return
+        logger.error("%s: %s is quarantined: %s\n  %s", unit, table, failure, refusal)
+        reason = f"{failure}\n{refusal}"
+        report(StateChanged(loaded.name, unit, table, TaskState.QUARANTINED, reason))
+        rebuilds.give_up(table)

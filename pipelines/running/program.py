@@ -8,7 +8,7 @@ from typing import Any
 
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.running.run import Look, RunOptions, run
-from headwater.pipelines.watching.undelivered import find_undelivered
+from headwater.pipelines.watching.status import find_undelivered
 
 
 async def run_pipeline(

@@ -16,8 +16,9 @@ from headwater.core_log.foundation.errors import (
     LogUnavailable,
     SinkUnavailable,
     SourceUnavailable,
+    leaves_of,
+    place_of,
 )
-from headwater.core_log.foundation.table_failures import leaves_of, place_of
 from headwater.pipelines.loops.deliver.quarantine import (
     is_cured_outside,
     pause_ms,

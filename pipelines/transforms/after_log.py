@@ -17,8 +17,7 @@ from headwater.pipelines.transforms.expressions import Expressions
 from headwater.pipelines.transforms.functions import PythonStep, UserFunction
 from headwater.pipelines.transforms.routes import Routes
 from headwater.pipelines.transforms.row_filter import Filter
-from headwater.pipelines.transforms.rows import BySchema, TransformStep
-from headwater.pipelines.transforms.tables import RuleTables
+from headwater.pipelines.transforms.rows import BySchema, RuleTables, TransformStep
 
 
 class RowTransforms:

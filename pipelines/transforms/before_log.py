@@ -18,8 +18,7 @@ from headwater.pipelines.transforms.masks import (
     masked_column,
     masked_values,
 )
-from headwater.pipelines.transforms.rows import BySchema
-from headwater.pipelines.transforms.tables import RuleTables
+from headwater.pipelines.transforms.rows import BySchema, RuleTables
 
 
 def salt_of(head: PipelineHead) -> bytes:

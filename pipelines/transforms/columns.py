@@ -11,13 +11,14 @@ from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.column_history import missing_text, missing_value
 from headwater.core_log.model.table_schema import Column, TableSchema
 from headwater.core_log.rows.column_types import parse_type, type_text
-from headwater.pipelines.transforms.errors import at_table, rejection
 from headwater.pipelines.transforms.expressions import MS_MAX, Expressions
 from headwater.pipelines.transforms.row_filter import answers_of
 from headwater.pipelines.transforms.rows import (
+    at_table,
     failing_rows,
     is_operation,
     put_columns,
+    rejection,
     with_columns,
 )
 

@@ -14,7 +14,7 @@ from headwater.core_log.foundation.errors import ConfigError, DecodeError, Trans
 from headwater.core_log.foundation.preload import unfreeze_at_exit
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.rows.column_types import type_text
-from headwater.pipelines.transforms.errors import at_table
+from headwater.pipelines.transforms.rows import at_table
 from headwater.pipelines.transforms.syntax import Syntax, read_syntax, usable_functions
 
 if TYPE_CHECKING:

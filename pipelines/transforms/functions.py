@@ -1,10 +1,16 @@
 """`python: module:function`: rows through a function of the user's own project."""
 
+import ast
 import importlib
 import inspect
+import os
+import shutil
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
@@ -15,8 +21,7 @@ from headwater.core_log.foundation.errors import ConfigError, DecodeError, Trans
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import Column, TableSchema
 from headwater.core_log.rows.column_types import type_text
-from headwater.pipelines.transforms.errors import rejection
-from headwater.pipelines.transforms.rows import failing_rows, is_operation, with_columns
+from headwater.pipelines.transforms.rows import failing_rows, is_operation, rejection, with_columns
 
 
 class UserFunction:
@@ -151,20 +156,20 @@ class PythonStep:
     def _name(self, made: pa.Schema) -> TableSchema:
         known = {column.name: column for column in self._given.columns}
         columns = []
-        for field in made:
+        for each in made:
             try:
-                type_text(field.type)
+                type_text(each.type)
             except DecodeError:
                 raise TransformFailed(
                     "a python transform made a column of a type that no target takes",
                     table=str(self._given.table),
                     function=self._function.name,
-                    column=field.name,
-                    type=str(field.type),
+                    column=each.name,
+                    type=str(each.type),
                 ) from None
-            old = known.get(field.name)
-            same = old is not None and old.type == field.type
-            columns.append(old if same and old else Column(field.name, field.type))
+            old = known.get(each.name)
+            same = old is not None and old.type == each.type
+            columns.append(old if same and old else Column(each.name, each.type))
         if missing := set(self._given.key) - set(made.names):
             raise TransformFailed(
                 "a python transform leaves the key as it is",
@@ -217,3 +222,59 @@ def _wants_rows(call: Callable[[Any], Any]) -> bool:
     return (
         parameters[0].name == "rows" if kind is None else get_origin(kind) is list or kind is list
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedModules:
+    """Python files by their paths from the directory that they were beside the file in."""
+
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+    def put_down(self) -> Path:
+        """A directory of this machine that has them, made by whoever comes first."""
+        digest = sha256(repr(sorted(self.files.items())).encode()).hexdigest()[:32]
+        place = Path(tempfile.gettempdir()) / f"headwater-functions-{os.getuid()}-{digest}"
+        if not place.is_dir():
+            fresh = Path(tempfile.mkdtemp(prefix=f"{place.name}.", dir=place.parent))
+            for name, content in self.files.items():
+                path = fresh / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            try:
+                fresh.rename(place)
+            except OSError:  # another process was faster
+                shutil.rmtree(fresh)
+        if place.lstat().st_uid != os.getuid():  # its name can be guessed, and it is executed
+            raise ConfigError("somebody else has put down our functions", path=str(place))
+        return place
+
+
+@cache
+def ship_modules(modules: Sequence[str], directory: Path) -> ShippedModules:
+    """These modules, and what they import of what lies beside them, as they are when this is first
+    asked: a process does not read them again either."""
+    files: dict[str, bytes] = {}
+    waiting = [name.partition(".")[0] for name in modules]
+    while waiting:
+        for path in _files_of(waiting.pop(), directory):
+            name = path.relative_to(directory).as_posix()
+            if name not in files:
+                files[name] = path.read_bytes()
+                waiting += _imported_by(files[name])
+    return ShippedModules(files)
+
+
+def _files_of(module: str, directory: Path) -> list[Path]:
+    alone = directory / f"{module}.py"
+    package = directory / module
+    if (package / "__init__.py").is_file():
+        return sorted(package.rglob("*.py"))
+    return [alone] if alone.is_file() else []
+
+
+def _imported_by(content: bytes) -> Iterator[str]:
+    for node in ast.walk(ast.parse(content)):
+        if isinstance(node, ast.Import):
+            yield from (each.name.partition(".")[0] for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]

@@ -8,14 +8,13 @@ import pyarrow.compute as pc
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
-from headwater.pipelines.transforms.errors import rejection
 from headwater.pipelines.transforms.expressions import (
     MS_MAX,
     ExpressionFailed,
     Expressions,
     PreparedQuery,
 )
-from headwater.pipelines.transforms.rows import is_operation
+from headwater.pipelines.transforms.rows import is_operation, rejection
 
 DELETE = pa.scalar(int(Operation.DELETE), pa.uint8())
 

@@ -1,14 +1,23 @@
 """What the transforms after the log are made of: steps, columns put in place, failing rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.core_log.foundation.errors import (
+    ConfigError,
+    HeadwaterError,
+    TransformFailed,
+    TransformRejected,
+)
+from headwater.core_log.foundation.name_patterns import Patterns
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.pipelines.file.spec import TransformRule
 
 
 class TransformStep(Protocol):
@@ -92,3 +101,68 @@ class BySchema(Generic[T]):
         known.insert(0, (schema, result))
         del known[SCHEMAS_PER_TABLE_MAX:]
         return result
+
+
+def rejection(problem: str, changes: TableChanges, reasons: Mapping[int, str]) -> HeadwaterError:
+    """The error for the rows at these places: by their offsets, where they have some."""
+    if changes.log_partition is None or changes.log_offsets is None:
+        return TransformFailed(
+            problem,
+            table=str(changes.schema.table),
+            rows=sorted(reasons)[:20],
+            why=min(reasons.items())[1],
+        )
+    return TransformRejected(
+        problem,
+        topic=changes.log_partition.topic,
+        partition=changes.log_partition.partition,
+        reasons={changes.log_offsets[row].as_py(): reason for row, reason in reasons.items()},
+    )
+
+
+def at_table(error: ConfigError, schema: TableSchema) -> ConfigError:
+    """A mistake of the file as it is met at a table, which can then be stopped alone."""
+    facts = {"table": str(schema.table)} | error.facts
+    return ConfigError(error.problem, hint=error.hint, **facts)
+
+
+WILD = re.compile(r"[*?/!\\]")
+
+
+class RuleTables:
+    """The tables of one rule."""
+
+    def __init__(self, rule: TransformRule) -> None:
+        self._patterns = Patterns(rule.table)
+        self._is_exact = not any(WILD.search(text) for text in rule.table)
+
+    def match(self, table: TableId) -> bool:
+        return self._patterns.matches(str(table))
+
+    def present(self, wanted: Iterable[str], schema: TableSchema, *, use: str) -> list[str]:
+        """Those of the wanted columns that the table has. A rule that names its table has to name
+        its columns right, since a mistyped mask would hide nothing; one for many tables applies
+        wherever there is such a column."""
+        names = set(schema.names)
+        wanted = list(wanted)
+        if self._is_exact and (missing := [name for name in wanted if name not in names]):
+            raise no_column(missing[0], schema, use=use)
+        return [name for name in wanted if name in names]
+
+
+def no_column(name: str, schema: TableSchema, *, use: str) -> ConfigError:
+    return ConfigError(
+        "the table has no such column",
+        hint=near(name, schema.names) or f"it has {', '.join(schema.names)}",
+        table=str(schema.table),
+        column=name,
+        use=use,
+    )
+
+
+def near(name: str, known: Collection[str], *, likeness: float = 0.6) -> str:
+    """A guess at what was meant, or nothing."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, known, n=1, cutoff=likeness)
+    return f"did you mean {found[0]}?" if found else ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.table_schema import TableSchema
-from headwater.pipelines.transforms.tables import near, no_column
+from headwater.pipelines.transforms.rows import near, no_column
 
 if TYPE_CHECKING:
     import duckdb

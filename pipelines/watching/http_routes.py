@@ -183,8 +183,12 @@ class _Routes:
 
     async def row(self, request: Request) -> Response:
         """One key of a table, searched for from the end of its partition."""
-        from headwater.pipelines.time_travel.history.key_history import key_bytes, newest_change
-        from headwater.pipelines.time_travel.history.key_lookup import change_facts, stored_schema
+        from headwater.pipelines.time_travel.history.key_history import (
+            change_facts,
+            key_bytes,
+            newest_change,
+            stored_schema,
+        )
 
         pipeline = self._pipeline(request)
         stored = await stored_schema(self._to.log, pipeline, request.path_params["table"])

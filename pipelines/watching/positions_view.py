@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headwater.core_log.foundation.errors import HeadwaterError
-from headwater.core_log.foundation.table_failures import failures_named
+from headwater.core_log.foundation.errors import HeadwaterError, failures_named
 from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId

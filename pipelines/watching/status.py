@@ -1,6 +1,8 @@
 """What is known of running pipelines: reports come in, one picture of them goes out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.model.log import TopicPartition
@@ -18,6 +20,7 @@ from headwater.pipelines.reports import (
     TableVerified,
     TaskState,
 )
+from headwater.pipelines.terminal.output import format_count, printable
 from headwater.pipelines.watching.task_status import SOURCE, Json, TableStatus, TaskStatus
 
 SHAPE_VERSION = 1
@@ -235,3 +238,74 @@ def _table_state(
         if table.reading and not table.reading.last.is_done:
             return ("snapshotting" if name == SOURCE else "replaying"), "", None
     return "streaming", "", None
+
+
+SHOWN_MAX = 20
+"""Tables that are named in one line; --json names all of them."""
+LEFT_OUT = "left out"
+
+
+@dataclass(frozen=True, slots=True)
+class Undelivered:
+    """One table, and what kept it from one target, or from all of them."""
+
+    pipeline: str
+    table: str
+    """Empty where nothing is known of the tables of the unit."""
+    unit: str
+    state: str
+    """Of the unit, or of the table in it; `left out` of what the source does not capture."""
+    reason: str
+
+    def as_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def find_undelivered(snapshot: Mapping[str, Any]) -> list[Undelivered]:
+    """By a status snapshot of pipelines that were to come to their end."""
+    return [
+        each
+        for name, pipeline in snapshot["pipelines"].items()
+        for unit, facts in pipeline["units"].items()
+        if unit != VERIFY
+        for each in _of_unit(name, unit, facts, pipeline["tables"])
+    ]
+
+
+def _of_unit(
+    pipeline: str, unit: str, facts: Mapping[str, Any], tables: Mapping[str, Any]
+) -> Iterator[Undelivered]:
+    for remark in facts["remarks"].values():
+        for table in remark["left_out"]:
+            reason = "; ".join(filter(None, (remark["problem"], remark["cure"])))
+            yield Undelivered(pipeline, table, unit, LEFT_OUT, reason)
+    if facts["state"] != TaskState.DONE.value:
+        for table in tables or ("",):
+            yield Undelivered(pipeline, table, unit, facts["state"], facts["reason"])
+        return
+    for table, told in tables.items():
+        own = told["units"].get(unit)
+        if own is not None and own["state"] != TaskState.DONE.value:
+            yield Undelivered(pipeline, table, unit, own["state"], own["reason"])
+
+
+def undelivered_lines(found: Sequence[Undelivered]) -> list[str]:
+    """What shares its reason shares a line."""
+    groups: dict[tuple[str, str, str, str], list[str]] = {}
+    for each in found:
+        key = (each.pipeline, each.unit, each.state, each.reason)
+        groups.setdefault(key, []).append(each.table)
+    return [
+        f"{printable(pipeline)}/{printable(unit)}: {_name(names)} {state}"
+        + (f": {printable(' '.join(reason.split()))}" if reason else "")
+        for (pipeline, unit, state, reason), names in groups.items()
+    ]
+
+
+def _name(names: Sequence[str]) -> str:
+    known = [printable(name) for name in names if name]
+    if not known:
+        return "all tables"
+    shown = ", ".join(known[:SHOWN_MAX])
+    left = len(known) - SHOWN_MAX
+    return shown + (f" and {format_count(left, 'more table')}" if left > 0 else "")

@@ -13,8 +13,12 @@ from uuid import uuid4
 import pyarrow as pa
 
 from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import Fenced, HeadwaterError, SinkRejected
-from headwater.core_log.foundation.table_failures import failures_named
+from headwater.core_log.foundation.errors import (
+    Fenced,
+    HeadwaterError,
+    SinkRejected,
+    failures_named,
+)
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.sinks.files.manifest import CommittedFile, Intent, Manifest, ManifestCommit
 from headwater.sinks.files.partition_split import table_directory

@@ -11,9 +11,9 @@ from headwater.core_log.foundation.errors import (
     LogUnavailable,
     SinkRejected,
     SinkUnavailable,
+    failures_named,
 )
 from headwater.core_log.foundation.settings import TopicSettings
-from headwater.core_log.foundation.table_failures import failures_named
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.sinks.kafka.settings import KafkaSinkSettings
@@ -22,7 +22,7 @@ from headwater.sinks.sink import AppliedOffset, AppliedOffsets, SinkContext, Sli
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
     from headwater.core_log.client.writer import KafkaWriter
-    from headwater.sinks.kafka.topic_writer import TopicWriter
+    from headwater.sinks.kafka.offset_topic import TopicWriter
 
 EXAMINE_FOR_MS = 5_000
 GONE_WAIT_MS, GONE_LOOKS_MAX = 50, 400
@@ -183,7 +183,7 @@ class KafkaSink:
     async def _outgoing_of(self, table: TableId) -> "TopicWriter":
         from headwater.core_log.records.compression import Compression
         from headwater.core_log.rows.codec import codec_for
-        from headwater.sinks.kafka.topic_writer import TopicWriter
+        from headwater.sinks.kafka.offset_topic import TopicWriter
 
         if table not in self._outgoing:
             topic = self._topic_of(table)
@@ -224,7 +224,7 @@ class KafkaSink:
             await self._connect().append(TopicPartition(self.stands_topic, 0), batch)
 
     def _topic_of(self, table: TableId) -> str:
-        from headwater.sinks.kafka.topic_writer import topic_name
+        from headwater.sinks.kafka.offset_topic import topic_name
 
         return topic_name(self._settings.topic, pipeline=self._context.pipeline, table=table)
 

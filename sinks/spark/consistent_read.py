@@ -9,9 +9,8 @@ from headwater.core_log.model.table_schema import TableId
 from headwater.core_log.s3.settings import S3Settings
 from headwater.sinks.files.stores import FileStore
 from headwater.sinks.sink import ConsistentCut
-from headwater.sinks.spark.sink_state import DIRECTORY, SinkStateLog
+from headwater.sinks.spark.sink_state import DIRECTORY, SinkStateLog, safe
 from headwater.sinks.spark.storage_location import place_of
-from headwater.sinks.spark.table_directories import safe
 
 
 @dataclass(frozen=True, slots=True)

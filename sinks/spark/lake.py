@@ -8,10 +8,9 @@ from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.sinks.sink import SinkContext
 from headwater.sinks.spark.lake_table_writer import LakeTableWriter
 from headwater.sinks.spark.settings import SparkSettings
-from headwater.sinks.spark.sink_state import SinkState, SinkStateLog
+from headwater.sinks.spark.sink_state import SinkState, SinkStateLog, directory_of, safe
 from headwater.sinks.spark.storage_location import StorageLocation, place_of
 from headwater.sinks.spark.table import LakeTable
-from headwater.sinks.spark.table_directories import directory_of, safe
 
 
 @dataclass(frozen=True, slots=True)

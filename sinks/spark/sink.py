@@ -25,8 +25,9 @@ from headwater.core_log.foundation.errors import (
     HeadwaterError,
     SinkRejected,
     SinkUnavailable,
+    failure_of,
+    failures_named,
 )
-from headwater.core_log.foundation.table_failures import failure_of, failures_named
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.sinks.expired_tombstones import check_no_delete_was_missed

@@ -1,15 +1,16 @@
 """State of a sink beside its tables: each topic's table, and offset ranges without rows."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId
 from headwater.sinks.files.stores import FileStore
 from headwater.sinks.sink import AppliedOffset, ConsistentCut
-from headwater.sinks.spark.table_directories import safe
 
 ENTRIES_KEPT = 1_000
 """The newest entries that are kept; their cuts can be opened while tables have the versions."""
@@ -157,3 +158,25 @@ def _decode(document: Mapping[str, Any]) -> SinkState:
 def next_entry(head: SinkState, *, writer: str) -> SinkState:
     """Returns the entry after this one, with nothing changed yet."""
     return replace(head, sequence=head.sequence + 1, writer=writer, cut=None)
+
+
+LETTERS_MAX = 120
+DIGEST_LETTERS = 8
+
+
+def directory_of(table: TableId, template: str) -> str:
+    """Returns `{schema}.{table}` filled in. Without a schema, its separator is dropped too."""
+    if not table.namespace:
+        template = re.sub(r"\{schema\}[./_-]?", "", template)
+    parts = {"{schema}": safe(table.namespace), "{table}": safe(table.name)}
+    return re.sub(r"\{schema\}|\{table\}", lambda found: parts[found[0]], template)
+
+
+def safe(name: str) -> str:
+    """Returns a safe name. Plain names stay; others get a digest, so that no two names collide,
+    none is hidden, and none leads upwards."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:LETTERS_MAX].lstrip("._")
+    if plain == name:
+        return name
+    digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_LETTERS]
+    return f"{plain}-{digest}"

@@ -23,10 +23,12 @@ from headwater.sinks.sink import AppliedOffset, AppliedOffsets, SinkContext
 from headwater.sinks.sql import modes, offsets
 from headwater.sinks.sql.change_buffer import BufferedChanges, chunk_of
 from headwater.sinks.sql.dialects.dialect import Dialect, DriverProblem, qualify, run
-from headwater.sinks.sql.engine import connect_to, dialect_of, engine_of
 from headwater.sinks.sql.failures import (
     RefusedRow,
     SchemaChangeFirst,
+    connect_to,
+    dialect_of,
+    engine_of,
     is_of_driver,
     meaning,
     refused_by,

@@ -18,7 +18,7 @@ from headwater.core_log.records import arrow_codec
 from headwater.core_log.records.record_headers import encode_headers
 from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.settings import WireSettings
-from headwater.sinks.kafka.topic_writer import with_source
+from headwater.sinks.kafka.offset_topic import with_source
 from tests.contract.source_suite import After, context, iterate
 from tests.slices import schema_of
 

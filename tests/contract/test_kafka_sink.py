@@ -15,9 +15,9 @@ from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
 from headwater.core_log.model.log import FetchLimit, Isolation, TopicPartition
 from headwater.core_log.model.table_schema import TableId
 from headwater.core_log.records import arrow_codec
+from headwater.sinks.kafka.offset_topic import topic_name
 from headwater.sinks.kafka.settings import KafkaSinkSettings
 from headwater.sinks.kafka.sink import KafkaSink
-from headwater.sinks.kafka.topic_writer import topic_name
 from headwater.sinks.sink import SinkContext
 from tests.contract.conftest import connect_to
 from tests.contract.sink_suite import AUDIT, ORDERS, SinkContract

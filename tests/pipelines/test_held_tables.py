@@ -11,8 +11,8 @@ from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.model.table_schema import TableId
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.loops.free_space import free_space
 from headwater.pipelines.loops.ingest.ingest import UNIT as SOURCE
+from headwater.pipelines.loops.ingest.pause import free_space
 from headwater.pipelines.reports import Report, StateChanged, TaskState
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.time_travel.rebuild.lock import check_not_reread

@@ -12,8 +12,8 @@ from headwater.pipelines.file.spec import StopAfter
 from headwater.pipelines.loops.reject_budget import RejectBudget
 from headwater.pipelines.reports import RemarksMade, Report, StateChanged, TableKnown, TaskState
 from headwater.pipelines.terminal import exit_codes
-from headwater.pipelines.watching.status import StatusBoard
-from headwater.pipelines.watching.undelivered import (
+from headwater.pipelines.watching.status import (
+    StatusBoard,
     Undelivered,
     find_undelivered,
     undelivered_lines,

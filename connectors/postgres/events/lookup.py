@@ -6,8 +6,8 @@ import logging
 import numpy as np
 
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.server.lsn import PgSnapshot
 from headwater.connectors.postgres.slot import standbys
-from headwater.connectors.postgres.snapshot.visibility import PgSnapshot
 from headwater.core_log.foundation.array_types import Int64Array
 
 logger = logging.getLogger(__name__)

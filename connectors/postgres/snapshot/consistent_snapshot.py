@@ -13,7 +13,8 @@ from headwater.connectors.postgres.discovery import look, open_connection
 from headwater.connectors.postgres.events.source_block import SourceOrigin
 from headwater.connectors.postgres.publication.published_tables import publication_name
 from headwater.connectors.postgres.server.connection import PgConnection, connect, in_our_words
-from headwater.connectors.postgres.server.lsn import lsn_text, parse_lsn
+from headwater.connectors.postgres.server.lsn import EPOCH, lsn_text, parse_lsn
+from headwater.connectors.postgres.server.lsn import PgSnapshot as Seen
 from headwater.connectors.postgres.server.sql_identifiers import quote
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.slot.heartbeat import ASKED_PREFIX
@@ -28,8 +29,6 @@ from headwater.connectors.postgres.snapshot.copy import Copier
 from headwater.connectors.postgres.snapshot.initial_snapshot import NOW, take_on
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, SnapshotPoint, statement_of
 from headwater.connectors.postgres.snapshot.transaction import flush
-from headwater.connectors.postgres.snapshot.visibility import EPOCH
-from headwater.connectors.postgres.snapshot.visibility import PgSnapshot as Seen
 from headwater.connectors.source import SourceContext, SourceSnapshot
 from headwater.core_log.model.changes import Positions, TableChanges
 from headwater.core_log.model.table_schema import TableId

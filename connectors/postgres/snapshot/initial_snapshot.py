@@ -12,6 +12,7 @@ from psycopg import sql
 
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
+from headwater.connectors.postgres.server.lsn import EPOCH, PgSnapshot
 from headwater.connectors.postgres.slot.replication_slot import CreatedSlot
 from headwater.connectors.postgres.snapshot.chunk_planner import (
     TableSize,
@@ -27,7 +28,6 @@ from headwater.connectors.postgres.snapshot.progress import (
     part_of,
 )
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, SnapshotPoint, statement_of
-from headwater.connectors.postgres.snapshot.visibility import EPOCH, PgSnapshot
 from headwater.connectors.source import SnapshotProgress
 from headwater.core_log.client.gather import let_go, together
 from headwater.core_log.foundation.errors import SourceRejected

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.schema_history.table_definition import LOST_KEY
+from headwater.connectors.postgres.server.lsn import PgSnapshot
 from headwater.connectors.postgres.snapshot.chunk_planner import TableSize
 from headwater.connectors.postgres.snapshot.deduplication_window import StreamedKeys
 from headwater.connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
@@ -17,7 +18,6 @@ from headwater.connectors.postgres.snapshot.progress import (
     part_of,
 )
 from headwater.connectors.postgres.snapshot.reread_estimate import RereadEstimate
-from headwater.connectors.postgres.snapshot.visibility import PgSnapshot
 from headwater.connectors.source import SnapshotProgress
 from headwater.core_log.model.changes import Positions
 

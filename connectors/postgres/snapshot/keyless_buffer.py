@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from headwater.connectors.postgres.snapshot.visibility import PgSnapshot
+from headwater.connectors.postgres.server.lsn import PgSnapshot
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.model.changes import TableChanges
 

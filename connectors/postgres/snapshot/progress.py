@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from headwater.connectors.postgres.server.lsn import lsn_text, parse_lsn
-from headwater.connectors.postgres.snapshot.visibility import PgSnapshot
+from headwater.connectors.postgres.server.lsn import PgSnapshot, lsn_text, parse_lsn
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.table_schema import TableId
 

@@ -14,10 +14,9 @@ from headwater.connectors.postgres.server.connection import (
     in_our_words,
     to_headwater_error,
 )
-from headwater.connectors.postgres.server.lsn import parse_lsn
+from headwater.connectors.postgres.server.lsn import EPOCH, FIRST_NORMAL_XID, PgSnapshot, parse_lsn
 from headwater.connectors.postgres.slot.heartbeat import PREFIX
 from headwater.connectors.postgres.snapshot.row_mapper import SnapshotPoint
-from headwater.connectors.postgres.snapshot.visibility import EPOCH, FIRST_NORMAL_XID, PgSnapshot
 from headwater.core_log.model.table_schema import TableId
 
 logger = logging.getLogger(__name__)

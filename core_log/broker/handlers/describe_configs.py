@@ -24,9 +24,9 @@ from headwater.core_log.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from headwater.core_log.replication.assignments import name_problem
 from headwater.core_log.replication.config_keys import ConfigSource
 from headwater.core_log.replication.decisions import RequestRefusal
-from headwater.core_log.replication.placement import name_problem
 from headwater.core_log.replication.topic_config import KEYS, ConfigEntry, ConfigSynonym
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.connection import Reply, ResponsePart
 from headwater.core_log.broker.dispatch import RequestContext, handles_raw
-from headwater.core_log.broker.fetch_partition import FetchedPartition, read_line, refuse_stranger
-from headwater.core_log.broker.partition import Reach
+from headwater.core_log.broker.partition import FetchedPartition, Reach, read_line, refuse_stranger
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fetch_frames import (
     FetchFrame,

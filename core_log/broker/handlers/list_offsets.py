@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.core_log.broker.administration import code_of
 from headwater.core_log.broker.dispatch import RequestContext, handles
-from headwater.core_log.broker.fetch_partition import check_epoch
-from headwater.core_log.broker.partition import Partition, Reach, bring_to_disk
+from headwater.core_log.broker.partition import Partition, Reach, bring_to_disk, check_epoch
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.list_offsets import (

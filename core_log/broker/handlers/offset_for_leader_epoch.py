@@ -6,7 +6,7 @@ Consumers send it after a leader change to check whether the records they read a
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.dispatch import RequestContext, handles
-from headwater.core_log.broker.fetch_partition import check_epoch
+from headwater.core_log.broker.partition import check_epoch
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,

@@ -1,20 +1,25 @@
 """Reads JSON objects into typed columns: all at once, or one by one if something does not fit."""
 
-from collections.abc import Sequence
+import json as json_of_python
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import json
 
 from headwater.core_log.foundation.errors import RowsRejected
 from headwater.core_log.records.json_escapes import quote
 from headwater.core_log.records.record_views import RecordField
 from headwater.core_log.rows.arrow_buffers import stretches
+from headwater.core_log.rows.column_types import type_text
 from headwater.core_log.rows.json.scanner import is_ready_for, scanner_for
 from headwater.core_log.rows.json.strict_reader import NOT_FINITE, carrier, read_strictly
 from headwater.core_log.rows.map_columns import has_map
 from headwater.core_log.rows.rejects import UNFIT
 from headwater.core_log.rows.text.bytes import from_base64
+from headwater.core_log.rows.value_classes import misfit
 
 NULL_MEMBER = b":n"
 """Prefix that identifies a null: no other value begins like this."""
@@ -177,3 +182,32 @@ def without_carrier(column: pa.Array, kind: pa.DataType) -> pa.Array:
         for part, member in zip(column.flatten(), kind, strict=True)
     ]
     return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)
+
+
+def misfit_in(document: bytes, types: Mapping[str, pa.DataType]) -> str:
+    """Returns the field of one object that does not fit; empty if none is the cause by itself."""
+    try:
+        found = json_of_python.loads(document, parse_float=Decimal)
+    except (ValueError, ArithmeticError, RecursionError):
+        return ""
+    if not isinstance(found, dict):
+        return ""
+    for name, kind in types.items():
+        value = found.get(name)
+        if isinstance(value, dict | list) or _is_read(document, name, kind):
+            continue
+        if isinstance(value, str) and not pa.types.is_decimal(kind):
+            return f"field /{name} is {type_text(kind)} and the value is a text"
+        return misfit(f"field /{name}", kind, value)
+    return ""
+
+
+def _is_read(document: bytes, name: str, kind: pa.DataType) -> bool:
+    options = json.ParseOptions(
+        explicit_schema=pa.schema([(name, kind)]), unexpected_field_behavior="ignore"
+    )
+    try:
+        json.read_json(pa.BufferReader(document), parse_options=options)
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from headwater.core_log.foundation.table_failures import failures_named
+from headwater.core_log.foundation.errors import failures_named
 from headwater.core_log.model.changes import TableChanges, concat_changes
 from headwater.core_log.model.log import Fetched, FetchLimit, Isolation, Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId

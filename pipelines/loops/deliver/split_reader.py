@@ -19,7 +19,7 @@ from headwater.pipelines.loops.deliver.offset_check import check_same_topics
 from headwater.pipelines.loops.deliver.slice_reader import Skipped, SliceReader
 from headwater.pipelines.loops.deliver.truncate_barriers import TruncateRange, find_barriers
 from headwater.pipelines.transforms.after_log import RowTransforms
-from headwater.pipelines.transforms.shipped_functions import ShippedModules, ship_modules
+from headwater.pipelines.transforms.functions import ShippedModules, ship_modules
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Heard, Slice, Truncate
 
 RECORD_BYTES = 256

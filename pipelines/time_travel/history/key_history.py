@@ -18,9 +18,13 @@ from headwater.core_log.records.murmur2 import partition_of
 from headwater.core_log.records.record_headers import header_column
 from headwater.core_log.records.record_views import RecordScratch, locate
 from headwater.core_log.rows.codec import AT_HEADER, TRUNCATE_KEY, codec_for
+from headwater.pipelines.dead_letters.row_display import to_json_value
+from headwater.pipelines.journal.inventory import schemas_of
 from headwater.pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
 from headwater.pipelines.loops.deliver.decoder import RecordDecoder
 from headwater.pipelines.loops.deliver.truncate_barriers import batches_with
+from headwater.pipelines.terminal.confirmation import find_table
+from headwater.pipelines.terminal.times import time_text
 from headwater.pipelines.time_travel.history.commit_index import CommitIndex
 
 WINDOW_OFFSETS = 100_000
@@ -202,3 +206,30 @@ def _key_texts(schema: TableSchema, given: str) -> Mapping[str, str]:
         + (",".join(f"{name}=..." for name in names) if len(names) > 1 else "its value"),
         table=str(schema.table),
     )
+
+
+async def stored_schema(log: Log, pipeline: str, table: str) -> StoredSchema:
+    """The newest schema of a table by the name that the source gives it."""
+    if not table:
+        raise ConfigError("a key belongs to a table", hint=f"name it: {pipeline}/TABLE")
+    known = {str(each.schema.table): each for each in (await schemas_of(log, pipeline)).values()}
+    stored = known[find_table(table, known, pipeline=pipeline)]
+    if not stored.schema.key:
+        raise ConfigError(
+            "the table has no key, so that no row of it can be named",
+            table=str(stored.schema.table),
+        )
+    return stored
+
+
+def change_facts(change: KeyChange) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "partition": change.partition,
+        "offset": change.offset,
+        "op": change.operation,
+        "committed": time_text(change.committed_ms),
+        "appended": time_text(change.appended_ms),
+        "at": change.at,
+        "row": None if change.row is None else to_json_value(change.row),
+    }

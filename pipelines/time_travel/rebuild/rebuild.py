@@ -47,8 +47,8 @@ from headwater.pipelines.time_travel.verify.table_selection import (
 )
 from headwater.pipelines.time_travel.verify.verify import Verifier
 from headwater.pipelines.transforms.after_log import RowTransforms
-from headwater.pipelines.transforms.shipped_functions import ship_modules
-from headwater.pipelines.transforms.tables import RuleTables
+from headwater.pipelines.transforms.functions import ship_modules
+from headwater.pipelines.transforms.rows import RuleTables
 from headwater.sinks.evolution import holds
 from headwater.sinks.sink import AppliedOffsets, CarryOver, Rebuildable, RebuildRecipe, Sink
 

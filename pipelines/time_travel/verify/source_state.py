@@ -26,7 +26,7 @@ from headwater.pipelines.loops.deliver.slice_reader import AfterLog
 from headwater.pipelines.loops.thread_offload import beside
 from headwater.pipelines.time_travel.history.as_of import STREAM, before, order_of
 from headwater.pipelines.time_travel.history.cut_points import CutPoint, moment_of, newest_moment
-from headwater.pipelines.time_travel.verify.incomparable_rows import IncomparableRows, deletes_of
+from headwater.pipelines.time_travel.verify.result import IncomparableRows, deletes_of
 from headwater.pipelines.time_travel.verify.table_selection import ComparedTable
 from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
 

@@ -35,7 +35,6 @@ from headwater.pipelines.time_travel.verify.dead_letter_rows import (
 )
 from headwater.pipelines.time_travel.verify.deleted_rows import cleaned_to, ends_in
 from headwater.pipelines.time_travel.verify.digest_precheck import Glancing, glancing, keys_at
-from headwater.pipelines.time_travel.verify.incomparable_rows import IncomparableRows
 from headwater.pipelines.time_travel.verify.keyed_diff import (
     ComparisonResult,
     DifferenceKind,
@@ -46,6 +45,7 @@ from headwater.pipelines.time_travel.verify.repair_log import SourceRepair, repa
 from headwater.pipelines.time_travel.verify.repair_target import check_few
 from headwater.pipelines.time_travel.verify.result import (
     SOURCE,
+    IncomparableRows,
     TableVerdict,
     failed_verdict,
     outcomes,

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
-from headwater.core_log.foundation.table_failures import failures_named
+from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, failures_named
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.pipelines.file.loader import LoadedPipeline

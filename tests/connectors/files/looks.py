@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headwater.connectors.files.file_batch import FileOrigin
+from headwater.connectors.files.line_parser import FileOrigin
 from headwater.connectors.files.scanner import DirectoryScanner
 from headwater.connectors.files.settings import FilesSettings
 from headwater.connectors.files.source import place_of

@@ -5,8 +5,8 @@ from random import Random
 from typing import Any
 
 from headwater.core_log.broker.broker import Broker
+from headwater.core_log.broker.coordination import PartitionStateLog
 from headwater.core_log.broker.dispatch import RequestContext, load_handlers
-from headwater.core_log.broker.state_log import PartitionStateLog
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.protocol import message

@@ -4,8 +4,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.core_log.compiled.row_writer_kernels import LARGE_BYTES, BufferPool
-from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
-from headwater.core_log.records.row_writer_arrow import join_plainly
+from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding, join_plainly
 
 SIZE = 3 * LARGE_BYTES
 

@@ -22,8 +22,8 @@ from headwater.pipelines.time_travel.history.key_history import (
     key_bytes,
     key_history,
     newest_change,
+    stored_schema,
 )
-from headwater.pipelines.time_travel.history.key_lookup import stored_schema
 from headwater.pipelines.watching.http_api import HttpApi, RequestAnswer
 from headwater.pipelines.watching.report_stream import ReportStream
 from headwater.pipelines.watching.status import StatusBoard

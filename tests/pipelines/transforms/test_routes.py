@@ -11,7 +11,7 @@ from headwater.pipelines.file.spec import RouteRule
 from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.pipelines.transforms.routes import Routes
 from headwater.sinks.console.lines import json_lines, people_lines
-from headwater.sinks.kafka.topic_writer import TopicWriter
+from headwater.sinks.kafka.offset_topic import TopicWriter
 from tests.pipelines.transforms.given import (
     DELETE,
     INSERT,

@@ -12,8 +12,8 @@ from headwater.core_log.s3.settings import S3Settings
 from headwater.sinks.sink import SinkContext
 from headwater.sinks.spark.settings import SparkSettings
 from headwater.sinks.spark.sink import SparkSink
+from headwater.sinks.spark.sink_state import directory_of
 from headwater.sinks.spark.storage_location import place_of
-from headwater.sinks.spark.table_directories import directory_of
 from tests.fakes import SimulatedClock
 from tests.slices import schema_of
 

@@ -4,7 +4,7 @@ before, or long after, others can see them."""
 from dataclasses import dataclass, field
 from random import Random
 
-from headwater.connectors.postgres.snapshot.visibility import PgSnapshot
+from headwater.connectors.postgres.server.lsn import PgSnapshot
 
 PAGES, KEYS = 12, 30
 

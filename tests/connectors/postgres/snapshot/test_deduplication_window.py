@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headwater.connectors.postgres.server.lsn import EPOCH
 from headwater.connectors.postgres.snapshot import deduplication_window
 from headwater.connectors.postgres.snapshot.deduplication_window import (
     DeduplicationWindow,
@@ -17,7 +18,6 @@ from headwater.connectors.postgres.snapshot.progress import (
     TableSnapshotProgress,
     chunks_of,
 )
-from headwater.connectors.postgres.snapshot.visibility import EPOCH
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from tests.connectors.postgres.snapshot.simulated_table import (

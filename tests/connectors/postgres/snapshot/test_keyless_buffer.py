@@ -9,13 +9,13 @@ import pytest
 
 from headwater.connectors.postgres.catalog import FULL, CapturedTable, Catalog
 from headwater.connectors.postgres.events.source_block import SourceOrigin
+from headwater.connectors.postgres.server.lsn import PgSnapshot
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.snapshot.incremental_snapshot import IncrementalSnapshot
 from headwater.connectors.postgres.snapshot.jobs import SnapshotJob
 from headwater.connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
 from headwater.connectors.postgres.snapshot.progress import LeafProgress
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
-from headwater.connectors.postgres.snapshot.visibility import PgSnapshot
 from headwater.connectors.postgres.types.type_map import TypeMap
 from headwater.connectors.source import SourceContext
 from headwater.core_log.foundation.array_types import Int64Array

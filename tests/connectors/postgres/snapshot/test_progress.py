@@ -5,13 +5,13 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from headwater.connectors.postgres.server.lsn import PgSnapshot
+from headwater.connectors.postgres.snapshot.deduplication_window import having_keys
 from headwater.connectors.postgres.snapshot.progress import (
     LeafProgress,
     TableSnapshotProgress,
     chunks_of,
 )
-from headwater.connectors.postgres.snapshot.visibility import PgSnapshot
-from headwater.connectors.snapshot.key_lookup import having_keys
 from headwater.connectors.snapshot.time_window import RateLimit
 from headwater.core_log.foundation.errors import DecodeError
 from tests.fakes import SimulatedClock

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import psycopg
 
+from headwater.connectors.postgres.server.lsn import EPOCH, PgSnapshot
 from headwater.connectors.postgres.snapshot.initial_snapshot import take_on
-from headwater.connectors.postgres.snapshot.visibility import EPOCH, PgSnapshot
 from tests.connectors.postgres.snapshot.writer import AUDIT, ORDERS, writers
 from tests.databases import Guest
 

@@ -17,7 +17,14 @@ from headwater.sinks.sql.change_buffer import (
     times_of,
     with_columns,
 )
-from headwater.sinks.sql.dialects.dialect import Dialect, RowMatch, qualify, run
+from headwater.sinks.sql.dialects.dialect import (
+    Dialect,
+    RowCondition,
+    RowMatch,
+    qualify,
+    run,
+    same_values,
+)
 from headwater.sinks.sql.settings import Mode
 from headwater.sinks.sql.tables import (
     COMMITTED_AT,
@@ -52,7 +59,7 @@ def _mirror(
     deleted = chunk.deleted
     if deleted.any():
         gone = _keys(layout, chunk.where(deleted))
-        dialect.delete(connection, layout.table, gone, match=_by_key(layout))
+        dialect.delete(connection, layout.table, gone, same_values(layout.source_key))
     if not deleted.all():
         rows = _rows(layout, chunk.where(~deleted))
         is_new = chunk.operations[~deleted] <= Operation.INSERT
@@ -66,7 +73,9 @@ def _soft_delete(
     if len(fold.deletes):
         gone = chunk.take(pa.array(fold.deletes))
         stamped = with_columns(_keys(layout, gone), {DELETED_AT: times_of(gone.committed_us)})
-        dialect.update(connection, layout.table, stamped, match=_by_key(layout), unset=DELETED_AT)
+        dialect.update(
+            connection, layout.table, stamped, same_values(layout.source_key, unset=DELETED_AT)
+        )
     if len(fold.states):
         kept = chunk.take(pa.array(fold.states))
         ends = pa.array(fold.ends, mask=fold.ends == NONE)
@@ -128,21 +137,11 @@ def _end_versions(
     """Ends the current versions of rows with these values."""
     by_values = [RowMatch(name) for name in keys.schema.names]
     # A version that begins no earlier than its successor was never visible.
-    dialect.delete(
-        connection,
-        layout.table,
-        with_columns(keys, {VALID_FROM: since}),
-        match=[*by_values, RowMatch(VALID_FROM, ">=")],
-        where=IS_CURRENT,
-    )
+    unborn = RowCondition([*by_values, RowMatch(VALID_FROM, ">=")], where=IS_CURRENT)
+    dialect.delete(connection, layout.table, with_columns(keys, {VALID_FROM: since}), unborn)
     ended = {VALID_TO: since, IS_CURRENT: pa.array([False] * len(since))}
-    dialect.update(
-        connection,
-        layout.table,
-        with_columns(keys, ended),
-        match=by_values,
-        where=IS_CURRENT,
-    )
+    current = RowCondition(by_values, where=IS_CURRENT)
+    dialect.update(connection, layout.table, with_columns(keys, ended), current)
 
 
 def remove_all(
@@ -179,19 +178,15 @@ def _remove(
     committed_us: pa.Int64Array,
 ) -> None:
     """Removes the rows with these values, all at one moment."""
-    match = [RowMatch(name) for name in rows.schema.names]
     since = pc.take(times_of(committed_us), pa.array(np.zeros(rows.num_rows, dtype=np.int64)))
     if layout.mode == "mirror" and not layout.ignores_deletes:
-        dialect.delete(connection, layout.table, rows, match=match)
+        dialect.delete(connection, layout.table, rows, same_values(rows.schema.names))
     elif layout.mode == "soft_delete":
         stamped = with_columns(rows, {DELETED_AT: since})
-        dialect.update(connection, layout.table, stamped, match=match, unset=DELETED_AT)
+        undeleted = same_values(rows.schema.names, unset=DELETED_AT)
+        dialect.update(connection, layout.table, stamped, undeleted)
     elif layout.mode == "scd2":
         _end_versions(dialect, connection, layout, rows, since)
-
-
-def _by_key(layout: SqlTableLayout) -> list[RowMatch]:
-    return [RowMatch(name) for name in layout.source_key]
 
 
 def _keys(layout: SqlTableLayout, chunk: BufferedChanges) -> pa.RecordBatch:

@@ -22,7 +22,7 @@ from headwater.core_log.rows.value_classes import scalar_class
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, SinkContext
 from headwater.sinks.sql import modes, offsets
 from headwater.sinks.sql.change_buffer import BufferedChanges, chunk_of
-from headwater.sinks.sql.dialects.dialect import Dialect, DriverProblem, qualify, run
+from headwater.sinks.sql.dialects.dialect import Dialect, DriverProblem, RowCondition, qualify, run
 from headwater.sinks.sql.failures import (
     RefusedRow,
     SchemaChangeFirst,
@@ -412,7 +412,7 @@ class SqlTarget:
             rows = pa.RecordBatch.from_arrays(
                 [pa.array([missing_value(column)], column.type)], names=[name]
             )
-            self.dialect.update(connection, layout.table, rows, match=(), unset=name)
+            self.dialect.update(connection, layout.table, rows, RowCondition((), unset=name))
             if layout.mode == "append":  # a deleted row has only its key
                 operation = self.dialect.quote(OP)
                 run(connection, f"UPDATE {table} SET {quoted} = NULL WHERE {operation} = 'd'")

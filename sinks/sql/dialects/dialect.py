@@ -1,6 +1,6 @@
 """The interface between the sink and one kind of database."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -39,6 +39,19 @@ class RowMatch(NamedTuple):
     operator: str = "="
 
 
+class RowCondition(NamedTuple):
+    """Table rows that match one of the given rows, with a true column `where` and a null column
+    `unset`. At least one of the three conditions is given."""
+
+    match: Sequence[RowMatch]
+    where: str | None = None
+    unset: str | None = None
+
+    def find_unmatched(self, names: Sequence[str]) -> list[str]:
+        matched = {each.column for each in self.match}
+        return [name for name in names if name not in matched]
+
+
 class ExistingTable(NamedTuple):
     """An existing table."""
 
@@ -49,7 +62,8 @@ class ExistingTable(NamedTuple):
 class Dialect(Protocol):
     """One kind of database. Tables have their database names; `rows` have its column names.
 
-    State between calls belongs to one connection, until `forget`.
+    State between calls belongs to one connection, until `forget`. A method with a body is right for
+    most databases.
     """
 
     name: str
@@ -60,7 +74,8 @@ class Dialect(Protocol):
     keeps_marks: bool
     """Whether a table can store its mark; if not, every existing table counts as ours."""
 
-    def quote(self, name: str) -> str: ...
+    def quote(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
 
     def prepare(self, connection: "sa.Connection") -> None:
         """Makes a new connection strict, exact and in UTC."""
@@ -68,11 +83,11 @@ class Dialect(Protocol):
 
     def begin(self, connection: "sa.Connection") -> None:
         """Begins a transaction that will write."""
-        ...
+        return
 
     def forget(self) -> None:
         """Forgets state of a connection, or of a transaction that was rolled back."""
-        ...
+        return
 
     def fit(self, column: Column, *, is_key: bool) -> ColumnFit: ...
 
@@ -91,11 +106,11 @@ class Dialect(Protocol):
 
     def claim(self, table: TableId, mark: OwnershipMark) -> list[str] | None:
         """Returns the statement that marks somebody else's table as ours; None if not possible."""
-        ...
+        return None
 
     def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
         """Returns statements; None if the database cannot widen a column."""
-        ...
+        return None
 
     def write_as_text(
         self, table: TableId, column: str, *, held: pa.DataType, comes: pa.DataType
@@ -105,13 +120,15 @@ class Dialect(Protocol):
         Each value becomes the text that values of the wider type `comes` will have. None if the
         database cannot do that.
         """
-        ...
+        return None
 
-    def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None: ...
+    def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None:
+        return None
 
     def rename_column(self, table: TableId, column: str, becomes: str) -> list[str] | None:
         """Returns the statement; None if this database's statement is unknown."""
-        ...
+        names = f"{self.quote(column)} TO {self.quote(becomes)}"
+        return [f"ALTER TABLE {qualify(self, table)} RENAME COLUMN {names}"]
 
     def rekey(
         self,
@@ -123,11 +140,14 @@ class Dialect(Protocol):
     ) -> list[str] | None:
         """Returns statements that make these columns, with their types, the key of existing rows;
         None if the database cannot do that."""
-        ...
+        return None
 
     def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
         """Returns statements that rename all of them in order, as one step for readers."""
-        ...
+        return [
+            f"ALTER TABLE {qualify(self, old)} RENAME TO {self.quote(new.name)}"
+            for old, new in pairs
+        ]
 
     def insert(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> None: ...
 
@@ -147,32 +167,15 @@ class Dialect(Protocol):
         ...
 
     def update(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        rows: pa.RecordBatch,
-        *,
-        match: Sequence[RowMatch],
-        where: str | None = None,
-        unset: str | None = None,
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, which: RowCondition
     ) -> None:
-        """Sets the columns that are not matched in all table rows that match one of these rows.
-
-        In these table rows the column `where` is true and the column `unset` is null. At least one
-        of the three conditions is given.
-        """
+        """Sets the columns that are not matched in all those table rows."""
         ...
 
     def delete(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        rows: pa.RecordBatch,
-        *,
-        match: Sequence[RowMatch],
-        where: str | None = None,
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, which: RowCondition
     ) -> None:
-        """Deletes all table rows that match one of these, whose columns are all matched."""
+        """Deletes all those table rows; all columns of `rows` are matched."""
         ...
 
     def among(
@@ -186,11 +189,11 @@ class Dialect(Protocol):
         """Returns a subquery for FROM of all rows with one of these keys, or None if the database
         cannot do that. It is valid until the next statement with rows. `is_indexed`: the table's
         primary key begins with these columns."""
-        ...
+        return None
 
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         """Returns rows that the database would store with changed values, with the reason."""
-        ...
+        return {}
 
     def problem(self, error: BaseException) -> tuple[DriverProblem, str]:
         """Returns the class of an error, and a sentence without any value of a row."""
@@ -201,10 +204,45 @@ def qualify(dialect: Dialect, table: TableId) -> str:
     return ".".join(dialect.quote(part) for part in table if part)
 
 
-def renamed_column(dialect: Dialect, table: TableId, column: str, becomes: str) -> list[str]:
-    """Returns the statement of most databases."""
-    names = f"{dialect.quote(column)} TO {dialect.quote(becomes)}"
-    return [f"ALTER TABLE {qualify(dialect, table)} RENAME COLUMN {names}"]
+def same_values(names: Iterable[str], *, unset: str | None = None) -> RowCondition:
+    return RowCondition([RowMatch(name) for name in names], unset=unset)
+
+
+def name_list(dialect: Dialect, names: Iterable[str]) -> str:
+    return ", ".join(map(dialect.quote, names))
+
+
+def fill_in(dialect: Dialect, names: Iterable[str], pattern: str) -> str:
+    """Returns the pattern, such as `{0} = s.{0}`, with each of the names."""
+    return ", ".join(pattern.format(dialect.quote(name)) for name in names)
+
+
+def conditions(
+    dialect: Dialect, which: RowCondition, *, column: str = "t.{}", given: str = "s.{}"
+) -> str:
+    """Returns the condition for a table `t` joined with the given rows `s`, or for other forms."""
+    quote = dialect.quote
+    terms = [
+        f"{column.format(quote(name))} {operator} {given.format(quote(name))}"
+        for name, operator in which.match
+    ]
+    terms += [column.format(quote(which.where))] if which.where else []
+    terms += [f"{column.format(quote(which.unset))} IS NULL"] if which.unset else []
+    return " AND ".join(terms)
+
+
+def on_conflict(dialect: Dialect, names: Iterable[str], key: Sequence[str]) -> str:
+    """Returns the end of an INSERT of rows that the table may have already."""
+    sets = fill_in(dialect, (name for name in names if name not in key), "{0} = excluded.{0}")
+    doing = f"UPDATE SET {sets}" if sets else "NOTHING"
+    return f" ON CONFLICT ({name_list(dialect, key)}) DO {doing}"
+
+
+def held_type(
+    kind: object, held: Iterable[tuple[type | tuple[type, ...], pa.DataType]]
+) -> pa.DataType | None:
+    """Returns the type beside the first of SQLAlchemy's types that it is an instance of."""
+    return next((found for types, found in held if isinstance(kind, types)), None)
 
 
 def run(connection: "sa.Connection", statement: str) -> None:
@@ -227,5 +265,5 @@ def column_list(dialect: Dialect, columns: Mapping[str, str], key: Sequence[str]
         for name, kind in columns.items()
     ]
     if key:
-        lines.append(f"PRIMARY KEY ({', '.join(dialect.quote(name) for name in key)})")
+        lines.append(f"PRIMARY KEY ({name_list(dialect, key)})")
     return ", ".join(lines)

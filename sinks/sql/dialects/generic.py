@@ -12,11 +12,13 @@ from headwater.sinks import extreme_datetimes, extreme_times
 from headwater.sinks.sql.bind_values import text_of
 from headwater.sinks.sql.dialects.dialect import (
     ColumnFit,
+    Dialect,
     DriverProblem,
     ExistingTable,
-    RowMatch,
+    RowCondition,
     column_list,
     qualify,
+    same_values,
 )
 from headwater.sinks.sql.ownership import OwnershipMark, read_mark
 
@@ -28,7 +30,7 @@ DIGITS_MAX = 38
 KEY_LETTERS = 255
 
 
-class GenericDialect:
+class GenericDialect(Dialect):
     """Uses only what SQL's standard and SQLAlchemy have in common."""
 
     is_case_sensitive = False
@@ -46,9 +48,6 @@ class GenericDialect:
         return f"{preparer.initial_quote}{preparer._escape_identifier(name)}{preparer.final_quote}"
 
     def prepare(self, connection: "sa.Connection") -> None:
-        pass
-
-    def begin(self, connection: "sa.Connection") -> None:
         pass
 
     def forget(self) -> None:
@@ -88,38 +87,8 @@ class GenericDialect:
         comment = [f"COMMENT ON TABLE {name} IS '{mark}'"] if self.keeps_marks else []
         return [f"CREATE TABLE {name} ({column_list(self, columns, key)})", *comment]
 
-    def claim(self, table: TableId, mark: OwnershipMark) -> list[str] | None:
-        return None
-
-    def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
-        return None
-
-    def write_as_text(
-        self, table: TableId, column: str, *, held: pa.DataType, comes: pa.DataType
-    ) -> list[str] | None:
-        return None
-
-    def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None:
-        return None
-
-    def rekey(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        key: Mapping[str, str],
-        *,
-        mark: OwnershipMark,
-    ) -> list[str] | None:
-        return None
-
     def rename_column(self, table: TableId, column: str, becomes: str) -> list[str] | None:
         return None
-
-    def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
-        return [
-            f"ALTER TABLE {qualify(self, old)} RENAME TO {self.quote(new.name)}"
-            for old, new in pairs
-        ]
 
     def insert(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> None:
         if rows.num_rows:
@@ -134,60 +103,31 @@ class GenericDialect:
         key: Sequence[str],
         is_new: BoolArray,
     ) -> None:
-        self.delete(
-            connection, table, rows.select(list(key)), match=[RowMatch(name) for name in key]
-        )
+        self.delete(connection, table, rows.select(list(key)), same_values(key))
         self.insert(connection, table, rows)
 
     def update(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        rows: pa.RecordBatch,
-        *,
-        match: Sequence[RowMatch],
-        where: str | None = None,
-        unset: str | None = None,
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, which: RowCondition
     ) -> None:
         import sqlalchemy as sa
 
         there = self._table(connection, table)
-        matched = {each.column for each in match}
         sets = {
-            name: sa.bindparam(f"v{place}", type_=there.c[name].type)
-            for place, name in enumerate(rows.schema.names)
-            if name not in matched
+            name: sa.bindparam(f"v{rows.schema.get_field_index(name)}", type_=there.c[name].type)
+            for name in which.find_unmatched(rows.schema.names)
         }
-        statement = (
-            there.update().where(*_conditions(there, rows, match, where, unset)).values(sets)
-        )
+        statement = there.update().where(*_conditions(there, rows, which)).values(sets)
         if rows.num_rows:
             connection.execute(statement, _number(rows))
 
     def delete(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        rows: pa.RecordBatch,
-        *,
-        match: Sequence[RowMatch],
-        where: str | None = None,
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, which: RowCondition
     ) -> None:
         there = self._table(connection, table)
         if rows.num_rows:
             connection.execute(
-                there.delete().where(*_conditions(there, rows, match, where)), _number(rows)
+                there.delete().where(*_conditions(there, rows, which)), _number(rows)
             )
-
-    def among(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        keys: pa.RecordBatch,
-        *,
-        is_indexed: bool,
-    ) -> str | None:
-        return None
 
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         """Returns times that Python does not have: 24:00 and years after 9999."""
@@ -263,18 +203,12 @@ def _number(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     return _values(rows.rename_columns([f"v{place}" for place in range(rows.num_columns)]))
 
 
-def _conditions(
-    there: Any,
-    rows: pa.RecordBatch,
-    match: Sequence[RowMatch],
-    where: str | None,
-    unset: str | None = None,
-) -> list[Any]:
+def _conditions(there: Any, rows: pa.RecordBatch, which: RowCondition) -> list[Any]:
     import sqlalchemy as sa
 
-    found = [there.c[where].is_(sa.true())] if where else []
-    found += [there.c[unset].is_(sa.null())] if unset else []
-    for name, operator in match:
+    found = [there.c[which.where].is_(sa.true())] if which.where else []
+    found += [there.c[which.unset].is_(sa.null())] if which.unset else []
+    for name, operator in which.match:
         place = rows.schema.get_field_index(name)
         value = sa.bindparam(f"v{place}", type_=there.c[name].type)
         found.append(there.c[name] >= value if operator == ">=" else there.c[name] == value)

@@ -10,13 +10,18 @@ from headwater.core_log.model.table_schema import Column, TableId
 from headwater.sinks.sql.bind_values import statements, value_lists
 from headwater.sinks.sql.dialects.dialect import (
     ColumnFit,
+    Dialect,
     DriverProblem,
     ExistingTable,
-    RowMatch,
+    RowCondition,
     column_list,
+    conditions,
+    fill_in,
+    held_type,
+    name_list,
     qualify,
-    renamed_column,
     run,
+    same_values,
     text_literal,
 )
 from headwater.sinks.sql.ownership import OwnershipMark, read_mark
@@ -69,7 +74,7 @@ PREFIX_LETTERS = 64
 STATEMENT_BYTES_MAX = 4 << 20
 
 
-class MysqlDialect:
+class MysqlDialect(Dialect):
     """MySQL and MariaDB. Their DDL commits an open transaction, so it never runs inside one."""
 
     name = "mysql"
@@ -104,12 +109,6 @@ class MysqlDialect:
         packet_bytes, collation = cursor.fetchone() or (1 << 20, None)
         self._collation = collation or self._collation
         self._statement_bytes = min(packet_bytes // 2, STATEMENT_BYTES_MAX)
-
-    def begin(self, connection: "sa.Connection") -> None:
-        pass
-
-    def forget(self) -> None:
-        pass
 
     def fit(self, column: Column, *, is_key: bool) -> ColumnFit:
         kind = column.type
@@ -161,7 +160,7 @@ class MysqlDialect:
             ((my.VARBINARY, my.BINARY), pa.binary()),
             ((st.String, st.JSON), pa.string()),
         )
-        return next((found for types, found in held if isinstance(kind, types)), None)
+        return held_type(kind, held)
 
     def find(self, connection: "sa.Connection", table: TableId) -> ExistingTable | None:
         schema = text_literal(table.namespace) if table.namespace else "DATABASE()"
@@ -197,11 +196,6 @@ class MysqlDialect:
     def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
         return [f"ALTER TABLE {qualify(self, table)} MODIFY COLUMN {self.quote(column)} {kind}"]
 
-    def write_as_text(
-        self, table: TableId, column: str, *, held: pa.DataType, comes: pa.DataType
-    ) -> list[str] | None:
-        return None
-
     def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None:
         return self.widen(table, column, f"{kind} NULL")
 
@@ -217,12 +211,9 @@ class MysqlDialect:
         columns = [
             f"MODIFY COLUMN {self.quote(name)} {kind} NOT NULL" for name, kind in key.items()
         ]
-        names = ", ".join(map(self.quote, key))
+        names = name_list(self, key)
         steps = ["DROP PRIMARY KEY", *columns, f"ADD PRIMARY KEY ({names})"]
         return [f"ALTER TABLE {qualify(self, table)} {', '.join(steps)}"]
-
-    def rename_column(self, table: TableId, column: str, becomes: str) -> list[str] | None:
-        return renamed_column(self, table, column, becomes)
 
     def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
         moves = (f"{qualify(self, old)} TO {qualify(self, new)}" for old, new in pairs)
@@ -241,49 +232,31 @@ class MysqlDialect:
         is_new: BoolArray,
     ) -> None:
         names = [name for name in rows.schema.names if name not in key] or list(key)
-        sets = ", ".join(f"{self.quote(name)} = VALUES({self.quote(name)})" for name in names)
+        sets = fill_in(self, names, "{0} = VALUES({0})")
         self._insert(
             connection, qualify(self, table), rows, ending=f" ON DUPLICATE KEY UPDATE {sets}"
         )
 
     def update(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        rows: pa.RecordBatch,
-        *,
-        match: Sequence[RowMatch],
-        where: str | None = None,
-        unset: str | None = None,
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, which: RowCondition
     ) -> None:
-        matched = {each.column for each in match}
-        sets = ", ".join(
-            f"t.{self.quote(name)} = s.{self.quote(name)}"
-            for name in rows.schema.names
-            if name not in matched
-        )
+        sets = fill_in(self, which.find_unmatched(rows.schema.names), "t.{0} = s.{0}")
         stage = self._stage(connection, table, rows)
         run(
             connection,
             f"UPDATE {qualify(self, table)} AS t JOIN {stage} AS s "
-            f"ON {self._conditions(match, where, unset)} SET {sets}",
+            f"ON {conditions(self, which)} SET {sets}",
         )
         run(connection, f"DROP TEMPORARY TABLE {stage}")
 
     def delete(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        rows: pa.RecordBatch,
-        *,
-        match: Sequence[RowMatch],
-        where: str | None = None,
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, which: RowCondition
     ) -> None:
         stage = self._stage(connection, table, rows)
         run(
             connection,
             f"DELETE t FROM {qualify(self, table)} AS t JOIN {stage} AS s "
-            f"ON {self._conditions(match, where)}",
+            f"ON {conditions(self, which)}",
         )
         run(connection, f"DROP TEMPORARY TABLE {stage}")
 
@@ -301,14 +274,11 @@ class MysqlDialect:
             for name, kind in zip(keys.schema.names, keys.schema.types, strict=True)
         )
         stage = self._stage(connection, table, keys, index=f"(INDEX ({columns}))")
-        matching = self._conditions([RowMatch(name) for name in keys.schema.names], None)
+        matching = conditions(self, same_values(keys.schema.names))
         first, second = f"{qualify(self, table)} AS t", f"{stage} AS s"
         if is_indexed:
             first, second = second, first
         return f"(SELECT t.* FROM {first} STRAIGHT_JOIN {second} ON {matching})"
-
-    def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
-        return {}
 
     def problem(self, error: BaseException) -> tuple[DriverProblem, str]:
         import pymysql
@@ -329,23 +299,13 @@ class MysqlDialect:
             return DriverProblem.GONE, f"a table or column is not there ({said})"
         return DriverProblem.REFUSED, f"the server refused it ({said})"
 
-    def _conditions(
-        self, match: Sequence[RowMatch], where: str | None, unset: str | None = None
-    ) -> str:
-        conditions = [
-            f"t.{self.quote(name)} {operator} s.{self.quote(name)}" for name, operator in match
-        ]
-        conditions += [f"t.{self.quote(where)}"] if where else []
-        conditions += [f"t.{self.quote(unset)} IS NULL"] if unset else []
-        return " AND ".join(conditions)
-
     def _stage(
         self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, *, index: str = ""
     ) -> str:
         """Creates a temporary table of the rows, with the real table's columns; that commits
         nothing, but an index created later would."""
         stage = self.quote("headwater_stage")
-        names = ", ".join(self.quote(name) for name in rows.schema.names)
+        names = name_list(self, rows.schema.names)
         run(connection, f"DROP TEMPORARY TABLE IF EXISTS {stage}")
         run(
             connection,
@@ -358,7 +318,7 @@ class MysqlDialect:
     def _insert(
         self, connection: "sa.Connection", table: str, rows: pa.RecordBatch, *, ending: str = ""
     ) -> None:
-        names = ", ".join(self.quote(name) for name in rows.schema.names)
+        names = name_list(self, rows.schema.names)
         head, tail = f"INSERT INTO {table} ({names}) VALUES ".encode(), ending.encode()
         driver: Any = connection.connection.driver_connection
         for values in statements(value_lists(rows), bytes_max=self._statement_bytes):

@@ -11,13 +11,19 @@ from headwater.core_log.model.table_schema import Column, TableId
 from headwater.sinks.sql.bind_values import copy_text
 from headwater.sinks.sql.dialects.dialect import (
     ColumnFit,
+    Dialect,
     DriverProblem,
     ExistingTable,
-    RowMatch,
+    RowCondition,
     column_list,
+    conditions,
+    fill_in,
+    held_type,
+    name_list,
+    on_conflict,
     qualify,
-    renamed_column,
     run,
+    same_values,
     text_literal,
 )
 from headwater.sinks.sql.ownership import OwnershipMark, read_mark
@@ -53,7 +59,7 @@ VALUE_CLASSES = ("22", "23", "54")
 GONE = ("42P01", "42703", "3F000")
 
 
-class PostgresqlDialect:
+class PostgresqlDialect(Dialect):
     """PostgreSQL. Temporary tables last as long as the connection, one per list of column types."""
 
     name = "postgresql"
@@ -68,9 +74,6 @@ class PostgresqlDialect:
         self._kinds: dict[TableId, dict[str, str]] = {}
         self._had_some: set[TableId] = set()
         """Tables in which "new" rows existed already: plain inserts are not tried there again."""
-
-    def quote(self, name: str) -> str:
-        return '"' + name.replace('"', '""') + '"'
 
     def prepare(self, connection: "sa.Connection") -> None:
         for statement in (
@@ -132,7 +135,7 @@ class PostgresqlDialect:
             ((pg.BYTEA, st.LargeBinary), pa.binary()),
             ((st.String, st.JSON, st.Uuid), pa.string()),
         )
-        return next((found for types, found in held if isinstance(kind, types)), None)
+        return held_type(kind, held)
 
     def find(self, connection: "sa.Connection", table: TableId) -> ExistingTable | None:
         name = text_literal(qualify(self, table))
@@ -165,11 +168,6 @@ class PostgresqlDialect:
     def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
         return [f"ALTER TABLE {qualify(self, table)} ALTER COLUMN {self.quote(column)} TYPE {kind}"]
 
-    def write_as_text(
-        self, table: TableId, column: str, *, held: pa.DataType, comes: pa.DataType
-    ) -> list[str] | None:
-        return None
-
     def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None:
         return [
             f"ALTER TABLE {qualify(self, table)} ALTER COLUMN {self.quote(column)} DROP NOT NULL"
@@ -189,19 +187,10 @@ class PostgresqlDialect:
             "SELECT conname FROM pg_catalog.pg_constraint WHERE contype = 'p' "
             f"AND conrelid = to_regclass({text_literal(name)})"
         )
-        held, columns = cursor.fetchall(), ", ".join(map(self.quote, key))
+        held, columns = cursor.fetchall(), name_list(self, key)
         return [
             *(f"ALTER TABLE {name} DROP CONSTRAINT {self.quote(row[0])}" for row in held),
             f"ALTER TABLE {name} ADD PRIMARY KEY ({columns})",
-        ]
-
-    def rename_column(self, table: TableId, column: str, becomes: str) -> list[str] | None:
-        return renamed_column(self, table, column, becomes)
-
-    def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
-        return [
-            f"ALTER TABLE {qualify(self, old)} RENAME TO {self.quote(new.name)}"
-            for old, new in pairs
         ]
 
     def insert(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> None:
@@ -222,56 +211,32 @@ class PostgresqlDialect:
         if not rows.num_rows:
             return
         stage = self._stage(connection, table, rows)
-        names = ", ".join(self.quote(name) for name in rows.schema.names)
-        sets = ", ".join(
-            f"{self.quote(name)} = excluded.{self.quote(name)}"
-            for name in rows.schema.names
-            if name not in key
-        )
+        names = name_list(self, rows.schema.names)
         run(
             connection,
-            f"INSERT INTO {qualify(self, table)} ({names}) SELECT {names} FROM {stage} "
-            f"ON CONFLICT ({', '.join(self.quote(name) for name in key)}) DO "
-            + (f"UPDATE SET {sets}" if sets else "NOTHING"),
+            f"INSERT INTO {qualify(self, table)} ({names}) SELECT {names} FROM {stage}"
+            + on_conflict(self, rows.schema.names, key),
         )
 
     def update(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        rows: pa.RecordBatch,
-        *,
-        match: Sequence[RowMatch],
-        where: str | None = None,
-        unset: str | None = None,
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, which: RowCondition
     ) -> None:
         stage = self._stage(connection, table, rows)
-        matched = {each.column for each in match}
-        sets = ", ".join(
-            f"{self.quote(name)} = s.{self.quote(name)}"
-            for name in rows.schema.names
-            if name not in matched
-        )
+        sets = fill_in(self, which.find_unmatched(rows.schema.names), "{0} = s.{0}")
         run(
             connection,
             f"UPDATE {qualify(self, table)} AS t SET {sets} FROM {stage} AS s "
-            f"WHERE {self._conditions(match, where, unset)}",
+            f"WHERE {conditions(self, which)}",
         )
 
     def delete(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        rows: pa.RecordBatch,
-        *,
-        match: Sequence[RowMatch],
-        where: str | None = None,
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, which: RowCondition
     ) -> None:
         stage = self._stage(connection, table, rows)
         run(
             connection,
             f"DELETE FROM {qualify(self, table)} AS t USING {stage} AS s "
-            f"WHERE {self._conditions(match, where)}",
+            f"WHERE {conditions(self, which)}",
         )
 
     def among(
@@ -283,11 +248,8 @@ class PostgresqlDialect:
         is_indexed: bool,
     ) -> str | None:
         stage = self._stage(connection, table, keys)
-        matching = self._conditions([RowMatch(name) for name in keys.schema.names], None)
+        matching = conditions(self, same_values(keys.schema.names))
         return f"(SELECT t.* FROM {qualify(self, table)} AS t JOIN {stage} AS s ON {matching})"
-
-    def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
-        return {}
 
     def problem(self, error: BaseException) -> tuple[DriverProblem, str]:
         import psycopg
@@ -311,16 +273,6 @@ class PostgresqlDialect:
         if state in GONE:
             return DriverProblem.GONE, f"{_words(error)} (SQLSTATE {state})"
         return _refusal_of(error, state)
-
-    def _conditions(
-        self, match: Sequence[RowMatch], where: str | None, unset: str | None = None
-    ) -> str:
-        conditions = [
-            f"t.{self.quote(name)} {operator} s.{self.quote(name)}" for name, operator in match
-        ]
-        conditions += [f"t.{self.quote(where)}"] if where else []
-        conditions += [f"t.{self.quote(unset)} IS NULL"] if unset else []
-        return " AND ".join(conditions)
 
     def _stage(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> str:
         """Creates a temporary table of the rows, with the real table's columns."""
@@ -379,7 +331,7 @@ class PostgresqlDialect:
         return True
 
     def _copy(self, connection: "sa.Connection", table: str, rows: pa.RecordBatch) -> None:
-        names = ", ".join(self.quote(name) for name in rows.schema.names)
+        names = name_list(self, rows.schema.names)
         driver: Any = connection.connection.driver_connection
         with driver.cursor() as cursor, cursor.copy(f"COPY {table} ({names}) FROM STDIN") as copy:
             copy.write(copy_text(rows))

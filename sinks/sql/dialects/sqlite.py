@@ -11,13 +11,19 @@ from headwater.core_log.model.table_schema import Column, TableId
 from headwater.sinks.sql.bind_values import DOUBLE_DIGITS, sqlite_rows, sqlite_values
 from headwater.sinks.sql.dialects.dialect import (
     ColumnFit,
+    Dialect,
     DriverProblem,
     ExistingTable,
-    RowMatch,
+    RowCondition,
     column_list,
+    conditions,
+    fill_in,
+    held_type,
+    name_list,
+    on_conflict,
     qualify,
-    renamed_column,
     run,
+    same_values,
     text_literal,
 )
 from headwater.sinks.sql.ownership import OwnershipMark, read_mark
@@ -43,7 +49,7 @@ VALUE = {"SQLITE_CONSTRAINT", "SQLITE_MISMATCH", "SQLITE_TOOBIG", "SQLITE_RANGE"
 KEYS = {"SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_ROWID"}
 
 
-class SqliteDialect:
+class SqliteDialect(Dialect):
     """SQLite. A table's mark is in the text of its CREATE TABLE, which SQLite keeps as written."""
 
     name = "sqlite"
@@ -51,9 +57,6 @@ class SqliteDialect:
     is_case_sensitive = False
     has_transactional_ddl = True
     keeps_marks = True
-
-    def quote(self, name: str) -> str:
-        return '"' + name.replace('"', '""') + '"'
 
     def prepare(self, connection: "sa.Connection") -> None:
         driver: Any = connection.connection.driver_connection
@@ -68,9 +71,6 @@ class SqliteDialect:
 
     def begin(self, connection: "sa.Connection") -> None:
         run(connection, "BEGIN IMMEDIATE")
-
-    def forget(self) -> None:
-        pass
 
     def fit(self, column: Column, *, is_key: bool) -> ColumnFit:
         kind = column.type
@@ -111,7 +111,7 @@ class SqliteDialect:
             (st.LargeBinary, pa.binary()),
             ((st.String, st.JSON), pa.string()),
         )
-        return next((found for types, found in held if isinstance(kind, types)), None)
+        return held_type(kind, held)
 
     def find(self, connection: "sa.Connection", table: TableId) -> ExistingTable | None:
         cursor = connection.connection.cursor()
@@ -133,9 +133,6 @@ class SqliteDialect:
         ending = " WITHOUT ROWID" if key and not is_rowid else ""
         listed = column_list(self, columns, key)
         return [f"CREATE TABLE {qualify(self, table)} (/* {mark} */ {listed}){ending}"]
-
-    def claim(self, table: TableId, mark: OwnershipMark) -> list[str] | None:
-        return None
 
     def widen(self, table: TableId, column: str, kind: str) -> list[str] | None:
         """Returns no statements: a declared type only affects storage, which is the same here."""
@@ -159,9 +156,6 @@ class SqliteDialect:
             f"ALTER TABLE {name} RENAME COLUMN {new} TO {old}",
         ]
 
-    def loosen(self, table: TableId, column: str, kind: str) -> list[str] | None:
-        return None
-
     def rekey(
         self,
         connection: "sa.Connection",
@@ -175,22 +169,13 @@ class SqliteDialect:
         cursor.execute(f"PRAGMA table_info({self.quote(table.name)})")
         columns = {name: key.get(name, kind) for _, name, kind, *_ in cursor.fetchall()}
         copy = table._replace(name=f"{table.name}{REKEYED}")
-        names = ", ".join(map(self.quote, columns))
+        names = name_list(self, columns)
         old, new = qualify(self, table), qualify(self, copy)
         return [
             *self.create(copy, columns, key=list(key), mark=mark),
             f"INSERT INTO {new} ({names}) SELECT {names} FROM {old}",
             f"DROP TABLE {old}",
             *self.rename([(copy, table)]),
-        ]
-
-    def rename_column(self, table: TableId, column: str, becomes: str) -> list[str] | None:
-        return renamed_column(self, table, column, becomes)
-
-    def rename(self, pairs: Sequence[tuple[TableId, TableId]]) -> list[str]:
-        return [
-            f"ALTER TABLE {qualify(self, old)} RENAME TO {self.quote(new.name)}"
-            for old, new in pairs
         ]
 
     def insert(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> None:
@@ -205,48 +190,27 @@ class SqliteDialect:
         key: Sequence[str],
         is_new: BoolArray,
     ) -> None:
-        sets = ", ".join(
-            f"{self.quote(name)} = excluded.{self.quote(name)}"
-            for name in rows.schema.names
-            if name not in key
-        )
-        doing = f"UPDATE SET {sets}" if sets else "NOTHING"
-        keys = ", ".join(map(self.quote, key))
-        self._put(connection, table, rows, ending=f" ON CONFLICT ({keys}) DO {doing}")
+        self._put(connection, table, rows, ending=on_conflict(self, rows.schema.names, key))
 
     def update(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        rows: pa.RecordBatch,
-        *,
-        match: Sequence[RowMatch],
-        where: str | None = None,
-        unset: str | None = None,
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, which: RowCondition
     ) -> None:
-        matched = [each.column for each in match]
-        others = [name for name in rows.schema.names if name not in matched]
-        sets = ", ".join(f"{self.quote(name)} = ?" for name in others)
+        others = which.find_unmatched(rows.schema.names)
         self._many(
             connection,
-            f"UPDATE {qualify(self, table)} SET {sets}"
-            f" WHERE {self._conditions(match, where, unset)}",
-            rows.select([*others, *matched]),
+            f"UPDATE {qualify(self, table)} SET {fill_in(self, others, '{} = ?')} WHERE "
+            + conditions(self, which, column="{}", given="?"),
+            rows.select([*others, *(each.column for each in which.match)]),
         )
 
     def delete(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        rows: pa.RecordBatch,
-        *,
-        match: Sequence[RowMatch],
-        where: str | None = None,
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, which: RowCondition
     ) -> None:
         self._many(
             connection,
-            f"DELETE FROM {qualify(self, table)} WHERE {self._conditions(match, where)}",
-            rows.select([each.column for each in match]),
+            f"DELETE FROM {qualify(self, table)} WHERE "
+            + conditions(self, which, column="{}", given="?"),
+            rows.select([each.column for each in which.match]),
         )
 
     def among(
@@ -258,7 +222,7 @@ class SqliteDialect:
         is_indexed: bool,
     ) -> str | None:
         """CROSS JOIN keeps SQLite from taking the sides in another order."""
-        stage, listed = "temp.headwater_keys", ", ".join(map(self.quote, keys.schema.names))
+        stage, listed = "temp.headwater_keys", name_list(self, keys.schema.names)
         run(connection, f"DROP TABLE IF EXISTS {stage}")
         made = f"SELECT {listed} FROM {qualify(self, table)} LIMIT 0"
         run(connection, f"CREATE TEMPORARY TABLE headwater_keys AS {made}")
@@ -267,9 +231,7 @@ class SqliteDialect:
         first, second = f"{qualify(self, table)} AS t", f"{stage} AS s"
         if is_indexed:
             first, second = second, first
-        matching = " AND ".join(
-            f"t.{each} = s.{each}" for each in map(self.quote, keys.schema.names)
-        )
+        matching = conditions(self, same_values(keys.schema.names))
         return f"(SELECT t.* FROM {first} CROSS JOIN {second} ON {matching})"
 
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
@@ -309,7 +271,7 @@ class SqliteDialect:
         self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, *, ending: str = ""
     ) -> None:
         """Inserts as many rows per statement as possible."""
-        names = ", ".join(self.quote(name) for name in rows.schema.names)
+        names = name_list(self, rows.schema.names)
         marks = f"({', '.join('?' for _ in rows.schema.names)})"
         opening = f"INSERT INTO {qualify(self, table)} ({names}) VALUES "
         driver: Any = connection.connection.driver_connection
@@ -322,14 +284,6 @@ class SqliteDialect:
             places = range(0, len(values), width)
             driver.executemany(many, (values[place : place + width] for place in places))
         driver.executemany(opening + marks + ending, sqlite_rows(rows.slice(whole)))
-
-    def _conditions(
-        self, match: Sequence[RowMatch], where: str | None, unset: str | None = None
-    ) -> str:
-        conditions = [f"{self.quote(name)} {operator} ?" for name, operator in match]
-        conditions += [self.quote(where)] if where else []
-        conditions += [f"{self.quote(unset)} IS NULL"] if unset else []
-        return " AND ".join(conditions)
 
     def _many(self, connection: "sa.Connection", statement: str, rows: pa.RecordBatch) -> None:
         driver: Any = connection.connection.driver_connection

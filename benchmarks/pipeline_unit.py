@@ -15,7 +15,7 @@ from headwater.core_log.foundation.clock import SystemClock
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import ensure_topics, run_unit
-from headwater.pipelines.reports import Report, RowsMoved
+from headwater.pipelines.reports import Report, RowsMoved, TaskRun
 from headwater.pipelines.running.log_clients import kafka_settings
 
 
@@ -33,13 +33,15 @@ async def measure(path: Path, unit: str) -> dict[str, float]:
     await ensure_topics(loaded, log)
     begun, cpu = time.perf_counter(), time.process_time()
     await run_unit(
-        loaded,
-        unit,
-        log,
-        desired=lambda: DesiredTaskState(loaded.name),
-        clock=SystemClock(),
-        report=count,
-        until_end=True,
+        TaskRun(
+            loaded,
+            unit,
+            log,
+            desired=lambda: DesiredTaskState(loaded.name),
+            clock=SystemClock(),
+            report=count,
+            until_end=True,
+        )
     )
     seconds = time.perf_counter() - begun
     await log.close()

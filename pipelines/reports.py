@@ -3,6 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headwater.core_log.foundation.clock import Clock
+    from headwater.core_log.model.log import Log
+    from headwater.pipelines.file.loader import LoadedPipeline
+    from headwater.pipelines.journal.control import DesiredTaskState
 
 VERIFY = "verify"
 """The unit that compares, where `verify:` of the file wants it."""
@@ -145,3 +152,16 @@ Report = (
     | TableVerified
 )
 Reporter = Callable[[Report], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRun:
+    """One life of a task, which is the source of a pipeline or one of its sinks."""
+
+    loaded: "LoadedPipeline"
+    unit: str
+    log: "Log"
+    desired: "Callable[[], DesiredTaskState]"
+    clock: "Clock"
+    report: Reporter
+    until_end: bool = False

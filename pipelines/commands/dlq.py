@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -50,13 +49,9 @@ def dlq() -> None:
 @log_options
 @shared_options
 @click.pass_obj
-def ls(
-    output: Output, pipeline: str, of_table: str | None, data: Path | None, bootstrap: str | None
-) -> None:
+def ls(output: Output, pipeline: str, of_table: str | None, address: LogAddress) -> None:
     """Count the dead letters of PIPELINE by table and problem."""
-    letters = run_until_signal(
-        find_letters(LogAddress(data, bootstrap), pipeline, of_table, (), None)
-    )
+    letters = run_until_signal(find_letters(address, pipeline, of_table, (), None))
     groups: dict[tuple[str, str, str, str], list[StoredDeadLetter]] = {}
     for each in letters:
         letter = each.letter
@@ -98,15 +93,14 @@ def show(
     of_table: str | None,
     numbers: tuple[int, ...],
     limit: int | None,
-    data: Path | None,
-    bootstrap: str | None,
+    address: LogAddress,
 ) -> None:
     """Show the dead letters of PIPELINE: the problem, the origin and the contents of each."""
 
     async def work() -> list[tuple[dict[str, object], list[str]]]:
         from headwater.pipelines.journal.schemas import SchemaReader
 
-        async with LogAddress(data, bootstrap).open_or_own() as log:
+        async with address.open_or_own() as log:
             schemas = SchemaReader(log)
             letters = await choose_letters(log, pipeline, of_table, numbers, limit)
             return [await describe_letter(each, schemas) for each in letters]
@@ -131,8 +125,7 @@ def redrive(
     of_table: str | None,
     numbers: tuple[int, ...],
     limit: int | None,
-    data: Path | None,
-    bootstrap: str | None,
+    address: LogAddress,
 ) -> None:
     """Put dead letters of PIPELINE back into their topics, after the cause is mended.
 
@@ -143,7 +136,7 @@ def redrive(
     async def work() -> "list[Redriven]":
         from headwater.pipelines.dead_letters.redrive import redrive as put_back
 
-        async with LogAddress(data, bootstrap).open_or_own() as log:
+        async with address.open_or_own() as log:
             letters = await choose_letters(log, pipeline, of_table, numbers, limit)
             return await put_back(log, pipeline, letters, now_ms=time.time_ns() // 1_000_000)
 
@@ -179,8 +172,7 @@ def drop(
     limit: int | None,
     every: bool,
     yes: bool,
-    data: Path | None,
-    bootstrap: str | None,
+    address: LogAddress,
 ) -> None:
     """Drop dead letters of PIPELINE for good."""
     if not (every or of_table or numbers):
@@ -193,7 +185,7 @@ def drop(
     async def work() -> "list[StoredDeadLetter]":
         from headwater.pipelines.dead_letters.dead_letter import dead_letter_home, encode_removals
 
-        async with LogAddress(data, bootstrap).open_or_own() as log:
+        async with address.open_or_own() as log:
             letters = await choose_letters(log, pipeline, of_table, numbers, limit)
             gone = [each.letter for each in letters]
             for batch in encode_removals(gone, now_ms=time.time_ns() // 1_000_000):

@@ -1,7 +1,6 @@
 """`headwater groups`: shows consumer groups and resets their offsets."""
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -30,9 +29,8 @@ def groups() -> None:
 @log_options
 @shared_options
 @click.pass_obj
-def ls(output: Output, data: Path | None, bootstrap: str | None) -> None:
+def ls(output: Output, address: LogAddress) -> None:
     """List consumer groups."""
-    address = LogAddress(data, bootstrap)
 
     async def work() -> list[dict[str, object]]:
         async with address.open() as log:
@@ -49,9 +47,8 @@ def ls(output: Output, data: Path | None, bootstrap: str | None) -> None:
 @log_options
 @shared_options
 @click.pass_obj
-def describe(output: Output, group: str, data: Path | None, bootstrap: str | None) -> None:
+def describe(output: Output, group: str, address: LogAddress) -> None:
     """Show the members of GROUP, what each has committed, and how far behind it is."""
-    address = LogAddress(data, bootstrap)
 
     async def work() -> "tuple[GroupDescription, list[dict[str, object]]]":
         async with address.open() as log:
@@ -123,11 +120,9 @@ def reset(
     partition: int | None,
     place: str,
     dry_run: bool,
-    data: Path | None,
-    bootstrap: str | None,
+    address: LogAddress,
 ) -> None:
     """Set the offsets of GROUP in TOPIC. Its consumers must be stopped first."""
-    address = LogAddress(data, bootstrap)
     rows = run_until_signal(move(address, group, topic, partition, place, dry_run))
     head = ("TOPIC", "PARTITION", "FROM", "TO")
     output.result(rows, table(head, [tuple(row.values()) for row in rows]))
@@ -175,11 +170,8 @@ async def refuse_members(log: "KafkaLog", group: str) -> None:
 @log_options
 @shared_options
 @click.pass_obj
-def delete(
-    output: Output, groups: tuple[str, ...], yes: bool, data: Path | None, bootstrap: str | None
-) -> None:
+def delete(output: Output, groups: tuple[str, ...], yes: bool, address: LogAddress) -> None:
     """Delete groups with their committed offsets. Their consumers must be stopped first."""
-    address = LogAddress(data, bootstrap)
     confirm(f"delete {', '.join(groups)} with committed offsets?", yes=yes)
 
     async def work() -> None:

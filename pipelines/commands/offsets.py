@@ -1,7 +1,6 @@
 """`headwater offsets`: shows a pipeline's position and offsets, and changes the position."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -36,14 +35,14 @@ def offsets() -> None:
 @log_options
 @shared_options
 @click.pass_obj
-def show(output: Output, pipeline: str, data: Path | None, bootstrap: str | None) -> None:
+def show(output: Output, pipeline: str, address: LogAddress) -> None:
     """Show the position of PIPELINE's source, and the offsets of each sink.
 
     The source's position is the one in the log: a restart continues right behind it. A sink's
     offsets shown here are those for tools; it continues at its target's own offsets, if the target
     stores them.
     """
-    found = run_until_signal(_look(LogAddress(data, bootstrap), pipeline))
+    found = run_until_signal(_look(address, pipeline))
     parts = [(printable(part), printable(at)) for part, at in found["source"].items()]
     lines = table(("SOURCE PART", "POSITION"), parts)
     rows = [
@@ -67,8 +66,7 @@ def set_parts(
     pipeline: str,
     parts: tuple[str, ...],
     yes: bool,
-    data: Path | None,
-    bootstrap: str | None,
+    address: LogAddress,
 ) -> None:
     """Set parts of the position of PIPELINE's source: for experts.
 
@@ -78,7 +76,7 @@ def set_parts(
     """
     given = dict(map(_parse, parts))
     confirm(f"{pipeline} would repeat or skip changes; set {', '.join(given)}?", yes=yes)
-    before = run_until_signal(_move(LogAddress(data, bootstrap), pipeline, given))
+    before = run_until_signal(_move(address, pipeline, given))
     _tell(output, pipeline, before, given)
 
 
@@ -94,8 +92,7 @@ def reset(
     pipeline: str,
     parts: tuple[str, ...],
     yes: bool,
-    data: Path | None,
-    bootstrap: str | None,
+    address: LogAddress,
 ) -> None:
     """Delete the position of PIPELINE's source: its next start reads everything again.
 
@@ -105,7 +102,7 @@ def reset(
     what = ", ".join(parts) or "all of its position"
     confirm(f"{pipeline} would read its source again; delete {what}?", yes=yes)
     chosen = None if not parts else dict.fromkeys(parts)
-    before = run_until_signal(_move(LogAddress(data, bootstrap), pipeline, chosen))
+    before = run_until_signal(_move(address, pipeline, chosen))
     _tell(output, pipeline, before, dict.fromkeys(before) if chosen is None else chosen)
 
 

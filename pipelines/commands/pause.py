@@ -1,7 +1,5 @@
 """`headwater pause`: stops a pipeline, or one of its tables, until it is resumed."""
 
-from pathlib import Path
-
 import click
 
 from headwater.pipelines.terminal.control_writer import TARGET, wish_state
@@ -15,12 +13,12 @@ from headwater.pipelines.terminal.signals import run_until_signal
 @log_options
 @shared_options
 @click.pass_obj
-def pause(output: Output, target: str, data: Path | None, bootstrap: str | None) -> None:
+def pause(output: Output, target: str, address: LogAddress) -> None:
     """Pause PIPELINE or PIPELINE/TABLE.
 
     A paused pipeline neither reads its source nor writes to its targets; a paused table is still
     written to the log, but not to targets. The pause lasts over restarts, until `headwater resume`.
     Note that a source keeps unread changes: a PostgreSQL server keeps its write-ahead log.
     """
-    said = run_until_signal(wish_state(LogAddress(data, bootstrap), target, is_paused=True))
+    said = run_until_signal(wish_state(address, target, is_paused=True))
     output.result(said, [f"{target} is to pause; headwater resume {target} lets it go on"])

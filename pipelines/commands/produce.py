@@ -5,7 +5,6 @@ import random
 import sys
 import time
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -45,8 +44,7 @@ def produce(
     topic: str,
     acks: str,
     key_separator: str | None,
-    data: Path | None,
-    bootstrap: str | None,
+    address: LogAddress,
 ) -> None:
     """Append the lines of stdin to TOPIC, one record each.
 
@@ -55,7 +53,6 @@ def produce(
     can write a batch twice: for exactly once use a transactional client. The first Ctrl-C ends
     after the batch in flight.
     """
-    address = LogAddress(data, bootstrap)
     if key_separator == "":
         raise ConfigError("the key separator is empty", hint="--key-separator : for example")
     appended = LineProducer(topic, ACKS[acks], key_separator.encode() if key_separator else None)

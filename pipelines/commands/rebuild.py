@@ -1,7 +1,6 @@
 """`headwater rebuild`: makes a table of a target again from the log, beside the live one."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -60,8 +59,7 @@ def rebuild(
     verify: bool,
     swap: bool,
     dry_run: bool,
-    data: Path | None,
-    bootstrap: str | None,
+    address: LogAddress,
 ) -> None:
     """Fill a second copy of TABLE from the log, while the live one continues.
 
@@ -78,7 +76,7 @@ def rebuild(
             hint="leave out --swap or --into",
         )
     options = _Options(target, sink, as_of, into, verify, swap, dry_run)
-    said, lines = run_until_signal(_rebuild(output, LogAddress(data, bootstrap), options))
+    said, lines = run_until_signal(_rebuild(output, address, options))
     if said.get("verified") is False:
         raise DifferencesFound("the copy differs from the log", data=said, lines=lines)
     output.result(said, lines)

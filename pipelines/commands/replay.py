@@ -2,7 +2,6 @@
 
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -55,8 +54,7 @@ def replay(
     start: str,
     end: str,
     into: str,
-    data: Path | None,
-    bootstrap: str | None,
+    address: LogAddress,
 ) -> None:
     """Deliver the changes of PIPELINE, or of one TABLE, in the log to another sink.
 
@@ -64,7 +62,7 @@ def replay(
     The source and the pipeline's own sinks are not affected. An interrupted replay continues at its
     target's offsets.
     """
-    said = run_until_signal(_replay(output, LogAddress(data, bootstrap), target, start, end, into))
+    said = run_until_signal(_replay(output, address, target, start, end, into))
     tables = ", ".join(said["tables"])
     output.note(f"{said['changes']:,} changes of {tables} replayed")
     output.result(said, [])

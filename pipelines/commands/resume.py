@@ -1,7 +1,5 @@
 """`headwater resume`: continues paused and quarantined pipelines and tables."""
 
-from pathlib import Path
-
 import click
 
 from headwater.pipelines.terminal.control_writer import TARGET, wish_state
@@ -15,13 +13,13 @@ from headwater.pipelines.terminal.signals import run_until_signal
 @log_options
 @shared_options
 @click.pass_obj
-def resume(output: Output, target: str, data: Path | None, bootstrap: str | None) -> None:
+def resume(output: Output, target: str, address: LogAddress) -> None:
     """Resume PIPELINE or PIPELINE/TABLE.
 
     It continues at its offsets. A quarantine ends, and the failed work is tried again. Tables that
     were paused one by one stay paused when their pipeline is resumed.
     """
-    said = run_until_signal(wish_state(LogAddress(data, bootstrap), target, is_paused=False))
+    said = run_until_signal(wish_state(address, target, is_paused=False))
     output.result(said, [f"{target} is to go on"])
     still_paused = said["paused_tables"]
     if still_paused and not said["table"]:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -42,8 +41,7 @@ def rows(
     key: str,
     history: bool,
     as_of: str | None,
-    data: Path | None,
-    bootstrap: str | None,
+    address: LogAddress,
 ) -> None:
     """Show the row of TABLE with this KEY, from the log.
 
@@ -55,7 +53,6 @@ def rows(
         raise ConfigError(
             "--history and --as-of cannot be used together", hint="give --history or --as-of"
         )
-    address = LogAddress(data, bootstrap)
     facts, lines = run_until_signal(_rows(output, address, target, key, history, as_of))
     output.result(facts, lines)
 

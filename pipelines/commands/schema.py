@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,9 +32,9 @@ def schema() -> None:
 @log_options
 @shared_options
 @click.pass_obj
-def history(output: Output, target: str, data: Path | None, bootstrap: str | None) -> None:
+def history(output: Output, target: str, address: LogAddress) -> None:
     """List the schemas of PIPELINE/TABLE, the oldest first, with the changes of each."""
-    found = run_until_signal(_history(LogAddress(data, bootstrap), target))
+    found = run_until_signal(_history(address, target))
     changes = [[], *(differences(*pair) for pair in pairwise(found))]
     rows = [
         (
@@ -60,9 +59,7 @@ def history(output: Output, target: str, data: Path | None, bootstrap: str | Non
 @log_options
 @shared_options
 @click.pass_obj
-def diff(
-    output: Output, target: str, ids: tuple[int, ...], data: Path | None, bootstrap: str | None
-) -> None:
+def diff(output: Output, target: str, ids: tuple[int, ...], address: LogAddress) -> None:
     """Show the differences between two schemas of PIPELINE/TABLE.
 
     FROM and TO are ids of `headwater schema history`; the default of TO is the newest, without both
@@ -70,7 +67,7 @@ def diff(
     """
     if len(ids) > 2:
         raise ConfigError("the table has only one schema", given=len(ids))
-    found = run_until_signal(_history(LogAddress(data, bootstrap), target))
+    found = run_until_signal(_history(address, target))
     newest = found[-1].id
     start = _by_id(found, ids[0] if ids else max(newest - 1, found[0].id))
     end = _by_id(found, ids[1] if len(ids) == 2 else newest)

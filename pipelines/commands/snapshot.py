@@ -4,7 +4,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -65,10 +64,8 @@ def _command(action: str, about: str, answer: str) -> click.Command:
     @log_options
     @shared_options
     @click.pass_obj
-    def wish(
-        output: Output, target: str, data: Path | None, bootstrap: str | None, where: str = ""
-    ) -> None:
-        said = run_until_signal(_wish(LogAddress(data, bootstrap), target, action, where))
+    def wish(output: Output, target: str, address: LogAddress, where: str = "") -> None:
+        said = run_until_signal(_wish(address, target, action, where))
         output.result(said, [answer.format(target)])
         if not said["is_running"]:
             output.note(

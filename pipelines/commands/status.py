@@ -4,7 +4,6 @@ import asyncio
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,8 +39,7 @@ def status(
     watch: bool,
     positions: bool,
     shows_all: bool,
-    data: Path | None,
-    bootstrap: str | None,
+    address: LogAddress,
 ) -> None:
     """Show the running pipelines, or only PIPELINE.
 
@@ -49,7 +47,6 @@ def status(
     is left, and what is quarantined. Of more than 30 tables the states are counted, and the 20 most
     urgent are shown; --all shows the rest. --json prints the fields of docs/status.md.
     """
-    address = LogAddress(data, bootstrap)
     owner = address.owner()
     if watch:
         run_until_signal(_watch(output, owner, pipeline, shows_all=shows_all))

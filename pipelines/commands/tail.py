@@ -3,7 +3,6 @@
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -63,8 +62,7 @@ def tail(
     generation: int | None,
     uncommitted: bool,
     raw: bool,
-    data: Path | None,
-    bootstrap: str | None,
+    address: LogAddress,
 ) -> None:
     """Print the records of TOPIC, or of the topic of a table.
 
@@ -80,7 +78,7 @@ def tail(
     wanted = TailOptions(
         target, generation, start, partition, follow=follow, uncommitted=uncommitted, raw=raw
     )
-    run_until_signal(read(LogAddress(data, bootstrap), wanted, printer, output))
+    run_until_signal(read(address, wanted, printer, output))
 
 
 @dataclass(frozen=True, slots=True)

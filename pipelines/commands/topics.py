@@ -1,7 +1,6 @@
 """`headwater topics`: lists, creates, describes, changes and deletes topics."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -31,9 +30,9 @@ def topics() -> None:
 @log_options
 @shared_options
 @click.pass_obj
-def ls(output: Output, internal: bool, data: Path | None, bootstrap: str | None) -> None:
+def ls(output: Output, internal: bool, address: LogAddress) -> None:
     """List topics with their partitions and how many offsets they span."""
-    found = run_until_signal(list_topics(LogAddress(data, bootstrap), internal))
+    found = run_until_signal(list_topics(address, internal))
     head = ("TOPIC", "PARTITIONS", "OFFSETS", "INTERNAL")
     output.result(found, table(head, [tuple(row.values()) for row in found]))
 
@@ -96,11 +95,10 @@ def create(
     topic: str,
     partitions: int,
     settings: tuple[str, ...],
-    data: Path | None,
-    bootstrap: str | None,
+    address: LogAddress,
 ) -> None:
     """Create TOPIC; one that exists already is an error."""
-    address, config = LogAddress(data, bootstrap), parse_settings(settings)
+    config = parse_settings(settings)
 
     async def work() -> None:
         async with address.open() as log:
@@ -141,9 +139,9 @@ def parse_settings(settings: Sequence[str]) -> dict[str, str]:
 @log_options
 @shared_options
 @click.pass_obj
-def describe(output: Output, topic: str, data: Path | None, bootstrap: str | None) -> None:
+def describe(output: Output, topic: str, address: LogAddress) -> None:
     """Show the partitions of TOPIC, how far they reach, and what was configured for it."""
-    found, rows, config = run_until_signal(look_at(LogAddress(data, bootstrap), topic))
+    found, rows, config = run_until_signal(look_at(address, topic))
     facts = {
         "topic": found.name,
         "id": str(found.topic_id),
@@ -191,11 +189,8 @@ def known_offset(offset: int) -> int | None:
 @log_options
 @shared_options
 @click.pass_obj
-def delete(
-    output: Output, topics: tuple[str, ...], yes: bool, data: Path | None, bootstrap: str | None
-) -> None:
+def delete(output: Output, topics: tuple[str, ...], yes: bool, address: LogAddress) -> None:
     """Delete topics and everything in them, for good."""
-    address = LogAddress(data, bootstrap)
     confirm(f"delete {', '.join(topics)} with all records?", yes=yes)
 
     async def work() -> None:
@@ -223,12 +218,11 @@ def config(
     settings: tuple[str, ...],
     unset: tuple[str, ...],
     show_all: bool,
-    data: Path | None,
-    bootstrap: str | None,
+    address: LogAddress,
 ) -> None:
     """Show the configuration of TOPIC, or change it: headwater topics config t retention.ms=1000"""
     changes = parse_settings(settings)
-    found = run_until_signal(change(LogAddress(data, bootstrap), topic, changes, unset))
+    found = run_until_signal(change(address, topic, changes, unset))
     rows = [row for row in found if show_all or not row["default"]]
     lines = [f"{row['name']}={row['value']}" for row in rows]
     output.result(rows, lines)

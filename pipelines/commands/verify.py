@@ -1,7 +1,6 @@
 """`headwater verify`: compares source, log and targets at one position, and repairs."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -45,8 +44,7 @@ def verify(
     against: str | None,
     sink: str | None,
     repair: bool,
-    data: Path | None,
-    bootstrap: str | None,
+    address: LogAddress,
 ) -> None:
     """Compare the source, the log and the targets of PIPELINE, or of one of its TABLEs.
 
@@ -56,9 +54,7 @@ def verify(
     tables that cannot be compared; all others are compared. With --repair rows of a target are
     rewritten from the log, and rows of the log are read again from the source.
     """
-    verdicts = run_until_signal(
-        _verify(output, LogAddress(data, bootstrap), target, against, sink, repair)
-    )
+    verdicts = run_until_signal(_verify(output, address, target, against, sink, repair))
     facts = {"pipeline": split_target(target)[0], "tables": [facts_of(each) for each in verdicts]}
     lines = list(_lines(verdicts))
     if not verdicts:

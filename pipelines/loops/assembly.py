@@ -24,7 +24,6 @@ from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.dead_letters.dead_letter import dead_letter_topic
 from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline
 from headwater.pipelines.file.log_settings import LogSettings
-from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.journal.generations import NONE, Generations
 from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.loops.deliver.dead_letters import RejectedRecords
@@ -37,21 +36,15 @@ from headwater.pipelines.loops.ingest.ingest import UNIT, IngestLimits, ingest
 from headwater.pipelines.loops.ingest.pause import free_space, unless_paused
 from headwater.pipelines.loops.ingest.table_topics import TopicRules
 from headwater.pipelines.loops.ingest.unserializable_rows import RECORD_BYTES_MAX
-from headwater.pipelines.reports import GaugesRead, ReadProgress, RemarksMade, Reporter
+from headwater.pipelines.reports import GaugesRead, ReadProgress, RemarksMade, Reporter, TaskRun
 from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
 from headwater.sinks.sink import Sink, SinkContext, SplitReader, TableHealth
 
 
 async def run_unit(
-    loaded: LoadedPipeline,
-    unit: str,
-    log: Log,
+    task: TaskRun,
     *,
-    desired: Callable[[], DesiredTaskState],
-    clock: Clock,
-    report: Reporter,
-    until_end: bool = False,
     has_topics: bool = False,
     rebuilds: RebuildsNeeded | None = None,
     beginnings: Mapping[TopicPartition, int] | None = None,
@@ -61,37 +54,27 @@ async def run_unit(
     `has_topics`: the log's own topics are known to exist. `beginnings`: where a new table begins,
     if not at offset 0.
     """
-    if unit == UNIT:
+    loaded = task.loaded
+    if task.unit == UNIT:
         if not has_topics:
-            await ensure_topics(loaded, log)
+            await ensure_topics(loaded, task.log)
         await unless_paused(
-            lambda: _run_source(
-                loaded, log, desired=desired, clock=clock, report=report, until_end=until_end
-            ),
+            lambda: _run_source(task),
             pipeline=loaded.name,
             unit=UNIT,
-            desired=desired,
-            report=report,
+            desired=task.desired,
+            report=task.report,
         )
         return
-    part = next(part for part in loaded.sinks if part.name == unit)
-    sink = make_sink(loaded, part, clock=clock, report=_health_told(loaded, part, report))
+    part = next(part for part in loaded.sinks if part.name == task.unit)
+    told = _health_told(loaded, part, task.report)
+    sink = make_sink(loaded, part, clock=task.clock, report=told)
     try:
         if isinstance(sink, Preloading):
             sink.prepare()
-        await ensure_topics(loaded, log)
-        delivery = delivery_of(
-            loaded,
-            part,
-            sink,
-            log,
-            desired=desired,
-            clock=clock,
-            report=report,
-            beginnings=beginnings,
-            rebuilds=rebuilds,
-        )
-        await deliver(delivery, until_end=until_end)
+        await ensure_topics(loaded, task.log)
+        delivery = delivery_of(task, part, sink, beginnings=beginnings, rebuilds=rebuilds)
+        await deliver(delivery, until_end=task.until_end)
     finally:
         await sink.close()
 
@@ -195,15 +178,9 @@ def wire_of(loaded: LoadedPipeline) -> WireSettings:
     )
 
 
-async def _run_source(
-    loaded: LoadedPipeline,
-    log: Log,
-    *,
-    desired: Callable[[], DesiredTaskState],
-    clock: Clock,
-    report: Reporter,
-    until_end: bool,
-) -> None:
+async def _run_source(task: TaskRun) -> None:
+    loaded, log, report = task.loaded, task.log, task.report
+
     def tell(progress: SourceReport) -> None:
         if isinstance(progress, Gauge):
             report(GaugesRead(loaded.name, UNIT, progress.name, progress.value, progress.limit))
@@ -236,7 +213,9 @@ async def _run_source(
     async def refusal(schema: TableSchema, *, is_next: bool = False) -> HeadwaterError | None:
         return await encoders[-1].refusal(schema, is_next=is_next)
 
-    source = make_source(loaded, clock=clock, report=tell, until_end=until_end, refusal=refusal)
+    source = make_source(
+        loaded, clock=task.clock, report=tell, until_end=task.until_end, refusal=refusal
+    )
 
     def new_encoder(generations: Generations) -> Encoder:
         encoder = Encoder(
@@ -259,22 +238,18 @@ async def _run_source(
             batch_wait_ms=loaded.source.unit_setting("batch_wait_ms"),
             transaction_bytes_max=loaded.spec.limits.transaction_size_bytes,
         ),
-        clock=clock,
+        clock=task.clock,
         report=report,
-        controls=lambda: desired().controls(),
+        controls=lambda: task.desired().controls(),
         stop_after=loaded.spec.errors.dead_letter.stop_after,
     )
 
 
 def delivery_of(
-    loaded: LoadedPipeline,
+    task: TaskRun,
     part: LoadedPart,
     sink: Sink,
-    log: Log,
     *,
-    desired: Callable[[], DesiredTaskState],
-    clock: Clock,
-    report: Reporter,
     topics: Collection[str] | None = None,
     beginnings: Mapping[TopicPartition, int] | None = None,
     rebuilds: RebuildsNeeded | None = None,
@@ -284,6 +259,7 @@ def delivery_of(
     `beginnings`: where a new table begins, if not at offset 0. `rebuilds` receives tables that need
     a rebuild.
     """
+    loaded, log, clock, report = task.loaded, task.log, task.clock, task.report
     limits = loaded.spec.limits
     set_aside = RejectedRecords(
         log,
@@ -324,7 +300,7 @@ def delivery_of(
         reader=reader,
         set_aside=set_aside,
         topic_of=topic_rules(loaded).first_name_of,
-        desired=desired,
+        desired=task.desired,
         isolates_tables=topics is None and loaded.spec.errors.isolate == "table",
         keeps_group=topics is None,
         clock=clock,

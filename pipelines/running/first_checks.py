@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +14,6 @@ from headwater.core_log.foundation.preload import Preloading
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.compression import Compression
-from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.journal.generations import NONE, Generations, load_generations
 from headwater.pipelines.journal.schemas import topics_of
 from headwater.pipelines.loops.assembly import (
@@ -34,7 +33,7 @@ from headwater.pipelines.preview.plan import (
     check_needs_no_migration,
     differences,
 )
-from headwater.pipelines.reports import VERIFY, Reporter, StateChanged, TaskState
+from headwater.pipelines.reports import VERIFY, Reporter, StateChanged, TaskRun, TaskState
 from headwater.pipelines.running.migration_approval import is_agreed
 from headwater.pipelines.running.tasks import SOURCE, RunTask
 from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
@@ -56,55 +55,29 @@ def checked_first() -> RunTask:
     does not begin before these have a next generation, or somebody agrees to that."""
     checked: set[bytes] = set()
 
-    async def run(
-        loaded: "LoadedPipeline",
-        unit: str,
-        log: Log,
-        *,
-        desired: Callable[[], DesiredTaskState],
-        clock: Clock,
-        report: Reporter,
-        until_end: bool = False,
-    ) -> None:
+    async def run(task: TaskRun) -> None:
+        loaded, log, clock = task.loaded, task.log, task.clock
         has_topics = False
-        if unit == SOURCE and (wire := loaded.to_wire()) not in checked:
+        if task.unit == SOURCE and (wire := loaded.to_wire()) not in checked:
             # Who was killed here may have left a transaction open with schemas in it, which the
             # checks would wait for until it times out. Opening its writer ends it.
             await log.writer(writer_name(loaded.name))
             asked = await asked_of_topics(loaded, log, clock=clock)
-            if is_agreed(loaded, desired()) and asked.needs_migration:
-                await _migrate(loaded, log, asked, clock=clock, report=report)
+            if is_agreed(loaded, task.desired()) and asked.needs_migration:
+                await _migrate(loaded, log, asked, clock=clock, report=task.report)
                 asked = await asked_of_topics(loaded, log, clock=clock)
             check_needs_no_migration(asked.differences)
             checked.add(wire)
             has_topics = True
-        if unit == VERIFY:
+        if task.unit == VERIFY:
             # Late, since most pipelines have no such unit.
             from headwater.pipelines.time_travel.verify.schedule import run_verifying
 
-            await run_verifying(loaded, log, desired=desired, clock=clock, report=report)
-            return
-        if unit != SOURCE:
-            await run_sink(
-                loaded,
-                unit,
-                log,
-                desired=desired,
-                clock=clock,
-                report=report,
-                until_end=until_end,
-            )
-            return
-        await run_unit(
-            loaded,
-            unit,
-            log,
-            desired=desired,
-            clock=clock,
-            report=report,
-            until_end=until_end,
-            has_topics=has_topics,
-        )
+            await run_verifying(task)
+        elif task.unit != SOURCE:
+            await run_sink(task)
+        else:
+            await run_unit(task, has_topics=has_topics)
 
     return run
 
@@ -192,39 +165,14 @@ async def _check_source_tells_key(loaded: "LoadedPipeline", *, clock: Clock) -> 
 logger = logging.getLogger(__name__)
 
 
-async def run_sink(
-    loaded: "LoadedPipeline",
-    unit: str,
-    log: Log,
-    *,
-    desired: Callable[[], DesiredTaskState],
-    clock: Clock,
-    report: Reporter,
-    until_end: bool,
-) -> None:
+async def run_sink(task: TaskRun) -> None:
     """The other tables go on while one is made anew. Then the sink begins again, since it remembers
     where the old table stood."""
     beginnings = dict[TopicPartition, int]()
     while True:
         rebuilds = RebuildsNeeded()
-        delivering = asyncio.ensure_future(
-            run_unit(
-                loaded,
-                unit,
-                log,
-                desired=desired,
-                clock=clock,
-                report=report,
-                until_end=until_end,
-                rebuilds=rebuilds,
-                beginnings=beginnings,
-            )
-        )
-        changing = asyncio.ensure_future(
-            _make_anew(
-                loaded, unit, log, rebuilds, clock=clock, report=report, beginnings=beginnings
-            )
-        )
+        delivering = asyncio.ensure_future(run_unit(task, rebuilds=rebuilds, beginnings=beginnings))
+        changing = asyncio.ensure_future(_make_anew(task, rebuilds, beginnings))
         given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             await asyncio.wait([delivering, changing], return_when=asyncio.FIRST_COMPLETED)
@@ -241,16 +189,10 @@ async def run_sink(
 
 
 async def _make_anew(
-    loaded: "LoadedPipeline",
-    unit: str,
-    log: Log,
-    rebuilds: RebuildsNeeded,
-    *,
-    clock: Clock,
-    report: Reporter,
-    beginnings: dict[TopicPartition, int],
+    task: TaskRun, rebuilds: RebuildsNeeded, beginnings: dict[TopicPartition, int]
 ) -> None:
     """Ends with the first table that has changed places."""
+    loaded, unit, report = task.loaded, task.unit, task.report
     part = next(part for part in loaded.sinks if part.name == unit)
     while True:
         table, refusal = await rebuilds.next()
@@ -258,7 +200,7 @@ async def _make_anew(
         from headwater.pipelines.time_travel.rebuild.schema_change import cross_over
 
         failure = await cross_over(
-            loaded, part, table, log, clock=clock, report=report, beginnings=beginnings
+            loaded, part, table, task.log, clock=task.clock, report=report, beginnings=beginnings
         )
         if not failure:
             report(StateChanged(loaded.name, unit, table, TaskState.RUNNING))

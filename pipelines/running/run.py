@@ -23,7 +23,7 @@ from headwater.core_log.model.log import Log
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.journal.control import read_desired
 from headwater.pipelines.journal.internal_topics import internal_topics
-from headwater.pipelines.reports import Report, RowsMoved, TaskState
+from headwater.pipelines.reports import Report, RowsMoved, TaskRun, TaskState
 from headwater.pipelines.running.data_directory_lock import (
     COMING,
     DirectoryLock,
@@ -255,11 +255,11 @@ async def _prepare_log(claimed: DirectoryLock, loaded: Sequence[LoadedPipeline])
         await claimed.log.committed_offsets(f"headwater.{loaded[0].name}")
 
 
-async def _run_unit_here(*arguments: Any, **named: Any) -> None:
+async def _run_unit_here(task: TaskRun) -> None:
     """Imported only where a file says `workers: 0`: the broker's process is to stay small."""
     from headwater.pipelines.running.first_checks import checked_first
 
-    await checked_first()(*arguments, **named)
+    await checked_first()(task)
 
 
 def _prepare_here(loaded: LoadedPipeline, unit: str) -> None:

@@ -5,9 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.model.log import Log
 from headwater.pipelines.journal.control import (
     RESTART,
@@ -17,7 +16,7 @@ from headwater.pipelines.journal.control import (
     Signal,
     control_topic,
 )
-from headwater.pipelines.reports import VERIFY, Reporter, TableVerified, TaskState
+from headwater.pipelines.reports import VERIFY, Reporter, TableVerified, TaskRun, TaskState
 from headwater.pipelines.running.backoff import RetryPolicy
 from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId, supervise
 
@@ -56,22 +55,8 @@ def jobs_of(loaded: "LoadedPipeline", *, until_end: bool = False) -> list[TaskAs
     return [TaskAssignment(loaded, loaded.source.name, until_end), *sinks, *verify]
 
 
-class RunTask(Protocol):
-    """One life of a unit: `headwater.pipelines.loops.assembly.run_unit`."""
-
-    async def __call__(
-        self,
-        loaded: "LoadedPipeline",
-        unit: str,
-        log: Log,
-        *,
-        desired: Callable[[], DesiredTaskState],
-        clock: Clock,
-        report: Reporter,
-        until_end: bool = False,
-    ) -> None: ...
-
-
+RunTask = Callable[[TaskRun], Awaitable[None]]
+"""`headwater.pipelines.loops.assembly.run_unit`, mostly."""
 Prepare = Callable[["LoadedPipeline", str], None]
 """Begins to load what a unit will need, while the log is still asked what is wanted of it."""
 OpenLog = Callable[["LoadedPipeline"], AbstractAsyncContextManager[Log]]
@@ -171,14 +156,17 @@ class _Unit:
                     await log.ensure_topic(control_topic())
                     await desired.load()
                     self._is_informed.set()
+                job, clock = self._job, self._around.clock
                 await self._run_unit(
-                    self._job.loaded,
-                    self._job.name,
-                    log,
-                    desired=lambda: desired.now,
-                    clock=self._around.clock,
-                    report=report,
-                    until_end=self._job.until_end,
+                    TaskRun(
+                        job.loaded,
+                        job.name,
+                        log,
+                        lambda: desired.now,
+                        clock,
+                        report,
+                        until_end=job.until_end,
+                    )
                 )
 
             beside = [tasks.create_task(self._follow(desired))]

@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -241,8 +242,13 @@ def _keep_file(context: click.Context, _: click.Parameter, file: Path | None) ->
 
 
 def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Declares the options that say which log is meant: `data` and `bootstrap` arrive as arguments,
-    and what -f says is found by `LogAddress` itself."""
+    """Declares the options that say which log is meant; it arrives as the argument `address`."""
+
+    @wraps(command)
+    def run(*given: Any, data: Path | None, bootstrap: str | None, **named: Any) -> Any:
+        return command(*given, address=LogAddress(data, bootstrap), **named)
+
+    with_options: Callable[..., Any] = run
     for names, kind, metavar, explanation in (
         (
             ("--bootstrap",),
@@ -257,8 +263,9 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "Data directory of a running broker.  [default: data]",
         ),
     ):
-        command = click.option(*names, type=kind, metavar=metavar, help=explanation)(command)
-    return file_option(command)
+        option = click.option(*names, type=kind, metavar=metavar, help=explanation)
+        with_options = option(with_options)
+    return file_option(with_options)
 
 
 def file_option(command: Callable[..., Any]) -> Callable[..., Any]:

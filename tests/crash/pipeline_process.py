@@ -16,6 +16,7 @@ from headwater.core_log.storage.files import OsFiles
 from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.reports import TaskRun
 from tests.crash.lake_points import watch_lake
 from tests.crash.pipeline_points import (
     Fuse,
@@ -69,13 +70,15 @@ async def live(path: Path, point: Point | None) -> dict[str, int]:
 
     async def run(unit: str, *, until_end: bool) -> None:
         await run_unit(
-            pipeline,
-            unit,
-            killing,
-            desired=lambda: DesiredTaskState(loaded.name),
-            clock=SystemClock(),
-            report=lambda _: None,
-            until_end=until_end,
+            TaskRun(
+                pipeline,
+                unit,
+                killing,
+                desired=lambda: DesiredTaskState(loaded.name),
+                clock=SystemClock(),
+                report=lambda _: None,
+                until_end=until_end,
+            )
         )
 
     try:

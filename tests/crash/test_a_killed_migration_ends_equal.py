@@ -11,6 +11,7 @@ from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.control import control_topic, read_desired
+from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.running.migration_approval import agree
 from tests.crash.pipeline_points import Fuse, KillingLog, Point
@@ -106,12 +107,14 @@ async def live(path: Path, point: Point) -> None:
     await agree(loaded, log, now_ms=1)
     wanted = await read_desired(log, loaded.name)
     await checked_first()(
-        loaded,
-        "source",
-        KillingLog(log, Fuse(point)),
-        desired=lambda: wanted,
-        clock=SystemClock(),
-        report=lambda _: None,
-        until_end=True,
+        TaskRun(
+            loaded,
+            "source",
+            KillingLog(log, Fuse(point)),
+            desired=lambda: wanted,
+            clock=SystemClock(),
+            report=lambda _: None,
+            until_end=True,
+        )
     )
     await log.close()

@@ -7,7 +7,7 @@ import pytest
 
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_unit
-from headwater.pipelines.reports import StateChanged, TaskState
+from headwater.pipelines.reports import StateChanged, TaskRun, TaskState
 from headwater.pipelines.time_travel.verify.result import ComparedSides
 from tests.pipelines.time_travel.verify.test_verify import execute
 from tests.pipelines.time_travel.world import World, tell
@@ -147,13 +147,15 @@ def held_reasons(told: list[Any]) -> dict[str, str]:
 async def run_told(world: World, unit: str) -> dict[str, str]:
     told: list[Any] = []
     await run_unit(
-        world.loaded,
-        unit,
-        world.log,
-        desired=lambda: DesiredTaskState("copy"),
-        clock=world.clock,
-        report=told.append,
-        until_end=True,
+        TaskRun(
+            world.loaded,
+            unit,
+            world.log,
+            desired=lambda: DesiredTaskState("copy"),
+            clock=world.clock,
+            report=told.append,
+            until_end=True,
+        )
     )
     return held_reasons(told)
 

@@ -13,7 +13,7 @@ from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.ingest.ingest import UNIT as SOURCE
 from headwater.pipelines.loops.ingest.pause import free_space
-from headwater.pipelines.reports import Report, StateChanged, TaskState
+from headwater.pipelines.reports import Report, StateChanged, TaskRun, TaskState
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
 from headwater.pipelines.time_travel.rebuild.schema_change import cross_over
@@ -40,13 +40,15 @@ async def test_a_table_that_is_held_says_what_it_waits_for(guest: Guest, tmp_pat
 
     async def run() -> None:
         await checked_first()(
-            loaded,
-            SOURCE,
-            log,
-            desired=lambda: DesiredTaskState("shop"),
-            clock=SystemClock(),
-            report=said.append,
-            until_end=True,
+            TaskRun(
+                loaded,
+                SOURCE,
+                log,
+                desired=lambda: DesiredTaskState("shop"),
+                clock=SystemClock(),
+                report=said.append,
+                until_end=True,
+            )
         )
 
     try:

@@ -16,6 +16,7 @@ from headwater.core_log.foundation.errors import PositionLost
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
     RebuildResult,
@@ -61,13 +62,15 @@ async def delivered(loaded: LoadedPipeline, served: ServedLog) -> None:
     log = KafkaLog(KafkaSettings(bootstrap=list(served.log.bootstrap)))
     try:
         await run_unit(
-            loaded,
-            "sql",
-            log,
-            desired=lambda: DesiredTaskState("shop"),
-            clock=SystemClock(),
-            report=lambda _: None,
-            until_end=True,
+            TaskRun(
+                loaded,
+                "sql",
+                log,
+                desired=lambda: DesiredTaskState("shop"),
+                clock=SystemClock(),
+                report=lambda _: None,
+                until_end=True,
+            )
         )
     finally:
         await log.close()

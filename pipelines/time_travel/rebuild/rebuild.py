@@ -28,7 +28,7 @@ from headwater.pipelines.journal.replacements import beginnings_of
 from headwater.pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
 from headwater.pipelines.loops.assembly import delivery_of, keeps_rows, make_sink
 from headwater.pipelines.loops.deliver.deliver import deliver
-from headwater.pipelines.reports import Report, RowsMoved
+from headwater.pipelines.reports import Report, RowsMoved, TaskRun
 from headwater.pipelines.time_travel.history.cut_points import (
     CutPoint,
     check_exact,
@@ -272,16 +272,10 @@ async def _fill(
         tell(report)
 
     loaded, beginnings = rebuilding.loaded, await beginnings_in(rebuilding, log)
+    desired = DesiredTaskState(loaded.name)
+    task = TaskRun(loaded, rebuilding.part.name, log, lambda: desired, clock, report=count)
     delivery = delivery_of(
-        loaded,
-        rebuilding.part,
-        shadow,
-        log,
-        desired=lambda: DesiredTaskState(loaded.name),
-        clock=clock,
-        report=count,
-        topics=rebuilding.topics,
-        beginnings=beginnings,
+        task, rebuilding.part, shadow, topics=rebuilding.topics, beginnings=beginnings
     )
     await deliver(delivery, until_end=True)
     await begin_empty(shadow, rebuilding.subject.schema, log, beginnings)

@@ -16,6 +16,7 @@ from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import delivery_of, split_reader_of
 from headwater.pipelines.loops.deliver.deliver import Delivery
+from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.time_travel.history.commit_index import CommitIndex
 from headwater.pipelines.time_travel.history.cut_points import Ends
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Sink, Slice
@@ -53,16 +54,9 @@ async def replay(
     """Applies what stands between the two, from where the target says that it is on. Returns how
     many changes that were. `through`: what changes go through last, all of them in this process."""
     topics = sorted({partition.topic for partition in end})
-    delivery = delivery_of(
-        loaded,
-        part,
-        sink,
-        log,
-        desired=lambda: DesiredTaskState(loaded.name),
-        clock=clock,
-        report=lambda _: None,
-        topics=topics,
-    )
+    desired = DesiredTaskState(loaded.name)
+    task = TaskRun(loaded, part.name, log, lambda: desired, clock, report=lambda _: None)
+    delivery = delivery_of(task, part, sink, topics=topics)
     ids = {topic: await log.topic_id(topic) for topic in topics}
     stands = await _standing(sink, start, end, ids)
     skipped = delivery.set_aside.skipped_offsets

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import HeadwaterError
@@ -11,7 +11,7 @@ from headwater.core_log.model.log import Log
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.journal.control import VERIFIED, DesiredTaskState, Signal, write_control
 from headwater.pipelines.loops.assembly import ensure_topics
-from headwater.pipelines.reports import VERIFY, Reporter, StateChanged, TaskState
+from headwater.pipelines.reports import VERIFY, StateChanged, TaskRun, TaskState
 from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from headwater.pipelines.time_travel.verify.table_selection import subjects_of
 from headwater.pipelines.time_travel.verify.verify import Verifier
@@ -22,21 +22,15 @@ LOOK_S_MAX = 60.0
 """A long sleep is many short ones, since the clock of a machine may be set."""
 
 
-async def run_verifying(
-    loaded: LoadedPipeline,
-    log: Log,
-    *,
-    desired: Callable[[], DesiredTaskState],
-    clock: Clock,
-    report: Reporter,
-) -> None:
+async def run_verifying(task: TaskRun) -> None:
     """Never ends by itself. The first time is one interval after the last, or after the start; what
     cannot be compared is said, and tried again when it is due."""
+    loaded, log, clock = task.loaded, task.log, task.clock
     schedule = loaded.spec.verify
     assert schedule is not None, "the unit is only there where the file wants it"
     await ensure_topics(loaded, log)
-    report(StateChanged(loaded.name, VERIFY, "", TaskState.RUNNING))
-    last_ms = _last_ms(desired()) or clock.now_ms()
+    task.report(StateChanged(loaded.name, VERIFY, "", TaskState.RUNNING))
+    last_ms = _last_ms(task.desired()) or clock.now_ms()
     due_ms = schedule.due_ms(last_ms=last_ms, now_ms=clock.now_ms())
     while True:
         left_ms = due_ms - clock.now_ms()
@@ -44,7 +38,7 @@ async def run_verifying(
             await asyncio.sleep(min(left_ms / 1_000, LOOK_S_MAX))
             continue
         due_ms = schedule.due_ms(last_ms=clock.now_ms(), now_ms=clock.now_ms())
-        if desired().is_paused:
+        if task.desired().is_paused:
             continue
         try:
             await _verify_once(loaded, log, clock=clock)

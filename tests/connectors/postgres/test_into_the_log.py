@@ -22,7 +22,7 @@ from headwater.core_log.records.record_headers import header_column, header_list
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_unit
-from headwater.pipelines.reports import Report
+from headwater.pipelines.reports import Report, TaskRun
 from tests.databases import Guest
 
 FILE = """
@@ -60,13 +60,15 @@ class Flow:
     async def run(self, unit: str) -> None:
         """Until what is there now has been read, or applied."""
         await run_unit(
-            self.loaded,
-            unit,
-            self.log,
-            desired=lambda: DesiredTaskState("shop"),
-            clock=SystemClock(),
-            report=ignore,
-            until_end=True,
+            TaskRun(
+                self.loaded,
+                unit,
+                self.log,
+                desired=lambda: DesiredTaskState("shop"),
+                clock=SystemClock(),
+                report=ignore,
+                until_end=True,
+            )
         )
 
     async def tell(self, *statements: str) -> None:

@@ -14,13 +14,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from headwater.config.redaction import Redaction
-from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.foundation.settings import SecuritySettings
-from headwater.core_log.model.log import Log
 from headwater.pipelines.file.spec import PipelineSpec
-from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.reports import Reporter, RowsMoved, StateChanged, TaskState
+from headwater.pipelines.reports import RowsMoved, StateChanged, TaskRun, TaskState
 from headwater.pipelines.running.worker import work
 
 COMMAND = (sys.executable, "-m", "tests.pipelines.running.fake_tasks")
@@ -76,19 +73,12 @@ class FakePipeline:
         return FakePipeline(name, acts, Path(path), workers)
 
 
-async def run_unit(
-    loaded: Any,
-    unit: str,
-    log: Log,
-    *,
-    desired: Callable[[], DesiredTaskState],
-    clock: Clock,
-    report: Reporter,
-    until_end: bool = False,
-) -> None:
+async def run_unit(task: TaskRun) -> None:
+    loaded: Any = task.loaded
+    unit, report = task.unit, task.report
     act = ACTS[loaded.acts[unit]]
     report(StateChanged(loaded.name, unit, "", TaskState.RUNNING, str(os.getpid())))
-    if until_end and loaded.acts[unit] == "wait":
+    if task.until_end and loaded.acts[unit] == "wait":
         return
     await act(loaded.path, unit, lambda: report(RowsMoved(loaded.name, unit, "t", 1, 1, 0, 0)))
 

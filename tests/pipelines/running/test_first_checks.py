@@ -15,7 +15,7 @@ from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.journal.internal_topics import SCHEMAS, internal_topics
 from headwater.pipelines.journal.positions import encode_positions, positions_home
 from headwater.pipelines.loops.ingest.ingest import writer_name
-from headwater.pipelines.reports import Report, RowsMoved
+from headwater.pipelines.reports import Report, RowsMoved, TaskRun
 from headwater.pipelines.running.first_checks import checked_first
 
 FILE = """
@@ -47,13 +47,15 @@ async def test_a_source_does_not_wait_for_what_was_left_open_by_one_that_was_kil
     await left_open.append(positions_home("shop"), position)
 
     await checked_first()(
-        loaded,
-        "source",
-        log,
-        desired=lambda: DesiredTaskState("shop"),
-        clock=SystemClock(),
-        report=reports.append,
-        until_end=True,
+        TaskRun(
+            loaded,
+            "source",
+            log,
+            desired=lambda: DesiredTaskState("shop"),
+            clock=SystemClock(),
+            report=reports.append,
+            until_end=True,
+        )
     )
 
     assert [each.rows for each in reports if isinstance(each, RowsMoved)] == [1]
@@ -80,13 +82,15 @@ async def test_the_topics_of_the_log_are_seen_to_once_before_a_source_runs(
     monkeypatch.setattr(log, "ensure_topic", noted)
     for _ in range(2):  # and of a source that begins again
         await run(
-            loaded,
-            "source",
-            log,
-            desired=lambda: DesiredTaskState("shop"),
-            clock=SystemClock(),
-            report=lambda _: None,
-            until_end=True,
+            TaskRun(
+                loaded,
+                "source",
+                log,
+                desired=lambda: DesiredTaskState("shop"),
+                clock=SystemClock(),
+                report=lambda _: None,
+                until_end=True,
+            )
         )
 
     assert seen_to.count(SCHEMAS) == 2

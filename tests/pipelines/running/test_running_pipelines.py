@@ -1,7 +1,7 @@
 """What an edited file changes is started again, and nothing else is touched."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from headwater.core_log.foundation.errors import DirectoryInUse
-from headwater.core_log.model.log import Log
-from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.reports import Report, Reporter, StateChanged, TaskState
+from headwater.pipelines.reports import Report, StateChanged, TaskRun, TaskState
 from headwater.pipelines.running.processes import WorkerProcesses
 from headwater.pipelines.running.running_pipelines import RunningPipelines
 from headwater.pipelines.running.supervisor import TaskEnvironment
@@ -44,18 +42,8 @@ class Theatre:
         self.reports: list[Report] = []
         self._changed = asyncio.Event()
 
-    async def run_unit(
-        self,
-        loaded: Any,
-        unit: str,
-        log: Log,
-        *,
-        desired: Callable[[], DesiredTaskState],
-        clock: object,
-        report: Reporter,
-        until_end: bool = False,
-    ) -> None:
-        name = f"{loaded.name}/{unit}" + ("!" if until_end else "")
+    async def run_unit(self, task: TaskRun) -> None:
+        name = f"{task.loaded.name}/{task.unit}" + ("!" if task.until_end else "")
         self.lives.append(name)
         self.running[name] = asyncio.get_running_loop().create_future()
         self._changed.set()

@@ -12,6 +12,7 @@ from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from headwater.pipelines.time_travel.verify.table_selection import (
     ComparedTable,
@@ -31,13 +32,15 @@ class World:
         """The source and every sink to their ends, or only those units."""
         for unit in units or ("source", *(part.name for part in self.loaded.sinks)):
             await run_unit(
-                self.loaded,
-                unit,
-                self.log,
-                desired=lambda: DesiredTaskState(self.loaded.name),
-                clock=self.clock,
-                report=lambda _: None,
-                until_end=True,
+                TaskRun(
+                    self.loaded,
+                    unit,
+                    self.log,
+                    desired=lambda: DesiredTaskState(self.loaded.name),
+                    clock=self.clock,
+                    report=lambda _: None,
+                    until_end=True,
+                )
             )
 
     async def subject(self, table: str) -> ComparedTable:

@@ -20,7 +20,7 @@ from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import make_sink, run_unit, split_reader_of
 from headwater.pipelines.loops.deliver.slice_reader import SliceReader
-from headwater.pipelines.reports import Report, RowsMoved
+from headwater.pipelines.reports import Report, RowsMoved, TaskRun
 from headwater.pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
 from headwater.pipelines.time_travel.rebuild.replay import Replay, replay
 from headwater.pipelines.transforms.after_log import RowTransforms
@@ -80,13 +80,15 @@ class Shop:
     async def deliver(self) -> None:
         async with self.client() as log:
             await run_unit(
-                self.loaded,
-                "spark",
-                log,
-                desired=lambda: DesiredTaskState("shop"),
-                clock=SystemClock(),
-                report=self.reports.append,
-                until_end=True,
+                TaskRun(
+                    self.loaded,
+                    "spark",
+                    log,
+                    desired=lambda: DesiredTaskState("shop"),
+                    clock=SystemClock(),
+                    report=self.reports.append,
+                    until_end=True,
+                )
             )
 
     def notes(self) -> dict[int, str]:

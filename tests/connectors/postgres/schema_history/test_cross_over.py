@@ -17,7 +17,7 @@ from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.ingest.ingest import UNIT as SOURCE
-from headwater.pipelines.reports import Report, StateChanged, TaskState
+from headwater.pipelines.reports import Report, StateChanged, TaskRun, TaskState
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
@@ -60,13 +60,15 @@ class Crossing:
 
     async def run_unit(self, unit: str) -> None:
         await checked_first()(
-            self.loaded,
-            unit,
-            self.log,
-            desired=lambda: DesiredTaskState("shop"),
-            clock=SystemClock(),
-            report=self.report,
-            until_end=True,
+            TaskRun(
+                self.loaded,
+                unit,
+                self.log,
+                desired=lambda: DesiredTaskState("shop"),
+                clock=SystemClock(),
+                report=self.report,
+                until_end=True,
+            )
         )
 
     def report(self, report: Report) -> None:

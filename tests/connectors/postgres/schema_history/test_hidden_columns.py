@@ -17,7 +17,7 @@ from headwater.core_log.rows.codec import TRUNCATE_KEY
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_unit
-from headwater.pipelines.reports import RemarksMade, Report, Reporter
+from headwater.pipelines.reports import RemarksMade, Report, Reporter, TaskRun
 from tests.connectors.postgres.test_into_the_log import Flow
 from tests.databases import Guest
 
@@ -77,13 +77,15 @@ async def has_ended(loaded: LoadedPipeline, log: Log, report: Reporter) -> bool:
     """False where a table that is left out was found to be well, so that another life begins."""
     try:
         await run_unit(
-            loaded,
-            "source",
-            log,
-            desired=lambda: DesiredTaskState("shop"),
-            clock=SystemClock(),
-            report=report,
-            until_end=True,
+            TaskRun(
+                loaded,
+                "source",
+                log,
+                desired=lambda: DesiredTaskState("shop"),
+                clock=SystemClock(),
+                report=report,
+                until_end=True,
+            )
         )
     except SourceUnavailable as error:
         assert "can be captured by now" in error.problem

@@ -22,6 +22,7 @@ from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_unit
 from headwater.pipelines.preview import doctor_checks
 from headwater.pipelines.preview.doctor_checks import DoctorResult, examine_pipeline
+from headwater.pipelines.reports import TaskRun
 from scripts.embedded_postgres import POLL_S
 from tests.connectors.postgres.stories import source_context
 from tests.databases import Guest
@@ -207,13 +208,15 @@ async def run_once(file: Path) -> None:
     try:
         for unit in ("source", "sql"):
             await run_unit(
-                loaded,
-                unit,
-                log,
-                desired=lambda: DesiredTaskState(loaded.name),
-                clock=SystemClock(),
-                report=lambda _: None,
-                until_end=True,
+                TaskRun(
+                    loaded,
+                    unit,
+                    log,
+                    desired=lambda: DesiredTaskState(loaded.name),
+                    clock=SystemClock(),
+                    report=lambda _: None,
+                    until_end=True,
+                )
             )
     finally:
         await log.close()

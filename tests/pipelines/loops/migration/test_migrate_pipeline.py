@@ -21,6 +21,7 @@ from headwater.pipelines.journal.control import control_topic, read_desired
 from headwater.pipelines.journal.read_to_end import read_decided
 from headwater.pipelines.journal.schemas import topics_of
 from headwater.pipelines.preview.plan import Plan, plan_of
+from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.running.migration_approval import agree
 from headwater.pipelines.time_travel.history.key_history import key_bytes, key_history
@@ -86,13 +87,15 @@ class Shop:
             wanted, run_unit = await read_desired(log, loaded.name), checked_first()
             for unit in ("source", *(part.name for part in loaded.sinks)):
                 await run_unit(
-                    loaded,
-                    unit,
-                    log,
-                    desired=lambda: wanted,
-                    clock=SystemClock(),
-                    report=lambda _: None,
-                    until_end=True,
+                    TaskRun(
+                        loaded,
+                        unit,
+                        log,
+                        desired=lambda: wanted,
+                        clock=SystemClock(),
+                        report=lambda _: None,
+                        until_end=True,
+                    )
                 )
 
         self.do(work)
@@ -242,13 +245,15 @@ def test_a_sink_that_is_behind_keeps_its_former_topic(shop: Shop) -> None:
         wanted = await read_desired(log, loaded.name)
         for migrates in (False, True):
             await checked_first()(
-                loaded if migrates else before,
-                "source",
-                log,
-                desired=lambda: wanted,
-                clock=SystemClock(),
-                report=lambda _: None,
-                until_end=True,
+                TaskRun(
+                    loaded if migrates else before,
+                    "source",
+                    log,
+                    desired=lambda: wanted,
+                    clock=SystemClock(),
+                    report=lambda _: None,
+                    until_end=True,
+                )
             )
         gone = drop_former(log, loaded.name, with_unread=False, now_ms=1)
         return [each async for each in gone]

@@ -21,6 +21,7 @@ from headwater.pipelines.file.inline_sink import sink_elsewhere
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState, read_desired
 from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.time_travel.history.as_of import parse_as_of
 from headwater.pipelines.time_travel.history.cut_points import CutPoint, moment_of
 from headwater.pipelines.time_travel.rebuild.rebuild import (
@@ -66,13 +67,15 @@ def tell(directory: Path, story: Story) -> Any:
 async def run_to_end(loaded: LoadedPipeline, log: EmbeddedLog) -> None:
     for unit in ("source", "sql"):
         await run_unit(
-            loaded,
-            unit,
-            log,
-            desired=lambda: DesiredTaskState(loaded.name),
-            clock=SystemClock(),
-            report=lambda _: None,
-            until_end=True,
+            TaskRun(
+                loaded,
+                unit,
+                log,
+                desired=lambda: DesiredTaskState(loaded.name),
+                clock=SystemClock(),
+                report=lambda _: None,
+                until_end=True,
+            )
         )
 
 

@@ -13,6 +13,7 @@ from headwater.core_log.foundation.errors import Fenced
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.control import DesiredState, control_topic
 from headwater.pipelines.loops.assembly import make_sink, run_unit
+from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.running.tasks import _newest_restart
 from headwater.pipelines.time_travel.rebuild import rebuild as rebuilding
 from tests.pipelines.time_travel.world import World, tell
@@ -60,13 +61,15 @@ def test_a_running_sink_goes_on_after_a_swap(
                 seen = _newest_restart(desired.now)
                 life = asyncio.create_task(
                     run_unit(
-                        later,
-                        "sql",
-                        world.log,
-                        desired=lambda: desired.now,
-                        clock=SystemClock(),
-                        report=lambda _: None,
-                        until_end=False,
+                        TaskRun(
+                            later,
+                            "sql",
+                            world.log,
+                            desired=lambda: desired.now,
+                            clock=SystemClock(),
+                            report=lambda _: None,
+                            until_end=False,
+                        )
                     )
                 )
                 try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.journal.control import DesiredTaskState, read_desired
-from headwater.pipelines.reports import VERIFY
+from headwater.pipelines.reports import VERIFY, TaskRun
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.running.tasks import jobs_of
 from tests.pipelines.time_travel.world import World, tell
@@ -25,12 +25,14 @@ async def verified(world: World) -> DesiredTaskState:
     """What the unit has written into the log, by the time that it has something about it."""
     unit = asyncio.create_task(
         checked_first()(
-            world.loaded,
-            VERIFY,
-            world.log,
-            desired=lambda: DesiredTaskState(world.loaded.name),
-            clock=world.clock,
-            report=lambda _: None,
+            TaskRun(
+                world.loaded,
+                VERIFY,
+                world.log,
+                desired=lambda: DesiredTaskState(world.loaded.name),
+                clock=world.clock,
+                report=lambda _: None,
+            )
         )
     )
     try:

@@ -12,7 +12,14 @@ import psycopg
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import make_source, run_unit
-from headwater.pipelines.reports import Report, Reporter, RowsMoved, StateChanged, TaskState
+from headwater.pipelines.reports import (
+    Report,
+    Reporter,
+    RowsMoved,
+    StateChanged,
+    TaskRun,
+    TaskState,
+)
 from headwater.pipelines.time_travel.verify.keyed_diff import DifferenceKind
 from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from headwater.pipelines.time_travel.verify.table_selection import subjects_of
@@ -57,12 +64,14 @@ async def running(world: World, *, told: Reporter = lambda _: None) -> AsyncIter
     units = [
         asyncio.create_task(
             run_unit(
-                world.loaded,
-                unit,
-                world.log,
-                desired=lambda: DesiredTaskState(world.loaded.name),
-                clock=world.clock,
-                report=hear,
+                TaskRun(
+                    world.loaded,
+                    unit,
+                    world.log,
+                    desired=lambda: DesiredTaskState(world.loaded.name),
+                    clock=world.clock,
+                    report=hear,
+                )
             )
         )
         for unit in ("source", "sql")

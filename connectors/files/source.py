@@ -1,12 +1,11 @@
 """Files as a source, local or in S3: JSON lines, CSV, Parquet, text; new, growing, rotated."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar
 
 from headwater.connectors.files.directory import Directory
 from headwater.connectors.files.line_parser import FileOrigin
@@ -15,6 +14,7 @@ from headwater.connectors.files.settings import FilesSettings
 from headwater.connectors.files.storage import FileStorage
 from headwater.connectors.held_tables import HeldTables
 from headwater.connectors.source import Control, Remark, SourceContext
+from headwater.core_log.client.gather import in_thread
 from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, SourceRejected
 from headwater.core_log.model.changes import ChangeBatch, Positions
@@ -24,8 +24,6 @@ MISSING = "no files"
 """Name of the remark about missing files."""
 LOOKING_SHARE = 10
 """A scan may take at most this fraction of the time."""
-
-Result = TypeVar("Result")
 
 
 class FilesSource:
@@ -158,17 +156,6 @@ class FilesSource:
         except HeadwaterError as error:
             return [Diagnostic(error.statement, error.hint or "see to it that it can be read")]
         return [] if missing is None else [missing]
-
-
-async def in_thread(work: Callable[[], Result]) -> Result:
-    """Waits for the thread even if cancelled, so that its resources can be released."""
-    running = asyncio.get_running_loop().run_in_executor(None, work)
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        running.exception()  # the caller is gone
-        raise
 
 
 S3_SCHEME = "s3://"

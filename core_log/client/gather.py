@@ -1,7 +1,8 @@
 """Waits for several coroutines at once and leaves none of them running."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -32,6 +33,17 @@ async def first(calls: Iterable[Coroutine[Any, Any, T]]) -> T:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     return done.pop().result()
+
+
+async def in_thread(work: Callable[[], T], threads: Executor | None = None) -> T:
+    """Waits for the thread even when cancelled, so that nothing it does goes on behind our back."""
+    running = asyncio.get_running_loop().run_in_executor(threads, work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        running.exception()  # nobody is left to be told of it
+        raise
 
 
 async def let_go(task: "asyncio.Future[Any]") -> None:

@@ -9,6 +9,8 @@ from contextlib import suppress
 from functools import cache
 from typing import TypeVar
 
+from headwater.core_log.client.gather import in_thread
+
 T = TypeVar("T")
 
 PIECE_ROWS_MIN = 4_000
@@ -41,13 +43,7 @@ async def beside(work: Callable[[], T], size: int) -> T:
     """
     if size < THREAD_BYTES_MIN:
         return work()
-    working = asyncio.get_running_loop().run_in_executor(_threads(), work)
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        await asyncio.wait([working])
-        working.exception()
-        raise
+    return await in_thread(work, _threads())
 
 
 @cache

@@ -1,17 +1,16 @@
 """Files as a sink, local or in S3: every change appended, as Parquet or JSON lines."""
 
-import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
 
+from headwater.core_log.client.gather import in_thread
 from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import (
     Fenced,
@@ -28,8 +27,6 @@ from headwater.sinks.files.stores import OURS, FileStore, store_of
 from headwater.sinks.sink import AppliedOffsets, SinkContext, Slice, TableContents
 
 ID_DIGITS = 16
-
-Result = TypeVar("Result")
 
 
 class FilesSink:
@@ -263,14 +260,3 @@ def id_of(part: Slice) -> str:
 
 def claim_of(table: TableId) -> str:
     return f"{OURS}/tables/{table_directory(table)}.json"
-
-
-async def in_thread(work: Callable[[], Result]) -> Result:
-    """Waits for the thread even when cancelled, so that no write goes on behind our back."""
-    running = asyncio.get_running_loop().run_in_executor(None, work)
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        running.exception()  # nobody is left to be told of it
-        raise

@@ -85,16 +85,6 @@ def _inner(annotation: Any, infix: str) -> Iterator[tuple[str, type[BaseModel]]]
             yield from _inner(get_args(member)[1], f"{infix}.<name>")
 
 
-def key_table(keys: Iterable[SettingKey]) -> str:
-    """The same as a Markdown table."""
-    lines = ["| Key | Value | Default | What it does |", "|---|---|---|---|"]
-    for key in keys:
-        default = "required" if key.is_required else f"`{key.default}`" if key.default else ""
-        cells = (f"`{key.path}`", key.type, default, key.text)
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
 def summary_of(component: type[Any]) -> str:
     """What a source or sink is for, in one sentence: its module opens with it. The class begins
     with what it guarantees."""

@@ -137,7 +137,7 @@ def metrics_page() -> str:
 
 
 def status_page() -> str:
-    from headwater.pipelines.watching.status_fields import FIELDS
+    from scripts.status_fields import FIELDS
 
     return page(
         "What status says",
@@ -176,13 +176,13 @@ def http_api_page() -> str:
 
 
 def command_line_page() -> str:
-    from headwater.pipelines.cli_page import page
+    from scripts.cli_page import page
 
     return page()
 
 
 def pipeline_file_page() -> str:
-    from headwater.pipelines.file.reference import file_page
+    from scripts.settings_pages import file_page
 
     return file_page()
 
@@ -194,7 +194,7 @@ def pipeline_schema() -> str:
 
 
 def sql_types_page() -> str:
-    from headwater.sinks.sql.type_page import type_page
+    from scripts.sql_types_page import type_page
 
     return type_page()
 
@@ -203,7 +203,8 @@ def component_pages() -> dict[str, Callable[[], str]]:
     """One page per source and sink of ours."""
 
     def writer(kind: str, *, is_source: bool) -> Callable[[], str]:
-        from headwater.pipelines.file.reference import component, component_page
+        from headwater.pipelines.file.reference import component
+        from scripts.settings_pages import component_page
 
         return lambda: component_page(component(kind, is_source=is_source))
 

@@ -114,7 +114,7 @@ class StatusBoard:
         )
 
     def snapshot(self) -> Json:
-        """Everything, as JSON; `status_fields` says what each field means."""
+        """Everything, as JSON; docs/status.md says what each field means."""
         return {
             "version": SHAPE_VERSION,
             "at_ms": self._clock.now_ms(),

@@ -21,8 +21,8 @@ from headwater.pipelines.reports import (
 from headwater.pipelines.watching.metrics import exposition
 from headwater.pipelines.watching.progress import log_lines
 from headwater.pipelines.watching.status import StatusBoard
-from headwater.pipelines.watching.status_fields import FIELDS
 from headwater.pipelines.watching.status_screen import plain, screen
+from scripts.status_fields import FIELDS
 from tests.fakes import SimulatedClock
 
 ORDERS = "public.orders"

@@ -1,4 +1,4 @@
-"""docs/cli.md from the commands themselves: `python -m headwater.pipelines.cli_page` prints it."""
+"""docs/cli.md, from the commands themselves."""
 
 import inspect
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from headwater.pipelines.terminal.output import shared_options
 OPENING = """\
 # The command line
 
-<!-- Written by `python -m headwater.pipelines.cli_page`; edit the commands, not this page. -->
+<!-- Written by `make docs`; edit the commands, not this page. -->
 
 Data goes to stdout and everything else to stderr, so a pipe carries data only. Commands that talk
 to a log find it by `--bootstrap HOST:PORT`, by the pipeline file that `-f FILE` names, or by
@@ -104,7 +104,3 @@ def _options(ctx: click.Context, *, hidden: set[str | None]) -> Iterator[str]:
         if isinstance(option, click.Option) and record and option.name not in hidden:
             words, meaning = record
             yield f"| `{words}` | {' '.join(meaning.split())} |"
-
-
-if __name__ == "__main__":
-    click.echo(page(), nl=False)

@@ -13,7 +13,7 @@ from tests.databases import Guest, database_in
 
 SINKS = {
     "sqlite": '{{type: sql, url: "sqlite:///target.db", tables: {tables}}}',
-    "postgresql": '{{type: sql, url: "{url}", namespace: kept, tables: {tables}}}',
+    "postgresql": '{{type: sql, url: "{owner}", namespace: kept, tables: {tables}}}',
     "mariadb": '{{type: sql, url: "{mariadb}", tables: {tables}}}',
     "delta": "{{type: spark, path: ./lake, tables: {tables}}}",
     "parquet": "{{type: spark, path: ./lake, format: parquet}}",
@@ -43,7 +43,7 @@ async def test_the_command_makes_a_held_history_anew(
 ) -> None:
     with database_in(mariadb, f"held_{next(NUMBERS)}") as address:
         sink = SINKS[kind].format(
-            url=guest.url, mariadb=address, tables=f'{{"*": {{mode: {mode}}}}}'
+            owner=guest.owner, mariadb=address, tables=f'{{"*": {{mode: {mode}}}}}'
         )
         async with crossing_in(guest, tmp_path, mode=mode) as world:
             file = tmp_path / "one.yaml"

@@ -118,7 +118,7 @@ class SinkContract:
             assert await stands(sink, topic.name) == {f"{topic.name}/0": 2}
         await sink.close()
 
-    async def test_of_two_interleaved_sinks_one_is_fenced_and_nothing_doubles(
+    async def test_one_of_two_interleaved_sinks_is_fenced_and_nothing_doubles(
         self, bench: Bench
     ) -> None:
         if not self.remembers:
@@ -141,7 +141,7 @@ class SinkContract:
         await old.close()
         await new.close()
 
-    async def test_of_two_sinks_that_both_begin_one_is_fenced(self, bench: Bench) -> None:
+    async def test_one_of_two_sinks_that_both_begin_is_fenced(self, bench: Bench) -> None:
         if not self.remembers:
             pytest.skip("this target cannot tell")
         topic = ScriptedTopic()

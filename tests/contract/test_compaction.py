@@ -117,7 +117,7 @@ async def test_tombstones_go_after_their_time_and_the_log_says_so(ground: Ground
         assert bounds.deletes_dropped_to > 2
 
 
-async def test_nothing_of_an_open_transaction_is_compacted(ground: Ground) -> None:
+async def test_an_open_transaction_is_not_compacted(ground: Ground) -> None:
     partition = await compacted_topic(ground)
     writer = await ground.log.writer(ground.name("writer"))
     for number in range(3):

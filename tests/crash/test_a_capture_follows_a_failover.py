@@ -22,7 +22,7 @@ ROWS = 3_000
 
 @pytest.mark.crash
 @pytest.mark.skipif(os.environ.get("HEADWATER_BUDGET") != "long", reason="make crash has the time")
-def test_it_goes_on_at_the_promoted_standby(tmp_path: Path) -> None:
+def test_a_capture_goes_on_at_the_promoted_standby(tmp_path: Path) -> None:
     with embedded_postgres(version=18) as primary, temporary_directory("copy") as directory:
         with psycopg.connect(primary.address, autocommit=True) as connection:
             connection.execute("SELECT pg_create_physical_replication_slot('copy', true)")

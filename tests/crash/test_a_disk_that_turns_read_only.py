@@ -30,7 +30,7 @@ def disk(tmp_path: Path) -> Iterator[PowerCut]:
     disk.close()
 
 
-def test_it_refuses_in_words_and_has_everything_once_it_can_be_written_again(
+def test_a_read_only_disk_is_named_and_everything_is_there_once_it_can_be_written_again(
     disk: PowerCut, tmp_path: Path
 ) -> None:
     broker = BrokerProcess(disk.data(), tmp_path / "broker.log", {"internal_partitions": "1"})

@@ -60,20 +60,22 @@ def test_one_of_each_killed_while_spark_works_the_lake_ends_equal(tmp_path: Path
 @LONG
 @pytest.mark.crash
 @pytest.mark.parametrize("seed", range(4))
-def test_whoever_is_killed_while_spark_works_the_lake_ends_equal(seed: int, tmp_path: Path) -> None:
+def test_the_lake_ends_equal_whichever_process_is_killed_while_spark_works(
+    seed: int, tmp_path: Path
+) -> None:
     check(LakeHistory(tmp_path, Random(seed).sample(KILLS, len(KILLS))))
 
 
 @LONG
 @pytest.mark.crash
-def test_whoever_is_killed_an_iceberg_lake_ends_equal(tmp_path: Path) -> None:
+def test_an_iceberg_lake_ends_equal_whichever_process_is_killed(tmp_path: Path) -> None:
     kills = [each for each in KILLS if each.moment != "linking"]  # which only Delta comes to
     check(LakeHistory(tmp_path, kills, format="iceberg"))
 
 
 @LONG
 @pytest.mark.crash
-def test_whoever_is_killed_on_a_cluster_the_lake_ends_equal(tmp_path: Path) -> None:
+def test_the_lake_ends_equal_whichever_process_of_a_cluster_is_killed(tmp_path: Path) -> None:
     with standalone_cluster(tmp_path, workers=2) as master:
         check(LakeHistory(tmp_path, KILLS, master=master))
 

@@ -127,7 +127,7 @@ def test_configuration_that_cannot_be_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["topics", "groups"])
-def test_nothing_is_deleted_by_a_script_that_did_not_say_yes(
+def test_a_script_that_did_not_say_yes_deletes_nothing(
     headwater: Headwater, data: Path, topic: str, kind: str
 ) -> None:
     ran = headwater(kind, "delete", topic, "--data", data)

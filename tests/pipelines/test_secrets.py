@@ -21,7 +21,7 @@ def test_what_is_unset_is_told_once_and_hides_nothing_else(write: Write) -> None
     ]
 
 
-def test_where_the_secrets_are_not_a_file_can_be_checked_all_the_same(write: Write) -> None:
+def test_a_file_can_be_checked_where_its_secrets_are_not(write: Write) -> None:
     path = write(SMALLEST.replace("postgresql://h/shop", "${env:URL}"))
 
     found: CheckedFile = check(path, environment={}, may_be_unset=True)

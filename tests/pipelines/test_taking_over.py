@@ -115,7 +115,7 @@ def test_a_broker_waits_for_the_command_that_has_the_log(
 
 
 @pytest.mark.slow
-def test_of_two_that_look_on_one_takes_over_when_the_owner_drains_and_the_other_joins_it(
+def test_one_of_two_watching_runs_takes_over_when_the_owner_drains_and_the_other_joins_it(
     tmp_path: Path, runs: "list[subprocess.Popen[str]]"
 ) -> None:
     file = write(tmp_path, ENDLESS)

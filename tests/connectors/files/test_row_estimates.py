@@ -29,7 +29,7 @@ async def test_rows_are_judged_by_the_first_file_of_a_table(tmp_path: Path, endi
     assert 3 * len(ROWS) / off <= found[TableId("", "rows")] <= 3 * len(ROWS) * off
 
 
-async def test_of_a_broken_file_nothing_is_known(tmp_path: Path) -> None:
+async def test_a_broken_file_has_no_row_estimate(tmp_path: Path) -> None:
     (tmp_path / "whole.csv").write_text("id\n1\n2\n3\n")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 and no end")
     (tmp_path / "empty.csv").touch()

@@ -94,7 +94,7 @@ async def test_the_stream_sets_such_a_row_aside_and_goes_on(bare: Guest) -> None
     assert not later and not differing(folded, bare, "orders")
 
 
-async def test_of_rows_as_they_were_and_of_rows_that_went_it_is_left_out(bare: Guest) -> None:
+async def test_an_undecodable_value_is_left_out_of_old_images_and_deleted_rows(bare: Guest) -> None:
     bare.execute(
         "ALTER TABLE orders REPLICA IDENTITY FULL",
         f"INSERT INTO orders VALUES (1, {LATIN}), (2, {LATIN}), (3, {FITS})",

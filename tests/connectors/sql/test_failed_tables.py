@@ -90,7 +90,7 @@ async def test_a_table_that_a_start_empties_is_emptied_only_when_all_of_it_was_r
     ]
 
 
-async def test_where_no_table_can_be_read_the_source_says_so(days: Shop) -> None:
+async def test_a_source_without_a_readable_table_says_so(days: Shop) -> None:
     with pytest.raises(SourceRejected, match="not of its type"):
         await one_round(days.source(tables=["days"], batch_rows=2))
 

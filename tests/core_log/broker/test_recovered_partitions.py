@@ -51,7 +51,9 @@ async def history(seed: int) -> None:
 @pytest.mark.simulation
 @settings(max_examples=HISTORIES)
 @given(seed=st.integers(0, 2**32))
-def test_whatever_the_disk_fails_comes_back_with_all_that_was_acknowledged(seed: int) -> None:
+def test_a_partition_comes_back_with_all_acknowledged_records_whatever_the_disk_fails(
+    seed: int,
+) -> None:
     asyncio.run(history(seed))
 
 

@@ -215,7 +215,7 @@ async def test_a_refusal_for_good_is_said_before_what_may_still_come(cluster: Cl
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_whatever_is_lost_every_partition_has_its_batches_once_and_in_order(
+async def test_every_partition_has_its_batches_once_and_in_order_whatever_is_lost(
     cluster: Cluster, seed: int
 ) -> None:
     random = Random(seed)

@@ -41,7 +41,7 @@ def test_a_cron_expression_waits_for_a_time_that_its_window_allows() -> None:
 
 @pytest.mark.property
 @given(last=st.none() | TIMES, now=TIMES, start=st.integers(0, 1439), end=st.integers(0, 1439))
-def test_it_begins_inside_its_window_and_as_soon_as_that_allows(
+def test_a_scheduled_task_begins_as_soon_as_its_window_allows(
     last: int | None, now: int, start: int, end: int
 ) -> None:
     between = f"{start // 60:02}:{start % 60:02}-{end // 60:02}:{end % 60:02}"

@@ -189,7 +189,7 @@ async def test_offsets_of_an_aborted_transaction_never_count(restarts: bool) -> 
     assert not groups.coordinator.is_unstable("g", T0)
 
 
-async def test_of_two_commits_the_later_in_the_log_counts() -> None:
+async def test_the_later_of_two_commits_in_the_log_counts() -> None:
     groups = Groups()
     await groups.coordinator.commit_offsets("g", {T0: at(5)}, by=ANYBODY, producer=STAMP)
     await groups.coordinator.commit_offsets("g", {T0: at(9)}, by=ANYBODY)
@@ -314,7 +314,7 @@ async def test_a_deleted_topic_takes_its_offsets_along() -> None:
     assert offsets(groups) == {U0: 6}
 
 
-async def test_whoever_waits_when_a_group_moves_away_is_told() -> None:
+async def test_members_that_wait_are_told_when_their_group_moves_away() -> None:
     groups = Groups()
     await sync(groups, await join(groups))
     waiting = asyncio.ensure_future(join(groups))

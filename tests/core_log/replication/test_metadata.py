@@ -140,7 +140,7 @@ def test_a_snapshot_rebuilds_the_image(seed: int) -> None:
 
 @pytest.mark.property
 @given(seed=integers(0, 1 << 32))
-def test_whoever_follows_the_changes_knows_what_the_image_knows(seed: int) -> None:
+def test_a_follower_of_the_changes_knows_what_the_image_knows(seed: int) -> None:
     """As a broker does, which opens, changes and deletes its partitions accordingly."""
     scene, random = Scene(brokers=3), Random(seed)
     followed: dict[tuple[UUID, int], PartitionRecord] = {}

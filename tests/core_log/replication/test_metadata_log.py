@@ -233,7 +233,7 @@ async def test_a_decision_that_cannot_be_written_changes_nothing_and_may_be_trie
     assert list(scene.metadata.image.topics) == ["t"]
 
 
-async def test_nothing_is_decided_while_what_was_written_cannot_be_made_durable() -> None:
+async def test_a_decision_waits_until_its_record_is_durable() -> None:
     scene = Scene()
     await scene.register()
     scene.log.is_prompt = False

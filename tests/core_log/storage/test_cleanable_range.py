@@ -43,7 +43,7 @@ def test_closed_segments_are_cleanable_and_the_active_one_is_not() -> None:
 
 
 @pytest.mark.parametrize(("stable_offset", "end"), [(39, 30), (40, 40), (11, 10)])
-def test_nothing_undecided_is_cleaned(stable_offset: int, end: int) -> None:
+def test_an_undecided_range_is_not_cleaned(stable_offset: int, end: int) -> None:
     part = found(stable_offset=stable_offset)
 
     assert part is not None

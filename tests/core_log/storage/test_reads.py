@@ -73,7 +73,7 @@ def test_a_batch_too_large_is_read_only_by_who_insists() -> None:
     assert log.read(0, below=3, bytes_max=10, at_least_one=True) is not None
 
 
-def test_nothing_beyond_the_bound_is_read_whatever_was_read_before() -> None:
+def test_a_read_ends_at_the_bound_whatever_was_read_before() -> None:
     log = log_of([1] * 6, LogConfig())
 
     for below in (6, 3, 5, 1, 4):

@@ -145,7 +145,7 @@ def test_a_pipeline_that_does_not_run_is_named(shop: Shop) -> None:
     assert f"there is {shop.name}" in ran.remarks
 
 
-def test_where_nobody_runs_the_command_that_starts_it_is_said(
+def test_a_log_that_nobody_runs_names_the_command_that_starts_it(
     headwater: Headwater, tmp_path: Path
 ) -> None:
     with owning(tmp_path / "data", has_pipelines=False):
@@ -254,7 +254,7 @@ def test_a_running_pipeline_is_not_dropped(shop: Shop) -> None:
     assert "the pipeline is running" in ran.remarks
 
 
-def test_nothing_is_left_in_the_log_of_a_dropped_pipeline(shop: Shop) -> None:
+def test_a_dropped_pipeline_leaves_nothing_in_the_log(shop: Shop) -> None:
     shop.run("pause", f"{shop.name}/orders")
     shop.end()
 

@@ -198,7 +198,7 @@ def end_of(ran: "subprocess.Popen[str]") -> tuple[int, str]:
     return ran.returncode, said
 
 
-def test_it_runs_although_whoever_started_it_had_closed_its_streams(tmp_path: Path) -> None:
+def test_a_run_whose_streams_were_closed_at_its_start_delivers_everything(tmp_path: Path) -> None:
     file = write(tmp_path, FINITE)
     closing_them = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
 

@@ -46,7 +46,7 @@ async def write(log: EmbeddedLog, *wishes: Signal, pipeline: str = "shop") -> No
     await write_control(log, pipeline, wishes, now_ms=NOW_MS)
 
 
-async def test_nothing_is_wanted_of_a_pipeline_on_a_new_log(log: EmbeddedLog) -> None:
+async def test_a_pipeline_on_a_new_log_has_no_desired_state(log: EmbeddedLog) -> None:
     assert await read_desired(log, "shop") == DesiredTaskState("shop")
 
 

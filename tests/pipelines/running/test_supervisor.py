@@ -210,7 +210,7 @@ async def test_bugs_far_apart_are_forgiven() -> None:
         ([KeyError("x"), Fenced("taken over")], TaskState.STOPPED),
     ],
 )
-async def test_of_failures_that_come_together_the_graver_one_counts(
+async def test_the_graver_of_two_failures_that_come_together_counts(
     group: list[Exception], state: TaskState
 ) -> None:
     script = Script(ExceptionGroup("tasks", group), done)

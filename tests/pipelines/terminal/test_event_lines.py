@@ -94,7 +94,7 @@ def test_what_is_no_event_of_a_known_schema_is_shown_as_it_is() -> None:
     assert found == [record_line(0, each) for each in others]
 
 
-def test_nothing_that_a_terminal_would_obey_is_shown() -> None:
+def test_signs_that_a_terminal_would_obey_are_not_shown() -> None:
     wire = WireSettings()
     schema = TableSchema(SCHEMA.table, (Column("v", pa.string()),), ())
     changes = changes_of(schema, (Operation.INSERT, {"v": "\x1b[2J\u009b"}))

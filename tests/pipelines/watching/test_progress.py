@@ -103,7 +103,7 @@ def test_figures_of_many_tables_are_one_line_and_none_where_there_is_nothing_to_
     ]
 
 
-def test_where_unicode_is_not_spoken_the_bar_is_made_of_plain_signs() -> None:
+def test_the_bar_is_made_of_plain_signs_without_unicode() -> None:
     shown = text(shop(), width=80, has_unicode=False)
 
     assert "######.... 68%" in shown
@@ -118,7 +118,7 @@ def test_no_line_is_wider_than_the_window(width: int) -> None:
 
 
 @pytest.mark.parametrize("height", [10, 24, 50])
-def test_of_a_thousand_tables_those_that_need_somebody_are_on_the_screen(height: int) -> None:
+def test_the_tables_that_need_somebody_are_on_the_screen_of_a_thousand(height: int) -> None:
     lines = text(shop(tables=1_000), width=80, lines_max=height).splitlines()
 
     assert len(lines) <= height

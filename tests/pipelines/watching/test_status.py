@@ -465,7 +465,7 @@ def test_partitions_that_the_disk_fails_stand_above_everything_else_with_their_r
     assert log_lines(snapshot)[0] == "the log: shop.orders-0 is offline: a batch is damaged"
 
 
-def test_of_hundreds_of_tables_states_are_counted_and_the_worst_come_first(
+def test_states_of_hundreds_of_tables_are_counted_and_the_worst_come_first(
     watched: Watched,
 ) -> None:
     watched.unit_is("source", TaskState.RUNNING)

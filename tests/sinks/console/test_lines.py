@@ -105,7 +105,7 @@ def test_json_lines_are_json() -> None:
 
 
 @pytest.mark.parametrize("write", [people_lines, json_lines])
-def test_nothing_that_a_terminal_obeys_is_printed(write: Any) -> None:
+def test_signs_that_a_terminal_obeys_are_not_printed(write: Any) -> None:
     name = "a\x07b"
     schema = TableSchema(TableId("s\x1b", "t"), (Column(name, pa.string()),), ())
 

@@ -87,7 +87,7 @@ async def test_values_come_back_as_they_were_written(tmp_path: Path, format: str
     assert rows == [row, dict.fromkeys(kinds) | {"id": 1}]
 
 
-async def test_of_a_table_without_a_key_every_change_is_there(tmp_path: Path) -> None:
+async def test_every_change_of_a_table_without_a_key_is_there(tmp_path: Path) -> None:
     audit = schema_of("public.orders", key=(), id=pa.int64())
     topic, sink = ScriptedTopic(), FilesBench(str(tmp_path)).sink()
     topic.append(audit, ("c", {"id": 1}), ("c", {"id": 1}))

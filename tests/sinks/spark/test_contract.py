@@ -17,9 +17,9 @@ from tests.slices import ScriptedTopic
 _numbers = count(1)
 IS_LONG = os.environ.get("HEADWATER_BUDGET") == "long"
 ALWAYS_BY_SPARK = {
-    "test_of_two_interleaved_sinks_one_is_fenced_and_nothing_doubles",
+    "test_one_of_two_interleaved_sinks_is_fenced_and_nothing_doubles",
     "test_keys_that_change_places_keep_their_rows",
-    "test_of_deletes_that_age_out_while_executors_read_nothing_is_applied",
+    "test_a_slice_whose_deletes_age_out_while_executors_read_is_not_applied",
 }
 
 
@@ -55,7 +55,7 @@ class TestDeltaBySpark(SinkContract):
             pytest.skip("make compat has the time")
         return SparkBench(LakeBench(str(tmp_path / "lake")))
 
-    async def test_of_deletes_that_age_out_while_executors_read_nothing_is_applied(
+    async def test_a_slice_whose_deletes_age_out_while_executors_read_is_not_applied(
         self, bench: SparkBench
     ) -> None:
         """Compaction comes before the tasks that have not come to its deletes yet."""

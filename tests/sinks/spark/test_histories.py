@@ -39,7 +39,7 @@ from tests.slices import ScriptedTopic
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kept", KEPT)
-async def test_however_it_is_sliced_a_history_ends_in_the_same_rows(
+async def test_a_history_ends_in_the_same_rows_however_it_is_sliced(
     kept: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = Random(f"{kept} {seed}")
@@ -109,7 +109,7 @@ class Entries:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kept", [each for each in KEPT if each != "append"])
-def test_however_tasks_of_spark_divide_a_history_it_ends_in_the_same_rows(
+def test_a_history_ends_in_the_same_rows_however_spark_tasks_divide_it(
     kept: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance, topic, truth = Random(f"{kept} {seed}"), ScriptedTopic(), Truth(kept)

@@ -22,7 +22,9 @@ def rows_in(bench: LakeBench) -> list[tuple[int, str]]:
     return sorted(zip(found["id"].to_pylist(), found["note"].to_pylist(), strict=True))
 
 
-async def test_it_is_written_rebuilt_cared_for_and_dropped(s3: S3Settings, tmp_path: Path) -> None:
+async def test_an_iceberg_table_in_a_bucket_is_written_rebuilt_maintained_and_dropped(
+    s3: S3Settings, tmp_path: Path
+) -> None:
     client_of(s3).create_bucket(Bucket="iceberg-lake")
     chosen = {"format": "iceberg", "catalog": {"uri": f"sqlite:///{tmp_path}/catalog.db"}}
     bench, topic = LakeBench("s3://iceberg-lake/shop", s3, chosen), ScriptedTopic()

@@ -62,7 +62,7 @@ def test_a_value_that_would_be_another_in_a_type_that_stays_is_rejected(
     assert told in ("a number with a fraction", "a whole number", "a moment", "an object")
 
 
-def test_of_a_row_that_went_only_a_table_of_all_changes_wants_the_values() -> None:
+def test_only_a_table_of_all_changes_wants_the_values_of_a_deleted_row() -> None:
     gone = placed(pa.float64(), ("d", {"id": 1, "v": 0.1}))
 
     mirrored = layout_of(pa.float32(), pa.float64()).conform(gone)

@@ -83,7 +83,7 @@ async def test_days_and_moments_of_far_away_years_stay_what_they_are(
     assert all(a.equals(b) for a, b in zip(found.columns, given.columns, strict=True))
 
 
-async def test_of_a_change_log_the_rows_that_are_there_now_are_read(tmp_path: Path) -> None:
+async def test_the_current_rows_of_a_change_log_are_read(tmp_path: Path) -> None:
     chosen = {"tables": {"*": {"mode": "append", "file_rows": 2}}}
     sink, topic = LakeBench(str(tmp_path / "lake"), chosen=chosen).sink(), ScriptedTopic()
     await sink.committed_offsets([topic.name])

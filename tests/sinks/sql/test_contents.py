@@ -149,7 +149,7 @@ async def test_every_type_comes_back_with_its_value(bench: SqlBench) -> None:
 
 
 @pytest.mark.parametrize("mode", ["mirror", "soft_delete", "append", "scd2"])
-async def test_whatever_the_mode_only_what_is_current_is_read(bench: SqlBench, mode: str) -> None:
+async def test_only_current_rows_are_read_in_every_mode(bench: SqlBench, mode: str) -> None:
     sink, topic = await filled(bench, tables={"*": {"mode": mode}})
 
     rows, stands = await read(sink, ORDERS)

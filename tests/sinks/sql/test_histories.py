@@ -11,7 +11,7 @@ from tests.slices import ScriptedTopic
 
 @pytest.mark.parametrize("chunk_rows", [7, 50_000])
 @pytest.mark.parametrize("kept", KEPT)
-async def test_however_it_is_sliced_a_history_ends_in_the_same_rows(
+async def test_a_history_ends_in_the_same_rows_however_it_is_sliced(
     bench: SqlBench, kept: str, chunk_rows: int
 ) -> None:
     chance = Random(f"{kept} {chunk_rows}")

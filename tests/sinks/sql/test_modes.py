@@ -48,7 +48,7 @@ async def test_soft_deletes_say_since_when_and_a_row_that_comes_back_forgets_it(
     assert rows == {1: ("a", moment(5)), 2: ("again", None), 3: ("a", None)}
 
 
-async def test_of_many_rows_each_is_there_with_the_newest_that_was_said_of_it(
+async def test_each_of_many_rows_is_there_with_its_newest_values(
     bench: SqlBench,
 ) -> None:
     topic = ScriptedTopic()

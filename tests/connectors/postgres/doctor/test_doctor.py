@@ -46,7 +46,7 @@ async def cured(guest: Guest, problem: str, **choices: Any) -> Diagnostic:
     return found[0]
 
 
-async def test_of_a_database_that_is_prepared_as_the_page_says_there_is_nothing_to_say(
+async def test_a_database_prepared_as_the_page_says_has_no_findings(
     guest: Guest,
 ) -> None:
     guest.execute(ORDERS)

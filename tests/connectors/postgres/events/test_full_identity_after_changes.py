@@ -127,7 +127,7 @@ async def test_a_position_of_an_older_version_has_a_table_that_got_a_key_read_ag
     assert TableSnapshotProgress.parse(told.positions[part_of(TableId("public", "orders"))]).reread
 
 
-async def test_where_nobody_can_tell_the_key_of_a_dropped_table_its_changes_are_left_out(
+async def test_changes_of_a_dropped_table_whose_key_nobody_knows_are_left_out(
     guest: Guest, caplog: pytest.LogCaptureFixture
 ) -> None:
     guest.execute(*KEYED)
@@ -150,7 +150,7 @@ async def test_where_nobody_can_tell_the_key_of_a_dropped_table_its_changes_are_
     assert len(said) == 1
 
 
-async def test_where_nobody_can_tell_the_key_of_a_table_that_is_there_it_is_read_again(
+async def test_a_table_whose_key_nobody_knows_is_read_again(
     guest: Guest,
 ) -> None:
     guest.execute(*KEYED)

@@ -100,7 +100,7 @@ async def test_a_row_that_keeps_its_key_is_told_by_the_keys_of_its_partitions(gu
     assert not differing(folded, guest, "days")
 
 
-async def test_of_partitions_the_key_may_be_renamed_before_its_changes_are_read(
+async def test_the_key_of_partitions_may_be_renamed_before_its_changes_are_read(
     guest: Guest,
 ) -> None:
     guest.execute(

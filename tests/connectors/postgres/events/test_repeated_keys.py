@@ -97,7 +97,7 @@ async def test_a_transaction_too_large_to_be_remembered_keeps_its_rows(
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize(("form", "settings"), FORMS)
-async def test_whatever_happens_the_newest_records_are_the_table(
+async def test_the_newest_records_are_the_table_whatever_happens(
     guest: Guest, form: tuple[str, ...], settings: dict[str, object], seed: int
 ) -> None:
     chance = random.Random(seed)

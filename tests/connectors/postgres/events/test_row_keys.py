@@ -43,7 +43,7 @@ def test_a_part_that_is_none_of_keys_is_said_to_be_so(text: str) -> None:
         ("i", ("id",), NAMES),
     ],
 )
-def test_of_a_table_that_is_gone_the_stream_is_asked_first_and_then_what_was_known(
+def test_the_key_of_a_dropped_table_comes_from_the_stream_and_then_from_what_was_known(
     identity: str, before: tuple[str, ...] | None, key: tuple[str, ...] | None
 ) -> None:
     relation = Relation(1, "public", "orders", identity, COLUMNS)

@@ -82,9 +82,7 @@ async def test_an_update_of_a_row_that_is_gone_is_left_to_its_delete(pages: Gues
 
 
 @pytest.mark.parametrize("end", ["TRUNCATE pages", "DROP TABLE pages"])
-async def test_where_all_rows_are_gone_nothing_is_said_of_their_updates(
-    pages: Guest, end: str
-) -> None:
+async def test_updates_of_rows_that_are_all_gone_are_left_out(pages: Guest, end: str) -> None:
     async with story(pages) as told:
         await told.tell(f"INSERT INTO pages VALUES (1, 'a', {LARGE}), (2, 'a', {LARGE})")
 

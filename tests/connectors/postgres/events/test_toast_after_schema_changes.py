@@ -96,7 +96,7 @@ async def test_rows_are_found_by_a_key_that_has_another_name_by_now(guest: Guest
     ],
     ids=["of another type", "another one"],
 )  # fmt: skip
-async def test_where_the_key_is_another_one_by_now_that_is_said_and_cured(
+async def test_a_key_that_has_become_another_one_is_said_and_cured(
     guest: Guest, changes: list[str]
 ) -> None:
     guest.execute(

@@ -62,7 +62,7 @@ async def test_options_of_the_address_are_kept(guest: Guest) -> None:
     assert (shown, named) == (("7MB",), ("headwater shop",))
 
 
-async def test_whoever_is_cancelled_while_he_connects_leaves_no_connection(
+async def test_a_cancelled_connect_leaves_no_connection(
     guest: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: asyncio.Queue[psycopg.AsyncConnection[Any]] = asyncio.Queue()

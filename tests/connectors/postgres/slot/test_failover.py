@@ -121,7 +121,7 @@ def replayed(primary: EmbeddedPostgres, copy: EmbeddedPostgres) -> None:
         pass
 
 
-async def test_where_no_copy_was_kept_the_position_is_lost_and_said_to_be() -> None:
+async def test_a_position_without_a_kept_copy_is_lost_and_said_to_be() -> None:
     with primary_and_copy(15, {}) as (primary, copy):
         settings = settings_of(primary, copy)
         position = await positioned(settings, has_failover=False)

@@ -69,7 +69,7 @@ def test_what_the_snapshot_sees_is_left_to_it() -> None:
     assert [each.rows.to_pydict() for each in later] == [{"at": [2, 3]}]
 
 
-def test_of_a_table_that_is_not_being_read_no_transaction_is_remembered(
+def test_a_table_that_is_not_being_read_has_no_remembered_transaction(
     backfill: IncrementalSnapshot,
 ) -> None:
     job = backfill._jobs.find(str(TABLE))

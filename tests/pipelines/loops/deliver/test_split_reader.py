@@ -85,7 +85,7 @@ def read(reader: LogSplitReader, splits: list[Split]) -> dict[tuple[TopicPartiti
     return found
 
 
-def test_however_a_stretch_is_divided_it_holds_the_same(served: ServedLog) -> None:
+def test_a_divided_range_holds_the_same(served: ServedLog) -> None:
     whole = read(reader_of(served), divided(served, records=1_000))
 
     in_sevens = read(reader_of(served), divided(served, records=7))

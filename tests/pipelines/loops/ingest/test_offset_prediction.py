@@ -135,7 +135,7 @@ async def test_data_that_lies_elsewhere_is_written_anew_with_its_boundary() -> N
     assert len(entries(world, is_committed=False)) == 1, "it is not foreseen there any more"
 
 
-async def test_whoever_appends_all_the_time_is_never_in_the_way(
+async def test_a_writer_that_never_rests_is_never_in_the_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Between what is of one transaction as well, and when it is written anew."""

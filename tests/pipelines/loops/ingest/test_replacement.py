@@ -136,7 +136,7 @@ def test_a_replaced_table_equals_its_source_wherever_it_crashed(
     assert len(world.target.applied) == len(set(world.target.applied))
 
 
-async def test_of_a_replacement_that_has_ended_its_beginning_is_remembered() -> None:
+async def test_the_beginning_of_a_replacement_that_has_ended_is_remembered() -> None:
     history = History([[("orders", "c", 1, "a")]], frozenset({1}), [])
     world = ReplacedWorld(history, partitions=1)
 

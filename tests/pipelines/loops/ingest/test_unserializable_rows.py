@@ -58,7 +58,7 @@ def test_neighbours_of_a_row_that_cannot_be_expressed_go_on() -> None:
     assert "at" in rejects[0].problem and str(FAR) not in rejects[0].problem
 
 
-def test_of_a_row_that_went_the_key_is_enough() -> None:
+def test_the_key_of_a_deleted_row_is_enough() -> None:
     _, [event], rejects = encoded(changes((DELETE, 1, FAR)))
 
     assert (event["op"], event["before"]) == ("d", {"id": 1, "at": None})

@@ -156,7 +156,7 @@ async def test_what_compaction_has_passed_is_refused_and_the_oldest_possible_is_
 
 
 @pytest.mark.parametrize("number", [3, 9])
-async def test_of_a_topic_that_was_made_anew_since_no_state_is_told(number: int) -> None:
+async def test_a_topic_that_was_made_anew_since_has_no_past_state(number: int) -> None:
     script = made_up(9, seed=4)
     world = await told(script, bytes_max=1)
     settings, _ = world.log.topics[TOPIC]

@@ -57,7 +57,7 @@ def test_before_the_first_row_nothing_is_told(served: ServedLog) -> None:
     assert end(served, FIRST, "stream=3") == 6
 
 
-def test_of_a_table_that_was_added_nothing_is_told_before_its_rows_were_read(
+def test_an_added_table_has_no_cut_points_before_its_rows_were_read(
     served: ServedLog,
 ) -> None:
     for text in ("2023-11-14T23:30", "stream=3"):

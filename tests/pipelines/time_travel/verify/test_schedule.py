@@ -65,7 +65,7 @@ def test_the_outcome_of_every_table_is_in_the_log_and_no_order_to_the_source(
     assert not found.paused_tables
 
 
-def test_it_is_a_unit_only_where_it_is_wanted_and_something_runs_on(tmp_path: Path) -> None:
+def test_verify_is_a_unit_only_where_it_is_wanted_and_something_runs_on(tmp_path: Path) -> None:
     async def story(world: World) -> LoadedPipeline:
         return world.loaded
 

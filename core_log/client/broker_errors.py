@@ -69,7 +69,7 @@ _KINDS: Mapping[ErrorCode, tuple[type[HeadwaterError], str, str]] = {
     E.INVALID_RECORD: (BatchRejected, "the topic does not take such records", ""),
     E.INVALID_TIMESTAMP: (BatchRejected, "the topic does not take such timestamps", ""),
     E.UNSUPPORTED_COMPRESSION_TYPE: (BatchRejected, "the log does not know the compression", ""),
-    E.OFFSET_OUT_OF_RANGE: (PositionLost, "the log does not hold that offset", ""),
+    E.OFFSET_OUT_OF_RANGE: (PositionLost, "the log does not have this offset", ""),
 }
 
 

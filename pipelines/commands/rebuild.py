@@ -42,7 +42,7 @@ class _Options(NamedTuple):
 @click.option(
     "--into",
     metavar="PLACE",
-    help="Another path or address for the copy, instead of beside the live table.",
+    help="Another target for the copy, instead of beside the live table.",
 )
 @click.option("--verify", is_flag=True, help="Compare the copy with a second read of the log.")
 @click.option("--swap", is_flag=True, help="Replace the live table by the copy at the end.")

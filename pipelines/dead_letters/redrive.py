@@ -136,7 +136,7 @@ async def _redrive_partition(
             continue
         return {each.number for each in going}
     raise LogUnavailable(
-        "the source keeps changing the rows that are to be redriven",
+        "the source keeps changing the rows to redrive",
         hint="try again, or pause the source",
         topic=partition.topic,
         partition=partition.partition,

@@ -156,8 +156,8 @@ async def _check_read(
             is_behind = any(theirs.get(at, 0) < end for at, end in switch.former_ends.items())
             if theirs and is_behind and switch.former in existing:
                 raise ConfigError(
-                    "a sink has not come to the end of a former topic",
-                    hint="let it catch up, or drop with --unread and rebuild its table then",
+                    "a sink has not finished a former topic",
+                    hint="let it catch up, or drop with --unread and then rebuild its table",
                     sink=group.removeprefix(f"{GROUP_PREFIX}{pipeline}."),
                     topic=switch.former,
                 )

@@ -139,7 +139,7 @@ class DesiredState:
                 else:
                     await self._read(wait_ms=FOLLOW_WAIT_MS)
             except LogUnavailable as error:
-                logger.warning("what is wanted of %s is not known: %s", self.now.pipeline, error)
+                logger.warning("the signals of %s are unknown: %s", self.now.pipeline, error)
                 await asyncio.sleep(UNREACHABLE_PAUSE_S)
 
     async def wait_for_change(self, than: DesiredTaskState) -> DesiredTaskState:
@@ -244,7 +244,7 @@ def _wish(table: str, kind: str, value: bytes) -> Signal:
     said = orjson.loads(value)
     if said["version"] > FORMAT_VERSION:
         raise DecodeError(
-            "a wish was written by a newer Headwater",
+            "a signal was written by a newer Headwater",
             hint="upgrade Headwater here",
             table=table,
             kind=kind,

@@ -210,7 +210,7 @@ def _loads(text: str) -> dict[str, Any]:
     said: dict[str, Any] = orjson.loads(text)
     if said["version"] > FORMAT_VERSION:
         raise DecodeError(
-            "which topics a table has was written by a newer Headwater",
+            "the topics of a table were written by a newer Headwater",
             hint="upgrade Headwater here",
         )
     return said

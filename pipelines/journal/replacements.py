@@ -109,7 +109,7 @@ class StoredReplacement:
         said = orjson.loads(text)
         if said["version"] > FORMAT_VERSION:
             raise DecodeError(
-                "a replacement of a table was written by a newer Headwater",
+                "a re-read of a table was written by a newer Headwater",
                 hint="upgrade Headwater here",
             )
         *former, mixed = [MixedTopic(*map(_number, each)) for each in said["mixed"]]

@@ -115,8 +115,8 @@ class SchemaReader:
             await self._read(schemas_home(topic))
         if schema_id not in self._known.get(topic, {}):
             raise DecodeError(
-                "a record names a schema that the log does not hold",
-                hint="headwater schema history PIPELINE/TABLE shows those that are there",
+                "a record names a schema that the log does not have",
+                hint="headwater schema history PIPELINE/TABLE shows the existing ones",
                 topic=topic,
                 schema=schema_id,
             )
@@ -181,7 +181,7 @@ class SchemaStore:
         if newest is not None and newest.pipeline != self._pipeline:
             raise ConfigError(
                 "another pipeline writes this topic",
-                hint="give log.topic another form, or drop the other pipeline first",
+                hint="change the template log.topic, or drop the other pipeline first",
                 topic=topic,
                 other=newest.pipeline,
             )

@@ -62,7 +62,7 @@ async def ddl_plans(
     source = make_source(loaded, clock=clock)
     if not isinstance(source, Rehearsing):
         raise ConfigError(
-            "DDL cannot be tried at this type of source",
+            "a source of this type cannot try DDL",
             hint="leave --ddl out",
             type=loaded.source.kind,
         )

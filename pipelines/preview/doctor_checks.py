@@ -114,7 +114,7 @@ async def _read_stored(loaded: "LoadedPipeline") -> "Positions":
         return {}  # no pipeline has run on this log yet
     except TimeoutError:
         raise LogUnavailable(
-            "the log does not answer", hint="look whether its address under `log` is right"
+            "the log does not answer", hint="check its address under `log`"
         ) from None
 
 
@@ -126,8 +126,8 @@ async def examine_log(log: "KafkaLog", known: Sequence[str]) -> list[DoctorResul
     found = [
         DoctorResult(
             "log",
-            f"pipeline {name} has left topics or positions, and no file here is about it",
-            f"headwater drop {name}, with its file if there still is one",
+            f"pipeline {name} has topics or positions, but no file here",
+            f"headwater drop {name}, with its file if it still exists",
             is_orphan=True,
         )
         for name in orphans
@@ -224,7 +224,7 @@ def check_directory(directory: Path) -> DoctorResult:
         return DoctorResult(
             what,
             f"{size_text(free)} are free for the log",
-            "make room, or name another directory under log.path",
+            "free some space, or choose another directory by log.path",
             is_fatal=True,
         )
     return DoctorResult(f"{what}, {size_text(free)} free")

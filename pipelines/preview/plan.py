@@ -309,8 +309,8 @@ def check_needs_no_migration(found: Sequence[Difference]) -> None:
     if hindering:
         first = hindering[0]
         raise ConfigError(
-            f"the {first.what} of a topic cannot change while it holds records",
-            hint="headwater plan shows all of it; take the edit back, or fill the next generation "
+            f"the {first.what} of a topic cannot change while it has records",
+            hint="headwater plan shows all changes; revert the edit, or fill the next generation "
             "of the topic: headwater run FILE --migrate",
             topic=first.topic,
             found=first.found,
@@ -326,8 +326,8 @@ def check_can_be_made(found: Sequence[Difference]) -> None:
         first = hindered[0]
         raise ConfigError(
             f"the {first.what} of a topic cannot be made from its records: {first.hindrance}",
-            hint="take the edit back, or give the pipeline another name, which reads the source "
-            "anew into new topics",
+            hint="revert the edit, or give the pipeline another name, which reads the source "
+            "again into new topics",
             topic=first.topic,
             found=first.found,
             wanted=first.wanted,

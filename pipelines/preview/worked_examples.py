@@ -169,7 +169,7 @@ def _infer(values: list[Any], table: str, column: str) -> pa.DataType:
     except pa.ArrowException:
         raise ConfigError(
             "the given values of a column are of different types",
-            hint=f"say which is meant: types: {{{column}: string}}",
+            hint=f"name the type: types: {{{column}: string}}",
             table=table,
             column=column,
         ) from None

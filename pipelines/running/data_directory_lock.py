@@ -143,6 +143,6 @@ def handed_over(body: bytes) -> tuple[list[LoadedPipeline], bool]:
         return [LoadedPipeline.from_wire(each) for each in wires], bool(given["until_end"])
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(
-            "these are no pipelines as `headwater run` hands them over",
-            hint="run headwater run FILE; both have to be of the same version",
+            "the body is not a list of pipelines from `headwater run`",
+            hint="use headwater run FILE; both must have the same version",
         ) from None

@@ -157,7 +157,7 @@ async def _check_source_tells_key(loaded: "LoadedPipeline", *, clock: Clock) -> 
     for each in await make_source(loaded, clock=clock).examine():
         if each.is_fatal:
             raise ConfigError(
-                f"the source cannot go on under another key: {scrub(each.problem)}",
+                f"the source cannot continue with another key: {scrub(each.problem)}",
                 hint=scrub(each.cure),
             )
 

@@ -88,11 +88,11 @@ def _read(response: http.client.HTTPResponse) -> Mapping[str, Any]:
     try:
         content = json.loads(response.read(ANSWER_BYTES_MAX))
     except (OSError, http.client.HTTPException):
-        raise LogUnavailable("the answer broke off", hint=HINT) from None
+        raise LogUnavailable("the answer ended too early", hint=HINT) from None
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise DecodeError("what answers there is no Headwater", status=response.status)
+        raise DecodeError("the process at this address is not Headwater", status=response.status)
     return content
 
 

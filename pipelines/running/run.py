@@ -146,7 +146,7 @@ class _Run:
                     await asyncio.sleep(LOOK_AGAIN_S)
                     continue
             if endpoint.http is None:
-                logger.info("a broker runs on %s: its log is used", data)
+                logger.info("a broker runs on %s, and this run uses its log", data)
                 return join_broker(loaded[0], endpoint)
             silent_s = 0.0
             await self._processes.let_idle_go()
@@ -187,7 +187,7 @@ class _Run:
             return await self._look(claimed)
         except asyncio.CancelledError:
             self._board.is_stopping = True
-            logger.info("stopping: what is in flight is finished")
+            logger.info("stopping: work in flight is finished")
             raise
         finally:
             await self._pipelines.close()
@@ -210,7 +210,7 @@ class _Run:
                 claimed.tell_http(await api.start())
             await self._wanted.show(lambda: self._look(claimed))
         except Exception:  # rows matter more than looking at them
-            logger.exception("status and progress are not shown any more")
+            logger.exception("status and progress are no longer available")
         finally:
             await api.stop()
 
@@ -241,7 +241,7 @@ async def _refuse_paused(loaded: LoadedPipeline, log: Log) -> None:
     """It would never come to its end."""
     if (await read_desired(log, loaded.name)).is_paused:
         raise ConfigError(
-            "the pipeline is paused, so that a run of it has no end",
+            "the pipeline is paused, so a run with --once would not end",
             hint=f"headwater resume {loaded.name}",
             pipeline=loaded.name,
         )
@@ -295,14 +295,14 @@ async def attend(
     except LogUnavailable:
         return None
     except asyncio.CancelledError:
-        logger.info("process %d goes on", endpoint.pid)
+        logger.info("process %d continues", endpoint.pid)
         raise
     finally:
         if showing is not None:
             showing.cancel()
             await asyncio.wait([showing])
             if not showing.cancelled() and (failure := showing.exception()):
-                logger.debug("progress is not shown any more: %s", failure)
+                logger.debug("progress is no longer shown: %s", failure)
 
 
 async def _check_topics(
@@ -326,7 +326,7 @@ async def _check_topics(
         except ConfigError:
             raise
         except HeadwaterError as error:  # of which the running pipeline will speak itself
-            logger.debug("whether %s could be obeyed is not known: %s", each.path, error)
+            logger.debug("the result of %s is unknown: %s", each.path, error)
         finally:
             await log.close()
 

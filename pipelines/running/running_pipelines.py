@@ -95,9 +95,9 @@ class RunningPipelines:
         jobs = {job.unit: job for job in jobs_of(loaded, until_end=until_end)}
         if before is not None and not before.is_over and until_end:
             raise DirectoryInUse(
-                "the pipeline is running already, and not only once",
+                "the pipeline is already running without --once",
                 pipeline=loaded.name,
-                hint=f"headwater status shows how far {loaded.name} is",
+                hint=f"headwater status shows the progress of {loaded.name}",
             )
         kept: set[TaskId] = set()
         if before is not None and not until_end and not before.until_end:

@@ -232,7 +232,7 @@ class _Unit:
         try:
             await desired.follow()
         except Exception:  # the rows go on; whoever wants a pause sees nothing come of it
-            logger.exception("%s no longer hears of pauses and restarts", self._job.unit)
+            logger.exception("%s no longer receives pauses and restarts", self._job.unit)
 
     async def _tell_verified(self, desired: DesiredState) -> None:
         """What was found last of each table, by whomever, and before whichever restart."""

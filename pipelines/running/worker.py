@@ -46,7 +46,7 @@ FromWire = Callable[[bytes], LoadedPipeline]
 
 def main(run_unit: RunTask, prepare: Prepare) -> None:
     parser = argparse.ArgumentParser(prog="headwater.pipelines.running.worker_start")
-    parser.add_argument("--stdout", type=int, help="descriptor that a sink's own output goes to")
+    parser.add_argument("--stdout", type=int, help="file descriptor of a sink's own output")
     parser.add_argument("--level", type=int, default=logging.INFO, help="lowest level to be logged")
     chosen = parser.parse_args()
     work(

@@ -115,7 +115,7 @@ class WorkerProcess:
             async with asyncio.timeout(wait_s):
                 await self._has_ended.wait()
         except TimeoutError:
-            logger.warning("worker process %d does not end and is killed", self.pid)
+            logger.warning("worker process %d does not end; it is killed", self.pid)
             self.kill()
 
     def kill(self) -> None:

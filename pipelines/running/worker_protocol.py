@@ -78,7 +78,7 @@ def decode_order(line: bytes) -> Order:
             return StopTask(TaskId(*unit))
         case {"leave": _}:
             return LeaveTask()
-    raise DecodeError("an order to a worker is none that is known", keys=sorted(found))
+    raise DecodeError("the worker does not know this command", keys=sorted(found))
 
 
 def encode_word(word: Word) -> bytes:

@@ -137,7 +137,7 @@ class Extent:
         for part, held in bounds.items():
             if not held.start <= offsets[part.partition] <= self._end_of(held):
                 raise ConfigError(
-                    "the log does not hold that offset",
+                    "the log does not have this offset",
                     option=option,
                     partition=part.partition,
                     offset=offsets[part.partition],
@@ -149,10 +149,10 @@ class Extent:
 
 def _not_of_every_partition(option: str, partitions: int) -> ConfigError:
     return ConfigError(
-        "offsets are needed of every partition, and of one topic",
+        "the offsets do not name every partition of one topic",
         option=option,
         partitions=partitions,
-        hint="write them as 0:42,1:7, or give a time: that is meant for all of them",
+        hint="write them as 0:42,1:7, or give a time, which applies to all partitions",
     )
 
 
@@ -161,7 +161,7 @@ async def stored_schemas(log: Log, topic: str) -> list[StoredSchema]:
     found = await _schemas(log, topic)
     if not found:
         raise ConfigError(
-            "no pipeline writes this topic, so that nothing is known of its columns",
+            "no pipeline writes this topic, so its columns are unknown",
             hint='option("columns", "raw") reads any topic',
             topic=topic,
         )
@@ -173,7 +173,7 @@ async def pipeline_of(log: Log, topic: str) -> str:
     found = await _schemas(log, topic)
     if not found:
         raise ConfigError(
-            "no pipeline writes this topic, so that its records are of no moment of a source",
+            "no pipeline writes this topic, so its records have no source time",
             hint="give offsets, or the time at which records were appended, in `start` and `end`",
             topic=topic,
         )

@@ -75,11 +75,11 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         if name.lower() not in names:
             close = difflib.get_close_matches(name.lower(), names, 1)
             hint = f"did you mean {names[close[0]]}?" if close else "known: " + ", ".join(KNOWN)
-            raise ConfigError("there is no such option", option=name, hint=hint)
+            raise ConfigError("the option does not exist", option=name, hint=hint)
         chosen[names[name.lower()]] = value.strip()
     columns = chosen.get("columns", "typed")
     if columns not in get_args(ColumnForm):
-        raise ConfigError("columns are typed or raw", columns=columns)
+        raise ConfigError("the option columns is not typed or raw", columns=columns)
     topics = tuple(part.strip() for part in chosen.get("topic", "").split(",") if part.strip())
     if not topics or (columns == "typed" and len(topics) > 1):
         raise ConfigError(
@@ -89,10 +89,13 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     isolation = chosen.get("isolation", "committed").upper()
     if isolation not in Isolation.__members__ or (isolation != "COMMITTED" and columns == "typed"):
         raise ConfigError(
-            "isolation is committed, or uncommitted where columns are raw", isolation=isolation
+            "the isolation is neither committed nor, with raw columns, uncommitted",
+            isolation=isolation,
         )
     if "end" in chosen and "asOf" in chosen:
-        raise ConfigError("end and asOf both say where to end", hint="leave one of them out")
+        raise ConfigError(
+            "the options end and asOf cannot be used together", hint="leave one of them out"
+        )
     return ReadOptions(
         bootstrap=_bootstrap(chosen),
         security=_security(chosen),
@@ -111,7 +114,7 @@ def endless(options: ReadOptions) -> ReadOptions:
     """As a stream takes them. Raises ConfigError for an end, which would have no effect."""
     if options.as_of is not None or options.end not in ("stable", "latest"):
         raise ConfigError(
-            "a stream has no end",
+            "a stream cannot have an end",
             hint="leave out end and asOf, or read a batch: spark.read instead of spark.readStream",
         )
     return options
@@ -122,7 +125,7 @@ def _bootstrap(chosen: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(part.strip() for part in chosen["bootstrap"].split(",") if part.strip())
     if "data" not in chosen:
         raise ConfigError(
-            "it is not said where the log is",
+            "the address of the log is missing",
             hint='option("bootstrap", "HOST:PORT"), or option("data", DIRECTORY) on its machine',
         )
     path = Path(chosen["data"]) / FILE_NAME
@@ -151,7 +154,7 @@ def _security(chosen: Mapping[str, str]) -> "SecuritySettings":
     except ValidationError as error:
         [first, *_] = error.errors(include_input=False, include_url=False)
         raise ConfigError(
-            "brokers cannot be spoken to like that",
+            "the options for brokers are not valid",
             option=".".join(map(str, first["loc"])) or "protocol",
             why=first["msg"],
         ) from None
@@ -160,5 +163,5 @@ def _security(chosen: Mapping[str, str]) -> "SecuritySettings":
 def _count(chosen: Mapping[str, str], name: str, default: int) -> int:
     text = chosen.get(name, str(default))
     if not text.isdigit() or not int(text):
-        raise ConfigError("this option is a number above zero", option=name, given=text)
+        raise ConfigError("the option is not a number above zero", option=name, given=text)
     return int(text)

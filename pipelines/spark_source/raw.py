@@ -67,7 +67,7 @@ async def _check_same_topic(log: KafkaLog, split: Split) -> None:
     if await log.topic_id(split.partition.topic) != split.topic_id:
         raise PositionLost(
             "the topic was deleted and recreated while it was read",
-            hint="begin the query anew",
+            hint="start the query again",
             topic=split.partition.topic,
         )
 

@@ -120,7 +120,7 @@ async def check_was_whole(options: ReadOptions, part: ReadSplit) -> None:
         return
     raise PositionLost(
         problem,
-        hint="begin the query anew, from what the log holds now",
+        hint="start the query again, from the present log",
         topic=partition.topic,
         partition=partition.partition,
         offset=part.end,
@@ -145,7 +145,7 @@ def _check_goes_on(
         return
     raise PositionLost(
         problem,
-        hint="begin the query anew, with another checkpoint, from what the log holds now",
+        hint="start the query again with another checkpoint, from the present log",
         topic=partition.topic,
         partition=partition.partition,
         next_offset=at,
@@ -225,8 +225,8 @@ async def _rest_of(log: Log, switch: TopicSwitch, begin: AppliedOffsets) -> Appl
         topic_id = await log.topic_id(switch.former)
     except LogRejected:
         raise PositionLost(
-            "the topic in which the query stands was dropped before its end",
-            hint="begin the query anew, with another checkpoint",
+            "the topic at whose offsets the query is was dropped before its end",
+            hint="start the query again with another checkpoint",
             topic=switch.topic,
             former=switch.former,
         ) from None

@@ -124,8 +124,8 @@ class TypedColumns:
             return put(column, field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise SchemaRefused(
-                "a column's values do not fit the type that the query has begun with",
-                hint="begin the query anew: it then takes the types of now",
+                "a column's values do not fit the type at the query's start",
+                hint="start the query again: it then has the present types",
                 table=str(schema.table),
                 column=field.name,
                 type=str(field.type),

@@ -16,7 +16,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigError("this cannot be undone, and nobody is here to be asked", hint="add --yes")
+        raise ConfigError("this cannot be undone, and the input is no terminal", hint="add --yes")
     click.confirm(question, abort=True, err=True)
 
 
@@ -42,14 +42,14 @@ def find_table(given: str, known: Collection[str], *, pipeline: str) -> str:
         return meant[0]
     if meant:
         raise ConfigError(
-            "several tables are called so",
+            "several tables have this name",
             hint=f"say which: {', '.join(sorted(meant))}",
             pipeline=pipeline,
             table=given,
         )
     near = difflib.get_close_matches(given, known, n=1)
     raise ConfigError(
-        "the pipeline has no such table, or has seen no change of it yet",
+        "the pipeline does not have this table, or no change of it yet",
         hint=f"did you mean {near[0]}?" if near else f"headwater status {pipeline} lists them",
         pipeline=pipeline,
         table=given,

@@ -62,7 +62,7 @@ async def check_pipeline(log: "KafkaLog", pipeline: str, running: Mapping[str, A
     known = await pipelines_in(log)
     if pipeline not in known:
         raise ConfigError(
-            "this log knows no pipeline of that name",
+            "the log has no pipeline of this name",
             hint=f"there is {', '.join(sorted(known))}"
             if known
             else "it has to run first: headwater run pipeline.yaml",

@@ -35,7 +35,7 @@ async def chosen_topic(log: "KafkaLog", target: str, *, generation: int | None) 
         topic = first_of(asked) if generation == 1 else generation_name(first_of(asked), generation)
         if topic not in existing:
             raise ConfigError(
-                "there is no such generation, or no longer",
+                "the topic does not have this generation, or no longer",
                 hint=f"there is {', '.join(siblings)}" if siblings else "headwater topics ls",
                 topic=topic,
             )
@@ -93,7 +93,7 @@ async def _topic_of_table(log: "KafkaLog", target: str) -> tuple[str, str]:
     stored = await schemas_of(log, pipeline)
     if not stored:
         raise ConfigError(
-            "no pipeline of this name has left rows in this log",
+            "the log has no rows of a pipeline of this name",
             hint="headwater topics ls shows the pipelines' topics",
             pipeline=pipeline,
         )

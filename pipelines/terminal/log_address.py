@@ -39,7 +39,7 @@ class LogAddress:
         file = chosen_file()
         if sum(each is not None for each in (data, bootstrap, file)) > 1:
             raise ConfigError(
-                "the log is named twice", hint="give one of -f, --data and --bootstrap"
+                "the log is named twice", hint="use one of -f, --data and --bootstrap"
             )
         if data is None and bootstrap is None and file is None and DEFAULT_FILE.is_file():
             file = DEFAULT_FILE
@@ -224,7 +224,7 @@ def _given_back(data: Path, endpoint: Endpoint) -> Iterator[None]:
         if endpoint.command is None or find_owner(data) == endpoint:
             raise
         raise LogUnavailable(
-            f"the log was `{endpoint.command}`'s, which has ended",
+            f"the log belonged to `{endpoint.command}`, which has ended",
             hint="run this command again",
             process=endpoint.pid,
         ) from error
@@ -277,5 +277,5 @@ def file_option(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="FILE",
         expose_value=False,
         callback=_keep_file,
-        help="Pipeline file whose log is meant.  [default: pipeline.yaml, where there is one]",
+        help="Pipeline file of the log.  [default: pipeline.yaml, if it exists]",
     )(command)

@@ -70,7 +70,7 @@ class LogLender:
         if self._told.get(endpoint.pid) != endpoint.command:
             self._told[endpoint.pid] = endpoint.command
             logger.warning(
-                "`%s` (process %d) has the log of %s: this begins when that ends",
+                "`%s` (process %d) has the log of %s: waiting for its end",
                 endpoint.command,
                 endpoint.pid,
                 self._data,

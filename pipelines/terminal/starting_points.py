@@ -34,7 +34,7 @@ async def resolve(
         return _check(_name(partitions, text), bounds)
     moment_ms = parse_time(text, now_ms)
     if moment_ms is None:
-        raise ConfigError("this says no place in a log", given=text, hint=HINT)
+        raise ConfigError("the text is not a place in a log", given=text, hint=HINT)
     return await log.offsets_at(partitions, timestamp_ms=moment_ms)
 
 
@@ -61,7 +61,9 @@ def _name(partitions: Sequence[TopicPartition], text: str) -> dict[TopicPartitio
 
 
 def no_partition(topic: str, number: int, count: int) -> ConfigError:
-    return ConfigError("the topic has no such partition", topic=topic, partition=number, has=count)
+    return ConfigError(
+        "the topic does not have this partition", topic=topic, partition=number, has=count
+    )
 
 
 def _check(
@@ -71,7 +73,7 @@ def _check(
         held = bounds[partition]
         if not held.start <= offset <= held.end:
             raise OffsetOutOfRange(
-                "the log does not hold that offset",
+                "the log does not have this offset",
                 topic=partition.topic,
                 partition=partition.partition,
                 offset=offset,

@@ -140,7 +140,7 @@ class MasksAndDrops:
             for name, called in self._find(tables, rule.drop, shown, use="drop"):
                 if name in schema.key:
                     raise ConfigError(
-                        "a column of the key cannot be dropped, since rows must stay apart",
+                        "a key column cannot be dropped, because the key must stay unique",
                         hint="mask it by hash, or choose another key under source.keys",
                         table=str(schema.table),
                         column=name,

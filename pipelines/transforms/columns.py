@@ -36,7 +36,7 @@ class Add:
     ) -> None:
         if taken := [name for name in texts if name in schema.key]:
             raise ConfigError(
-                "a column of the key cannot be computed anew, since rows must stay apart",
+                "a key column cannot be replaced, because the key must stay unique",
                 hint="give the new column another name",
                 table=str(schema.table),
                 column=taken[0],
@@ -59,7 +59,7 @@ class Rename:
         new = [names.get(name, name) for name in schema.names]
         if len(set(new)) < len(new):
             raise ConfigError(
-                "two columns would have one name",
+                "two columns have the same name",
                 table=str(schema.table),
                 column=next(name for name in new if new.count(name) > 1),
             )
@@ -97,7 +97,7 @@ class Cast:
         for name in set(types) & set(schema.key):
             if not _keeps_apart(schema.column(name).type, self._types[name]):
                 raise ConfigError(
-                    "two keys could become one by this cast",
+                    "the cast could make two keys equal",
                     hint="cast a column of the key to string or to a wider integer only",
                     table=str(schema.table),
                     column=name,
@@ -160,7 +160,7 @@ def parsed_type(text: str) -> pa.DataType:
         return parse_type(text)
     except DecodeError:
         raise ConfigError(
-            "there is no type of this name",
+            "the type does not exist",
             hint="write string, int64, float64, bool, date, decimal(10,2), timestamp(us), ...",
             type=text,
         ) from None

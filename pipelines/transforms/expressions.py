@@ -94,7 +94,8 @@ class Expressions:
             for name in syntax.columns_of(schema):
                 if used.setdefault(name.lower(), name) != name:
                     raise ConfigError(
-                        "the expression uses columns that differ in case only, which SQL cannot",
+                        "the expression uses columns whose names differ only in case, which SQL "
+                        "cannot",
                         table=str(schema.table),
                         columns=sorted((used[name.lower()], name)),
                     )
@@ -181,7 +182,7 @@ class PreparedQuery:
 
     def _too_much(self, kind: str) -> TransformFailed:
         return TransformFailed(
-            "an expression cannot be computed, and no single row is to blame",
+            "an expression fails, and no single row is the reason",
             table=self._table,
             rule=", ".join(self._texts),
             kind=kind,
@@ -211,7 +212,7 @@ class PreparedQuery:
                 return query.to_arrow_table()
         except self._interrupted:
             raise TransformFailed(
-                "an expression takes longer than it may",
+                "an expression takes longer than its limit",
                 hint="make it simpler, or raise `time_max` of its rule",
                 table=self._table,
                 rule=", ".join(self._texts),
@@ -243,7 +244,7 @@ def _settle(kind: pa.DataType, name: str, table: str) -> pa.DataType:
         type_text(found)
     except DecodeError:
         raise ConfigError(
-            "the expression gives a type that no target takes",
+            "the expression has a type that no target supports",
             hint="cast it, such as (...)::VARCHAR",
             table=table,
             column=name,

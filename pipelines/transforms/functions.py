@@ -43,15 +43,16 @@ class UserFunction:
             result = self._as_table(result, rows.schema, table)
         if not isinstance(result, pa.Table):
             raise TransformFailed(
-                "a python transform returns what it was given: a table, or a list of rows",
+                "the python transform does not return the form of its input: a table, or a list "
+                "of rows",
                 table=table,
                 function=self.name,
                 returned=type(result).__name__,
             )
         if result.num_rows != rows.num_rows:
             raise TransformFailed(
-                "a python transform returns as many rows as it was given",
-                hint="leave rows out by a filter in a rule after it",
+                "the python transform returns another number of rows",
+                hint="exclude rows by a filter in a later rule",
                 table=table,
                 function=self.name,
             )
@@ -63,7 +64,7 @@ class UserFunction:
             return result
         if strange := {str(key) for row in result for key in row} - set(schema.names):
             raise TransformFailed(
-                "a python transform of rows cannot make new columns",
+                "the python transform of rows makes new columns",
                 hint="add the column in a rule before it, such as add: {label: NULL::VARCHAR}",
                 table=table,
                 function=self.name,
@@ -90,7 +91,7 @@ class PythonStep:
             made = function.apply(schema.arrow.empty_table(), table=str(schema.table)).schema
         except FunctionRaised as raised:
             raise TransformFailed(
-                "a python transform fails on a table without rows",
+                "the python transform fails on a table without rows",
                 hint="it is called with one to learn which columns it makes",
                 table=str(schema.table),
                 function=function.name,
@@ -126,12 +127,12 @@ class PythonStep:
             )
             if not failed:
                 raise TransformFailed(
-                    "a python transform fails on rows together and on none of them alone",
+                    "the python transform fails on rows together and on none of them alone",
                     table=str(self.schema.table),
                     function=self._function.name,
                 ) from None
             reasons = {row: f"{self._function.name}: {error}" for row, error in failed.items()}
-            raise rejection("a python transform raises", changes, reasons) from None
+            raise rejection("the python transform raises an error", changes, reasons) from None
         columns = {name: _one(made.column(name)) for name in self.schema.names}
         return with_columns(changes, self.schema, columns)
 
@@ -139,7 +140,7 @@ class PythonStep:
         for name in self.schema.key:
             if name not in made.column_names or not made.column(name).equals(given.column(name)):
                 raise TransformFailed(
-                    "a python transform leaves the key as it is",
+                    "the python transform changes the key",
                     table=str(self.schema.table),
                     function=self._function.name,
                     column=name,
@@ -148,7 +149,7 @@ class PythonStep:
             return made.select(list(self.schema.names)).cast(self.schema.arrow)
         except (KeyError, pa.ArrowException):
             raise TransformFailed(
-                "a python transform made other columns than of a table without rows",
+                "the python transform makes other columns than for a table without rows",
                 table=str(self.schema.table),
                 function=self._function.name,
             ) from None
@@ -161,7 +162,7 @@ class PythonStep:
                 type_text(each.type)
             except DecodeError:
                 raise TransformFailed(
-                    "a python transform made a column of a type that no target takes",
+                    "the python transform makes a column of a type that no target supports",
                     table=str(self._given.table),
                     function=self._function.name,
                     column=each.name,
@@ -172,7 +173,7 @@ class PythonStep:
             columns.append(old if same and old else Column(each.name, each.type))
         if missing := set(self._given.key) - set(made.names):
             raise TransformFailed(
-                "a python transform leaves the key as it is",
+                "the python transform changes the key",
                 table=str(self._given.table),
                 function=self._function.name,
                 column=min(missing),
@@ -200,12 +201,12 @@ def _find(name: str, directory: Path | None) -> Callable[[Any], Any]:
     except (Exception, SystemExit) as error:
         raise ConfigError(
             "the python transform cannot be imported",
-            hint="it is looked for beside the pipeline file and on PYTHONPATH",
+            hint="put it beside the pipeline file or on PYTHONPATH",
             function=name,
             raised=f"{type(error).__name__}: {error}",
         ) from None
     if not callable(found):
-        raise ConfigError("the python transform is no function", function=name)
+        raise ConfigError("the python transform is not a function", function=name)
     call: Callable[[Any], Any] = found
     return call
 
@@ -214,7 +215,9 @@ def _wants_rows(call: Callable[[Any], Any]) -> bool:
     """`def clean(rows)` and `def clean(orders: list[dict])` get rows; others get a table."""
     parameters = list(inspect.signature(call).parameters.values())
     if not parameters:
-        raise ConfigError("a python transform takes one argument", function=call.__qualname__)
+        raise ConfigError(
+            "the python transform does not take exactly one argument", function=call.__qualname__
+        )
     try:
         kind = get_type_hints(call).get(parameters[0].name)
     except Exception:  # an annotation that cannot be resolved says nothing
@@ -245,7 +248,9 @@ class ShippedModules:
             except OSError:  # another process was faster
                 shutil.rmtree(fresh)
         if place.lstat().st_uid != os.getuid():  # its name can be guessed, and it is executed
-            raise ConfigError("somebody else has put down our functions", path=str(place))
+            raise ConfigError(
+                "the directory of the shipped functions belongs to another user", path=str(place)
+            )
         return place
 
 

@@ -23,7 +23,7 @@ def masked_column(column: Column, mask: str, *, is_key: bool, table: str) -> Col
     facts = {"table": table, "column": column.name, "mask": mask}
     if is_key and mask != "hash":
         raise ConfigError(
-            "a column of the key can be masked by hash only, since rows must stay apart",
+            "a key column can be masked by hash only, because the key must stay unique",
             hint="write hash, or choose another key under source.keys",
             **facts,
         )
@@ -109,7 +109,7 @@ def check_hidden(after: TableSchema, before: TableSchema, *, named: Collection[s
             found = _suspects(hidden, after, before, shown, named)
             if found:
                 raise ConfigError(
-                    "a column that a rule hides is gone, and one has come that no rule names",
+                    "a masked or dropped column is gone, and a new column has no rule",
                     hint=f"add {found[0]} to `mask` or `drop` of the rule, beside {hidden.name}; or"
                     f" write a rule of its own for {after.table}, and leave it out of the other; or"
                     " undo the rename; then headwater resume PIPELINE",
@@ -125,7 +125,7 @@ def _check_bare(after: TableSchema, before: TableSchema, shown: Sequence[Column]
     ids = {each.id for each in masked if each.id and after.id == before.id}
     if bare := sorted(each.name for each in shown if each.name in names or each.id in ids):
         raise ConfigError(
-            "a column that was masked is in changes that are yet to come, and no rule masks it",
+            "a formerly masked column is in pending changes, and no rule masks it",
             hint=f"add {bare[0]} to `mask` of the rule again, beside its later name; then"
             " headwater resume PIPELINE",
             table=str(after.table),

@@ -57,7 +57,7 @@ class Routes:
         target = self._claim(schema.table)
         if taken := set(target.key) & set(schema.names):
             raise ConfigError(
-                "the table already has a column of the name that the route adds",
+                "the table already has the column that the route adds",
                 hint="give the column under add_key another name",
                 table=str(schema.table),
                 column=min(taken),
@@ -92,8 +92,8 @@ class Routes:
         owner = self._shares.setdefault(share, table)
         if owner != table:
             raise ConfigError(
-                "two tables would become one, and nothing would tell their rows apart",
-                hint='add a column that does, such as add_key: {tenant_id: "$1"}',
+                "two tables become one without a column that distinguishes their rows",
+                hint='add such a column, for example add_key: {tenant_id: "$1"}',
                 table=str(table),
                 target=str(target.table),
                 tables=sorted((str(owner), str(table))),

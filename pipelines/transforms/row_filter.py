@@ -31,7 +31,7 @@ class Filter:
         )
         if not pa.types.is_boolean(self._condition.types["filter"]):
             raise ConfigError(
-                "a filter is a condition, and this is none",
+                "the filter is not a condition",
                 hint="write a comparison, such as status <> 'draft'",
                 table=str(schema.table),
                 filter=text,

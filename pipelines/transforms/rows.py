@@ -152,7 +152,7 @@ class RuleTables:
 
 def no_column(name: str, schema: TableSchema, *, use: str) -> ConfigError:
     return ConfigError(
-        "the table has no such column",
+        "the table does not have this column",
         hint=near(name, schema.names) or f"it has {', '.join(schema.names)}",
         table=str(schema.table),
         column=name,

@@ -87,10 +87,10 @@ def read_syntax(database: "duckdb.DuckDBPyConnection", text: str, usable: frozen
     [said] = database.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0]
     parsed = json.loads(said)
     if parsed["error"]:
-        raise _refused_error(text, f"it is no SQL expression: {parsed['error_message']}")
+        raise _refused_error(text, f"the text is not an SQL expression: {parsed['error_message']}")
     selected = _the_one_expression(parsed)
     if selected is None:
-        raise _refused_error(text, "it is more than one expression")
+        raise _refused_error(text, "the text is more than one expression")
     return Syntax(tuple(dict.fromkeys(_names(selected, text, usable, frozenset()))))
 
 
@@ -150,7 +150,7 @@ def _references(node: object) -> Iterator[dict[str, Any]]:
 def _check_function(name: str, text: str, usable: frozenset[str]) -> None:
     if name.lower() not in usable:
         raise ConfigError(
-            "the expression uses a function that is not there or not allowed",
+            "the expression uses a function that does not exist or is not permitted",
             hint=near(name.lower(), usable, likeness=0.85)
             or "allowed is what depends on the row alone: no files, clock, chance or totals",
             expression=text,
@@ -160,7 +160,7 @@ def _check_function(name: str, text: str, usable: frozenset[str]) -> None:
 
 def _refused_error(text: str, problem: str) -> ConfigError:
     return ConfigError(
-        f"an expression is one value computed from a row: {problem}",
+        f"the text is not one value computed from a row: {problem}",
         hint="write it as in a SELECT list of DuckDB, such as status <> 'draft'",
         expression=text,
     )

@@ -271,11 +271,11 @@ def test_reading_begins_where_it_is_told_to(headwater: Headwater, data: Path, to
     ("options", "problem"),
     [
         (["--from", "7"], "an offset belongs to one partition, and the topic has several"),
-        (["--from", "99", "--partition", "0"], "the log does not hold that offset"),
-        (["--from", "5:0"], "the topic has no such partition"),
-        (["--partition", "5"], "the topic has no such partition"),
-        (["--from", "the beginning"], "this says no place in a log"),
-        (["--from", "2026-13-01"], "this says no place in a log"),
+        (["--from", "99", "--partition", "0"], "the log does not have this offset"),
+        (["--from", "5:0"], "the topic does not have this partition"),
+        (["--partition", "5"], "the topic does not have this partition"),
+        (["--from", "the beginning"], "the text is not a place in a log"),
+        (["--from", "2026-13-01"], "the text is not a place in a log"),
         (["--count", "0"], "0 is not in the range"),
     ],
 )

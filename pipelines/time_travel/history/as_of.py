@@ -1,4 +1,4 @@
-"""A moment of the past as people write it: an offset, a time, or a position of the source."""
+"""A moment of the past from a command: an offset, a time, or a source position."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.terminal.times import parse_time, time_text
 
 CLOCKS_APART_MS = 60_000
-"""A source may have committed what is the future by our clock."""
+"""A source's clock may be ahead of ours by this much."""
 STREAM = "stream"
 """The part of a position that moves with the source's own history."""
 
@@ -26,7 +26,7 @@ class OffsetsAsOf:
     """Everything below these offsets."""
 
     offsets: Mapping[int, int]
-    """By partition; -1 stands for the only one."""
+    """By partition; -1 stands for a single partition."""
 
     def __str__(self) -> str:
         named = (f"{part}:{at}" if part >= 0 else str(at) for part, at in self.offsets.items())
@@ -35,7 +35,7 @@ class OffsetsAsOf:
 
 @dataclass(frozen=True, slots=True)
 class TimeAsOf:
-    """All transactions of the source before the first that was committed later."""
+    """All source transactions before the first one that was committed later."""
 
     at_ms: int
 
@@ -45,11 +45,11 @@ class TimeAsOf:
 
 @dataclass(frozen=True, slots=True)
 class PositionAsOf:
-    """All transactions of the source up to a position of its own."""
+    """All source transactions up to a source position."""
 
     position: str
     is_included: bool
-    """Whether a transaction that is committed at that very position belongs to it."""
+    """Whether a transaction at exactly that position is included."""
 
     @property
     def order(self) -> int:
@@ -65,7 +65,7 @@ AsOf = OffsetsAsOf | TimeAsOf | PositionAsOf
 
 
 def parse_as_of(text: str, *, now_ms: int) -> AsOf:
-    """Raises ConfigError for anything else; a time is the source's commit time."""
+    """Parses a moment; a time is the source's commit time. Raises ConfigError for other text."""
     if text.isdigit():
         return OffsetsAsOf({-1: int(text)})
     if PER_PARTITION.fullmatch(text):
@@ -78,21 +78,25 @@ def parse_as_of(text: str, *, now_ms: int) -> AsOf:
         return before(part[2])
     moment_ms = parse_time(text, now_ms)
     if moment_ms is None:
-        raise ConfigError("this says no moment of the past", given=text, hint=HINT)
+        raise ConfigError(
+            "the text is not a moment: a time, an age, an offset or a source position",
+            given=text,
+            hint=HINT,
+        )
     if moment_ms > now_ms + CLOCKS_APART_MS:
         raise ConfigError(
-            "that moment is yet to come, so that nobody knows what will be true then",
+            "the moment is in the future",
             given=text,
-            hint="leave it out, and everything up to now is meant",
+            hint="leave it out to include everything up to now",
         )
     return TimeAsOf(moment_ms)
 
 
 def before(position: str) -> PositionAsOf:
-    """What a source that stands at this position has behind it."""
+    """Returns the moment before which everything lies that a source at this position has sent."""
     if order_of(position) is None:
         raise ConfigError(
-            "positions of this source have no order of their own",
+            "positions of this source have no order",
             hint="give a time, or offsets of the log: headwater status --positions shows both",
             position=position,
         )
@@ -100,22 +104,24 @@ def before(position: str) -> PositionAsOf:
 
 
 def format_position(position: str) -> str:
-    """As `parse_as_of` reads it: a bare number would be an offset of the log."""
+    """Returns the position in the form of `parse_as_of`: a bare number would be an offset of the
+    log."""
     return position if LSN.fullmatch(position) else f"{STREAM}={position}"
 
 
 def check_same_kind(as_of: PositionAsOf, position: str) -> None:
-    """Numbers and positions of PostgreSQL are both in an order, but not in one with each other."""
+    """Checks that both are positions of one kind: numbers and LSNs have an order, but not a common
+    one."""
     if bool(LSN.fullmatch(as_of.position)) != bool(LSN.fullmatch(position)):
         raise ConfigError(
-            "positions of this source are written otherwise",
+            "positions of this source have another form",
             position=as_of.position,
             hint=f"such as {format_position(position)}: headwater status --positions shows them",
         )
 
 
 def order_of(position: str) -> int | None:
-    """A number that rises with the position, of those sources whose positions are numbers."""
+    """Returns a number that rises with the position, if the source's positions are numbers."""
     if position.isdigit():
         return int(position)
     parts = LSN.fullmatch(position)

@@ -1,4 +1,4 @@
-"""A pipeline's commits in their order, and where in them a moment of the past lies."""
+"""A pipeline's commits in order, and the place of a past moment among them."""
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
@@ -26,14 +26,14 @@ from headwater.pipelines.time_travel.history.as_of import (
 
 LIMIT = FetchLimit()
 LINEAR_OFFSETS = 20_000
-"""Fewer commits than this are looked through, more of them are halved first."""
+"""Fewer commits than this are read one by one; more are first searched by halves."""
 
 IndexedCommit = tuple[int, Commit]
 """A commit and its offset in `__headwater_commits`."""
 
 
 class CommitIndex:
-    """Knows which commits come after a moment."""
+    """Finds the commits after a moment."""
 
     def __init__(self, log: Log, pipeline: str) -> None:
         self._log, self._pipeline = log, pipeline
@@ -46,9 +46,10 @@ class CommitIndex:
         *,
         is_recent: bool = False,
     ) -> dict[TopicPartition, int]:
-        """Each partition ends where the first transaction after the moment begins to touch it.
+        """Returns the end of each partition: the start of the first later transaction in it.
 
-        Of a moment that somebody has just come to, no topic that was there is gone."""
+        For the newest moment no topic of that time is gone.
+        """
         ends, bounds = await self._ends(as_of, partitions, is_recent=is_recent)
         empty = [partition for partition, end in ends.items() if not end]
         if empty and not is_recent:
@@ -58,8 +59,11 @@ class CommitIndex:
     async def begins(
         self, as_of: TimeAsOf | PositionAsOf, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Where in each partition that begins which came after the moment. Before the first commit
-        of all there was nothing; before the oldest that is remembered nobody knows."""
+        """Returns the begin of each partition's records after the moment.
+
+        Before the very first commit a partition is empty; before the oldest stored one its state is
+        unknown.
+        """
         home = (await self._log.bounds([self._home]))[self._home]
         if home.start == 0 and await self._is_before_all(as_of):
             bounds = await self._log.bounds(partitions)
@@ -92,7 +96,7 @@ class CommitIndex:
         return ends, bounds
 
     async def _is_before_all(self, as_of: TimeAsOf | PositionAsOf) -> bool:
-        """Whether the oldest commit that can be compared with it comes later, as a whole."""
+        """Returns whether the oldest comparable commit comes later as a whole."""
         start, end = await self._start(), (await self._log.bounds([self._home]))[self._home].stable
         oldest = await self._next_judged(as_of, start, end)
         if oldest is None or not _is_after(as_of, oldest[1]):
@@ -106,13 +110,13 @@ class CommitIndex:
         partitions: Collection[TopicPartition],
         ids: Mapping[str, str],
     ) -> dict[TopicPartition, int]:
-        """Of those that are touched at all from a commit on."""
+        """Returns the begins of partitions that any later commit touches."""
         ends, open_ = dict[TopicPartition, int](), set(partitions)
         async for offset, commit in self._commits(first):
             for partition in open_ & commit.touched.keys():
                 _check_same(as_of, partition.topic, commit, ids)
                 stretch = commit.touched[partition]
-                # What was filled into a topic from a former one is older than its boundary.
+                # Records that were copied from a former topic are older than its boundary.
                 is_divided = offset == first or partition.topic in commit.switched
                 ends[partition] = (
                     await self._find_straddled(as_of, partition, stretch)
@@ -127,7 +131,7 @@ class CommitIndex:
     async def _check_never_others(
         self, as_of: TimeAsOf | PositionAsOf, topics: Collection[str], ids: Mapping[str, str]
     ) -> None:
-        """A topic that held nothing then was not there yet, or was another one."""
+        """Raises if a topic without earlier records is another one of the same name."""
         async for _, commit in self._commits(await self._start()):
             for topic in set(topics) & {partition.topic for partition in commit.touched}:
                 _check_same(as_of, topic, commit, ids)
@@ -138,8 +142,8 @@ class CommitIndex:
         ends: Mapping[TopicPartition, int],
         bounds: Mapping[TopicPartition, Bounds],
     ) -> None:
-        """A topic of which nothing is below the moment says that its table was empty then, or was
-        not there, unless it begins with rows that were there when it was first read."""
+        """Raises if the rows of a topic without earlier records existed before it was first
+        read."""
         for topic in {partition.topic for partition in ends}:
             theirs = [partition for partition in ends if partition.topic == topic]
             if any(ends[partition] for partition in theirs):
@@ -147,7 +151,7 @@ class CommitIndex:
             held = [part for part in theirs if bounds[part].stable > bounds[part].start]
             if any([await self._begins_with_rows(part, bounds[part].start) for part in held]):
                 raise PositionLost(
-                    "the table's rows were read later than that: what it held then is not known",
+                    "the table was first read after this moment: its earlier rows are unknown",
                     hint=f"the oldest possible is {await self._first_of(topic)}",
                     asked=str(as_of),
                     topic=topic,
@@ -170,7 +174,7 @@ class CommitIndex:
         return "now"
 
     async def newest(self, offsets: int) -> AsyncIterator[Commit]:
-        """Those at the end, oldest first: all within so many offsets."""
+        """Returns the newest commits, oldest first: all within this many offsets."""
         end = (await self._log.bounds([self._home]))[self._home].stable
         async for _, commit in self._commits(max(await self._start(), end - offsets)):
             yield commit
@@ -178,8 +182,8 @@ class CommitIndex:
     async def find_truncated(
         self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
     ) -> frozenset[str]:
-        """Topics that may hold truncates in between: a commit says so, or none is remembered of
-        their oldest changes."""
+        """Returns topics that may have truncates in the range: by its commits, or because commits
+        of their oldest changes are gone."""
         found, first = set[str](), dict[TopicPartition, int]()
         async for _, commit in self._commits(await self._start()):
             found |= commit.truncated
@@ -193,7 +197,8 @@ class CommitIndex:
         )
 
     async def oldest(self, bounds: Mapping[TopicPartition, Bounds]) -> str:
-        """The oldest moment that compaction has left whole, as it would be written."""
+        """Returns the oldest moment that compaction has left whole, in the form of a command's
+        argument."""
         waiting = {part: held.cleaned_to for part, held in bounds.items() if held.cleaned_to > 0}
         named = sorted((part.partition, held.cleaned_to) for part, held in bounds.items())
         offsets = ",".join(f"{number}:{max(offset, 0)}" for number, offset in named)
@@ -241,7 +246,7 @@ class CommitIndex:
         return None
 
     async def _commits(self, start: int) -> AsyncIterator[IndexedCommit]:
-        """From an offset on, and as far as is decided now."""
+        """Yields commits from an offset to the present end."""
         end = (await self._log.bounds([self._home]))[self._home].stable
         offset = start
         while offset < end:
@@ -273,7 +278,8 @@ class CommitIndex:
     async def _check_nothing_since(
         self, as_of: TimeAsOf | PositionAsOf, bounds: Mapping[TopicPartition, Bounds]
     ) -> None:
-        """Where every commit has aged out, all that can be said is that nothing came since."""
+        """Checks that no change came since, which is all that is known after all commits have
+        expired."""
         if all(held.stable == 0 for held in bounds.values()):
             return
         if isinstance(as_of, TimeAsOf):
@@ -286,14 +292,14 @@ class CommitIndex:
         self, as_of: TimeAsOf | PositionAsOf, bounds: Mapping[TopicPartition, Bounds]
     ) -> PositionLost:
         return PositionLost(
-            "the log remembers no commit of the source that early",
+            "the log has no source commit before this moment",
             hint=f"the oldest possible is {await self.oldest(bounds)}",
             asked=str(as_of),
             pipeline=self._pipeline,
         )
 
     async def _check_reached(self, as_of: PositionAsOf) -> None:
-        """What the source committed up to there may not be in the log yet."""
+        """Raises if the log may lack transactions that the source committed before the moment."""
         reached = (await load_positions(self._log, self._pipeline)).get(STREAM, "")
         order = order_of(reached)
         if order is None:
@@ -301,7 +307,7 @@ class CommitIndex:
         check_same_kind(as_of, reached)
         if order < as_of.order:
             raise ConfigError(
-                "the log has not come to that position of the source yet",
+                "the log has not reached this source position yet",
                 asked=as_of.position,
                 reached=reached,
                 hint="give an earlier one, or wait: headwater status --positions shows both",
@@ -310,14 +316,13 @@ class CommitIndex:
     async def _find_straddled(
         self, as_of: TimeAsOf | PositionAsOf, partition: TopicPartition, stretch: OffsetRange
     ) -> int:
-        """One transaction of the log can hold many of the source: where in it those begin that
-        come after the moment."""
+        """Finds the first later source transaction within a log transaction of several."""
         decoder, offset = RecordDecoder(self._log), stretch.first
         while offset < stretch.end:
             wanted = {partition: offset}
             fetched = await self._log.fetch(wanted, limit=LIMIT, isolation=Isolation.COMMITTED)
             if not fetched:
-                break  # compaction has taken all that is left of it
+                break  # compaction has removed all that was left
             part = fetched[0]
             if isinstance(as_of, TimeAsOf):
                 decoded = await decoder.decode(
@@ -336,7 +341,7 @@ class CommitIndex:
 
 
 def _is_after(as_of: TimeAsOf | PositionAsOf, commit: Commit) -> bool | None:
-    """Whether any of it is; None where the commit does not say."""
+    """Returns whether a part of it is later; None if the commit does not say."""
     if isinstance(as_of, TimeAsOf):
         is_of_source = commit.touched and commit.positions
         return commit.committed_ms > as_of.at_ms if is_of_source else None
@@ -352,7 +357,7 @@ def _is_after(as_of: TimeAsOf | PositionAsOf, commit: Commit) -> bool | None:
 
 def _without_order() -> ConfigError:
     return ConfigError(
-        "positions of this source have no order of their own",
+        "positions of this source have no order",
         hint="give a time, or offsets of the log: headwater status --positions shows both",
     )
 
@@ -384,11 +389,11 @@ def _later_commits(columns: arrow_codec.RecordColumns, as_of: PositionAsOf) -> i
 def _check_same(
     as_of: TimeAsOf | PositionAsOf, topic: str, commit: Commit, ids: Mapping[str, str]
 ) -> None:
-    """What a topic held that is gone, no other one of its name can tell."""
+    """Raises if the topic of that time is gone: another one of its name has other records."""
     if commit.topic_ids.get(topic, ids[topic]) != ids[topic]:
         raise PositionLost(
-            "the topic was deleted and recreated since that moment",
-            hint="what it held then is gone; moments since the new one was written to can be told",
+            "the topic was deleted and recreated since this moment",
+            hint="choose a moment after the new topic's first record",
             asked=str(as_of),
             topic=topic,
         )

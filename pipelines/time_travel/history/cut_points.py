@@ -1,4 +1,4 @@
-"""Where in the log a moment of the past lies: per partition the offset below which it is told."""
+"""The offsets of a past moment: per partition the end of its records."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ Ends = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class CutPoint:
-    """A state of some topics: what stands below `ends`."""
+    """A state of some topics: all records below `ends`."""
 
     ends: Ends
     meant: str
-    """In the words of whoever asked."""
+    """The moment in the user's words."""
 
 
 async def newest_moment(log: Log, partitions: Collection[TopicPartition]) -> CutPoint:
-    """Everything that is decided now."""
+    """Returns the present end of all decided records."""
     bounds = await log.bounds(partitions)
     return CutPoint({part: bounds[part].stable for part in partitions}, "now")
 
@@ -39,7 +39,8 @@ async def moment_of(
     *,
     is_recent: bool = False,
 ) -> CutPoint:
-    """Raises PositionLost, with the oldest moment there is, where the log does not know it."""
+    """Returns the offsets of a moment. Raises PositionLost with the oldest known moment if the log
+    does not reach it."""
     history = CommitIndex(log, pipeline)
     if isinstance(as_of, OffsetsAsOf):
         ends = _parse_given(as_of, partitions, await log.bounds(partitions))
@@ -55,7 +56,7 @@ async def moment_of(
 async def moment_called(
     log: Log, pipeline: str, text: str, partitions: Collection[TopicPartition], *, now_ms: int
 ) -> CutPoint:
-    """`latest`, or a moment as `parse_as_of` reads it."""
+    """Returns the moment of `latest`, or of a text for `parse_as_of`."""
     if text == LATEST:
         return await newest_moment(log, partitions)
     return await moment_of(log, pipeline, parse_as_of(text, now_ms=now_ms), partitions)
@@ -70,8 +71,8 @@ async def begun_at(
     now_ms: int,
     tell: Callable[[str], None],
 ) -> Ends:
-    """Where a history begins: what compaction has taken from behind it is no reason to refuse,
-    since every later state is there, but has to be known."""
+    """Returns the begin of a history. Older values that compaction has removed are no error but are
+    reported, because every later state is there."""
     bounds = await log.bounds(partitions)
     if text == EARLIEST:
         start: Ends = {part: held.start for part, held in bounds.items()}
@@ -84,19 +85,19 @@ async def begun_at(
         )
     if holes := [part for part, at in start.items() if at < bounds[part].cleaned_to]:
         to = bounds[holes[0]].cleaned_to
-        tell(f"compaction has taken older values of what changed again, up to offset {to}")
+        tell(f"compaction has removed older values of changed keys, up to offset {to}")
     return start
 
 
 def check_order(start: Ends, end: Ends) -> None:
-    """Raises ConfigError where a stretch would end before it begins: nobody means nothing."""
+    """Raises ConfigError if a range ends before it begins."""
     lengths = [to - start[partition] for partition, to in end.items()]
     if min(lengths, default=0) < 0 and max(lengths, default=0) <= 0:
         raise ConfigError(
-            "that ends before it begins",
+            "the range ends before it begins",
             start=_describe(start),
             end=_describe(end),
-            hint="an earlier moment to begin with, or a later one to end with",
+            hint="choose an earlier begin or a later end",
         )
 
 
@@ -107,38 +108,42 @@ def _describe(ends: Ends) -> str:
 async def check_exact(
     log: Log, pipeline: str, moment: CutPoint, *, is_recent: bool = False
 ) -> None:
-    """Once before a moment is read, and once after, since compaction goes on meanwhile. A recent
-    moment is one that somebody has just come to: our topics let nobody compact what is as new."""
+    """Raises if compaction has passed the moment.
+
+    It is called before and after a read, because compaction goes on meanwhile. It does not reach
+    very recent moments: our topics do not permit that.
+    """
     bounds = await log.bounds(moment.ends)
     marks = await carried_marks(log, pipeline, moment.ends)
     for partition, end in moment.ends.items():
         held = bounds[partition]
         if held.start > 0:
             raise PositionLost(
-                "the beginning of the topic is gone, so that no state can be told from it",
-                hint="only topics that are compacted, or kept for ever, hold whole tables",
+                "the beginning of the topic is gone, so its past states are unknown",
+                hint="use compacted topics, or topics with unlimited retention, which have whole "
+                "tables",
                 topic=partition.topic,
                 partition=partition.partition,
                 log_start=held.start,
             )
         if held.cleaned_to < 0 and end < held.stable and not is_recent:
             raise PositionLost(
-                "this log does not say what compaction has taken, so that no past state is sure",
-                hint="on Headwater's own log every moment within log.history can be told",
+                "this log does not report compaction, so its past states are unknown",
+                hint="use Headwater's own log, which keeps every moment within log.history",
                 topic=partition.topic,
                 partition=partition.partition,
             )
         if end < marks.get(partition, 0):
             raise PositionLost(
-                "that moment is before the topic's present generation, and was not carried over",
-                hint="every moment since `run --migrate` can be told",
+                "the moment is before the topic's present generation",
+                hint="choose a moment after `run --migrate`",
                 asked=moment.meant,
                 topic=partition.topic,
                 partition=partition.partition,
             )
         if end < held.cleaned_to:
             raise PositionLost(
-                "compaction has passed that moment: what was true then can no longer be told",
+                "compaction has passed this moment: its state is gone",
                 hint=f"the oldest possible is {await CommitIndex(log, pipeline).oldest(bounds)}",
                 asked=moment.meant,
                 topic=partition.topic,
@@ -149,8 +154,7 @@ async def check_exact(
 
 
 async def _check_not_mixed(log: Log, pipeline: str, moment: CutPoint) -> None:
-    """While a table is read again as a whole the log has some of its rows as they were, and others
-    as they are."""
+    """Raises if a table was being read again at the moment: the log then has old and new rows."""
     positions = await load_positions(log, pipeline)
     for topic in sorted({part.topic for part in moment.ends}):
         ends = {part.partition: end for part, end in moment.ends.items() if part.topic == topic}
@@ -159,8 +163,7 @@ async def _check_not_mixed(log: Log, pipeline: str, moment: CutPoint) -> None:
                 before = ",".join(f"{part}:{mixed.since.get(part, 0)}" for part in ends)
                 behind = ",".join(f"{part}:{mixed.until[part]}" for part in mixed.until)
                 raise PositionLost(
-                    "the table was being read again at that moment, for a new form, so that no"
-                    " state of then was its source's",
+                    "the table was being read again at this moment, so its state was mixed",
                     hint=f"the last moment before is offset {before}"
                     + (f", the first behind {behind}" if behind else ""),
                     asked=moment.meant,
@@ -180,8 +183,8 @@ def _parse_given(
         given = {next(iter(by_number)): given[-1]}
     if len(topics) > 1 or given.keys() != by_number.keys():
         raise ConfigError(
-            "offsets are needed of every partition, and of one topic",
-            hint="write them as 0:42,1:7, or give a time: that is the same moment everywhere",
+            "the offsets do not name every partition of one topic",
+            hint="write them as 0:42,1:7, or give a time, which applies to all partitions",
             topics=sorted(topics),
             partitions=len(partitions),
         )
@@ -189,7 +192,7 @@ def _parse_given(
     for partition, offset in ends.items():
         if not bounds[partition].start <= offset <= bounds[partition].stable:
             raise ConfigError(
-                "the log does not hold that offset",
+                "the log does not have this offset",
                 topic=partition.topic,
                 partition=partition.partition,
                 offset=offset,
@@ -200,12 +203,12 @@ def _parse_given(
 
 
 LOOKED_AT = 20_000
-"""Of so many of the newest commits it is known where they end; older ones are not looked for."""
+"""Number of the newest commits whose ends are known; older ones are not searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedOffsets:
-    """What of the source a partition has below an offset."""
+    """The source position of a partition below an offset."""
 
     committed_ms: int
     positions: Positions
@@ -214,8 +217,8 @@ class ReportedOffsets:
 async def told_below(
     log: Log, pipeline: str, offsets: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, ReportedOffsets]:
-    """For each partition, in the order of the commits, the last one that is wholly below the
-    offset; nothing where the log remembers none."""
+    """Returns for each partition, in commit order, the last commit completely below the offset;
+    none if the log has none."""
     found: dict[TopicPartition, ReportedOffsets] = {}
     positions: dict[str, str] = {}
     async for commit in CommitIndex(log, pipeline).newest(LOOKED_AT):

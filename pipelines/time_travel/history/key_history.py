@@ -1,4 +1,4 @@
-"""One key in the log, found by the bytes of its records in the only partition it can be in."""
+"""One key in the log, found by its record bytes in the only partition that it can be in."""
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import aclosing
@@ -162,7 +162,7 @@ def _key_row(schema: TableSchema, given: str) -> pa.RecordBatch:
             columns.append(_cast(texts[column.name], column.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
             raise ConfigError(
-                "the key is no value of its column's type",
+                "the key is not a value of its column's type",
                 table=str(schema.table),
                 column=column.name,
                 type=str(column.type),
@@ -201,7 +201,7 @@ def _key_texts(schema: TableSchema, given: str) -> Mapping[str, str]:
             pairs = zip(names, parts, strict=True)
             return {name: part.removeprefix(f"{name}=") for name, part in pairs}
     raise ConfigError(
-        "this is no key of the table",
+        "the text is not a key of the table",
         hint=f"its key is ({', '.join(names)}): write "
         + (",".join(f"{name}=..." for name in names) if len(names) > 1 else "its value"),
         table=str(schema.table),
@@ -211,12 +211,12 @@ def _key_texts(schema: TableSchema, given: str) -> Mapping[str, str]:
 async def stored_schema(log: Log, pipeline: str, table: str) -> StoredSchema:
     """The newest schema of a table by the name that the source gives it."""
     if not table:
-        raise ConfigError("a key belongs to a table", hint=f"name it: {pipeline}/TABLE")
+        raise ConfigError("the argument does not name a table", hint=f"name it: {pipeline}/TABLE")
     known = {str(each.schema.table): each for each in (await schemas_of(log, pipeline)).values()}
     stored = known[find_table(table, known, pipeline=pipeline)]
     if not stored.schema.key:
         raise ConfigError(
-            "the table has no key, so that no row of it can be named",
+            "the table has no key",
             table=str(stored.schema.table),
         )
     return stored

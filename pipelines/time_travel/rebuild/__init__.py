@@ -1,1 +1,1 @@
-"""Tables of a target made anew from the log."""
+"""Tables of a target rebuilt from the log."""

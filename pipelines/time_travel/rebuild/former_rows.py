@@ -1,4 +1,4 @@
-"""Rows that went before their source read the table again, for a copy that keeps deleted ones."""
+"""Deleted rows from before a re-read of their table, for a copy that keeps deleted rows."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
@@ -17,7 +17,7 @@ from headwater.sinks.sink import AppliedOffsets, Sink
 
 
 def keeps_deleted(part: LoadedPart, table: TableId) -> bool:
-    """Whether rows stay in the target that the source has deleted."""
+    """Returns whether the target keeps rows that the source has deleted."""
     if not hasattr(part.settings, "of"):
         return False
     chosen = part.settings.of(str(table))
@@ -35,8 +35,8 @@ async def fill_former(
     beginnings: Mapping[TopicPartition, int],
     clock: Clock,
 ) -> None:
-    """Brings a copy to where the last reading begins, if the live table has not come there: what
-    was deleted up to there is not among the rows that are carried over."""
+    """Fills a copy up to the last re-read, if the live table has not reached it: rows deleted
+    before are not among those that are carried over."""
     if all(place in live and live[place].next_offset >= at for place, at in beginnings.items()):
         return
     held = await shadow.committed_offsets(sorted({place.topic for place in beginnings})) or {}
@@ -48,15 +48,15 @@ async def fill_former(
             yield fit(each, schema)
 
     start = dict.fromkeys(beginnings, 0)
-    await begin_empty(shadow, schema, log, start)  # compaction may have left nothing to make it
+    await begin_empty(shadow, schema, log, start)  # compaction may have left no records for it
     await replay(
         loaded, part, shadow, log, start=start, end=beginnings, clock=clock, through=fitted
     )
 
 
 def fit(changes: TableChanges, newest: TableSchema) -> TableChanges:
-    """In the columns of now. Values that their types do not hold are null, as nobody may convert
-    them silently."""
+    """Returns the rows in the present columns. Values that these types cannot hold become null,
+    because they must not be converted silently."""
     rows, given = changes.rows, set(changes.rows.schema.names)
     columns = tuple(
         column if column.name in newest.key else replace(column, is_nullable=True)

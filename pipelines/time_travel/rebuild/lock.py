@@ -1,4 +1,4 @@
-"""One rebuild of a table at a time: two by different rules would take each other's copy away."""
+"""One rebuild of a table at a time: two with different rules would remove each other's copy."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,15 +16,15 @@ from headwater.pipelines.journal.replacements import StoredReplacement, replacem
 
 @contextmanager
 def alone_with(loaded: LoadedPipeline, part: LoadedPart, table: TableId) -> Iterator[None]:
-    """Held by a lock in the data directory, which ends with the process: what a killed one has left
-    of its copy is the next one's."""
+    """Holds a lock in the data directory, which ends with the process; the next rebuild continues a
+    killed one's copy."""
     files, name = OsFiles(), repr((loaded.name, part.name, table))
     files.make_directory(loaded.log_path)
     path = loaded.log_path / f"rebuild-{sha256(name.encode()).hexdigest()[:16]}.lock"
     lock = files.lock(path)
     if lock is None:
         raise SinkUnavailable(
-            "another rebuild of this table is under way",
+            "another rebuild of this table is running",
             table=str(table),
             sink=part.name,
             hint=f"try again when it has ended; its process id is in {path}",
@@ -36,26 +36,26 @@ def alone_with(loaded: LoadedPipeline, part: LoadedPart, table: TableId) -> Iter
 
 
 async def check_not_reread(log: Log, pipeline: str, tables: Iterable[TableId]) -> None:
-    """Raises BeingReadAgain for the first of the source's tables that is."""
+    """Raises BeingReadAgain for the first source table that is being read again."""
     found = replacements_of(await load_positions(log, pipeline))
     for table in tables:
         if table in found:
             raise being_read_again(
-                found[table], "targets follow by themselves: headwater status says how far it is"
+                found[table], "targets follow automatically: headwater status shows the progress"
             )
 
 
 def being_read_again(stored: StoredReplacement, hint: str) -> BeingReadAgain:
-    """`hint`: what to do while it is read again without a person."""
+    """`hint`: what to do while it is read again automatically."""
     if stored.phase is Phase.HELD:
         return BeingReadAgain(
-            "the table is held: it differs from its source until it has been read again",
+            "the table is held: it differs from its source until it is read again",
             table=str(stored.table),
             why=stored.why,
             hint="run the command that `why` names",
         )
     return BeingReadAgain(
-        "the table is being read again at its source, and its log is mixed until then",
+        "the table is being read again at its source: its log has old and new rows",
         table=str(stored.table),
         why=stored.why,
         hint=hint,

@@ -1,4 +1,4 @@
-"""Fills a second copy of a target's table from the log, and lets it take the live one's place."""
+"""Fills a second copy of a target table from the log, and swaps it for the live one."""
 
 import asyncio
 import secrets
@@ -53,17 +53,17 @@ from headwater.sinks.evolution import holds
 from headwater.sinks.sink import AppliedOffsets, CarryOver, Rebuildable, RebuildRecipe, Sink
 
 POLL_S, QUIET_POLLS = 0.5, 4
-"""A paused table stands still after its slice in flight; this often it has to be seen so."""
+"""A paused table finishes its slice in flight; its offsets must be unchanged in this many polls."""
 
 
 @runtime_checkable
 class RebuildableSink(Sink, Rebuildable, Protocol):
-    """Both at once."""
+    """A sink that is rebuildable."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableRebuild:
-    """One table of one sink, and the topics that it is made of."""
+    """One table of one sink, and its topics."""
 
     loaded: LoadedPipeline
     part: LoadedPart
@@ -84,22 +84,22 @@ class TableRebuild:
 
 @dataclass(frozen=True, slots=True)
 class RebuildOptions:
-    """What is to become of the copy."""
+    """What a rebuild does with the copy."""
 
     swaps: bool = False
     verifies: bool = False
-    """Whether it is compared with the log before anything else becomes of it."""
+    """Whether the copy is compared with the log before any other step."""
     as_of: CutPoint | None = None
-    """None: as the log is now. A table that is put back to a moment stays paused there."""
+    """None: the present log. A table that is restored to a moment stays paused there."""
 
 
 @dataclass(slots=True)
 class RebuildResult:
-    """What came of it."""
+    """The result of a rebuild."""
 
     rows: int = 0
     kept: str = ""
-    """Where the old table is, after a swap."""
+    """The place of the old table after a swap."""
     verdict: TableVerdict | None = None
     is_paused: bool = False
     """Whether the live table was left paused."""
@@ -108,7 +108,7 @@ class RebuildResult:
 async def find_rebuilding(
     loaded: LoadedPipeline, log: Log, *, table: str, sink: str | None
 ) -> TableRebuild:
-    """`table` as the target calls it, or as the source does."""
+    """Finds `table` by its name at the target, or at the source."""
     subjects = await subjects_of(loaded, log)
     subject = subject_of(subjects, table, pipeline=loaded.name)
     return TableRebuild(loaded, _part(loaded, sink), subject)
@@ -124,8 +124,11 @@ async def rebuild(
     tell: Callable[[Report], None],
     tell_replay: Tell = lambda _: None,
 ) -> RebuildResult:
-    """The live table goes on meanwhile. For the swap it is paused where it stands, the copy comes
-    up to it, and whoever runs the pipeline is told to read anew where its tables stand."""
+    """Rebuilds a table while the live one continues.
+
+    For the swap the live table is paused at its offsets, the copy catches up, and the running
+    process reads its tables' offsets again.
+    """
     loaded, part = rebuilding.loaded, rebuilding.part
     async with AsyncExitStack() as stack:
         stack.enter_context(alone_with(loaded, part, rebuilding.target))
@@ -153,13 +156,13 @@ async def rebuild(
 
 
 def rebuildable(rebuilding: TableRebuild, *, clock: Clock) -> RebuildableSink:
-    """The sink that keeps the live table, which nothing outside is touched for yet."""
+    """Returns the sink of the live table, before any access to the target."""
     part = rebuilding.part
     live = make_sink(rebuilding.loaded, part, clock=clock)
     if not isinstance(live, RebuildableSink):
         raise ConfigError(
-            "this kind of sink cannot make a second copy of a table",
-            hint="drop the pipeline's data there and run again: everything is delivered anew",
+            "a sink of this type cannot make a second copy of a table",
+            hint="drop the pipeline's data there and run again: everything is delivered again",
             sink=part.name,
             type=part.kind,
         )
@@ -174,7 +177,7 @@ async def rebuild_elsewhere(
     clock: Clock,
     tell_replay: Tell = lambda _: None,
 ) -> RebuildResult:
-    """Into a target that nobody feeds; `rebuilding.part` says where."""
+    """Rebuilds into a target without a pipeline; `rebuilding.part` names it."""
     sink = make_sink(rebuilding.loaded, rebuilding.part, clock=clock)
     try:
         partitions = await rebuilding.subject.partitions(log)
@@ -191,11 +194,11 @@ async def rebuild_elsewhere(
 async def verify_copy(
     rebuilding: TableRebuild, sink: Sink, log: Log, *, clock: Clock
 ) -> TableVerdict:
-    """The copy against a second fold of the log, which shares nothing with the first but the
-    decoding."""
+    """Compares the copy with a second fold of the log, which shares only the decoding with the
+    first."""
     if not isinstance(sink, ComparableSink):
         raise ConfigError(
-            "what this kind of sink has written cannot be read back",
+            "a sink of this type cannot be read back",
             sink=rebuilding.part.name,
             type=rebuilding.part.kind,
         )
@@ -206,7 +209,7 @@ async def verify_copy(
 async def _fill_to(
     rebuilding: TableRebuild, sink: Sink, log: Log, moment: CutPoint, *, clock: Clock, tell: Tell
 ) -> int:
-    """Nothing that came later; and only if compaction has left the moment whole until the end."""
+    """Fills up to a moment, if compaction has left it whole until the end."""
     start = dict.fromkeys(moment.ends, 0)
     loaded, part = rebuilding.loaded, rebuilding.part
     rows = await replay(
@@ -225,8 +228,7 @@ async def _put_back(
     is_running: bool,
     clock: Clock,
 ) -> None:
-    """The past takes the present's place, and stays until somebody resumes the table: then all
-    that has happened since is applied to it."""
+    """Swaps in a past state; on resume the sink applies all later changes."""
     await _wish_paused(rebuilding, log, is_paused=True, clock=clock)
     rebuilt.is_paused = True
     await _settle(rebuilding, live, is_running=is_running)
@@ -264,7 +266,7 @@ async def _fill(
     clock: Clock,
     tell: Callable[[Report], None],
 ) -> None:
-    """Up to what the log holds now."""
+    """Fills up to the present end of the log."""
 
     def count(report: Report) -> None:
         if isinstance(report, RowsMoved):
@@ -337,13 +339,13 @@ async def _swap(
         carry_over = CarryOver(rebuilding.subject.schema.key)
         rebuilt.kept = await live.swap(rebuilding.target, carry_over)
     finally:
-        if is_running:  # afresh before it may go on: it remembers where the old table stood
+        if is_running:  # restarted first, because the sink has cached the old table's offsets
             await _wish_restart(rebuilding, log, clock=clock)
             await _wish_paused(rebuilding, log, is_paused=False, clock=clock)
 
 
 async def _wish_restart(rebuilding: TableRebuild, log: Log, *, clock: Clock) -> None:
-    """What runs the sink remembers where the old table stood."""
+    """Sends a restart: the running sink has cached the old table's offsets."""
     wish = Signal(RESTART, "", secrets.token_hex(8))
     await write_control(log, rebuilding.loaded.name, [wish], now_ms=clock.now_ms())
 
@@ -359,7 +361,7 @@ async def _wish_paused(
 
 
 async def _settle(rebuilding: TableRebuild, live: Sink, *, is_running: bool) -> AppliedOffsets:
-    """Where the live table stands once it does not move any more."""
+    """Returns the live table's offsets after it has stopped."""
     topics = [*sorted(rebuilding.topics), COMMITS]
     stands = _data_of(rebuilding, await live.committed_offsets(topics))
     quiet = 0
@@ -371,7 +373,7 @@ async def _settle(rebuilding: TableRebuild, live: Sink, *, is_running: bool) -> 
 
 
 def _recipe(rebuilding: TableRebuild, wanted: RebuildOptions) -> RebuildRecipe:
-    """What the table looked like at a moment of the past nobody knows before it is read."""
+    """Returns the copy's recipe. A past table's schema is unknown before it is read."""
     newest = None if wanted.as_of is not None else rebuilding.subject.schema
     loaded, settings = rebuilding.loaded, rebuilding.part.settings
     tables = [stored.schema.table for stored in rebuilding.sources]
@@ -401,8 +403,8 @@ def _data_of(rebuilding: TableRebuild, stands: AppliedOffsets | None) -> Applied
 def _check_reached(
     rebuilding: TableRebuild, copy: AppliedOffsets | None, live: AppliedOffsets
 ) -> None:
-    """The copy must not be older than what it replaces, unless that is of a topic that was deleted
-    and made anew: then nothing that it has is older or newer."""
+    """Raises if the copy is older than the table that it replaces. A recreated topic is an
+    exception: its offsets cannot be compared."""
     reached = _data_of(rebuilding, copy)
     ids = {partition.topic: stand.topic_id for partition, stand in reached.items()}
     for partition, stand in live.items():
@@ -410,8 +412,8 @@ def _check_reached(
             continue
         if partition not in reached or reached[partition].next_offset < stand.next_offset:
             raise LogUnavailable(
-                "the copy has not come up to the live table",
-                hint="run it again: the copy goes on from where it is",
+                "the copy has not reached the live table's offsets",
+                hint="run it again: the copy continues at its offsets",
                 topic=partition.topic,
                 partition=partition.partition,
             )

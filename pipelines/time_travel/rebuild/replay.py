@@ -1,4 +1,4 @@
-"""A stretch of the log into a sink, between two moments, without following what comes."""
+"""Delivers a range of the log to a sink, between two moments, and ends there."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
@@ -22,13 +22,13 @@ from headwater.pipelines.time_travel.history.cut_points import Ends
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Sink, Slice
 
 PORTION_RECORDS = 500_000
-"""How much of a partition is applied at once, or as much as the sink asks for in one slice, where
-that is more: a table of a lake is rewritten with every portion."""
+"""Records of a partition applied at once, or the sink's own limit if it is larger: a lake rewrites
+files with every slice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What is read, and how far it has come."""
+    """The range of a replay, and its progress."""
 
     changes: int
     offsets: int
@@ -51,8 +51,8 @@ async def replay(
     tell: Tell = lambda _: None,
     through: Through | None = None,
 ) -> int:
-    """Applies what stands between the two, from where the target says that it is on. Returns how
-    many changes that were. `through`: what changes go through last, all of them in this process."""
+    """Applies the range from the target's own offsets; returns the number of changes. `through`:
+    the last steps of changes, all in this process."""
     topics = sorted({partition.topic for partition in end})
     desired = DesiredTaskState(loaded.name)
     task = TaskRun(loaded, part.name, log, lambda: desired, clock, report=lambda _: None)
@@ -94,7 +94,7 @@ async def replay(
 async def _standing(
     sink: Sink, start: Ends, end: Ends, ids: Mapping[str, str]
 ) -> dict[TopicPartition, int]:
-    """Where each partition goes on: a replay that broke off is not begun again."""
+    """Returns where each partition continues: an interrupted replay does not start again."""
     found: AppliedOffsets = await sink.committed_offsets(sorted(ids)) or {}
     stands: dict[TopicPartition, int] = {}
     for partition, to in end.items():
@@ -104,7 +104,7 @@ async def _standing(
             continue
         if stand.topic_id != ids[partition.topic] or stand.next_offset > to:
             raise SinkRejected(
-                "what is there already is of a later moment",
+                "the target already has a later state",
                 hint="drop it there, or choose another place with --into",
                 topic=partition.topic,
                 partition=partition.partition,
@@ -118,8 +118,8 @@ async def _standing(
 def _portion(
     topic: str, stands: Mapping[TopicPartition, int], end: Ends, *, records: int
 ) -> dict[TopicPartition, int]:
-    """Of the one partition of a topic a part; of several everything, since a truncate is one event
-    in all of them."""
+    """Returns a part of a single partition; several partitions stay together, because a truncate is
+    one event in all of them."""
     behind = {part: to for part, to in end.items() if part.topic == topic and to > stands[part]}
     count = sum(part.topic == topic for part in end)
     if count > 1:
@@ -128,7 +128,7 @@ def _portion(
 
 
 async def _apply(delivery: Delivery, part: Slice) -> None:
-    """Records that no target can hold are set aside, as always."""
+    """Applies a slice; records that no target can hold become dead letters, as always."""
     while True:
         try:
             async with aclosing(delivery.reader):
@@ -142,8 +142,8 @@ async def _apply(delivery: Delivery, part: Slice) -> None:
 async def begin_empty(
     shadow: Sink, schema: TableSchema, log: Log, beginnings: Mapping[TopicPartition, int]
 ) -> None:
-    """Nothing is in the log from there on that would make the copy: a truncate in the place of all
-    that was before does. Nothing is done for partitions that the copy has come to."""
+    """Empties the copy by a truncate, because the log has no records from there on that would fill
+    it. Partitions that the copy has passed are left alone."""
     held = await shadow.committed_offsets(sorted({part.topic for part in beginnings}))
     if held is None or not beginnings.keys() - held.keys():
         return

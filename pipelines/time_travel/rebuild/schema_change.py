@@ -1,4 +1,4 @@
-"""Makes a target's table anew that cannot take its new form in place, while its sink holds it."""
+"""Rebuilds a quarantined table of a target that cannot take its new schema in place."""
 
 import asyncio
 import logging
@@ -39,10 +39,12 @@ async def cross_over(
     report: Reporter,
     beginnings: dict[TopicPartition, int],
 ) -> str:
-    """Why the table in place does not have the new form now; empty where it has. The copy is filled
-    from the log once the source has read the table again, where it does, and swapped in only when
-    equal to the log. A table that is not there yet is put into `beginnings`: it can begin where
-    that reading did."""
+    """Rebuilds the table; returns why it does not have the new schema, or an empty text.
+
+    The copy is filled from the log after the source's re-read, if there is one, and swapped in only
+    if it equals the log. A table that does not exist yet is put into `beginnings`: it can begin at
+    the re-read.
+    """
     told = _Told(loaded.name, part.name, table, report)
     try:
         rebuilding = await find_rebuilding(loaded, log, table=table, sink=part.name)
@@ -66,9 +68,9 @@ async def cross_over(
 
 
 async def _made_anew(rebuilding: TableRebuild, log: Log, told: "_Told", *, clock: Clock) -> str:
-    """Why the copy is not swapped in; empty where it is."""
+    """Returns why the copy is not swapped in; empty if it is."""
     unit, table = rebuilding.part.name, told.table
-    logger.info("%s: %s is made anew from the log for its new form", unit, table)
+    logger.info("%s: %s is rebuilt from the log for its new schema", unit, table)
     wanted = RebuildOptions(swaps=True, verifies=True)
     rebuilt = await rebuild(rebuilding, log, wanted, is_running=False, clock=clock, tell=told.hear)
     if rebuilt.verdict is not None and not rebuilt.verdict.is_as_told:
@@ -82,7 +84,7 @@ async def _made_anew(rebuilding: TableRebuild, log: Log, told: "_Told", *, clock
 
 
 async def _holds_nothing(rebuilding: TableRebuild, log: Log, *, clock: Clock) -> bool:
-    """Whether the target has no table yet that a copy could be made of, be it of a former topic."""
+    """Returns whether the target has no table yet, of this or a former topic."""
     generations = await load_generations(log, rebuilding.loaded.name, rebuilding.topics)
     live = rebuildable(rebuilding, clock=clock)
     try:
@@ -93,7 +95,7 @@ async def _holds_nothing(rebuilding: TableRebuild, log: Log, *, clock: Clock) ->
 
 @dataclass(slots=True)
 class _Told:
-    """How far the new table has come."""
+    """Progress of the new table."""
 
     pipeline: str
     unit: str

@@ -1,4 +1,4 @@
-"""Tables without a key, compared as bags: how often each row is there, whichever row it is."""
+"""Comparison of tables without a key as multisets: the count of each distinct row."""
 
 from collections.abc import Mapping
 from contextlib import aclosing
@@ -26,12 +26,12 @@ from headwater.pipelines.time_travel.verify.log_state import ComparedColumns
 from headwater.sinks.sink import AppliedOffset, Slice
 
 MERGE_ROWS = 2_000_000
-"""Rows that are held before equal ones become a number."""
+"""Rows that are held before equal ones are counted."""
 NOWHERE = -1
 
 
 class BagDiff:
-    """Two numbers for every distinct row, and where the log told it last."""
+    """For every distinct row two counts, and its last place in the log."""
 
     def __init__(self) -> None:
         self.empty()
@@ -44,7 +44,7 @@ class BagDiff:
         self._waiting_rows = 0
 
     def add(self, rows: Digests, *, times: int = 1, places: Int64Array | None = None) -> None:
-        """`times` is negative for rows that went."""
+        """Adds rows; `times` is negative for deleted rows."""
         nowhere = np.full(len(rows), NOWHERE, np.int64)
         counts = np.full(len(rows), times, np.int64)
         self._waiting.append((rows, counts, nowhere if places is None else places))
@@ -53,7 +53,7 @@ class BagDiff:
             self._merge()
 
     def content(self) -> tuple[Digests, Int64Array, Int64Array]:
-        """Digests in rising order, how often each is there, and its place."""
+        """Returns digests in ascending order, with counts and places."""
         self._merge()
         return self._digests, self._counts, self._places
 
@@ -71,7 +71,7 @@ class BagDiff:
 
 
 class LogBag:
-    """What the log tells of a table up to a moment."""
+    """A table's rows in the log up to a moment."""
 
     def __init__(
         self, log: Log, shape: ComparedColumns, ends: Ends, *, after_log: AfterLog, fetch_bytes: int
@@ -83,8 +83,7 @@ class LogBag:
         """Records that no reader could decode, and that no target therefore has."""
 
     async def read(self, *, as_rows: bool) -> BagDiff:
-        """The rows that the source has, or every change as a row of its own, as change logs keep
-        them."""
+        """Reads the source's rows, or every change as a row, as change logs keep them."""
         while True:
             bag = BagDiff()
             try:
@@ -126,7 +125,7 @@ class LogBag:
         operations = changes.operations.to_numpy()
         if changes.is_truncate:
             if changes.truncated_where:
-                raise _unknown("only some of its rows were truncated", changes)
+                raise _unknown("a truncate removed only some of its rows", changes)
             bag.empty()
             return
         rows, places = self._digests(changes.rows), self._places(changes)
@@ -153,7 +152,7 @@ class LogBag:
 
 
 def compare_bags(log: LogBag, ours: BagDiff, theirs: BagDiff) -> ComparisonResult:
-    """A row without a key has no name: what is missing is named by its place in the log."""
+    """Compares both sides; missing rows without a key are named by their place in the log."""
     (our_rows, our_counts, places), (their_rows, their_counts, _) = ours.content(), theirs.content()
     rows = np.union1d(our_rows, their_rows)
     more = _spread(rows, our_rows, our_counts) - _spread(rows, their_rows, their_counts)
@@ -180,7 +179,7 @@ def _spread(rows: Digests, held: Digests, counts: Int64Array) -> Int64Array:
 
 def _unknown(why: str, changes: TableChanges) -> SinkRejected:
     return SinkRejected(
-        f"the log does not tell which rows the table without a key has: {why}",
-        hint="REPLICA IDENTITY FULL lets every update and delete say it",
+        f"the rows of the table without a key are unknown: {why}",
+        hint="set REPLICA IDENTITY FULL, so that updates and deletes have the old row",
         table=str(changes.schema.table),
     )

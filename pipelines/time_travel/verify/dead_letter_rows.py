@@ -1,4 +1,4 @@
-"""Rows that a target cannot have, since their records were set aside as its dead letters."""
+"""Rows that a target lacks because their records are its dead letters."""
 
 from collections.abc import Mapping, Set
 from dataclasses import replace
@@ -23,11 +23,11 @@ NOT_WRITTEN = (DifferenceKind.MISSING, DifferenceKind.CHANGED)
 async def dead_letters_of(
     log: Log, pipeline: str, unit: str, subject: ComparedTable
 ) -> set[RecordOffset]:
-    """Records of a table that this sink has set aside, and about which nobody has decided yet."""
+    """Returns open dead letters of this sink for a table."""
     try:
         stored = await read_letters(log, pipeline)
     except LogRejected:
-        return set()  # no pipeline has run that could have any
+        return set()  # no pipeline with dead letters has run
     letters = [each.letter for each in stored]
     mine = [each for each in letters if each.unit == unit and each.topic in subject.topics]
     ids = {topic: await log.topic_id(topic) for topic in {each.topic for each in mine}}
@@ -41,8 +41,8 @@ async def dead_letters_of(
 def without_dead(
     compared: ComparisonResult, letters: Set[RecordOffset]
 ) -> tuple[ComparisonResult, list[RecordOffset]]:
-    """The same without keys whose newest record is a dead letter, and where these records are. A
-    row that is there after all, as a rebuild could write it, is compared as any other."""
+    """Returns the state without keys whose newest record is a dead letter, and these records. A row
+    that exists after all, for example after a rebuild, is compared."""
     dead = {
         digest: each
         for digest, each in compared.keys.items()
@@ -60,7 +60,7 @@ def without_dead(
 async def still_unread(
     log: Log, skipped: Mapping[TopicPartition, Set[int]], ends: Ends
 ) -> list[RecordOffset]:
-    """Those of them below `ends` that no later record of the key, nor a truncate, has replaced."""
+    """Returns those below `ends` that no later record of the key, nor a truncate, has replaced."""
     found: list[RecordOffset] = []
     for partition, offsets in sorted(skipped.items()):
         below = sorted(offset for offset in offsets if offset < ends.get(partition, 0))

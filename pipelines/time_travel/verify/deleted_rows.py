@@ -1,4 +1,4 @@
-"""What the log tells of rows that are gone: their last values, and since when they are."""
+"""Deleted rows in the log: their last values, and their delete times."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,22 +13,23 @@ from headwater.core_log.rows.digests import Digests
 from headwater.pipelines.journal.generations import carried_marks
 
 THERE = np.iinfo(np.int64).min
-"""In the place of a moment: the row is not gone."""
+"""Stands for no delete time: the row exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionChanges:
-    """Changes of one partition, or what is left of them; a key's are in the order of the log."""
+    """The remaining changes of one partition; a key's are in log order."""
 
     keys: Digests
     rows: Digests
     offsets: Int64Array
     is_row: BoolArray
-    """Where not, only a delete is told: of what row the log does not know any more."""
+    """False if the log has only the delete of the row."""
     ends_us: Int64Array
-    """When what came last of the row went, or `THERE`."""
+    """The time of the row's last change if that was a delete, or `THERE`."""
     is_bound: BoolArray
-    """Whether it may have gone earlier: that was told by what is compacted by another key."""
+    """Whether it may have been deleted earlier: topics with another key tell only the latest
+    time."""
 
     def upto(self, offset: int) -> "PartitionChanges":
         end = int(np.searchsorted(self.offsets, offset))
@@ -63,12 +64,12 @@ def piece_of(changes: TableChanges, keys: Digests, rows: Digests) -> PartitionCh
 
 
 def fold(pieces: Sequence[PartitionChanges], *, keeps_deleted: bool) -> PartitionChanges:
-    """One of each key, by digest: the newest, deletes left out; or the last row and what ended it,
-    the first delete where there is no row."""
+    """Returns one change of each key, by digest: the newest row; or the last row with its first
+    delete; or the first delete without a row."""
     if not pieces:
         return NOTHING
     keys = np.concatenate([piece.keys for piece in pieces])
-    order = np.argsort(keys)  # in which equal ones come anyhow: a stable order takes twice as long
+    order = np.argsort(keys)  # equal keys are in order anyhow: a stable sort takes twice as long
     if not len(order):
         return NOTHING
     ordered = keys[order]
@@ -93,7 +94,7 @@ def concat_pieces(pieces: Sequence[PartitionChanges]) -> PartitionChanges:
 
 
 def _with_ends(whole: PartitionChanges, begins: Int64Array) -> PartitionChanges:
-    """`whole` is in the order of its keys, each of which begins at one of these places."""
+    """`whole` is in key order; each key begins at one of these places."""
     count = len(whole.keys)
     at, lengths = np.arange(count), np.diff(np.append(begins, count))
     last = np.maximum.reduceat(np.where(whole.is_row, at, -1), begins)
@@ -102,13 +103,13 @@ def _with_ends(whole: PartitionChanges, begins: Int64Array) -> PartitionChanges:
     is_row, end = last >= 0, np.minimum(first, count - 1)
     chosen = whole.take(np.where(is_row, last, end))
     ends_us = np.where(first < count, whole.ends_us[end], THERE)
-    is_plain = is_row & ~whole.is_row[end]  # a delete after a row that is still told is the first
+    is_plain = is_row & ~whole.is_row[end]  # the first delete after a known row counts
     is_bound = np.where(is_plain, False, whole.is_bound[end]) & (first < count)
     return replace(chosen, ends_us=ends_us, is_bound=is_bound)
 
 
 def truncate(piece: PartitionChanges, *, committed_us: int) -> PartitionChanges:
-    """After a truncate. An earlier one may have been compacted away since."""
+    """Returns the state after a truncate. Compaction may have removed an earlier one."""
     is_there = piece.ends_us == THERE
     return replace(
         piece,
@@ -120,8 +121,8 @@ def truncate(piece: PartitionChanges, *, committed_us: int) -> PartitionChanges:
 async def cleaned_to(
     log: Log, pipeline: str, partitions: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
-    """Below which offsets the log may have forgotten changes; without a bound where it does not
-    say so."""
+    """Returns offsets below which the log may lack changes; no bound if the log does not report
+    it."""
     bounds, marks = await log.bounds(partitions), await carried_marks(log, pipeline, partitions)
     unknown = np.iinfo(np.int64).max
     return {
@@ -133,6 +134,6 @@ async def cleaned_to(
 
 
 def ends_in(rows: pa.RecordBatch, column: str) -> Int64Array:
-    """When rows of a target were deleted, as `Piece` says it."""
+    """Returns the delete times of a target's rows, as `Piece` has them."""
     found: Int64Array = rows.column(column).cast(pa.int64()).fill_null(THERE).to_numpy()
     return found

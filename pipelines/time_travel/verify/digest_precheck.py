@@ -1,4 +1,4 @@
-"""A look at a source while the log is read: whether anything differs, not yet what."""
+"""A first comparison of a source during the read of the log: whether anything differs."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
@@ -22,7 +22,7 @@ NOTHING: Digests = np.zeros(0, np.uint64)
 
 
 class DigestPrecheck:
-    """Rows as two numbers each, in the order of their coming."""
+    """Rows as two numbers each, in the order of arrival."""
 
     def __init__(self, shape: ComparedColumns) -> None:
         self._shape = shape
@@ -34,7 +34,7 @@ class DigestPrecheck:
         self._rows.append(digests)
 
     def compare(self, state: LogState) -> ComparisonResult | None:
-        """None where anything differs: a `KeyedDiff` then says what."""
+        """Returns None if anything differs: a `KeyedDiff` then finds the keys."""
         keys, rows = np.concatenate(self._keys), np.concatenate(self._rows)
         if len(keys) != len(state):
             return None
@@ -51,7 +51,7 @@ Glancing = asyncio.Future[DigestPrecheck]
 async def glancing(
     batches: AsyncGenerator[pa.RecordBatch, None], shape: ComparedColumns
 ) -> AsyncIterator[Glancing]:
-    """Who does not wait for it does not hear what became of it."""
+    """Runs the check; a caller that does not wait gets no result."""
     coming = asyncio.ensure_future(_glance(batches, shape))
     try:
         yield coming
@@ -72,7 +72,7 @@ async def _glance(
 async def keys_at(
     log: Log, places: Collection[RecordOffset], after_log: AfterLog, shape: ComparedColumns
 ) -> Mapping[RecordOffset, Mapping[str, Any]]:
-    """What the rows there are called."""
+    """Returns the keys of the rows."""
     of_keys = ComparedColumns(shape.schema, shape.schema.key)
     named: dict[RecordOffset, Mapping[str, Any]] = {}
     for changes in await changes_at(log, places, after_log):

@@ -1,4 +1,4 @@
-"""Rows of a source or a target against the state that the log tells: which keys differ, and how."""
+"""Comparison of a source's or a target's rows with the log's state: which keys differ, and how."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,11 +16,11 @@ from headwater.pipelines.time_travel.verify.log_state import ComparedColumns, Lo
 from headwater.sinks.sink import DeletedRows
 
 KEYS_KEPT = 100_000
-"""Differing keys that are remembered; beyond them they are only counted."""
+"""Differing keys that are remembered; further ones are only counted."""
 
 
 class DifferenceKind(Enum):
-    """What is wrong with a key, seen from the side that is compared with the log."""
+    """The difference of a key, seen from the side that is compared with the log."""
 
     CHANGED = "has other values"
     MISSING = "is missing"
@@ -30,23 +30,23 @@ class DifferenceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DifferingKey:
-    """One key."""
+    """One differing key."""
 
     kind: DifferenceKind
     key: Mapping[str, Any] | None
-    """None where it has only been seen as a digest: `place` then says where it can be read."""
+    """None if only its digest is known; `place` then says where it can be read."""
     place: RecordOffset | None
-    """The newest record of the key in the log; None where the log does not have it."""
+    """The key's newest record in the log; None if the log does not have it."""
     ours: int = 0
-    """The row's digest in the log; 0 where it is not there."""
+    """The row's digest in the log; 0 if it is not there."""
     theirs: int = 0
     end_us: int = THERE
-    """When the row went, by the log, or `THERE`."""
+    """The row's delete time by the log, or `THERE`."""
 
 
 @dataclass(slots=True)
 class ComparisonResult:
-    """What came of it."""
+    """The result of a comparison."""
 
     log_rows: int
     rows: int = 0
@@ -61,7 +61,7 @@ class ComparisonResult:
         return sum(self.counts.values())
 
     def unchanged_since(self, earlier: "ComparisonResult") -> "ComparisonResult":
-        """Only what differed before in the same way: everything else was on its way."""
+        """Keeps only keys that differed before in the same way: all others were in transit."""
         kept = {
             digest: found
             for digest, found in self.keys.items()
@@ -75,18 +75,18 @@ class ComparisonResult:
 
 
 class KeyedDiff:
-    """Feed it the rows of the other side, in any order."""
+    """Compares the other side's rows, in any order."""
 
     def __init__(
         self, state: LogState, shape: ComparedColumns, *, deleted: DeletedRows = DeletedRows.GONE
     ) -> None:
-        """`state` has rows that are gone where the other side keeps deleted ones."""
+        """`state` includes deleted rows if the other side keeps them."""
         self._state, self._shape, self._deleted = state, shape, deleted
         self._seen = np.zeros(len(state.keys), np.bool_)
         self.result = ComparisonResult(len(state))
 
     def take(self, rows: pa.RecordBatch, ends_us: Int64Array | None = None) -> None:
-        """`rows` are as `Shape.projected` makes them; `ends_us` says when each was deleted."""
+        """`rows` have the form of `Shape.projected`; `ends_us` are their delete times."""
         keys, digests = self._shape.digests(rows)
         places, is_known = self._state.find(keys)
         known = places[is_known]
@@ -114,7 +114,8 @@ class KeyedDiff:
     def _is_of_another_end(
         self, known: Int64Array, is_known: BoolArray, ends_us: Int64Array
     ) -> BoolArray:
-        """Of what is compacted by another key the log tells only until when at the latest."""
+        """Returns rows with another delete time. Topics compacted by another key tell only the
+        latest one."""
         found = np.zeros(len(is_known), np.bool_)
         ours, theirs = self._state.ends_us[known], ends_us[is_known]
         is_earlier = self._state.is_bound[known] & (theirs != THERE) & (theirs < ours)
@@ -127,7 +128,7 @@ class KeyedDiff:
         return found
 
     def pass_over(self, keys: Digests | None) -> None:
-        """Keys of rows that are there and cannot be compared; None: any may be one."""
+        """Skips keys of rows that cannot be compared; None: any key may be one."""
         if keys is None:
             self._seen[:] = True
             return
@@ -180,7 +181,7 @@ class KeyedDiff:
 
 
 def _firsts(places: Int64Array) -> Any:
-    """Which of them come for the first time."""
+    """Returns which of them appear for the first time."""
     found = np.zeros(len(places), np.bool_)
     found[np.unique(places, return_index=True)[1]] = True
     return found

@@ -1,4 +1,4 @@
-"""Replays topics to the newest state of every key, as two numbers per key instead of as rows."""
+"""Replays topics to the newest state of every key, stored as two numbers per key."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -31,21 +31,21 @@ from headwater.pipelines.time_travel.verify.deleted_rows import (
 from headwater.sinks.sink import AppliedOffset, Slice
 
 MERGE_ROWS = 2_000_000
-"""Changes of one partition that are kept before all but the newest of each key are let go."""
+"""Changes of one partition that are held before all but the newest of each key are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedColumns:
-    """What rows are compared by."""
+    """The columns by which rows are compared."""
 
     schema: TableSchema
-    """Of the target."""
+    """The target's schema."""
     columns: tuple[str, ...]
-    """Those of the schema that count, the key's among them."""
+    """The compared columns of the schema, the key's included."""
 
     def project(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows under another schema of the table as they are under this one; raises SinkRejected
-        for values that have no place in it."""
+        """Returns rows of another schema of the table under this one. Raises SinkRejected for
+        values that do not fit."""
         given = set(rows.schema.names)
         fields = [self.schema.arrow.field(name) for name in self.columns]
         columns = [
@@ -59,9 +59,9 @@ class ComparedColumns:
     def _as_now(self, column: pa.Array, field: pa.Field) -> pa.Array:
         try:
             return column.cast(field.type)
-        except UNFIT:  # no `from`: Arrow's words quote the values
+        except UNFIT:  # no `from`: Arrow's messages quote the values
             raise SinkRejected(
-                "rows that were written under another type of a column cannot be compared",
+                "rows with another type of a column cannot be compared",
                 table=str(self.schema.table),
                 column=field.name,
                 held=str(column.type),
@@ -69,13 +69,13 @@ class ComparedColumns:
             ) from None
 
     def digests(self, rows: pa.RecordBatch) -> tuple[Digests, Digests]:
-        """Of the keys, and of the rows as a whole."""
+        """Returns digests of the keys, and of whole rows."""
         keys = [rows.column(name) for name in self.schema.key]
         return digests_of(keys, rows.num_rows), digests_of(rows.columns, rows.num_rows)
 
     def digest_log_rows(self, rows: pa.RecordBatch) -> tuple[Digests, Digests]:
-        """The same of rows of the log, whatever types their columns had then: one with a value that
-        has no place in the type of now is unlike every row that has."""
+        """Returns the same for rows of the log of any earlier types; a value that does not fit
+        today's type makes its row differ from all others."""
         try:
             return self.digests(self.project(rows))
         except SinkRejected:
@@ -90,43 +90,43 @@ class ComparedColumns:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """A table at a moment, in the order of its keys' digests."""
+    """The state of a table at a moment, in the order of key digests."""
 
     keys: Digests
     rows: Digests
     origins: npt.NDArray[np.int32]
-    """Where in `partitions` the partition stands that told the row last."""
+    """The index in `partitions` of the row's last record."""
     offsets: Int64Array
     partitions: tuple[TopicPartition, ...]
     is_row: BoolArray
-    """Where not, only the delete of a key is told."""
+    """False if the log has only the delete of a key."""
     ends_us: Int64Array
-    """When the row went, or `THERE`."""
+    """The row's delete time, or `THERE`."""
     is_bound: BoolArray
-    """Whether it may have gone earlier."""
+    """Whether it may have been deleted earlier."""
     is_whole: bool = False
-    """Whether the log has told of every row that there ever was."""
+    """Whether the log has had every row."""
     is_former: BoolArray | None = None
-    """Where a row is gone that was told last before its source read the table again as a whole:
-    its columns may have had other types, so that only its key counts."""
+    """Whether a deleted row's last record is older than the re-read of its table: its columns may
+    have had other types, so only its key counts."""
 
     def __len__(self) -> int:
-        """Rows that the log tells, those among them that are gone."""
+        """Returns the number of rows in the log, deleted ones included."""
         return int(np.count_nonzero(self.is_row))
 
     def current(self) -> "LogState":
-        """Without what is gone."""
+        """Returns the state without deleted rows."""
         is_there = self.ends_us == THERE
         return self if is_there.all() else self._take(is_there)
 
     def limit_to_known(self, cleaned_to: Ends) -> "LogState":
-        """With what can be told where the log may have forgotten what is below these offsets."""
+        """Limits the state to what is known if the log may lack changes below these offsets."""
         marks = np.array([cleaned_to[part] for part in self.partitions], np.int64)
         is_bound = self.is_bound & (~self.is_row | (self.offsets < marks[self.origins]))
         return replace(self, is_bound=is_bound, is_whole=not marks.any())
 
     def with_former(self, beginnings: Ends) -> "LogState":
-        """`beginnings`: from where on the records are the whole table."""
+        """Adds former rows. `beginnings`: from there on the records are the whole table."""
         if not beginnings:
             return self
         starts = np.array([beginnings.get(part, 0) for part in self.partitions], np.int64)
@@ -146,11 +146,11 @@ class LogState:
         )
 
     def place(self, row: int) -> tuple[TopicPartition, int]:
-        """Where in the log it was told last."""
+        """Returns the place of its last record."""
         return self.partitions[int(self.origins[row])], int(self.offsets[row])
 
     def find(self, keys: Digests) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
-        """Where each key stands, and whether it is there at all."""
+        """Returns the index of each key, and whether it exists."""
         if not len(self.keys):
             return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
         places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
@@ -158,7 +158,7 @@ class LogState:
 
 
 class LogFold:
-    """Reads every topic once, however many moments of it are asked for."""
+    """Reads every topic once for all requested moments."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class LogFold:
         fetch_bytes: int,
         keeps_deleted: bool = False,
     ) -> None:
-        """With `keeps_deleted` the states have the rows that are gone as well."""
+        """With `keeps_deleted` the states include deleted rows."""
         self._log, self._shape, self._keeps_deleted = log, shape, keeps_deleted
         self._after_log, self._fetch_bytes = after_log, fetch_bytes
         self.skipped: dict[TopicPartition, set[int]] = {}
@@ -178,7 +178,7 @@ class LogFold:
     async def states(
         self, moments: Sequence[Ends], tell: Callable[[int], None] = lambda _: None
     ) -> list[LogState]:
-        """The state at each of the moments; `tell` hears of the records that were read so far."""
+        """Yields the state at each moment; `tell` gets the number of records read so far."""
         partitions = tuple(sorted({part for ends in moments for part in ends}))
         while True:
             tallies = {
@@ -221,10 +221,10 @@ class LogFold:
 
 @dataclass(slots=True)
 class _Tally:
-    """One partition while it is read."""
+    """One partition during the read."""
 
     stops: Sequence[int]
-    """Offsets at which its state is wanted, in rising order."""
+    """Ascending offsets at which its state is requested."""
     keeps_deleted: bool
     states: dict[int, PartitionChanges] = field(default_factory=dict)
     pieces: list[PartitionChanges] = field(default_factory=list)
@@ -259,7 +259,7 @@ class _Tally:
         self.pieces = [truncate(piece, committed_us=committed_us) for piece in left]
 
     def _pass(self, offset: int) -> None:
-        """All that comes is at or behind this offset."""
+        """Processes a stop: all later records are at or behind this offset."""
         for stop in self.stops:
             if stop not in self.states and stop <= offset:
                 self.states[stop] = self._fold(self.pieces)

@@ -1,4 +1,4 @@
-"""Mends rows of the log from the source: as records beside those that the source itself sends."""
+"""Repairs rows of the log from the source, by records beside the source's own."""
 
 from collections.abc import Collection, Mapping
 from contextlib import aclosing
@@ -42,24 +42,24 @@ from headwater.pipelines.transforms.before_log import MasksAndDrops as Masks
 from headwater.pipelines.transforms.before_log import salt_of
 
 ATTEMPTS_MAX = 5
-"""The source may append to the same keys while we look; then we look again."""
+"""Attempts: the source may append to the same keys meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRepair:
-    """The keys of one table of the source of which the log tells something else."""
+    """Keys of one source table whose rows differ in the log."""
 
     loaded: LoadedPipeline
     stored: StoredSchema
     shape: ComparedColumns
     after_log: AfterLog
     ends: Ends
-    """Where the log was compared: what was appended since is newer than what was read."""
+    """The compared end of the log: later records are newer than the comparison."""
     keys: Mapping[int, DifferingKey]
 
 
 class CurrentRow:
-    """What comes from the log has been masked already."""
+    """A row from the log, which is masked already."""
 
     def apply(self, changes: TableChanges) -> TableChanges:
         return changes
@@ -72,14 +72,14 @@ class CurrentRow:
 
 
 class _Overtaken(Exception):
-    """The source appended to one of the keys before we did."""
+    """The source appended to one of the keys first."""
 
 
 async def repair_log(
     repair: SourceRepair, snapshot: SourceSnapshot, log: Log, *, clock: Clock
 ) -> int:
-    """Writes what the snapshot says of these keys, unless something newer has come. Returns how
-    many rows that were."""
+    """Writes the snapshot's rows of these keys, unless newer records exist; returns their
+    number."""
     masks = Masks(repair.loaded.spec.transform, salt=salt_of(repair.loaded.spec.pipeline))
     masks.follow(repair.stored.schema)
     writer = await log.writer(f"headwater.{repair.loaded.name}.repair")
@@ -93,8 +93,8 @@ async def repair_log(
         changes = replace(changes, schema=_as_stored(changes.schema, repair.stored.schema))
         if masks.schema(declare_nan_columns(changes.schema)) != repair.stored.schema:
             raise SourceRejected(
-                "the table has another shape than the log knows",
-                hint="let the pipeline see a change of it first, then verify again",
+                "the table has another schema than the log",
+                hint="let the pipeline read a change of the table, then verify again",
                 table=str(repair.stored.schema.table),
             )
         rows = _rows_of(repair, masks, changes, wanted)
@@ -109,7 +109,7 @@ async def repair_log(
 
 
 def _as_stored(schema: TableSchema, stored: TableSchema) -> TableSchema:
-    """Without the ids that the log does not know: they would make another schema of it."""
+    """Removes column ids that the log does not have: they would make another schema."""
     known = {each.name for each in stored.columns if each.id}
     known |= {each.name for each in stored.dropped if each.id}
     columns = tuple(each if each.name in known else replace(each, id=0) for each in schema.columns)
@@ -121,8 +121,7 @@ def _is_column(cell: ColumnOrValue) -> bool:
 
 
 def _place(changes: TableChanges, snapshot: SourceSnapshot) -> TableChanges:
-    """They are of the snapshot's position, whatever transaction wrote the row, and beside the
-    stream."""
+    """Returns the snapshot's position, independent of the transaction that wrote the row."""
     source = {**changes.source}
     if "snapshot" in source:
         source["snapshot"] = INCREMENTAL
@@ -220,7 +219,7 @@ async def _write(
             continue
         return len(left)
     raise LogUnavailable(
-        "the source keeps changing the rows that are to be mended",
+        "the source keeps changing the rows to repair",
         hint="verify again, or pause the source",
         table=str(repair.stored.schema.table),
     )

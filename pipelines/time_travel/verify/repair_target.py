@@ -1,4 +1,4 @@
-"""Mends rows of a target from the log: what `verify` has found, and nothing else."""
+"""Repairs rows of a target from the log: only those that `verify` has found."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
@@ -26,13 +26,13 @@ from headwater.sinks.sink import AppliedOffset, AppliedOffsets, DeletedRows, Sin
 
 KEYS_MAX = 50_000
 ATTEMPTS_MAX = 20
-"""Whoever runs the pipeline moves the target on meanwhile; then it is tried again from there."""
+"""Attempts: a running pipeline moves the target meanwhile; the next attempt starts there."""
 FETCH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class TargetRepair:
-    """The keys of one table of one sink that differ from the log as of `ends`."""
+    """Keys of one table of one sink that differ from the log as of `ends`."""
 
     subject: ComparedTable
     ends: Ends
@@ -47,16 +47,18 @@ class TargetRepair:
 def check_few(compared: ComparisonResult, *, table: str) -> None:
     if compared.differing > KEYS_MAX:
         raise SinkRejected(
-            "too many rows differ to be mended one by one",
+            "too many rows differ for a repair by row",
             table=table,
             differing=compared.differing,
-            hint="headwater rebuild PIPELINE/TABLE --swap makes the table anew from the log",
+            hint="headwater rebuild PIPELINE/TABLE --swap makes the table again from the log",
         )
 
 
 async def repair_target(repair: TargetRepair, sink: Sink, log: Log, after_log: AfterLog) -> int:
-    """Rows are written where the target stands, which stays where it is: a slice of no length.
-    Keys that have moved on in the meantime are right already. Returns how many were written."""
+    """Writes rows at the target's present offsets, which stay: a slice of zero length.
+
+    Keys that changed meanwhile are right already. Returns the number of rows written.
+    """
     for _ in range(ATTEMPTS_MAX):
         stands = await _stands(repair, sink)
         moved = await _moved_since(repair, stands, log, after_log)
@@ -78,8 +80,8 @@ async def repair_target(repair: TargetRepair, sink: Sink, log: Log, after_log: A
             continue
         return len(left)
     raise Fenced(
-        "the target moves on faster than its rows can be mended",
-        hint="pause the table while it is mended: headwater pause PIPELINE/TABLE",
+        "the target moves faster than its rows can be repaired",
+        hint="pause the table during the repair: headwater pause PIPELINE/TABLE",
         table=str(repair.subject.target),
     )
 
@@ -92,7 +94,7 @@ async def _stands(repair: TargetRepair, sink: Sink) -> AppliedOffsets:
 async def _moved_since(
     repair: TargetRepair, stands: AppliedOffsets, log: Log, after_log: AfterLog
 ) -> set[int] | None:
-    """Digests of the keys that were applied since the comparison; None where a truncate was."""
+    """Returns digests of keys applied since the comparison; None if there was a truncate."""
     reader = SliceReader(
         log, after_log=after_log, fetch_bytes=FETCH_BYTES, skipped=dict[TopicPartition, set[int]]
     )
@@ -116,8 +118,8 @@ async def _rows(
     log: Log,
     after_log: AfterLog,
 ) -> list[TableChanges]:
-    """Deletes of what should not be there, and what the log says of everything else. Where deleted
-    rows stay, a row of which the log has no delete is left alone: nobody knows when it went."""
+    """Yields deletes of rows that should not exist, and the log's rows. If deleted rows are kept, a
+    row without a delete in the log is left alone: its delete time is unknown."""
     rows: list[TableChanges] = []
     extra = [
         each for each in keys.values() if each.kind is DifferenceKind.EXTRA and each.key is not None
@@ -141,7 +143,7 @@ def _ends(
     keys: Mapping[int, DifferingKey],
     stands: AppliedOffsets,
 ) -> list[TableChanges]:
-    """The deletes of those rows that are gone again."""
+    """Returns the deletes of rows that were deleted again."""
     digests, _ = repair.shape.digests(told.rows)
     ends_us = np.array([keys[each].end_us for each in digests.tolist()], np.int64)
     is_gone = ends_us != THERE

@@ -1,4 +1,4 @@
-"""What was compared, and what came of it."""
+"""The sides of a comparison, and its result."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -90,17 +90,17 @@ UNREAD_NAMED = 20
 
 @dataclass(frozen=True, slots=True)
 class ComparedSides:
-    """What is compared with the log."""
+    """The sides that are compared with the log."""
 
     source: bool = True
     targets: bool = True
     only: str | None = None
-    """Of the targets."""
+    """Names of targets."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableVerdict:
-    """One table of one side, compared with the log."""
+    """The comparison of one table of one side with the log."""
 
     subject: ComparedTable
     side: str
@@ -109,30 +109,30 @@ class TableVerdict:
     moment: CutPoint
     compared: ComparisonResult
     named: Sequence[Mapping[str, Any]] = ()
-    """The first of the differing keys, and what is wrong with them."""
+    """The first differing keys, with their difference."""
     left_out: tuple[str, ...] = ()
-    """Columns that this side does not give back as they were."""
+    """Columns that this side does not return unchanged."""
     problem: str = ""
-    """Why it could not be compared."""
+    """Why the comparison failed."""
     is_unreachable: bool = False
-    """Whether that is only that the other side does not answer now."""
+    """Whether the other side only does not answer now."""
     is_reread: bool = False
-    """Whether it is that the table is being read again at its source."""
+    """Whether the table is being read again at its source."""
     unmended: str = ""
-    """Why what differs could not be mended."""
+    """Why the differences could not be repaired."""
     took_ms: int = 0
     mended: int = 0
-    """Rows that were written anew before this comparison."""
+    """Rows that were rewritten before this comparison."""
     unread: Sequence[RecordOffset] = ()
-    """Records of the log that cannot be decoded or transformed, and that nothing has replaced:
-    whether their rows are equal is not known."""
+    """Undecodable or untransformable records of the log without a successor: whether their rows are
+    equal is unknown."""
     deleted: DeletedRows = DeletedRows.GONE
-    """What this side keeps of rows that are gone."""
+    """How this side keeps deleted rows."""
     incomparable: IncomparableRows = field(default_factory=IncomparableRows)
-    """Rows of the source with values that are set aside on their way."""
+    """Rows of the source with values that are rejected on their way."""
 
     dead: Sequence[RecordOffset] = ()
-    """Records that this target set aside as dead letters: their rows are not there."""
+    """Dead letters of this target, whose rows it lacks."""
 
     @property
     def name(self) -> tuple[str, str]:
@@ -140,7 +140,7 @@ class TableVerdict:
 
     @property
     def is_as_told(self) -> bool:
-        """Whether all that the log tells is there."""
+        """Returns whether the side has everything that the log has."""
         return not self.problem and not self.compared.differing
 
     @property
@@ -150,7 +150,7 @@ class TableVerdict:
 
     @property
     def is_failed(self) -> bool:
-        """Whether not all of it could be compared, though both sides answered."""
+        """Returns whether a part could not be compared though both sides answered."""
         is_left_out = bool(self.unread or self.dead or self.incomparable.count)
         return is_left_out or bool(self.problem and not self.is_unreachable)
 
@@ -171,8 +171,8 @@ class TableVerdict:
 def outcomes(
     subject: ComparedTable, sides: Iterable[str], *, into: list[TableVerdict]
 ) -> Iterator[None]:
-    """An exception meanwhile is the outcome of these sides of this table, as far as they have none
-    yet. Only a log that cannot be reached ends the whole comparison."""
+    """Returns the verdicts. An exception is the verdict of this table's sides without one; only an
+    unreachable log ends the whole comparison."""
     try:
         yield
     except LogUnavailable:
@@ -183,7 +183,7 @@ def outcomes(
 
 
 def failed_verdict(subject: ComparedTable, side: str, error: Exception) -> TableVerdict:
-    """It could not be compared at all."""
+    """Returns the verdict of a table that could not be compared."""
     if not isinstance(error, HeadwaterError):
         logger.error("%s in %s is not compared", subject.target, side, exc_info=error)
     said = failure_of(error)

@@ -1,4 +1,4 @@
-"""`verify:` of a pipeline file: the comparison as a unit of its own, again and again."""
+"""`verify:` of a pipeline file: a task that repeats the comparison."""
 
 import asyncio
 import logging
@@ -19,12 +19,12 @@ from headwater.pipelines.time_travel.verify.verify import Verifier
 logger = logging.getLogger(__name__)
 
 LOOK_S_MAX = 60.0
-"""A long sleep is many short ones, since the clock of a machine may be set."""
+"""A long sleep is divided into short ones, because a machine's clock may be set."""
 
 
 async def run_verifying(task: TaskRun) -> None:
-    """Never ends by itself. The first time is one interval after the last, or after the start; what
-    cannot be compared is said, and tried again when it is due."""
+    """Runs for ever. The first comparison is one interval after the last one, or after the start;
+    failures are logged and tried again when due."""
     loaded, log, clock = task.loaded, task.log, task.clock
     schedule = loaded.spec.verify
     assert schedule is not None, "the unit is only there where the file wants it"
@@ -73,7 +73,7 @@ PROBLEM_LETTERS_MAX = 500
 async def remember(
     log: Log, pipeline: str, verdicts: Sequence[TableVerdict], *, clock: Clock
 ) -> None:
-    """By the tables of the source; no key and no value of a row is kept."""
+    """Stores the result by source table, without keys and values."""
     by_table: dict[str, list[TableVerdict]] = {}
     for verdict in verdicts:
         for stored in verdict.subject.sources:

@@ -1,4 +1,4 @@
-"""The source's side of a comparison: where it was read, and its rows as targets would get them."""
+"""The source's side of a comparison: its position, and its rows as targets would get them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -31,18 +31,18 @@ from headwater.pipelines.time_travel.verify.table_selection import ComparedTable
 from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
 
 REACH_MS, REACH_POLL_S = 60_000, 0.25
-"""How long the log may take to come to where the source was read."""
+"""Time in which the log must reach the source's position."""
 LOOK_PAUSE_MS_MAX = 30_000
 
 
 @runtime_checkable
 class SnapshotableSource(Source, Snapshotable, Protocol):
-    """Both at once."""
+    """A source that can be read at one position."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSide:
-    """A source as it was at one position, as long as its snapshot is open."""
+    """A source at one position, while its snapshot is open."""
 
     loaded: LoadedPipeline
     log: Log
@@ -52,12 +52,12 @@ class SourceSide:
     snapshot: SourceSnapshot
     is_running: bool
     replacements: Mapping[TableId, StoredReplacement] = field(default_factory=dict)
-    """The last of each table, as it was before the snapshot."""
+    """The last re-read of each table before the snapshot."""
     incomparable: dict[TableId, IncomparableRows] = field(default_factory=dict)
-    """By the target's table, as its `rows` were followed last."""
+    """By the target's table, from the last pass over its `rows`."""
 
     async def moment(self, partitions: Sequence[TopicPartition]) -> CutPoint:
-        """Up to where the log has to be read to be compared with it."""
+        """Returns the end up to which the log is read for this comparison."""
         if not self.snapshot.positions:
             return await newest_moment(self.log, partitions)
         position = self.snapshot.positions[STREAM]
@@ -66,10 +66,10 @@ class SourceSide:
         return await moment_of(self.log, self.loaded.name, as_of, partitions, is_recent=True)
 
     async def _reach(self, position: str) -> None:
-        """Waits until the log has all that came before."""
+        """Waits until the log has all earlier changes."""
         wanted = order_of(position)
         if wanted is None:
-            before(position)  # which says so
+            before(position)  # which reports it
         deadline = self.clock.monotonic_ms() + REACH_MS
         while True:
             is_followed = self.is_running
@@ -85,7 +85,7 @@ class SourceSide:
                 is_followed = has_changes is None
             if not is_followed or self.clock.monotonic_ms() >= deadline:
                 raise LogUnavailable(
-                    "the log has not come to where the source is",
+                    "the log has not reached the source's position",
                     hint="try again when it has caught up: headwater status"
                     if is_followed
                     else f"run the pipeline: headwater run {self.loaded.path.name}",
@@ -95,12 +95,13 @@ class SourceSide:
             await asyncio.sleep(REACH_POLL_S)
 
     async def _has_changes_since(self, reached: Positions) -> bool | None:
-        """None where somebody follows the source; what cannot say so may have changed."""
+        """Returns whether changes came since; a source that cannot say so may have changed. None if
+        another process follows the source."""
         ask = self.snapshot.has_changes_since
         return True if ask is None else await ask(reached)
 
     async def rows(self, subject: ComparedTable) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Through everything that rows go through on their way into a target."""
+        """Yields rows after all steps between source and target."""
         spec = self.loaded.spec
         before_log = MasksAndDrops(spec.transform, salt=salt_of(spec.pipeline))
         for stored in subject.sources:
@@ -130,13 +131,13 @@ class SourceSide:
         self.incomparable[subject.target] = incomparable
 
     def _lose(self, into: IncomparableRows, rows: TableChanges, *, topic: str) -> None:
-        """By the keys that targets would know them by, where there are such."""
+        """Adds rejected rows by the keys that targets would have."""
         made, rejected = without_rejected(self.after_log, deletes_of(rows), topic=topic)
         into.add(made)
         into.nameless += sum(map(len, rejected))
 
     async def pause(self) -> None:
-        """Until a source that is asked on a schedule has been asked again."""
+        """Waits until a polled source has been polled again."""
         every_ms = min(getattr(self.loaded.source.settings, "every_ms", 0), LOOK_PAUSE_MS_MAX)
         await asyncio.sleep(every_ms * 2 / 1_000)
 
@@ -144,8 +145,8 @@ class SourceSide:
 def without_rejected(
     after_log: AfterLog, rows: TableChanges, *, topic: str
 ) -> tuple[list[TableChanges], list[TableChanges]]:
-    """Rows of the source as targets get them; and those that a transform rejects, whose records a
-    sink has set aside."""
+    """Yields the source's rows as targets get them, without those that a transform rejects, which
+    are dead letters."""
     lost: list[TableChanges] = []
     while len(rows):
         numbers = pa.array(np.arange(len(rows)))
@@ -163,8 +164,8 @@ def without_rejected(
 def readable(
     codec: RowCodec, changes: TableChanges, *, now_us: int
 ) -> tuple[TableChanges, list[TableChanges]]:
-    """Rows as who reads the log gets them; and those that the chosen wire form cannot express, or
-    that no column holds, which readers of the log pass over as well."""
+    """Yields rows as readers of the log get them, without those that the value format or a column
+    cannot hold."""
     lost: list[TableChanges] = []
     while len(changes):
         try:

@@ -1,4 +1,4 @@
-"""Compares one table of the log with its source and its targets, each two at one moment."""
+"""Compares one table of the log with its source and its targets, each pair at one moment."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from contextlib import AsyncExitStack
@@ -56,26 +56,26 @@ from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.sinks.sink import DELETED_AT, Comparable, DeletedRows, Sink, TableContents
 
 KEYS_NAMED = 20
-"""Differing keys that are named, of each comparison."""
+"""Differing keys that are named per comparison."""
 LOOKS = 3
-"""How often a source without positions is read, before what differs counts as different."""
+"""Reads of a source without positions before a difference counts."""
 
 
 @runtime_checkable
 class ComparableSink(Sink, Comparable, Protocol):
-    """Both at once."""
+    """A sink whose tables can be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableComparison:
-    """Rows go through the pipeline's own transforms and codec."""
+    """A comparison through the pipeline's own transforms and codec."""
 
     loaded: LoadedPipeline
     log: Log
     clock: Clock
     after_log: RowTransforms
     is_running: bool
-    """Whether the pipeline goes on meanwhile."""
+    """Whether the pipeline runs meanwhile."""
 
     async def verdicts(
         self,
@@ -85,8 +85,8 @@ class TableComparison:
         *,
         mends_log: bool,
     ) -> list[TableVerdict]:
-        """With `mends_log` what differs from the source is written to the log anew. A side that
-        fails is an outcome; only a log that cannot be reached ends the comparison."""
+        """Returns a verdict per side; with `mends_log` differing rows are written to the log again.
+        A failed side is a verdict; only an unreachable log ends the comparison."""
         found: list[TableVerdict] = []
         sides = [*([SOURCE] if of_source is not None else []), *sinks]
         with outcomes(subject, sides, into=found):
@@ -100,8 +100,8 @@ class TableComparison:
         return found
 
     async def _check_not_reread(self, subject: ComparedTable, of_source: SourceSide) -> None:
-        """Raises where a table may differ from what its source has streamed, or may have since
-        just before its snapshot was taken."""
+        """Raises if the table may differ from its stream, or has been read again since just before
+        the snapshot."""
         now = last_replacements(await load_positions(self.log, self.loaded.name))
         for table in (stored.schema.table for stored in subject.sources):
             found, before = now.get(table), of_source.replacements.get(table)
@@ -169,7 +169,7 @@ class TableComparison:
         opened: Mapping[str, TableContents],
         found: list[TableVerdict],
     ) -> dict[str, CutPoint]:
-        """Up to where the log has to be read for each side."""
+        """Returns the end of the log for each side."""
         partitions = await subject.partitions(self.log)
         moments: dict[str, CutPoint] = {}
         if of_source is not None:
@@ -178,7 +178,7 @@ class TableComparison:
                     moment = await of_source.moment(partitions)
                     await self._check_not_reread(subject, of_source)
                     moments[SOURCE] = moment
-                except LogUnavailable as error:  # it has not come to where the source is
+                except LogUnavailable as error:  # the log has not reached the source's position
                     found.append(failed_verdict(subject, SOURCE, error))
         for name, contents in opened.items():
             with outcomes(subject, [name], into=found):
@@ -192,7 +192,7 @@ class TableComparison:
         for partition, stand in contents.stands.items():
             if partition.topic in ids and stand.topic_id != ids[partition.topic]:
                 raise PositionLost(
-                    "the table was filled from another topic of this name, which is gone",
+                    "the table was filled from a deleted topic of the same name",
                     hint=REBUILD,
                     topic=partition.topic,
                 )
@@ -214,7 +214,7 @@ class TableComparison:
         of_source: SourceSide | None,
         found: list[TableVerdict],
     ) -> None:
-        """A table without a key."""
+        """Compares a table without a key."""
         for name, moment in moments.items():
             with outcomes(subject, [name], into=found):
                 found.append(await self._compare_bag(subject, name, moment, opened, of_source))
@@ -274,8 +274,8 @@ class TableComparison:
     async def _bag_without_dead(
         self, told: LogBag, theirs: BagDiff, compared: ComparisonResult, letters: Set[RecordOffset]
     ) -> tuple[ComparisonResult, list[RecordOffset]]:
-        """Rows without a key: what the log tells without the dead letters, where that is what the
-        target has."""
+        """Returns the log's rows without a key minus dead letters, if the target has exactly
+        these."""
         if not letters:
             return compared, []
         for place, offset in letters:
@@ -333,7 +333,7 @@ class TableComparison:
                     deleted = opened[name].deleted
                     if deleted is not DeletedRows.GONE:
                         state = told.limit_to_known(marks).with_former(beginnings)
-                        if has_former_key:  # deleted rows were told in a former topic
+                        if has_former_key:  # the deleted rows are in a former topic
                             state = replace(state, is_whole=False)
                     comparison = KeyedDiff(state, shape, deleted=deleted)
                     compared = await _compare(comparison, opened[name].batches, shape)
@@ -364,7 +364,7 @@ class TableComparison:
         compared: ComparisonResult,
         of: SourceSnapshot,
     ) -> str:
-        """While the snapshot that it was compared with is still open; says why it failed."""
+        """Repairs the log while the compared snapshot is open; returns why it failed."""
         try:
             check_few(compared, table=str(subject.target))
             for stored in subject.sources:
@@ -384,7 +384,7 @@ class TableComparison:
         return ""
 
     async def _lost_error(self, moment: CutPoint) -> PositionLost | None:
-        """What compaction has passed while it was read was not told whole."""
+        """Returns the error if compaction has passed the read, which is then incomplete."""
         if not any(moment.ends.values()):
             return None  # nothing was read
         try:
@@ -400,8 +400,8 @@ class TableComparison:
         shape: ComparedColumns,
         compared: ComparisonResult,
     ) -> ComparisonResult:
-        """A source that cannot say where it stood was read a moment before or after the log: what
-        differs only in passing is no difference."""
+        """Compares a source without positions again: it was read at another moment than the log, so
+        a passing difference is none."""
         if of_source.snapshot.positions or not self.is_running:
             return compared
         for _ in range(LOOKS - 1):
@@ -478,7 +478,7 @@ def _put(bag: BagDiff, shape: ComparedColumns, rows: pa.RecordBatch) -> None:
 
 
 def _without_missing(compared: ComparisonResult) -> ComparisonResult:
-    """Rows that the source has deleted, and will never say so."""
+    """Removes rows that the source has deleted without a change event."""
     kept = {
         at: found for at, found in compared.keys.items() if found.kind is not DifferenceKind.MISSING
     }

@@ -1,4 +1,4 @@
-"""The tables of the targets that a command means, and the topics that each is made of."""
+"""Selects target tables for a command, with the topics of each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ class ComparedTable:
 
     target: TableId
     schema: TableSchema
-    """As the targets have it now."""
+    """The target's present schema."""
     sources: tuple[StoredSchema, ...]
     failure: HeadwaterError | None = None
-    """Why the rules of the file cannot be applied to it; then it is as the source has it."""
+    """Why the file's rules cannot be applied; the table is then as at the source."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ class ComparedTable:
 
 
 async def subjects_of(loaded: LoadedPipeline, log: Log) -> Sequence[ComparedTable]:
-    """All that the log holds changes of."""
+    """Returns all tables with changes in the log."""
     after_log = RowTransforms(loaded.spec.transform, loaded.spec.route, directory=loaded.directory)
     found: dict[TableId, list[tuple[StoredSchema, TableSchema]]] = {}
     failed: list[ComparedTable] = []
@@ -60,7 +60,7 @@ async def subjects_of(loaded: LoadedPipeline, log: Log) -> Sequence[ComparedTabl
 
 
 def subject_of(subjects: Sequence[ComparedTable], table: str, *, pipeline: str) -> ComparedTable:
-    """`table` as the target calls it, or as the source does."""
+    """Finds `table` by its name at the target, or at the source."""
     meant = [subject for subject in subjects if table in _names(subject)]
     if len(meant) == 1:
         if meant[0].failure is not None:
@@ -68,7 +68,7 @@ def subject_of(subjects: Sequence[ComparedTable], table: str, *, pipeline: str) 
         return meant[0]
     known = sorted(str(subject.target) for subject in meant or subjects)
     raise ConfigError(
-        "several tables are called so" if meant else "the log knows no such table",
+        "several tables have this name" if meant else "the log knows no such table",
         hint="say which: " + ", ".join(known),
         pipeline=pipeline,
         table=table,

@@ -1,4 +1,4 @@
-"""One run of `verify`: which sides of which tables are compared, and what is mended then."""
+"""One run of `verify`: compares the selected sides and tables, and repairs them if asked."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -30,7 +30,7 @@ from headwater.pipelines.transforms.after_log import RowTransforms
 
 
 class Verifier:
-    """Compares a source, the log and the targets, each two of them at one moment."""
+    """Compares a source, the log and the targets, each pair at one moment."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class Verifier:
     async def verify(
         self, subjects: Sequence[ComparedTable], sides: ComparedSides, *, mends: bool = False
     ) -> list[TableVerdict]:
-        """With `mends` what differs is written anew and compared again. A table that cannot be
-        mended keeps no other one from it."""
+        """With `mends` differing rows are rewritten and compared again. A table that cannot be
+        repaired does not stop the others."""
         first = await self._verify(subjects, sides, mends_log=mends)
         differing = [each for each in first if each.compared.differing]
         if not mends or not differing:
@@ -60,8 +60,8 @@ class Verifier:
         for verdict in differing:
             if not verdict.subject.schema.key:
                 self._tell(
-                    f"{verdict.subject.target} has no key by which a row could be mended:"
-                    " headwater rebuild PIPELINE/TABLE --swap makes the table anew from the log"
+                    f"{verdict.subject.target} has no key for a repair by row:"
+                    " headwater rebuild PIPELINE/TABLE --swap makes the table again from the log"
                 )
             elif verdict.side != SOURCE:
                 unmended[verdict.name] = await self._mend(verdict)
@@ -73,7 +73,7 @@ class Verifier:
         return [replace(each, unmended=unmended.get(each.name, "")) for each in after]
 
     async def _mend(self, verdict: TableVerdict) -> str:
-        """Why it could not be; empty where it was."""
+        """Returns why the repair failed; empty if it succeeded."""
         try:
             await self._mend_target(verdict)
         except LogUnavailable:
@@ -102,8 +102,8 @@ class Verifier:
             if not _keeps_every_change(part, verdict.subject):
                 raise
             self._tell(
-                f"{verdict.subject.target} keeps every change, and has these already:"
-                " headwater rebuild PIPELINE/TABLE --swap makes the table anew from the log"
+                f"{verdict.subject.target} keeps every change and cannot be repaired by row:"
+                " headwater rebuild PIPELINE/TABLE --swap makes the table again from the log"
             )
         finally:
             await sink.close()
@@ -122,8 +122,10 @@ class Verifier:
                 if isinstance(sink, ComparableSink):
                     sinks[part.name] = sink
                 else:
-                    self._tell(f"{part.name}: what a sink of type {part.kind} has written cannot"
-                               " be read back, so it is not compared")  # fmt: skip
+                    self._tell(
+                        f"{part.name}: a sink of type {part.kind} cannot be read back,"
+                        " so it is not compared"
+                    )
             of_source = await self._open_source(stack) if sides.source else None
             for subject in subjects:
                 side = self._source_of(subject, of_source)
@@ -138,15 +140,15 @@ class Verifier:
         if not all(of_source.snapshot.has_left(each.schema.table) for each in subject.sources):
             return of_source
         self._tell(
-            f"{subject.target} is not captured any more: what was written of it stays, and is not"
-            " compared with the source"
+            f"{subject.target} is no longer captured: its rows stay in targets, and are not "
+            "compared with the source"
         )
         return None
 
     async def compare_target(
         self, subject: ComparedTable, name: str, sink: ComparableSink
     ) -> TableVerdict:
-        """One table of one sink."""
+        """Compares one table of one sink."""
         [verdict] = await self._comparison.verdicts(subject, None, {name: sink}, mends_log=False)
         return verdict
 
@@ -154,7 +156,9 @@ class Verifier:
         source = make_source(self._loaded, clock=self._clock)
         if not isinstance(source, SnapshotableSource):
             kind = self._loaded.source.kind
-            self._tell(f"a source of type {kind} cannot be read at one position: it is left out")
+            self._tell(
+                f"a source of type {kind} cannot be read at one position and is not compared"
+            )
             return None
         positions = await load_positions(self._log, self._loaded.name)
         snapshot = await stack.enter_async_context(source.snapshot(source_parts(positions)))
@@ -171,7 +175,8 @@ class Verifier:
 
 
 def _keeps_every_change(part: LoadedPart, subject: ComparedTable) -> bool:
-    """Each by its place in the log, where no second row of it can be written."""
+    """Returns whether the target stores each change by its place in the log, so that a row cannot
+    be repaired."""
     if not hasattr(part.settings, "of"):
         return False
     return bool(part.settings.of(str(subject.target)).mode == "append")

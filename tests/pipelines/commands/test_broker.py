@@ -141,4 +141,4 @@ def test_the_log_is_named_once(headwater: Headwater, tmp_path: Path) -> None:
     ran = headwater("topics", "ls", "--bootstrap", "127.0.0.1:1", "--data", tmp_path)
 
     assert ran.code == exit_codes.INVALID
-    assert "give one of -f, --data and --bootstrap" in ran.remarks
+    assert "use one of -f, --data and --bootstrap" in ran.remarks

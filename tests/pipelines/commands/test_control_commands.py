@@ -178,9 +178,9 @@ def test_what_cannot_be_meant_is_not_paused(shop: Shop) -> None:
     empty = shop.run("pause", f"{shop.name}/")
 
     assert pipeline.code == table.code == empty.code == exit_codes.INVALID
-    assert "this log knows no pipeline of that name" in pipeline.remarks
+    assert "the log has no pipeline of this name" in pipeline.remarks
     assert shop.name in pipeline.remarks.partition("hint:")[2]
-    assert "the pipeline has no such table" in table.remarks
+    assert "the pipeline does not have this table" in table.remarks
     assert "the path has no table" in empty.remarks
     assert not shop.ask(read_desired).is_paused
 

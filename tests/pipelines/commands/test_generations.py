@@ -69,7 +69,7 @@ def test_what_is_no_table_is_said(headwater: Headwater, data: Path) -> None:
 
     assert table.code == pipeline.code == exit_codes.INVALID
     assert "did you mean people?" in table.remarks
-    assert "no pipeline of this name has left rows in this log" in pipeline.remarks
+    assert "the log has no rows of a pipeline of this name" in pipeline.remarks
 
 
 def test_a_reader_at_the_end_goes_on_behind_what_was_filled_in(shop: Shop) -> None:

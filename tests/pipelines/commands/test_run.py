@@ -67,7 +67,7 @@ def test_a_second_run_hands_over_what_can_be_obeyed_looks_on_and_leaves(
     refusal = third.communicate()[1]
 
     assert third.returncode == exit_codes.INVALID
-    assert "the partitions of a topic cannot change while it holds records" in refusal
+    assert "the partitions of a topic cannot change while it has records" in refusal
     assert console_of(tmp_path)["pid"] == owner == first.pid
     assert workers_of(first.pid) == workers
     code, out, err = end(first, signal.SIGTERM)

@@ -117,9 +117,9 @@ def test_what_differs_is_shown_row_by_row_and_ends_in_exit_code_4(
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ("{table: public.orders, after: {id: 1, stauts: x}}", "no such column"),
+        ("{table: public.orders, after: {id: 1, stauts: x}}", "does not have this column"),
         ("{table: public.x, after: {id: 1}, key: [nr]}", "no given row has this column"),
-        ("{table: public.x, after: {id: 1}, types: {id: number}}", "there is no type of this name"),
+        ("{table: public.x, after: {id: 1}, types: {id: number}}", "the type does not exist"),
         ("{table: public.x, after: {id: x}, types: {id: int64}}", "not of its column's type"),
     ],
 )

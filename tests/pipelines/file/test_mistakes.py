@@ -256,7 +256,7 @@ def test_an_address_of_libpq_is_taken_as_it_is(write: Write, url: str) -> None:
         ("shop_module:clean", ""),
         ("shop_module:claen", "the python transform cannot be imported: AttributeError"),
         ("no_such_module:clean", "the python transform cannot be imported: ModuleNotFoundError"),
-        ("shop_module:NUMBER", "the python transform is no function"),
+        ("shop_module:NUMBER", "the python transform is not a function"),
     ],
 )
 def test_a_function_that_is_not_there_is_found_before_a_run(

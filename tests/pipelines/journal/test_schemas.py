@@ -66,7 +66,7 @@ def test_a_reader_looks_again_for_a_number_it_does_not_know() -> None:
     async def story() -> None:
         log = await a_log()
         reader = SchemaReader(log)
-        with pytest.raises(DecodeError, match="does not hold"):
+        with pytest.raises(DecodeError, match="does not have"):
             await reader.find(TOPIC, 1)
         await record(log, "shop", schema_of("orders"))
         await reader.find(TOPIC, 1)

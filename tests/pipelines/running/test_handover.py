@@ -36,5 +36,5 @@ def test_pipelines_arrive_as_they_were(tmp_path: Path, until_end: bool) -> None:
     ],
 )  # fmt: skip
 def test_what_is_none_is_refused_in_words(body: bytes) -> None:
-    with pytest.raises(ConfigError, match="no pipelines as"):
+    with pytest.raises(ConfigError, match="not a list of pipelines"):
         handed_over(body)

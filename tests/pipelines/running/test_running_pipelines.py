@@ -192,7 +192,7 @@ async def test_once_is_refused_for_a_pipeline_that_runs_for_good() -> None:
         await it.apply([a_file(source="a", sql="b")])
         await theatre.until_running("shop/source", "shop/sql")
 
-        with pytest.raises(DirectoryInUse, match="running already"):
+        with pytest.raises(DirectoryInUse, match="already running"):
             await it.apply([a_file(source="a", sql="b")], until_end=True)
 
         assert len(theatre.running) == 2

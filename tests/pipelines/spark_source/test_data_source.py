@@ -122,7 +122,7 @@ def test_a_batch_begins_and_ends_where_it_is_told(spark: "SparkSession", served:
 def test_a_topic_that_nobody_knows_is_an_error_in_words(
     spark: "SparkSession", served: ServedLog
 ) -> None:
-    with pytest.raises(Exception, match="nothing is known of its columns"):
+    with pytest.raises(Exception, match="its columns are unknown"):
         frame(spark, served, topic="shop.public.nothing")
 
 

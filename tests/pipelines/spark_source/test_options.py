@@ -40,15 +40,15 @@ def test_a_data_directory_says_where_its_broker_is(tmp_path: Path) -> None:
     [
         ({"topics": "a"}, "did you mean topic"),
         ({"nonsense": "a"}, "known: bootstrap"),
-        ({"bootstrap": ""}, "where the log is"),
+        ({"bootstrap": ""}, "the address of the log"),
         ({"topic": ""}, "no topic is named"),
         ({"topic": "a,b"}, "typed columns are those of one topic"),
-        ({"columns": "both"}, "typed or raw"),
-        ({"isolation": "uncommitted"}, "where columns are raw"),
-        ({"isolation": "serializable", "columns": "raw"}, "isolation is committed"),
-        ({"end": "stable", "asOf": "5"}, "both say where to end"),
-        ({"splitRecords": "0"}, "a number above zero"),
-        ({"fetchBytes": "1MB"}, "a number above zero"),
+        ({"columns": "both"}, "not typed or raw"),
+        ({"isolation": "uncommitted"}, "with raw columns"),
+        ({"isolation": "serializable", "columns": "raw"}, "isolation is neither committed"),
+        ({"end": "stable", "asOf": "5"}, "cannot be used together"),
+        ({"splitRecords": "0"}, "not a number above zero"),
+        ({"fetchBytes": "1MB"}, "not a number above zero"),
         ({"user": "shop", "password": "x-y-z"}, "begins with SASL_ if there is a user"),
         ({"protocol": "TLS"}, "option='protocol'"),
     ],
@@ -77,7 +77,7 @@ def test_brokers_that_ask_for_a_user_get_one_and_nobody_else_is_told(tmp_path: P
 def test_a_stream_that_is_given_an_end_is_refused(given: dict[str, str]) -> None:
     endless(read_options(LEAST | {"end": "latest"}))
 
-    with pytest.raises(ConfigError, match="a stream has no end"):
+    with pytest.raises(ConfigError, match="a stream cannot have an end"):
         endless(read_options(LEAST | given))
 
 

@@ -60,7 +60,7 @@ def test_a_batch_lies_between_two_positions_of_the_source(served: ServedLog) -> 
     assert second == {"shop.public.orders": (2, 4)}
     assert rest == {"shop.public.orders": (4, whole["shop.public.orders"][1])}
     assert stretches(served, start="stream=0") == whole
-    with pytest.raises(ConfigError, match="has not come to that position"):
+    with pytest.raises(ConfigError, match="has not reached this source position"):
         stretches(served, start="stream=99")
 
 
@@ -81,7 +81,7 @@ def test_topics_of_several_pipelines_end_at_one_moment(served: ServedLog) -> Non
 
 
 def test_a_topic_that_no_pipeline_writes_is_of_no_moment(served: ServedLog) -> None:
-    with pytest.raises(ConfigError, match="of no moment of a source"):
+    with pytest.raises(ConfigError, match="no source time"):
         stretches(served, topic="__headwater_commits", columns="raw", asOf="2023-11-14T22:30")
 
 
@@ -94,7 +94,7 @@ def test_the_logs_own_topics_are_read_raw(served: ServedLog) -> None:
 @pytest.mark.parametrize(
     ("lost", "said"),
     [
-        ({"is_state": True, "end": -1}, "compaction has passed that moment"),
+        ({"is_state": True, "end": -1}, "compaction has passed this moment"),
         ({"start": -1, "deletes_dropped_to": -1}, "removed deletes before"),
     ],
 )

@@ -138,5 +138,5 @@ def test_a_value_beyond_the_planned_type_is_refused() -> None:
     planned = TypedColumns(pa.struct([("id", pa.int32())]))
     changes = placed(changes_of(NEW, ("c", {"id": 1 << 40})))
 
-    with pytest.raises(SchemaRefused, match="begin the query anew"):
+    with pytest.raises(SchemaRefused, match="start the query again"):
         rows(planned, changes)

@@ -132,10 +132,10 @@ def test_a_table_that_no_rule_means_passes_untouched() -> None:
     ("rule", "problem"),
     [
         ({"mask": {"id": "redact"}}, "masked by hash only"),
-        ({"drop": ["id"]}, "a column of the key cannot be dropped"),
+        ({"drop": ["id"]}, "a key column cannot be dropped"),
         ({"mask": {"born": "redact"}}, "only text can be redacted"),
         ({"mask": {"emial": "hash"}}, "did you mean email?"),
-        ({"drop": ["emial"]}, "the table has no such column"),
+        ({"drop": ["emial"]}, "the table does not have this column"),
     ],
 )
 def test_a_rule_that_would_not_hide_what_it_says_is_refused(

@@ -167,15 +167,15 @@ def test_a_truncate_has_the_columns_that_the_rows_have() -> None:
 @pytest.mark.parametrize(
     ("rule", "problem"),
     [
-        ({"add": {"id": "id + 1"}}, "a column of the key cannot be computed anew"),
-        ({"add": {"x": "nowhere"}}, "the table has no such column"),
-        ({"add": {"x": "INTERVAL 1 DAY"}}, "a type that no target takes"),
-        ({"add": {"x": "gen_random_uuid()"}}, "not allowed"),
-        ({"rename": {"status": "total"}}, "two columns would have one name"),
+        ({"add": {"id": "id + 1"}}, "a key column cannot be replaced"),
+        ({"add": {"x": "nowhere"}}, "the table does not have this column"),
+        ({"add": {"x": "INTERVAL 1 DAY"}}, "a type that no target supports"),
+        ({"add": {"x": "gen_random_uuid()"}}, "not permitted"),
+        ({"rename": {"status": "total"}}, "two columns have the same name"),
         ({"rename": {"stauts": "state"}}, "did you mean status"),
-        ({"cast": {"total": "number"}}, "there is no type of this name"),
-        ({"cast": {"id": "int32"}}, "two keys could become one"),
-        ({"cast": {"id": "float64"}}, "two keys could become one"),
+        ({"cast": {"total": "number"}}, "the type does not exist"),
+        ({"cast": {"id": "int32"}}, "could make two keys equal"),
+        ({"cast": {"id": "float64"}}, "could make two keys equal"),
     ],
 )
 def test_a_rule_that_does_not_fit_its_table_is_refused(

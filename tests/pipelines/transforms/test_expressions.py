@@ -109,7 +109,7 @@ def test_what_is_no_value_of_the_row_alone_is_refused(expressions: Expressions, 
 
 @pytest.mark.parametrize("text", ["current_date", "current_user", "rows.id", '"rows 1"', "tag"])
 def test_a_name_that_is_no_column_means_nothing_else(expressions: Expressions, text: str) -> None:
-    with pytest.raises(ConfigError, match="no such column"):
+    with pytest.raises(ConfigError, match="does not have this column"):
         expressions.prepare({"x": text}, SCHEMA)
 
 
@@ -163,7 +163,7 @@ def test_memory_is_bounded() -> None:
     )
     rows = changes_of(SCHEMA, (INSERT, {"id": 1, "status": "x" * (1 << 20)})).rows
 
-    with pytest.raises(TransformFailed, match="no single row is to blame"):
+    with pytest.raises(TransformFailed, match="no single row is the reason"):
         prepared.evaluate(rows)
 
 
@@ -174,7 +174,7 @@ def test_what_takes_too_long_is_interrupted_and_leaves_the_next_batch_alone() ->
     one = changes_of(SCHEMA, (INSERT, {"id": 1, "status": "private" * 40})).rows
     many = one.take(pa.array([0] * 20_000))
 
-    with pytest.raises(TransformFailed, match="takes longer than it may") as failed:
+    with pytest.raises(TransformFailed, match="takes longer than its limit") as failed:
         prepared.evaluate(many)
 
     assert "private" not in str(failed.value)

@@ -134,7 +134,7 @@ def test_rows_that_have_no_offset_yet_fail_the_batch_in_words() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("status", "a filter is a condition"),
+        ("status", "the filter is not a condition"),
         ("stauts = 'x'", "did you mean status?"),
         ("status + 1 > CAST('a' AS DATE)", "does not fit the table"),
     ],
@@ -149,7 +149,7 @@ def test_columns_are_found_whatever_their_case_and_exactly_where_it_matters() ->
     given = changes_of(schema, (INSERT, {"id": 1, "Status": "a", "STATUS": "b"}))
 
     assert filtered("\"STATUS\" = 'b' AND ID = 1").apply(given)
-    with pytest.raises(ConfigError, match="no such column"):
+    with pytest.raises(ConfigError, match="does not have this column"):
         filtered("status = 'b'").schema(schema)
 
 

@@ -129,9 +129,9 @@ def test_rows_on_which_it_raises_are_named_and_their_values_are_not(
 @pytest.mark.parametrize(
     ("function", "problem"),
     [
-        ("other_key", "leaves the key as it is"),
-        ("other_kind", "returns what it was given"),
-        ("shorter", "as many rows as it was given"),
+        ("other_key", "changes the key"),
+        ("other_kind", "does not return the form of its input"),
+        ("shorter", "another number of rows"),
     ],
 )
 def test_what_it_may_not_return_fails_its_table_in_words(

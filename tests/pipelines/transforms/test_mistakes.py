@@ -26,4 +26,4 @@ def test_expressions_and_types_are_read_by_check(headwater: Headwater, tmp_path:
     assert "pipeline.yaml:7:42: the expression uses a function" in ran.remarks
     assert "not allowed: getenv" in ran.remarks
     assert "did you mean substring?" in ran.remarks
-    assert "pipeline.yaml:8:19: there is no type of this name" in ran.remarks
+    assert "pipeline.yaml:8:19: the type does not exist" in ran.remarks

@@ -156,7 +156,7 @@ def test_another_shape_of_a_topic_takes_over_between_two_changes(shop: Shop, log
     shop.add("b", range(20, 60), "second")
 
     plan = shop.plan()
-    with pytest.raises(ConfigError, match="cannot change while it holds records"):
+    with pytest.raises(ConfigError, match="cannot change while it has records"):
         shop.run()
     shop.run(migrates=True)
 
@@ -262,7 +262,7 @@ def test_a_sink_that_is_behind_keeps_its_former_topic(shop: Shop) -> None:
     shop.edit()
     [before] = load(shop.directory / "pipeline.yaml", environment={})
 
-    with pytest.raises(ConfigError, match="has not come to the end of a former topic"):
+    with pytest.raises(ConfigError, match="has not finished a former topic"):
         shop.do(lambda _, log: only_the_source(after, log))
 
 

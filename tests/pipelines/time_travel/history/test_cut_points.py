@@ -165,7 +165,7 @@ async def test_a_topic_that_was_made_anew_since_has_no_past_state(number: int) -
     world.log.delete_topic(TOPIC)
     await world.log.ensure_topic(settings)
 
-    with pytest.raises(PositionLost, match="recreated since that moment"):
+    with pytest.raises(PositionLost, match="recreated since this moment"):
         await at(world, before(str(number)))
 
 
@@ -182,7 +182,7 @@ async def test_a_log_that_does_not_say_what_compaction_took_tells_only_what_is_r
     place = TopicPartition(TOPIC, 0)
     world.log.partitions[place].cleaned_to = -1
 
-    with pytest.raises(PositionLost, match="does not say what compaction has taken"):
+    with pytest.raises(PositionLost, match="does not report compaction"):
         await at(world, before("3"))
     recent = await moment_of(world.log, PIPELINE, before("3"), [place], is_recent=True)
 
@@ -214,12 +214,12 @@ def test_moments_are_written_in_several_ways(text: str, meant: str) -> None:
 
 
 def test_anything_else_is_no_moment() -> None:
-    with pytest.raises(ConfigError, match="no moment of the past"):
+    with pytest.raises(ConfigError, match="not a moment"):
         parse_as_of("yesterday", now_ms=NOW_MS)
 
 
 def test_what_is_yet_to_come_is_no_moment() -> None:
-    with pytest.raises(ConfigError, match="yet to come"):
+    with pytest.raises(ConfigError, match="in the future"):
         parse_as_of("2032-01-31T12:00", now_ms=NOW_MS)
 
 
@@ -227,7 +227,7 @@ async def test_a_position_that_the_log_has_not_come_to_is_refused_until_it_has()
     script = made_up(5, seed=1)
     world = await told(script, bytes_max=1)
 
-    with pytest.raises(ConfigError, match="has not come to that position"):
+    with pytest.raises(ConfigError, match="has not reached this source position"):
         await at(world, before("6"))
     assert await differing(world, [(await at(world, before("5")), script)]) == [0]
 
@@ -236,7 +236,7 @@ async def test_a_position_that_the_log_has_not_come_to_is_refused_until_it_has()
 async def test_a_position_of_another_kind_of_source_is_refused(text: str) -> None:
     world = await told(made_up(5, seed=1), bytes_max=1)
 
-    with pytest.raises(ConfigError, match="written otherwise") as refused:
+    with pytest.raises(ConfigError, match="another form") as refused:
         await at(world, parse_as_of(text, now_ms=NOW_MS))
     assert "such as stream=" in refused.value.hint
 
@@ -251,5 +251,5 @@ async def test_a_source_without_positions_in_an_order_tells_none() -> None:
 async def test_offsets_are_wanted_of_every_partition() -> None:
     world = await told(made_up(5, seed=1), partitions=2, bytes_max=1)
 
-    with pytest.raises(ConfigError, match="of every partition"):
+    with pytest.raises(ConfigError, match="every partition"):
         await at(world, parse_as_of("3", now_ms=NOW_MS))

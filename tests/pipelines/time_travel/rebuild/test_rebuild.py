@@ -233,7 +233,7 @@ def test_what_is_elsewhere_already_is_not_turned_back(tmp_path: Path) -> None:
             elsewhere = TableRebuild(loaded, part, found.subject)
             await rebuild_elsewhere(elsewhere, log, wanted, clock=SystemClock())
 
-    with pytest.raises(SinkRejected, match="later moment"):
+    with pytest.raises(SinkRejected, match="later state"):
         tell(tmp_path, story)
 
 

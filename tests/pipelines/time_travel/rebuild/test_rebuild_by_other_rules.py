@@ -86,7 +86,7 @@ def test_a_second_rebuild_is_refused_while_the_first_runs_and_not_after_it_broke
         monkeypatch.setattr(rebuilding_module, "_fill", fill)
         (tmp_path / "pipeline.yaml").write_text(pipeline.replace("id <> 1", "id > 0"))
         [later] = load(tmp_path / "pipeline.yaml", environment=os.environ)
-        with pytest.raises(SinkUnavailable, match="under way") as refused:
+        with pytest.raises(SinkUnavailable, match="another rebuild of this table") as refused:
             await rebuilt(world, later, swaps=True)
         first.cancel()
         await asyncio.wait([first])

@@ -217,8 +217,8 @@ def test_a_table_that_is_gone_is_not_compared_with_the_source(
         ("public.other", True)
     ]
     assert said == [
-        "public.t is not captured any more: what was written of it stays, and is not compared with"
-        " the source"
+        "public.t is no longer captured: its rows stay in targets, and are not compared with the "
+        "source"
     ]
 
 

@@ -184,8 +184,8 @@ async def run_sink(task: TaskRun) -> None:
                 return
             changing.result()
         finally:
-            for task in (delivering, changing, given_up):
-                await let_go(task)
+            for each in (delivering, changing, given_up):
+                await let_go(each)
 
 
 async def _make_anew(

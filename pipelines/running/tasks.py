@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwater.core_log.model.log import Log
 from headwater.pipelines.journal.control import (
@@ -55,7 +55,7 @@ def jobs_of(loaded: "LoadedPipeline", *, until_end: bool = False) -> list[TaskAs
     return [TaskAssignment(loaded, loaded.source.name, until_end), *sinks, *verify]
 
 
-RunTask = Callable[[TaskRun], Awaitable[None]]
+RunTask = Callable[[TaskRun], Coroutine[Any, Any, None]]
 """`headwater.pipelines.loops.assembly.run_unit`, mostly."""
 Prepare = Callable[["LoadedPipeline", str], None]
 """Begins to load what a unit will need, while the log is still asked what is wanted of it."""

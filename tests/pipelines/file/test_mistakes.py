@@ -90,7 +90,7 @@ def test_placeholders_are_only_for_topics_that_keep_everything(write: Write, log
         ("transform: {table: a}", "1:12: should be a list"),
         ("transform: [{filter: no}]", "1:13: the key 'table' is missing"),
         ("transform: [{table: '/(/'}]", "1:21: the regular expression is invalid: missing )"),
-        ("transform: [{table: a, mask: {b: hsh}}]", "1:34: a mask is redact, hash, null, or"),
+        ("transform: [{table: a, mask: {b: hsh}}]", "1:34: the mask is not redact, hash, null or"),
         ("transform: [{table: a, mask: {b: hash}, drop: b}]", "1:47: 'b' is masked as well"),
         ("transform: [{table: a, python: os.system}]", "1:32: should match"),
         ("route: [{from: 'a*', to: b.$2}]", "1:16: the pattern has no group 2 - it has 1"),

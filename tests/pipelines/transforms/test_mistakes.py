@@ -24,6 +24,6 @@ def test_expressions_and_types_are_read_by_check(headwater: Headwater, tmp_path:
     assert ran.code == exit_codes.INVALID
     assert "pipeline.yaml:6:13: the text is not one value" in ran.remarks
     assert "pipeline.yaml:7:42: the expression uses a function" in ran.remarks
-    assert "not allowed: getenv" in ran.remarks
+    assert "not permitted: getenv" in ran.remarks
     assert "did you mean substring?" in ran.remarks
     assert "pipeline.yaml:8:19: the type does not exist" in ran.remarks

@@ -38,7 +38,8 @@ class HeldColumns:
     def find_renames(self, schema: TableSchema, names: Mapping[str, str]) -> dict[str, str]:
         """Returns old to new names in the target; `names` are the source columns' names there.
 
-        A target shared by several source tables has none: they need not be altered alike.
+        A target shared by several source tables has none: they need not be altered alike. A name
+        that the target has without an id is only learnt: the source reads such a table again.
         """
         held = self._of(schema)
         return {
@@ -48,6 +49,7 @@ class HeldColumns:
             and column.name in names
             and column.name not in schema.key
             and held[column.id] != names[column.name]
+            and names[column.name] not in self.others
         }
 
     def find_fills(self, schema: TableSchema, names: Mapping[str, str]) -> dict[str, Column]:

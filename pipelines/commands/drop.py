@@ -125,7 +125,7 @@ def _reset_table(
     output.note(f"the next headwater run reads {table} again")
     if not with_data:
         output.note(
-            "targets keep their rows until then: headwater rebuild {pipeline}/{table} --swap"
+            f"targets keep their rows until then: headwater rebuild {pipeline}/{table} --swap"
         )
 
 

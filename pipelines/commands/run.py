@@ -74,7 +74,7 @@ def run(
     --generations`.
     """
     from headwater.core_log.foundation.preload import all_of_it_stays
-    from headwater.pipelines.running.worker_process import spawn
+    from headwater.pipelines.running.worker_spawn import spawn
     from headwater.pipelines.terminal.log_owner import find_owner
 
     quiet = logging.ERROR if output.is_quiet else logging.INFO

@@ -12,8 +12,9 @@ from headwater.pipelines.reports import StateChanged, TaskState
 from headwater.pipelines.running.backoff import CRASHES_MAX, Backoff, Crashes, RetryPolicy
 from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId
 from headwater.pipelines.running.tasks import SOURCE, Listeners, TaskAssignment
-from headwater.pipelines.running.worker_process import COMMAND, WorkerProcess
+from headwater.pipelines.running.worker_process import WorkerProcess
 from headwater.pipelines.running.worker_protocol import StartTask, StopTask, TaskGone, Word
+from headwater.pipelines.running.worker_spawn import COMMAND
 
 logger = logging.getLogger(__name__)
 

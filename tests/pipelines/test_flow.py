@@ -259,7 +259,7 @@ def test_a_sink_that_slept_beyond_the_tombstones_stops() -> None:
         if "orders" in place.topic:
             partition.deletes_dropped_to = partition.end + 1
 
-    with pytest.raises(PositionLost, match="aged out"):
+    with pytest.raises(PositionLost, match="the log has removed deletes"):
         asyncio.run(world.deliver(Fuse()))
 
 

@@ -47,7 +47,7 @@ async def test_by_day_only_changes_come_and_by_night_the_rows(guest: Guest) -> N
     assert not differing(folded, guest, "orders")
     remarks = [each for each in said if isinstance(each, Remark) and each.name == WAITING]
     assert remarks[0].finding is not None and remarks[-1].finding is None
-    assert "between 22:00-06:00 (UTC)" in remarks[0].finding.problem
+    assert "wait for the time window 22:00-06:00 (UTC)" in remarks[0].finding.problem
 
 
 async def test_what_the_morning_interrupts_goes_on_in_the_evening(guest: Guest) -> None:

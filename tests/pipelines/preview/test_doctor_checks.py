@@ -146,7 +146,7 @@ def test_pipelines_that_no_file_speaks_of_are_orphans(headwater: Headwater, tmp_
 
     assert paused.code == exit_codes.INVALID, "nobody knows it yet"
     assert ran.code == exit_codes.DIFFERENT
-    assert "pipeline left-over has left topics or positions" in ran.data
+    assert "pipeline left-over has topics or positions, but no file here" in ran.data
     assert "headwater drop left-over" in ran.data
     assert "pipeline shop has left" not in ran.data
 

@@ -251,9 +251,9 @@ async def test_a_restart_is_a_wish_for_a_fresh_start(served: Served) -> None:
     [
         ("/pipelines/other/pause", "no pipeline of this name"),
         ("/pipelines/other/offsets", "no pipeline of this name"),
-        ("/pipelines/shop/pause/ordres", "no such table"),
+        ("/pipelines/shop/pause/ordres", "the pipeline does not have this table"),
         ("/pipelines/shop/pause/", "the path has no table"),
-        ("/pipelines/shop/pause/..%2F..%2Fx", "no such table"),
+        ("/pipelines/shop/pause/..%2F..%2Fx", "the pipeline does not have this table"),
     ],
 )
 async def test_what_is_not_there_cannot_be_steered(served: Served, path: str, problem: str) -> None:

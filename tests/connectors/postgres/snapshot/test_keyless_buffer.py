@@ -103,7 +103,7 @@ async def test_changes_are_given_back_when_the_reading_is_given_up(
 async def test_more_than_is_held_ends_the_reading_which_begins_anew(
     backfill: IncrementalSnapshot, job: SnapshotJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.connectors.postgres.snapshot.chunk_reader.HELD_BYTES_MAX", 100)
+    monkeypatch.setattr("headwater.connectors.postgres.snapshot.keyless_buffer.HELD_BYTES_MAX", 100)
     hold = job.hold
     assert hold is not None and not backfill.saw(inserted(1), by(7))
 

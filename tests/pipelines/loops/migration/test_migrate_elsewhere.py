@@ -217,5 +217,5 @@ def test_a_table_of_the_lake_is_made_anew_when_its_key_changes(
     shop.add("c", range(60, 70), "third")
     shop.run()
 
-    assert "people is made anew from the log for its new form" in caplog.text
+    assert "people is rebuilt from the log for its new schema" in caplog.text
     assert shop.verified() == ALL_EQUAL

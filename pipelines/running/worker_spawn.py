@@ -1,0 +1,40 @@
+"""Starts worker processes; loads nothing heavy, so that the first starts before all else."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+COMMAND = (sys.executable, "-m", "headwater.pipelines.running.worker_start")
+STDOUT = 1
+
+MEMORY = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(8 << 20),
+}
+"""Batches come and go by the megabyte, and every allocator likes to keep what it once had. With a
+fixed threshold glibc gives large blocks back, which halves a worker. Pages that are made anew cost
+time: what is needed again and again is kept by `buffer_pool`. Who sets one of these before the
+start has the say."""
+
+
+def spawn(command: Sequence[str] = COMMAND, *, level: int) -> "subprocess.Popen[bytes]":
+    """It has a process group of its own, because Ctrl-C is for the owner only; what its sinks
+    print goes to our own standard output. It ends when its standard input does, also when nobody
+    has spoken to it yet."""
+    stdout = os.dup(STDOUT)
+    try:
+        return subprocess.Popen(
+            [*command, f"--stdout={stdout}", f"--level={level}"],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=(stdout,),
+            process_group=0,
+            env={**MEMORY, **os.environ},
+        )
+    finally:
+        os.close(stdout)

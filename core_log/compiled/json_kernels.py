@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headwater.core_log.compiled.compiler import CompiledFunction
+from headwater.core_log.compiled.object_cache import CompiledFunction
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UInt8Array
 from headwater.core_log.records.varint import Words
 

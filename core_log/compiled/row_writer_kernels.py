@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.core_log.compiled.compiler import CompiledFunction, late
+from headwater.core_log.compiled.object_cache import CompiledFunction, late
 from headwater.core_log.compiled.row_writer_arguments import (
     BOOLEAN,
     CONSTANT,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from headwater.core_log.compiled.compiler import CompiledFunction
+from headwater.core_log.compiled.object_cache import CompiledFunction
 from headwater.core_log.foundation.array_types import Int32Array, Int64Array, UInt8Array
 from headwater.core_log.records.varint import Words
 

@@ -20,7 +20,7 @@ from headwater.connectors.postgres.wal.kernels import (
     FrameBounds,
 )
 from headwater.connectors.postgres.wal.utf8 import FEW_ROWS, check, few_values
-from headwater.core_log.compiled.compiler import CompiledFunction
+from headwater.core_log.compiled.object_cache import CompiledFunction
 from headwater.core_log.foundation.array_types import BoolArray, Int32Array, Int64Array, UInt8Array
 
 COPY_DATA, WAL_MESSAGE, KEEPALIVE = b"dwk"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headwater.core_log.compiled import compiler as object_cache
-from headwater.core_log.compiled.compiler import CompiledFunction
+from headwater.core_log.compiled import object_cache
+from headwater.core_log.compiled.object_cache import CompiledFunction
 from headwater.core_log.foundation.array_types import Int64Array
 
 pytest.importorskip("numba")

@@ -181,6 +181,7 @@ async def test_a_table_whose_keys_come_in_no_order_is_spark_s_from_the_next_larg
 ) -> None:
     monkeypatch.setattr(work_split, "ROWS_AGAIN_MAX", 25)
     monkeypatch.setattr(work_split, "SMALL_ROWS", 20)
+    monkeypatch.setattr(work_split, "is_running", lambda: False)
     bench, topic, ordered = bench_of(tmp_path), ScriptedTopic(), ScriptedTopic("shop.public.items")
     items = schema_of("public.items", id=pa.int64(), note=pa.string())
     for first in range(10):

@@ -214,7 +214,7 @@ def test_a_command_that_looks_at_the_log_loads_nothing_that_only_others_need(
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "kafka:9092", "")
 
 
-def test_who_owns_a_run_loads_nothing_heavy_either(tmp_path: Path) -> None:
+def test_the_owner_of_a_run_loads_nothing_heavy_either(tmp_path: Path) -> None:
     """Its workers do: what it loads itself, every run waits for, and keeps in memory twice."""
     file = tmp_path / "pipeline.yaml"
     file.write_text(

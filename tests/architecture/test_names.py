@@ -19,6 +19,14 @@ IRREGULAR = re.compile(
 )
 VERBS_IN_ED = {"embed", "exceed", "feed", "need", "proceed", "seed", "shed", "speed", "succeed"}
 
+NO_SUBJECT = {
+    *("what", "whatever", "which", "who", "whoever", "whose", "when", "where", "while", "whether"),
+    *("after", "among", "as", "asked", "at", "before", "beyond", "by", "even", "from", "how", "if"),
+    *("in", "it", "killed", "neither", "nor", "not", "of", "on", "once", "that", "there", "to"),
+    *("under", "until", "with", "within", "without"),
+}
+"""First words by which nobody knows what a test is about."""
+
 DEFINED_TWICE = {
     "AbortedTransaction": "Kafka's name, in a message and in the index of a segment",
     "TopicPartition": "Kafka's name, in a message and in the contract of the log",
@@ -48,6 +56,17 @@ def test_a_public_function_is_not_named_by_a_bare_participle() -> None:
         for path in python_files(*PRODUCT)
         for name in public_functions(tree_of(path))
         if is_participle(name)
+    }
+
+    assert not found
+
+
+def test_the_name_of_a_test_begins_with_its_subject() -> None:
+    found = {
+        f"{path}: {name}"
+        for path in python_files("tests")
+        for name in public_functions(tree_of(path))
+        if name.startswith("test_") and name.split("_")[1] in NO_SUBJECT
     }
 
     assert not found

@@ -338,7 +338,7 @@ COUNTED = {"low_watermark", "next_cursor", "partition_index", "num_partitions"}
 
 
 @pytest.mark.kafka
-async def test_both_answer_alike(node: Node) -> None:
+async def test_kafka_and_headwater_answer_alike(node: Node) -> None:
     broker = await started(MemoryFiles())
 
     answers = [
@@ -350,7 +350,7 @@ async def test_both_answer_alike(node: Node) -> None:
 
 
 @pytest.mark.kafka
-async def test_what_differs_differs_on_purpose(node: Node) -> None:
+async def test_differences_are_deliberate(node: Node) -> None:
     broker = await started(MemoryFiles())
     await ask(broker, create("d.e"))
     node.ask(create("d.e"))

@@ -86,7 +86,7 @@ class Node:
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-async def test_both_say_the_same(story: Story, address: str, broker: Broker) -> None:
+async def test_kafka_and_headwater_say_the_same(story: Story, address: str, broker: Broker) -> None:
     async def wait_ms(ms: int) -> None:
         await asyncio.sleep(ms / 1000)
 

@@ -122,7 +122,7 @@ def promise_by_promise(path: str, address: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("promise", PROMISES)
-def test_what_the_java_client_relies_on_is_so(run: Run, promise: str) -> None:
+def test_the_java_client_finds_every_promise_kept(run: Run, promise: str) -> None:
     assert run.outcome.get(promise) == "ok"
 
 

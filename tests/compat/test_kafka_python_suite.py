@@ -79,7 +79,7 @@ def run_suite(sources: Path, address: str, *selection: str) -> dict[str, str]:
     return found
 
 
-def test_what_passed_once_passes_for_ever(sources: Path, tmp_path: Path) -> None:
+def test_tests_that_passed_once_pass_for_ever(sources: Path, tmp_path: Path) -> None:
     settings = {"group_session_timeout_ms_min": "1000", "default_partitions": "4", "node_id": "0"}
     broker = BrokerProcess(tmp_path / "data", tmp_path / "broker.log", settings)
     broker.launch()

@@ -43,7 +43,7 @@ def test_every_value_knows_its_place() -> None:
     }
 
 
-def test_what_is_not_there_is_looked_for_as_far_as_possible() -> None:
+def test_a_missing_key_is_found_as_far_as_its_path_exists() -> None:
     document = parse("a:\n  b: 1\n")
 
     node, place, is_found = document.find(("a", "c", "d"))
@@ -95,7 +95,7 @@ def test_an_alias_is_what_it_stands_for() -> None:
         ("a: b\nc: \x07", ":2:4: a control character cannot stand in YAML"),
     ],
 )
-def test_what_is_broken_is_told_with_its_place(text: str | bytes, words: str) -> None:
+def test_a_syntax_error_is_reported_with_its_place(text: str | bytes, words: str) -> None:
     assert words in refusal(text)
 
 
@@ -131,7 +131,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_what_pyyaml_writes_is_read_back(value: Any) -> None:
+def test_text_written_by_pyyaml_is_read_back(value: Any) -> None:
     """It quotes what either version of YAML would not take for text."""
     text = yaml.safe_dump({"value": value})
 

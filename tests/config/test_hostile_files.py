@@ -66,7 +66,7 @@ def test_a_file_of_terabytes_is_refused_by_its_size(tmp_path: Path) -> None:
         read_document(path)
 
 
-def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+def test_a_pipe_device_or_directory_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):

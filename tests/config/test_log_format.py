@@ -6,7 +6,7 @@ from pathlib import Path
 from headwater.config.log_format import set_up_logging
 
 
-def test_whose_lines_were_shown_before_is_left_open(tmp_path: Path) -> None:
+def test_handlers_of_others_are_replaced_and_left_open(tmp_path: Path) -> None:
     lines, other = logging.getLogger(), logging.FileHandler(tmp_path / "others.log")
     handlers, level = lines.handlers[:], lines.level
     lines.handlers[:] = [other]

@@ -111,13 +111,13 @@ def test_a_word_is_a_secret_behind_an_escape_as_well(escape: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["3", "65535", "true", "5s", "64MiB", "eu", ""])
-def test_what_is_no_secret_does_not_blot_out_other_words(value: str) -> None:
+def test_a_value_that_is_no_secret_does_not_blot_out_other_words(value: str) -> None:
     text = f"{value} tables of {value}"
 
     assert Redaction(secrets_in(value)).scrub(text) == text
 
 
-def test_without_secrets_nothing_is_changed() -> None:
+def test_text_without_secrets_is_unchanged() -> None:
     assert Redaction(["", " "]).scrub("all of it") == "all of it"
 
 

@@ -61,7 +61,7 @@ def test_nobody_else_can_take_one_of_our_names(installed: None) -> None:
         ("bare", "the type 'bare' has no Settings"),
     ],
 )
-def test_what_cannot_be_loaded_says_why(name: str, words: str) -> None:
+def test_a_type_that_cannot_be_loaded_says_why(name: str, words: str) -> None:
     with pytest.raises(ConfigError) as found:
         load_type(name, OURS, group=GROUP)
 

@@ -31,7 +31,7 @@ def test_words_of_the_core_schema_have_their_values(text: str, value: object) ->
     assert (found, type(found)) == (value, type(value))
 
 
-def test_not_a_number_is_one() -> None:
+def test_nan_is_a_float() -> None:
     assert all(math.isnan(float(str(resolve_scalar(text)))) for text in (".nan", ".NaN", ".NAN"))
 
 

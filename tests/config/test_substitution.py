@@ -65,14 +65,14 @@ def test_a_reference_becomes_text(text: str, value: str) -> None:
         ("${}", "a reference is"),
     ],
 )
-def test_what_only_looks_like_a_reference_is_a_mistake(text: str, words: str) -> None:
+def test_text_that_only_looks_like_a_reference_is_a_mistake(text: str, words: str) -> None:
     (mistake,) = replaced(f"a: '{text}'").mistakes
 
     assert mistake.where == "pipeline.yaml:1:4"
     assert words in str(mistake)
 
 
-def test_what_is_not_there_is_told_with_its_place() -> None:
+def test_a_missing_variable_or_file_is_reported_with_its_place() -> None:
     found = replaced("a: 1\nb: [x, '${env:NOTHING}']\nc: ${file:secrets/none}\n")
 
     assert [f"{each.where}: {each.problem}" for each in found.unset] == [
@@ -100,7 +100,7 @@ def test_a_file_that_is_no_secret_is_refused(tmp_path: Path, content: bytes) -> 
 
 
 @pytest.mark.parametrize("path", [".", "/dev/zero", "a\\0b", "nothing/../secret"])
-def test_what_is_no_file_is_no_secret(tmp_path: Path, path: str) -> None:
+def test_a_path_that_is_no_file_is_no_secret(tmp_path: Path, path: str) -> None:
     assert len(replaced(f'a: "${{file:{path}}}"', tmp_path).unset) == 1
 
 

@@ -59,7 +59,7 @@ class SinkContract:
         assert answer == ({} if self.remembers else None)
         await sink.close()
 
-    async def test_what_was_applied_is_there_and_another_sink_goes_on_from_there(
+    async def test_applied_rows_are_there_and_another_sink_goes_on_from_there(
         self, bench: Bench
     ) -> None:
         topic = ScriptedTopic()

@@ -94,7 +94,7 @@ class SourceSuite:
             else:
                 assert folded([*told[: at + 1], *resumed]) == folded(told), told[at].positions
 
-    async def test_what_is_acknowledged_changes_nothing_for_a_resumption(
+    async def test_an_acknowledgement_changes_nothing_for_a_resumption(
         self, ground: SourceGround
     ) -> None:
         told = await read(ground, {})

@@ -39,7 +39,7 @@ async def test_only_our_log_can_tell_what_compaction_took(ground: Ground) -> Non
     assert bounds == Bounds(0, 1, 1, cleaned_to=nothing_yet, deletes_dropped_to=nothing_yet)
 
 
-async def test_what_is_kept_is_what_the_bounds_say_of_it(ground: Ground) -> None:
+async def test_retained_ranges_are_those_of_the_bounds(ground: Ground) -> None:
     zero, one = await ground.topic(partitions=2)
     await ground.log.append(one, batch_of("a"))
 

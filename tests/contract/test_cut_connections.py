@@ -64,7 +64,7 @@ async def read(log: Log, partition: TopicPartition, end: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_what_is_certain_is_there_once_and_in_order(ground: Ground, seed: int) -> None:
+async def test_acknowledged_records_are_there_once_and_in_order(ground: Ground, seed: int) -> None:
     random, partitions = Random(seed), await ground.topic(partitions=2)
     async with chaos_before(ground.endpoint, random, bytes_mean=3_000) as chaos:
         log = ground.connect(dial=chaos.dial())

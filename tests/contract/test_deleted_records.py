@@ -15,7 +15,7 @@ from tests.crash.wire import Wire
 DELETE_VERSION = 2
 
 
-async def test_what_was_appended_without_waiting_for_the_disk_can_be_deleted_at_once(
+async def test_records_appended_without_waiting_for_the_disk_can_be_deleted_at_once(
     cluster: Cluster,
 ) -> None:
     topic = await cluster.topic("short")

@@ -163,7 +163,7 @@ def values_by_offset(data: memoryview) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_what_was_seen_or_promised_is_there_after_a_power_cut(seed: int) -> None:
+async def test_records_seen_or_promised_are_there_after_a_power_cut(seed: int) -> None:
     random, files, witness = Random(seed), MemoryFiles(), Witness()
     async with log_on(files, seed) as log:
         busy = [

@@ -44,7 +44,7 @@ async def test_a_schema_that_changes_in_the_middle_is_followed(cluster: Cluster)
     assert names == [("id", "note"), ("id", "note", "rate"), ("id", "note")]
 
 
-async def test_without_schemas_new_members_widen_the_table_and_this_is_remembered(
+async def test_new_members_without_schemas_widen_the_table_and_this_is_remembered(
     cluster: Cluster,
 ) -> None:
     topic = await cluster.topic("public.orders")

@@ -153,7 +153,9 @@ async def test_a_topic_that_was_there_keeps_its_partitions_and_survives_a_drop(
     assert await bench.rows("public.orders") == [{"id": 1, "note": "a"}]
 
 
-async def test_who_was_fenced_in_the_middle_of_a_slice_leaves_nothing(bench: KafkaBench) -> None:
+async def test_a_sink_that_is_fenced_in_the_middle_of_a_slice_leaves_nothing(
+    bench: KafkaBench,
+) -> None:
     topic = ScriptedTopic()
     topic.append(ORDERS, ("c", {"id": 1, "note": "old"}))
     topic.append(ORDERS, ("c", {"id": 2, "note": "old"}))

@@ -70,7 +70,7 @@ class TestKafkaSource(SourceSuite):
         return KafkaGround(cluster, {**settings, "format": "raw"}, 16)
 
 
-async def test_what_is_not_committed_is_not_read(cluster: Cluster) -> None:
+async def test_uncommitted_records_are_not_read(cluster: Cluster) -> None:
     topic = await cluster.topic("orders")
     writer = await cluster.log.writer(f"{cluster.prefix}-writer")
     [batch] = arrow_codec.encode(
@@ -88,7 +88,7 @@ async def test_what_is_not_committed_is_not_read(cluster: Cluster) -> None:
     assert [change.row["id"] for change in changes] == [2]
 
 
-async def test_who_begins_at_the_end_misses_nothing_after_it(cluster: Cluster) -> None:
+async def test_a_source_that_begins_at_the_end_misses_nothing_after_it(cluster: Cluster) -> None:
     topic = await cluster.topic("orders")
     await cluster.append(topic, (None, b'{"id":1}'))
     source = cluster.source(format="json", start="latest")
@@ -154,7 +154,7 @@ async def test_a_cluster_that_does_not_answer_is_a_finding_and_an_error_of_time(
 
 
 @pytest.mark.parametrize("format", ["json", "raw"])
-async def test_asked_for_what_is_there_it_ends_at_the_end(cluster: Cluster, format: str) -> None:
+async def test_a_run_until_the_end_ends_at_the_end(cluster: Cluster, format: str) -> None:
     topic = await cluster.topic("orders", partitions=2)
     await cluster.append(topic, (None, b'{"id":1}'), (None, b'{"id":2}'))
     writer = await cluster.log.writer(f"{cluster.prefix}-writer")

@@ -296,7 +296,7 @@ async def test_a_topic_that_cannot_be_is_refused_in_words(ground: Ground) -> Non
         await ground.log.ensure_topic(settings)
 
 
-async def test_what_one_client_wrote_another_one_reads(ground: Ground) -> None:
+async def test_records_of_one_client_are_read_by_another(ground: Ground) -> None:
     (partition,) = await ground.topic()
 
     await ground.log.append(partition, batch_of("from the log under test"))

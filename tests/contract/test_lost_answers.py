@@ -105,7 +105,7 @@ async def test_reading_goes_on_when_answers_are_lost(ground: Ground) -> None:
     assert losses.lost >= 2
 
 
-async def test_without_identity_a_lost_acknowledgement_means_a_second_copy(
+async def test_a_lost_acknowledgement_without_identity_means_a_second_copy(
     ground: Ground,
 ) -> None:
     """What the log's own `append` promises is at least once, and this is why."""

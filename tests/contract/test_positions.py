@@ -42,7 +42,7 @@ async def test_the_position_is_found_behind_anothers_hanging_transaction(ground:
     assert (await reading)["mine"] == "2"
 
 
-async def test_what_the_fenced_run_had_not_committed_is_not_its_position(ground: Ground) -> None:
+async def test_an_uncommitted_position_of_a_fenced_run_is_not_found(ground: Ground) -> None:
     (positions,) = await ground.topic()
     first_run = await ground.log.writer(ground.name("mine"))
     await first_run.append(positions, batch_of("mine=1"))

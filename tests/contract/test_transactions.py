@@ -144,7 +144,7 @@ async def test_batches_of_several_partitions_are_appended_together_and_in_order(
         assert [found[number][partition] for number in theirs] == list(range(len(theirs)))
 
 
-async def test_what_waits_for_a_leader_is_not_passed_by_what_is_appended_later(
+async def test_a_batch_that_waits_for_a_leader_is_not_passed_by_later_ones(
     ground: Ground,
 ) -> None:
     """Neither in partitions that the writer writes to for the first time, where a log takes any

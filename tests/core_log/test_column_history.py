@@ -178,7 +178,7 @@ def test_the_key_keeps_its_values_when_another_column_is_renamed_to_its_name() -
     assert found.rows.to_pylist() == [{"id": 7}]
 
 
-def test_what_a_column_came_with_is_kept_with_its_first_form() -> None:
+def test_the_default_of_a_new_column_is_kept_with_its_first_form() -> None:
     first, vacuumed = form(("a", 2), ("c", 3, "7")), form(("a", 2), ("c", 3))
     assert recall_columns(first, None) == form(("a", 2), ("c", 3)), "all records have it"
     assert recall_columns(first, form(("a", 2))) == first

@@ -56,7 +56,7 @@ def server() -> Iterator[EmbeddedPostgres]:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("life", range(LIVES))
-def test_killed_at_random_it_ends_equal(
+def test_a_capture_killed_at_random_ends_equal(
     life: int, server: EmbeddedPostgres, tmp_path: Path
 ) -> None:
     random = Random(life)
@@ -82,7 +82,7 @@ def test_killed_at_random_it_ends_equal(
 
 
 @pytest.mark.crash
-def test_killed_at_random_it_keeps_what_an_audit_says(
+def test_a_capture_killed_at_random_ends_as_an_audit_says(
     server: EmbeddedPostgres, tmp_path: Path
 ) -> None:
     """Last values and times of deletes among it, in targets that slice the log as they like."""
@@ -91,7 +91,7 @@ def test_killed_at_random_it_keeps_what_an_audit_says(
 
 @pytest.mark.crash
 @pytest.mark.skipif(not IS_LONG, reason="make crash has the time")
-def test_in_every_mode_and_target_an_audit_is_right_for_as_long_as_there_is_time(
+def test_every_mode_and_target_ends_as_an_audit_says_for_as_long_as_there_is_time(
     server: EmbeddedPostgres, mariadb: str, tmp_path: Path
 ) -> None:
     """`verify` says the same, and so it is after a rebuild."""

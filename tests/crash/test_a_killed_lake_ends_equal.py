@@ -29,7 +29,7 @@ SETTINGS = GeneratorSettings(size=1000, total=5500, rate=0, batch_rows=100)
 
 @pytest.mark.crash
 @pytest.mark.parametrize("point", LAKE_POINTS, ids=str)
-def test_killed_at_a_point_the_lake_ends_equal(point: Point, tmp_path: Path) -> None:
+def test_a_lake_killed_at_a_point_ends_equal(point: Point, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(PIPELINE)
 
@@ -41,7 +41,7 @@ def test_killed_at_a_point_the_lake_ends_equal(point: Point, tmp_path: Path) -> 
 
 @pytest.mark.crash
 @pytest.mark.parametrize("point", STAGED_POINTS, ids=str)
-def test_killed_while_a_slice_is_staged_the_lake_ends_equal(point: Point, tmp_path: Path) -> None:
+def test_a_lake_killed_while_a_slice_is_staged_ends_equal(point: Point, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(PIPELINE)
 

@@ -33,7 +33,7 @@ POINTS = (
 
 @pytest.mark.crash
 @pytest.mark.parametrize("point", POINTS, ids=str)
-def test_killed_at_a_point_no_change_is_missing_and_none_is_there_twice(
+def test_a_migration_killed_at_a_point_loses_and_repeats_no_change(
     point: Point, tmp_path: Path
 ) -> None:
     shop = Shop(tmp_path)
@@ -65,7 +65,9 @@ REKEYING = (
 
 @pytest.mark.crash
 @pytest.mark.parametrize("point", REKEYING, ids=str)
-def test_killed_while_the_key_changes_every_row_is_there_once(point: Point, tmp_path: Path) -> None:
+def test_a_change_of_key_killed_at_a_point_keeps_every_row_once(
+    point: Point, tmp_path: Path
+) -> None:
     shop = KeyedShop(tmp_path)
     shop.lines("a", [(id, f"old{id}@example.org") for id in range(60)])
     shop.lines("b", [(id, f"{id}@example.org") for id in range(60)])

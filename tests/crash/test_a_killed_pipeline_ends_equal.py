@@ -33,7 +33,7 @@ SETTINGS = GeneratorSettings(size=1000, total=5500, rate=0, batch_rows=100)
 
 @pytest.mark.crash
 @pytest.mark.parametrize("point", POINTS, ids=str)
-def test_killed_at_a_point_it_ends_equal(point: Point, tmp_path: Path) -> None:
+def test_a_pipeline_killed_at_a_point_ends_equal(point: Point, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(PIPELINE)
 

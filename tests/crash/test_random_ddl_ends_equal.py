@@ -207,7 +207,7 @@ def test_forms_change_at_random_and_targets_end_equal(
 
 @pytest.mark.crash
 @pytest.mark.skipif(not IS_LONG, reason="make crash has the time")
-def test_in_every_mode_and_target_for_as_long_as_there_is_time(
+def test_random_ddl_ends_equal_in_every_mode_and_target_for_as_long_as_there_is_time(
     server: EmbeddedPostgres, mariadb: str, tmp_path: Path
 ) -> None:
     seed, until = SEED, time.monotonic() + SECONDS

@@ -36,7 +36,7 @@ async def run(world: World, *paused: str) -> None:
         )
 
 
-def test_while_a_table_is_paused_no_new_moment_is_told_of_all(tmp_path: Path) -> None:
+def test_a_paused_table_keeps_back_the_cuts_of_all(tmp_path: Path) -> None:
     async def to_its_end(world: World) -> TablesAt:
         await run(world)
         return newest(tmp_path)

@@ -51,7 +51,7 @@ def test_a_table_that_is_dropped_is_read_anew_and_the_others_go_on(
     assert verdicts["a", kind].compared.rows == 3
 
 
-def test_without_its_data_a_target_asks_for_a_rebuild_that_makes_it_equal(
+def test_a_target_without_its_data_asks_for_a_rebuild_that_makes_it_equal(
     tmp_path: Path, headwater: Any
 ) -> None:
     file = tmp_path / "pipeline.yaml"

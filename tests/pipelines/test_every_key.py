@@ -38,7 +38,7 @@ def fields() -> Iterator[tuple[type[BaseModel], str, str, FieldInfo]]:
             yield model, key, name, field
 
 
-def test_what_may_be_set_of_a_type_is_what_its_class_wants() -> None:
+def test_settings_of_a_type_are_those_of_its_class() -> None:
     parts = our_components()
 
     found = [settings_of(each.kind, is_source=each.is_source) for each in parts]

@@ -124,7 +124,7 @@ def test_a_source_transaction_of_many_batches_is_applied_as_a_whole() -> None:
     assert starts
 
 
-def test_what_a_sink_reads_by_itself_elsewhere_is_told_all_the_same() -> None:
+def test_rows_that_a_sink_reads_elsewhere_are_reported_all_the_same() -> None:
     batch: list[Change] = [("orders", "c", key, "x") for key in range(5)]
     world = World([[batch], [[("orders", "u", 1, "y")]]])
 
@@ -222,7 +222,7 @@ def test_a_target_ahead_of_the_log_stops() -> None:
         asyncio.run(world.deliver(Fuse()))
 
 
-def test_what_the_log_does_not_reach_is_lost_and_not_waited_for() -> None:
+def test_offsets_beyond_the_log_are_lost_and_not_waited_for() -> None:
     world = World([[[("orders", "c", 1, "a")]]])
     asyncio.run(world.run(Fuse()))
     place = TopicPartition("shop.public.orders", 0)

@@ -7,7 +7,7 @@ from headwater.pipelines.file.loader import CheckedFile, LoadedPipeline, check, 
 from tests.pipelines.pipeline_files import CANARY, FURTHER_KEYS, SMALLEST, Write, mistakes, one
 
 
-def test_what_is_unset_is_told_once_and_hides_nothing_else(write: Write) -> None:
+def test_an_unset_variable_is_reported_once_and_hides_nothing_else(write: Write) -> None:
     text = (
         SMALLEST.replace("postgresql://h/shop", "${env:URL}") + "workers: ${env:N}\nlog: {a: 1}\n"
     )

@@ -205,7 +205,7 @@ def test_a_table_that_is_held_where_ever_it_is_is_undelivered(unit: str, state: 
     assert told.undelivered == [Undelivered("shop", "public.orders", unit, state.value, "why")]
 
 
-def test_what_the_source_leaves_out_is_undelivered_with_its_cure() -> None:
+def test_a_table_that_the_source_leaves_out_is_undelivered_with_its_cure() -> None:
     left_out = RemarksMade("shop", "source", "unlogged", "it is unlogged", "ALTER", ["public.tmp"])
     told = Told(left_out)
 

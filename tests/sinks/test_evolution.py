@@ -92,6 +92,6 @@ def test_a_type_that_keeps_every_value_holds_the_narrower_one(
     ],
     ids=str,
 )
-def test_neither_of_two_other_types_holds_the_other(one: pa.DataType, other: pa.DataType) -> None:
+def test_two_other_types_hold_neither_the_other(one: pa.DataType, other: pa.DataType) -> None:
     assert not holds(one, other)
     assert not holds(other, one)

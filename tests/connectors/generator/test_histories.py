@@ -85,7 +85,9 @@ async def test_the_truth_of_any_moment_can_be_asked_for(settings: GeneratorSetti
 
 
 @BOTH
-async def test_how_it_is_cut_into_batches_does_not_matter(settings: GeneratorSettings) -> None:
+async def test_a_history_does_not_depend_on_the_size_of_batches(
+    settings: GeneratorSettings,
+) -> None:
     coarse = await tell(settings)
 
     fine = await tell(settings.model_copy(update={"batch_rows": 137}))
@@ -199,7 +201,7 @@ async def test_the_rows_that_are_there_at_first_are_reported_until_all_are_read(
     }
 
 
-async def test_asked_for_what_is_there_it_tells_what_was_there_at_first() -> None:
+async def test_a_run_until_the_end_reads_the_snapshot_alone() -> None:
     endless = SHOP.model_copy(update={"total": None})
 
     source = GeneratorSource(endless, replace(context(), until_end=True))
@@ -209,7 +211,7 @@ async def test_asked_for_what_is_there_it_tells_what_was_there_at_first() -> Non
     assert {changes.source["snapshot"] for a in told for changes in a.batch.tables} == {"true"}
 
 
-def test_as_many_changes_are_due_as_the_rate_says() -> None:
+def test_changes_are_due_at_the_rate() -> None:
     clock = SimulatedClock()
     pace = Pace(clock, rate=100)
 
@@ -224,7 +226,7 @@ def test_as_many_changes_are_due_as_the_rate_says() -> None:
     assert pace.room() == 100, "what was late for long is not made up for"
 
 
-def test_without_a_rate_there_is_always_room() -> None:
+def test_a_pace_without_a_rate_always_has_room() -> None:
     assert Pace(SimulatedClock(), rate=0).room() > 1_000_000
 
 

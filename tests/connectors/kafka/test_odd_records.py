@@ -55,7 +55,7 @@ def test_a_key_that_is_null_deletes_nothing() -> None:
     assert list(decoded.rejected) == [1, 2]
 
 
-def test_what_was_learnt_of_a_topic_with_odd_records_can_be_read_again() -> None:
+def test_a_schema_learned_from_a_topic_with_odd_records_is_read_back() -> None:
     value = b'{"before":null,"after":%s,"source":{"ts_ms":5},"op":"c"}'
     for depth in (100, 300):
         pairs = (b'{"id":1}', value % nested(depth)), (b'{"id":2}', value % b'{"id":2}')
@@ -95,7 +95,7 @@ def framed(id: int, total: bytes) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize("decimal", ["string", "precise", "double"])
-def test_how_decimals_are_written_is_read_from_the_schema_beside_them(decimal: str) -> None:
+def test_the_format_of_decimals_is_read_from_the_schema_beside_them(decimal: str) -> None:
     settings = SETTINGS.model_copy(update={"decimal": decimal, "binary": "hex"})
     reader: TopicReader = DebeziumReader(settings, "shop.public.orders", "")
 

@@ -56,7 +56,9 @@ async def test_the_table_stays_as_it_is(guest: Guest) -> None:
     )
 
 
-async def test_what_would_hold_the_table_is_said_with_the_cost(guest: Guest) -> None:
+async def test_a_statement_that_would_hold_the_table_is_reported_with_its_cost(
+    guest: Guest,
+) -> None:
     guest.execute(*CREATE, "ANALYZE items")
     rename = "ALTER TABLE public.items RENAME a TO c"
 
@@ -79,7 +81,9 @@ async def test_what_would_hold_the_table_is_said_with_the_cost(guest: Guest) -> 
         "DELETE FROM items",
     ],
 )
-async def test_what_is_no_single_alter_table_is_not_executed(guest: Guest, statement: str) -> None:
+async def test_a_statement_other_than_one_alter_table_is_not_executed(
+    guest: Guest, statement: str
+) -> None:
     guest.execute(*CREATE)
 
     with pytest.raises(ConfigError):
@@ -91,7 +95,7 @@ async def test_what_is_no_single_alter_table_is_not_executed(guest: Guest, state
 @pytest.mark.parametrize(
     "statement", ["ALTER TABLE items DROP nothing", "ALTER TABLE nowhere ADD c int"]
 )
-async def test_what_the_server_refuses_is_said(guest: Guest, statement: str) -> None:
+async def test_a_refusal_of_the_server_is_an_error(guest: Guest, statement: str) -> None:
     guest.execute(*CREATE)
 
     with pytest.raises(HeadwaterError):

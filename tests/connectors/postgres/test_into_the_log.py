@@ -118,7 +118,7 @@ async def flow(guest: Guest, tmp_path: Path) -> AsyncIterator[Flow]:
         await log.close()
 
 
-async def test_what_compaction_leaves_folds_to_the_source(flow: Flow) -> None:
+async def test_records_left_by_compaction_fold_to_the_source(flow: Flow) -> None:
     await flow.log.ensure_topic(TopicSettings(name=PAGES.topic, config=COMPACTS_SOON))
     await flow.tell(f"INSERT INTO pages SELECT i, 'a', {LARGE} || i FROM generate_series(1, 3) i")
     for title in "bcd":
@@ -187,7 +187,7 @@ async def test_the_target_follows_through_restarts_after_every_step(flow: Flow) 
         assert flow.target(question) == flow.guest.rows(question), step
 
 
-async def test_what_is_in_the_log_is_confirmed_even_as_a_run_ends(flow: Flow) -> None:
+async def test_changes_in_the_log_are_confirmed_even_as_a_run_ends(flow: Flow) -> None:
     await flow.tell("INSERT INTO pages VALUES (1, 'a', 'x')")
 
     flow.guest.execute("INSERT INTO pages VALUES (2, 'a', 'x')")

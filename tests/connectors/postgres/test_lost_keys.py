@@ -138,7 +138,9 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("name", LOSSES)
-async def test_while_it_runs_the_table_waits_for_a_key_and_goes_on(guest: Guest, name: str) -> None:
+async def test_a_table_of_a_running_source_waits_for_a_key_and_goes_on(
+    guest: Guest, name: str
+) -> None:
     loss, cure = LOSSES[name]
     guest.execute(*CREATE, ORDERS, "ALTER TABLE items REPLICA IDENTITY FULL")
     guest.publish("items", "orders")

@@ -340,7 +340,7 @@ async def test_an_idle_stream_moves_its_position_with_a_heartbeat(lines: Guest) 
     assert told.positions["stream"] != before["stream"]
 
 
-async def test_what_is_acknowledged_is_confirmed_to_the_slot(lines: Guest) -> None:
+async def test_acknowledged_positions_are_confirmed_to_the_slot(lines: Guest) -> None:
     async with story(lines) as told:
         await told.tell("INSERT INTO lines VALUES (1, 'x', 1)")
         confirmed = (

@@ -54,7 +54,7 @@ def shop(guest: Guest) -> Iterator[Guest]:
 
 
 @pytest.mark.parametrize(("made", "is_read", "lacks", "reason"), LACKS.values(), ids=LACKS)
-async def test_it_is_left_out_alone_and_read_once_that_is_cured(
+async def test_a_table_without_rights_is_left_out_alone_and_read_once_cured(
     shop: Guest, made: tuple[str, ...], is_read: bool, lacks: str, reason: str
 ) -> None:
     create = "never" if "given" in reason else "auto"

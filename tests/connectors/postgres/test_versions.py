@@ -164,9 +164,7 @@ async def test_a_table_whose_virtual_columns_would_keep_it_from_changes_is_not_p
 
 
 @pytest.mark.parametrize("origin", ["any", "none"])
-async def test_what_the_server_has_from_a_replication_may_be_left_out(
-    other: Guest, origin: str
-) -> None:
+async def test_replicated_changes_may_be_left_out(other: Guest, origin: str) -> None:
     other.execute(*TABLES)
     other.publish()
 
@@ -184,7 +182,7 @@ async def test_what_the_server_has_from_a_replication_may_be_left_out(
     assert [each.row["id"] for each in found if each.operation == "c"] == [*theirs, 61]
 
 
-async def test_what_came_by_replication_cannot_be_left_out_before_16(guest: Guest) -> None:
+async def test_replicated_changes_cannot_be_left_out_before_16(guest: Guest) -> None:
     if guest.value("SELECT current_setting('server_version_num')::int") >= 16_0000:
         pytest.skip("servers can since PostgreSQL 16")
     guest.execute(*TABLES)

@@ -11,7 +11,7 @@ from tests.connectors.postgres.snapshot.table_log import source_of
 from tests.databases import Guest
 
 
-async def test_who_keeps_the_slot_waiting_is_remarked_on(guest: Guest) -> None:
+async def test_a_writer_that_keeps_the_slot_waiting_is_reported(guest: Guest) -> None:
     guest.execute("CREATE TABLE orders (id int PRIMARY KEY)")
     guest.publish()
     said = list[SourceReport]()

@@ -32,7 +32,7 @@ BY_NIGHT = {"between": "22:00-06:00", "parallel": 2}
 NEW = "INSERT INTO orders VALUES (-1, 0, 'new')"
 
 
-async def test_by_day_only_changes_come_and_by_night_the_rows(guest: Guest) -> None:
+async def test_changes_come_by_day_and_rows_by_night(guest: Guest) -> None:
     guest.execute(*ORDERS)
     guest.publish()
     clock, folded, said = SimulatedClock(NOON_MS), Folded(), list[SourceReport]()
@@ -50,7 +50,7 @@ async def test_by_day_only_changes_come_and_by_night_the_rows(guest: Guest) -> N
     assert "wait for the time window 22:00-06:00 (UTC)" in remarks[0].finding.problem
 
 
-async def test_what_the_morning_interrupts_goes_on_in_the_evening(guest: Guest) -> None:
+async def test_a_snapshot_that_the_morning_interrupts_goes_on_in_the_evening(guest: Guest) -> None:
     guest.execute(*ORDERS)
     guest.publish()
     clock, folded = SimulatedClock(NOON_MS - 8 * HOUR_MS), Folded()

@@ -36,6 +36,6 @@ def test_the_end_of_a_day_is_a_time(values: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("text", ["24:00:00.5", "24:00:01", "25:00:00", "-01:00:00", "now"])
-def test_what_is_beyond_the_end_of_a_day_is_no_time(text: str) -> None:
+def test_a_text_beyond_the_end_of_a_day_is_no_time(text: str) -> None:
     with pytest.raises(SourceRejected, match="not of its type"):
         column_of([text], pa.time64("us"), name="closes", table="shops")

@@ -146,7 +146,7 @@ async def test_a_disk_without_room_for_what_is_kept_meanwhile_is_said(
     assert "TMPDIR" in found.value.hint
 
 
-def test_what_is_kept_comes_back_in_order() -> None:
+def test_kept_batches_come_back_in_order() -> None:
     batches = [pa.record_batch({"id": [first, first + 1]}) for first in (1, 3)]
 
     with spool.Spool() as kept:

@@ -136,7 +136,7 @@ async def test_a_malformed_frame_closes_its_connection_with_one_line_and_disturb
     assert caplog.records[0].exc_info is None
 
 
-async def test_what_was_asked_before_a_malformed_frame_is_answered(ground: Ground) -> None:
+async def test_requests_before_a_malformed_frame_are_answered(ground: Ground) -> None:
     def ask() -> None:
         with ground.connect() as wire:
             wire.send(METADATA + REFUSED_FRAMES["noise"])

@@ -29,7 +29,7 @@ def test_segments_that_nobody_touched_still_stand() -> None:
     assert still_stand(log, found, EVERYTHING)
 
 
-def test_what_retention_has_deleted_is_not_brought_back() -> None:
+def test_records_deleted_by_retention_are_not_brought_back() -> None:
     log, found = closed_segments()
 
     log.apply_retention(START_MS + 1500, below=log.end_offset)
@@ -39,7 +39,7 @@ def test_what_retention_has_deleted_is_not_brought_back() -> None:
     assert still_stand(log, found, Swap(2, 6, 100))
 
 
-def test_what_a_follower_gave_up_is_not_brought_back() -> None:
+def test_records_that_a_follower_gave_up_are_not_brought_back() -> None:
     for end_offset in (4, 5):
         log, found = closed_segments()
 

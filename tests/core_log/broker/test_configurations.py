@@ -63,7 +63,7 @@ async def test_the_settings_of_this_broker_are_shown_and_cannot_be_set(broker: B
     assert (common.error_code, list(common.configs)) == (NONE, [])
 
 
-async def test_what_has_no_configuration_says_so(broker: Broker) -> None:
+async def test_a_resource_without_a_configuration_says_so(broker: Broker) -> None:
     wanted = {
         (TOPIC, "missing"): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         (TOPIC, ".."): ErrorCode.INVALID_TOPIC_EXCEPTION,

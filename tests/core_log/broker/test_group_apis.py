@@ -153,7 +153,7 @@ async def test_new_members_get_their_id_first_from_version_4_on(
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_from_version_5_on_a_share_is_asked_for_by_its_protocol(
+async def test_a_share_is_asked_for_by_its_protocol_from_version_5_on(
     broker: Broker, version: int
 ) -> None:
     joined = await join(broker, 3)
@@ -284,7 +284,7 @@ async def test_an_offset_of_a_deleted_topic_is_not_its_successors(broker: Broker
 
 
 @pytest.mark.parametrize("version", [1, 2, 7])
-async def test_who_does_not_coordinate_says_so(version: int) -> None:
+async def test_a_broker_that_does_not_coordinate_says_so(version: int) -> None:
     broker = await started(MemoryFiles(), internal_partitions=2)
     one = OffsetFetchRequestTopic(name="orders", partition_indexes=(0,))
 

@@ -107,7 +107,7 @@ async def cleaned_segments(tmp_path: Path) -> EmbeddedLog:
     return log
 
 
-async def test_what_compaction_leaves_of_many_segments_is_read_without_empty_answers(
+async def test_records_left_by_compaction_of_many_segments_are_read_without_empty_answers(
     tmp_path: Path,
 ) -> None:
     log = await cleaned_segments(tmp_path)

@@ -95,7 +95,7 @@ async def rest(partitions: int) -> Mapping[str, int]:
 
 
 @pytest.mark.parametrize("partitions", [1, 100])
-def test_at_rest_few_of_our_functions_are_called(partitions: int) -> None:
+def test_a_process_at_rest_calls_few_of_our_functions(partitions: int) -> None:
     with asyncio.Runner(loop_factory=SkippedTime) as runner:
         counts = runner.run(rest(partitions))
 

@@ -120,7 +120,7 @@ async def test_a_producer_that_is_not_the_current_one_is_fenced(
         ({"keep_prepared_txn": True}, ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-async def test_what_makes_no_sense_is_refused(
+async def test_an_invalid_request_for_a_producer_id_is_refused(
     broker: Broker, fields: dict[str, Any], error: ErrorCode
 ) -> None:
     answer = await init(broker, **fields)

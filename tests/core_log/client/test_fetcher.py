@@ -120,7 +120,7 @@ async def test_a_fetch_under_way_ends_when_the_log_is_closed() -> None:
 
 
 @pytest.mark.parametrize("size", [30, len(BATCH)])
-async def test_what_is_no_batch_is_an_error_and_no_end_of_the_log(size: int) -> None:
+async def test_bytes_that_are_no_batch_are_an_error_and_no_end_of_the_log(size: int) -> None:
     script, of_format_1 = Script(), bytearray(BATCH)
     of_format_1[16] = 1
     script.held = {"left": memoryview(bytes(of_format_1[:size]))}

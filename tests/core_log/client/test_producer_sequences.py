@@ -194,7 +194,9 @@ async def test_batches_of_several_partitions_set_out_together(cluster: Cluster) 
     assert second == {HOME: 3, ELSEWHERE: 1}
 
 
-async def test_what_the_log_has_is_not_sent_again_with_what_failed(cluster: Cluster) -> None:
+async def test_a_batch_that_the_log_has_is_not_sent_again_with_one_that_failed(
+    cluster: Cluster,
+) -> None:
     lanes, log = ProducerSequences(ProducerIdAndEpoch(5, 2), cluster), Partitions(HOME, ELSEWHERE)
     log.partitions[ELSEWHERE].drop = {0}
 

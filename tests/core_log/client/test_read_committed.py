@@ -82,7 +82,7 @@ steps = st.lists(
 
 
 @given(steps=steps, data=st.data())
-def test_what_was_aborted_is_left_out_wherever_reading_begins(
+def test_aborted_batches_are_left_out_wherever_reading_begins(
     steps: list[tuple[str, int, int]], data: st.DataObject
 ) -> None:
     history = History()

@@ -162,7 +162,9 @@ async def test_a_cluster_that_wants_no_user_says_so(broker: EmbeddedLog) -> None
     assert "does not authenticate users" in str(refused)
 
 
-async def test_nobody_is_not_let_in_where_a_user_is_wanted(broker: EmbeddedLog) -> None:
+async def test_an_anonymous_client_is_not_let_in_where_a_user_is_wanted(
+    broker: EmbeddedLog,
+) -> None:
     async with guarded(place(broker), "PLAIN") as guard:
         assert isinstance(await refusal(guard), LogUnavailable)
 

@@ -39,7 +39,7 @@ def slow_to_tell(*, known_after: int, code: ErrorCode) -> ScriptedCluster:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS])
-async def test_it_is_there_however_long_nodes_take_to_learn_of_it(code: ErrorCode) -> None:
+async def test_a_new_topic_is_there_however_long_nodes_take_to_learn_of_it(code: ErrorCode) -> None:
     log = slow_to_tell(known_after=5, code=code).log(unknown_topic_for_ms=0, retry_for_ms=60_000)
 
     await log.ensure_topic(ORDERS)

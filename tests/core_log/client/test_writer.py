@@ -90,7 +90,7 @@ class Script:
         return [request.committed for _, request in self.cluster.requests(EndTxnRequest)]
 
 
-async def test_with_version_2_every_transaction_has_an_epoch_of_its_own() -> None:
+async def test_a_transaction_of_version_2_has_an_epoch_of_its_own() -> None:
     script = Script()
     writer = await script.cluster.log().writer("writer")
 
@@ -104,7 +104,7 @@ async def test_with_version_2_every_transaction_has_an_epoch_of_its_own() -> Non
     assert script.cluster.requests(AddPartitionsToTxnRequest) == []
 
 
-async def test_with_version_1_the_epoch_stays_and_partitions_are_announced_once() -> None:
+async def test_a_transaction_of_version_1_keeps_the_epoch_and_announces_partitions_once() -> None:
     script = Script(version=1)
     writer = await script.cluster.log().writer("writer")
 
@@ -117,7 +117,7 @@ async def test_with_version_1_the_epoch_stays_and_partitions_are_announced_once(
     assert len(script.cluster.requests(AddPartitionsToTxnRequest)) == 2
 
 
-async def test_with_version_1_an_uncertain_sequence_is_not_used_again() -> None:
+async def test_an_uncertain_sequence_of_version_1_is_not_used_again() -> None:
     script = Script(version=1)
     writer = await script.cluster.log().writer("writer")
 
@@ -133,7 +133,7 @@ async def test_with_version_1_an_uncertain_sequence_is_not_used_again() -> None:
     assert (renewal.producer_id, renewal.producer_epoch) == (5, 0)
 
 
-async def test_after_an_unanswered_commit_the_writer_is_of_no_use() -> None:
+async def test_a_writer_is_of_no_use_after_an_unanswered_commit() -> None:
     script = Script()
     log = script.cluster.log(request_wait_ms_max=20, retry_for_ms=40)
     writer = await log.writer("writer")
@@ -148,7 +148,7 @@ async def test_after_an_unanswered_commit_the_writer_is_of_no_use() -> None:
     assert set(script.ends()) == {True}  # it is not aborted either: it may be committed already
 
 
-async def test_after_an_abort_that_failed_the_writer_is_of_no_use() -> None:
+async def test_a_writer_is_of_no_use_after_an_abort_that_failed() -> None:
     script = Script()
     log = script.cluster.log(request_wait_ms_max=20, abort_for_ms=40)
     writer = await log.writer("writer")

@@ -9,7 +9,7 @@ from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncodi
 SIZE = 3 * LARGE_BYTES
 
 
-def test_what_nobody_has_any_more_is_given_again() -> None:
+def test_a_free_buffer_is_given_again() -> None:
     memory = BufferPool()
     first = memory.of(SIZE)
     address = first.ctypes.data

@@ -92,9 +92,7 @@ def test_code_without_a_result_has_none(place: Path) -> None:
     assert numbers.tolist() == [0, 0, 0]
 
 
-def test_what_was_kept_and_is_damaged_is_made_again(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_cache_file_is_made_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert stepped(5) == 2
     [kept] = place.glob("*.native")
     whole = kept.read_bytes()
@@ -122,7 +120,7 @@ def test_another_constant_is_another_code(place: Path, monkeypatch: pytest.Monke
     }
 
 
-def test_what_no_code_takes_is_refused() -> None:
+def test_an_argument_that_no_code_takes_is_refused() -> None:
     with pytest.raises(TypeError, match="do not take a str"):
         stepped("5")
 

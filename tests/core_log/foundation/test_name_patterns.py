@@ -29,7 +29,7 @@ def test_a_pattern_is_held_against_the_whole_name(
     assert not any(chosen.matches(name) for name in others)
 
 
-def test_what_is_left_out_stays_out_wherever_it_stands() -> None:
+def test_an_excluded_name_stays_out_wherever_its_pattern_stands() -> None:
     chosen = Patterns(["!public.tmp_*", "public.*"])
 
     assert chosen.matches("public.orders")
@@ -37,7 +37,7 @@ def test_what_is_left_out_stays_out_wherever_it_stands() -> None:
     assert not chosen.matches("audit.orders")
 
 
-def test_with_exclusions_alone_every_other_name_is_chosen() -> None:
+def test_exclusions_alone_choose_every_other_name() -> None:
     chosen = Patterns(["!tmp_*"])
 
     assert chosen.matches("orders")

@@ -31,7 +31,7 @@ def test_a_field_is_explained_by_its_docstring_or_else_by_its_description() -> N
     }
 
 
-def test_what_is_inherited_is_explained_where_it_was_declared_last() -> None:
+def test_an_inherited_setting_is_explained_where_it_was_declared_last() -> None:
     assert explanations_of(Steamer) == {
         **explanations_of(Ship),
         "cargo": "Its own fuel included.",

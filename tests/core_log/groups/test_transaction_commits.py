@@ -64,7 +64,7 @@ async def test_an_abort_does_not_wait_for_the_data(broker: Broker) -> None:
     assert broker.read() == []
 
 
-async def test_while_one_request_decides_others_are_told_to_wait(broker: Broker) -> None:
+async def test_requests_beside_one_that_decides_are_told_to_wait(broker: Broker) -> None:
     producer = await broker.begin()
     broker.log.is_free.clear()
     ending = asyncio.ensure_future(broker.end(producer))
@@ -145,7 +145,7 @@ async def test_a_marker_that_cannot_be_written_is_tried_again(broker: Broker) ->
 
 
 @pytest.mark.parametrize("version", [VERSION_1, VERSION_2])
-async def test_what_a_failed_disk_may_have_lost_can_only_be_aborted_by_whoever_goes_on(
+async def test_a_transaction_that_a_failed_disk_may_have_lost_can_only_be_aborted(
     broker: Broker, version: int
 ) -> None:
     producer = await broker.begin()

@@ -36,7 +36,7 @@ async def test_a_new_run_aborts_what_the_last_left_open(broker: Broker) -> None:
     assert (await broker.end(old))[0] is ErrorCode.PRODUCER_FENCED
 
 
-async def test_after_quiet_the_log_says_what_is_so(broker: Broker) -> None:
+async def test_the_log_holds_the_state_after_quiet(broker: Broker) -> None:
     _, following = await broker.end(await broker.begin())
     await broker.later(LIMITS.save_after_ms)
     assert broker.coordinator.next_deadline_ms() is None
@@ -101,7 +101,7 @@ async def test_two_first_runs_at_once_are_one_after_the_other(broker: Broker) ->
         ("id", LIMITS.timeout_ms_max + 1, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ],
 )
-async def test_what_makes_no_sense_is_refused(
+async def test_an_invalid_request_for_a_producer_id_is_refused(
     broker: Broker, name: str, timeout_ms: int, error: ErrorCode
 ) -> None:
     answer = await broker.coordinator.init_producer_id(name, timeout_ms=timeout_ms)

@@ -156,7 +156,7 @@ def test_no_live_producer_is_fenced_in_time(fails: float, seed: int) -> None:
     assert asyncio.run(history(seed, fails=fails, steps_ms=(1, 10))) == 0
 
 
-def test_without_the_mark_of_recovery_clients_of_version_1_tear_transactions(
+def test_clients_of_version_1_tear_transactions_without_the_mark_of_recovery(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(StoredTransaction, "is_aborted_unheard", property(lambda _: False))

@@ -145,7 +145,7 @@ def test_our_bytes_are_those_kafka_writes(record: Any, version: int, kafka: str)
 
 
 @pytest.mark.parametrize(("record", "version", "kafka"), CASES)
-def test_what_kafka_wrote_is_read(record: Any, version: int, kafka: str) -> None:
+def test_records_written_by_kafka_are_read(record: Any, version: int, kafka: str) -> None:
     read = decode_record(type(record), bytes.fromhex(kafka))
     assert encode_record(read, version).hex() == kafka
 

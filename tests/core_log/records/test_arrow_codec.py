@@ -213,14 +213,14 @@ def test_constant_headers_need_no_column() -> None:
     assert [record.headers for record in decode_batch(batch.data)[1]] == [headers, headers]
 
 
-def test_what_does_not_shrink_is_stored_as_it_is() -> None:
+def test_records_that_do_not_shrink_are_stored_as_they_are() -> None:
     (batch,) = encode(cells([b"k"]), cells([b"v"]), timestamps_ms=0, compression=4)
 
     assert BatchHeader.read(batch.data).compression == 0
 
 
 @pytest.mark.parametrize("is_noise", [False, True])
-def test_what_compression_makes_small_is_laid_out_in_larger_batches(is_noise: bool) -> None:
+def test_compressible_records_are_laid_out_in_larger_batches(is_noise: bool) -> None:
     limit, wide, count = 4_000, 16_000, 100
     noise = np.random.default_rng(1).bytes(count * 200)
     values = [noise[at : at + 200] if is_noise else b"x" * 200 for at in range(0, len(noise), 200)]
@@ -284,7 +284,7 @@ def test_noise_is_refused_without_end_or_excess(noise: bytes, count: int, batche
     assert fields.ends.max(initial=0) <= len(data)
 
 
-def test_more_than_a_column_holds_comes_in_parts_or_is_refused(
+def test_a_column_that_is_too_large_comes_in_parts_or_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("headwater.core_log.records.arrow_codec.COLUMN_BYTES_MAX", 100)

@@ -25,7 +25,7 @@ ZEROS = bytes(4 << 20)
 
 
 @given(CODES, st.binary(max_size=2000), st.integers(0, 200))
-def test_what_was_compressed_comes_back(code: Compression, data: bytes, times: int) -> None:
+def test_compressed_bytes_come_back(code: Compression, data: bytes, times: int) -> None:
     assert bytes(decompress(code, compress(code, data * times))) == data * times
 
 
@@ -117,7 +117,7 @@ def test_a_process_that_compresses_nothing_loads_no_compression_library() -> Non
     assert not heavy & set(loaded.decode().split())
 
 
-def test_what_comes_after_damage_is_read_all_the_same() -> None:
+def test_bytes_after_damaged_ones_are_read_all_the_same() -> None:
     stored, room = compress(Compression.ZSTD, ZEROS), memoryview(bytearray(len(ZEROS)))
     with pytest.raises(DecodeError, match="damaged"):
         decompress_into(Compression.ZSTD, bytes(stored[:40]) + b"?" * 200, room)

@@ -107,7 +107,7 @@ def test_located_records_are_those_that_columns_hold(
             assert keys == expected.keys.to_pylist()
 
 
-def test_what_was_read_before_does_not_shine_through(speed: str) -> None:
+def test_earlier_contents_of_the_scratch_do_not_shine_through(speed: str) -> None:
     scratch = RecordScratch()
     locate(batches([b"k"] * 9, [b"9" * 500] * 9, compression=4), scratch)
     data = batches([b"a", None], [b"1", b"22"], compression=4)

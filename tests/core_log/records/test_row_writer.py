@@ -194,7 +194,7 @@ def test_every_day_of_many_years_has_its_name() -> None:
     assert few.equals(plain)
 
 
-def test_what_rows_share_is_taken_from_a_dictionary() -> None:
+def test_shared_values_are_taken_from_a_dictionary() -> None:
     shared = pa.DictionaryArray.from_arrays([1, 0, 0, 2, 1], ["ä", "", "a longer one"])
     pieces: list[RowPart] = [RowColumn(shared, ValueEncoding.RAW), b";"]
 

@@ -76,7 +76,7 @@ def test_the_batch_that_cannot_be_read_is_named_among_those_that_can(
 
 
 @pytest.mark.parametrize("read", [arrow_codec.decode_parts, located])
-def test_what_stands_behind_it_can_be_read(read: Read) -> None:
+def test_batches_behind_an_unreadable_one_can_be_read(read: Read) -> None:
     data = b"".join([bytes(batch_at(0)), KINDS["gzip"](3), bytes(batch_at(6))])
 
     [behind] = read(data, bytes_max=1 << 20, from_offset=6)

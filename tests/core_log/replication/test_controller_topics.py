@@ -177,7 +177,7 @@ def test_topics_are_deleted_by_name_or_by_id() -> None:
     assert scene.changes.topics_removed.keys() == {by_name.topic_id, by_id.topic_id}
 
 
-def test_what_cannot_be_deleted_says_why() -> None:
+def test_a_topic_that_cannot_be_deleted_says_why() -> None:
     scene = Scene()
     scene.commit(scene.controller.create_topics([scene.controller.topic_on_demand(OFFSETS_TOPIC)]))
     topic = scene.create("t")

@@ -81,7 +81,7 @@ def test_a_record_is_read_back_as_it_was_written(kind: str) -> None:
         b'{"version":1,"type":["topic"]}',
     ],
 )
-def test_what_is_no_record_is_refused(data: bytes) -> None:
+def test_bytes_that_are_no_record_are_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_record(data)
 

@@ -141,7 +141,7 @@ async def test_an_image_is_built_again_from_the_log() -> None:
     assert not again.heard, "nothing changes while the past is read"
 
 
-async def test_what_is_read_at_the_start_counts_only_once_it_is_committed() -> None:
+async def test_records_read_at_the_start_count_only_once_they_are_committed() -> None:
     scene = Scene()
     await scene.register()
     again = Scene(ScriptedLog(scene.log.batches))
@@ -202,7 +202,7 @@ async def test_two_who_create_the_same_topic_at_once_make_one() -> None:
     assert len(scene.metadata.image.topics_by_id) == 1
 
 
-async def test_what_somebody_wrote_who_stopped_waiting_counts_before_the_next_decision() -> None:
+async def test_a_cancelled_decision_counts_before_the_next_one() -> None:
     scene = Scene()
     await scene.register()
     scene.log.is_prompt = False

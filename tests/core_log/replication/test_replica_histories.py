@@ -270,7 +270,7 @@ STEPS: tuple[Callable[[Cluster, Node], None], ...] = (
 @pytest.mark.property
 @settings(max_examples=150)
 @given(seed=integers(0, 1 << 32))
-def test_what_is_committed_stays_through_every_history(seed: int) -> None:
+def test_committed_records_stay_through_every_history(seed: int) -> None:
     cluster = Cluster(Random(seed))
 
     for _ in range(400):

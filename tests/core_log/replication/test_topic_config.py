@@ -184,7 +184,7 @@ def test_replacing_a_configuration_takes_back_what_is_not_named() -> None:
     assert topic.config == {"segment.ms": "3000"}
 
 
-def test_what_is_set_already_is_not_written_again() -> None:
+def test_a_value_that_is_set_already_is_not_written_again() -> None:
     scene = Scene()
     scene.create("t", retention_ms="1000")
 

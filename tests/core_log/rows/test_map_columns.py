@@ -98,7 +98,7 @@ def test_the_schema_is_connects_map_of_strings_that_may_be_null() -> None:
 
 
 @pytest.mark.parametrize("pairs", [{"a": 1}, [], "x", {"a": {}}])
-def test_what_is_no_map_of_strings_is_refused(pairs: Any) -> None:
+def test_a_value_that_is_no_map_of_strings_is_refused(pairs: Any) -> None:
     codec = codec_for(WireSettings.model_validate({"value": "flat-json"}), topic="t")
     written = codec.encode(told(SCHEMA, ROWS[:2]), now_us=NOW_US)
     bad = orjson.loads(written.values[0].as_py()) | {"pairs": pairs}

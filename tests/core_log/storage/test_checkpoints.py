@@ -75,7 +75,7 @@ def test_no_number_crosses_the_border_of_a_sector(changes: list[tuple[str, int, 
 
 
 @given(seed=st.integers(0, 1 << 32), count=st.integers(1, 60))
-def test_after_a_power_cut_an_offset_is_one_that_was_once_set(seed: int, count: int) -> None:
+def test_an_offset_after_a_power_cut_is_one_that_was_once_set(seed: int, count: int) -> None:
     files = empty_directory()
     checkpoint = OffsetCheckpoint(files, PATH)
     checkpoint.set("first", 0, 1)
@@ -180,7 +180,7 @@ def test_a_refused_write_puts_no_number_in_anothers_place(
     assert set(OffsetCheckpoint(sound, PATH)) <= seen
 
 
-def test_what_a_full_disk_refused_is_written_when_it_is_set_again() -> None:
+def test_an_offset_that_a_full_disk_refused_is_written_when_it_is_set_again() -> None:
     sound = empty_directory()
     files = FaultyFiles(sound)
     checkpoint = OffsetCheckpoint(files, PATH)

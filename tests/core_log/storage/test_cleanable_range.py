@@ -51,11 +51,11 @@ def test_an_undecided_range_is_not_cleaned(stable_offset: int, end: int) -> None
 
 
 @pytest.mark.parametrize("stable_offset", [0, 9])
-def test_without_a_decided_segment_there_is_nothing_to_do(stable_offset: int) -> None:
+def test_a_log_without_a_decided_segment_has_nothing_to_clean(stable_offset: int) -> None:
     assert found(stable_offset=stable_offset) is None
 
 
-def test_what_is_clean_already_counts_only_towards_the_ratio() -> None:
+def test_cleaned_bytes_count_only_towards_the_ratio() -> None:
     half = found(first_dirty_offset=20)
 
     assert half is not None

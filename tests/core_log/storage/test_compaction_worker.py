@@ -104,7 +104,7 @@ async def test_a_file_that_ends_early_is_damage(tmp_path: Path) -> None:
         await compact(request_for(tmp_path, content))
 
 
-async def test_more_keys_than_memory_allows_is_said(tmp_path: Path) -> None:
+async def test_keys_beyond_memory_are_reported(tmp_path: Path) -> None:
     with pytest.raises(HeadwaterError, match="more keys"):
         await compact(request_for(tmp_path, b"".join(batches()), memory_bytes_max=40))
 

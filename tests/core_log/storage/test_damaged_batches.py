@@ -70,7 +70,7 @@ def test_wherever_a_batch_is_damaged_all_others_stay(
     assert mend(partition) == []
 
 
-def test_what_is_not_as_its_head_says_is_emptied_though_its_checksum_holds(
+def test_a_batch_unlike_its_header_is_emptied_though_its_checksum_holds(
     partition: Partition,
 ) -> None:
     from tests.core_log.records.test_unreadable_batch import other_inside
@@ -103,7 +103,7 @@ def test_a_batch_ends_at_the_recovery_point_as_every_opening_expects(partition: 
     assert read(partition)[4:] == [*whole(4), (50, 59, 0), (60, 69, 0), *whole(7)]
 
 
-def test_what_is_missing_at_the_end_is_lost_only_as_far_as_it_was_promised(
+def test_a_missing_end_is_lost_only_as_far_as_it_was_promised(
     partition: Partition,
 ) -> None:
     log = partition.path(4, "log")

@@ -28,7 +28,7 @@ def write(log: PartitionLog, count: int, written: list[tuple[int, bytes | None]]
 
 
 @given(fail_at=st.integers(1, 70), failures=st.integers(1, 6), is_short=st.booleans())
-def test_when_space_returns_the_log_goes_on_as_if_nothing_had_been(
+def test_the_log_goes_on_when_space_returns_as_if_nothing_had_been(
     fail_at: int, failures: int, is_short: bool
 ) -> None:
     disk = MemoryFiles()
@@ -90,7 +90,7 @@ def failing_sync(files: FaultyFiles) -> None:
     files.fault = fault
 
 
-def test_after_a_failed_sync_the_partition_is_offline_and_claims_nothing_more() -> None:
+def test_a_partition_is_offline_after_a_failed_sync_and_claims_nothing_more() -> None:
     files = FaultyFiles(MemoryFiles())
     store, log = open_log(files)
     append(log, "first")

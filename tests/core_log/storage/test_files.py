@@ -22,9 +22,7 @@ def directory(files: Files, tmp_path: Path) -> Path:
     return tmp_path / "a" / "b"
 
 
-def test_what_is_written_is_read_and_ends_where_the_file_ends(
-    files: Files, directory: Path
-) -> None:
+def test_written_bytes_are_read_and_end_where_the_file_ends(files: Files, directory: Path) -> None:
     file = files.open(directory / "x", create=True)
     write_all(file, 0, b"hello")
     write_all(file, 3, memoryview(b"p me"))

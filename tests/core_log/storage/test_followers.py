@@ -68,7 +68,7 @@ def test_a_damaged_batch_is_not_copied() -> None:
 
 
 @given(count=st.integers(0, 14), is_clean=st.booleans())
-def test_after_truncation_it_is_as_if_the_rest_had_never_been(count: int, is_clean: bool) -> None:
+def test_a_truncated_log_is_as_if_the_rest_had_never_been(count: int, is_clean: bool) -> None:
     files = MemoryFiles()
     store, log = open_log(files, config=SMALL)
     leader = led_log()

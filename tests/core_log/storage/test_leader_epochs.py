@@ -75,7 +75,7 @@ def test_a_new_start_keeps_the_epoch_in_force_there() -> None:
 
 
 @given(starts=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 99)), max_size=8).map(sorted))
-def test_what_was_assigned_is_read_back(starts: list[tuple[int, int]]) -> None:
+def test_assigned_epochs_are_read_back(starts: list[tuple[int, int]]) -> None:
     files = MemoryFiles()
     cache = EpochCache(files, DIRECTORY)
     for epoch, offset in starts:

@@ -149,7 +149,7 @@ def test_a_power_cut_during_the_recovery_from_one_loses_nothing_either(
     history.check(survived.after_power_cut(Random(seed + 1)))
 
 
-def test_what_is_known_of_aborted_transactions_outlives_a_recovery_that_is_cut_off() -> None:
+def test_the_index_of_aborted_transactions_outlives_a_recovery_that_is_cut_off() -> None:
     """The index has entries from before the recovery point, which are promised, and others behind
     it, which the recovery takes out and finds anew."""
     disk = MemoryFiles()

@@ -99,7 +99,7 @@ def test_damage_above_the_recovery_point_cuts_there_and_keeps_what_followed(
         assert len(files.read(kept[0])) == len(WRITTEN.content) - size
 
 
-def test_what_was_cut_is_reported_with_both_ranges(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_truncation_is_reported_with_both_ranges(caplog: pytest.LogCaptureFixture) -> None:
     files = WRITTEN.crashed()
     size, end_offset = WRITTEN.ends[3]
     files.open(LOG).flip_bit(size + 70)
@@ -161,7 +161,7 @@ def test_zeros_behind_the_last_batch_are_a_clean_end(zeros: int, whole: int) -> 
     assert not [path for path in files.files if ".cut-" in path.name]
 
 
-def test_without_a_recovery_point_a_torn_end_is_cut_and_damage_inside_is_an_error() -> None:
+def test_a_torn_end_without_a_recovery_point_is_cut_and_damage_inside_is_an_error() -> None:
     torn, damaged = WRITTEN.crashed(WRITTEN.content[:-3]), WRITTEN.crashed()
     damaged.open(LOG).flip_bit(70)
     for files in (torn, damaged):
@@ -201,7 +201,7 @@ def segments_of(files: MemoryFiles) -> list[Path]:
     return sorted(path for path in files.files if path.suffix == ".log")
 
 
-def test_when_an_older_segment_lost_its_end_the_newer_ones_are_put_aside_whole() -> None:
+def test_segments_behind_one_that_lost_its_end_are_put_aside_whole() -> None:
     written = Written(promised=2, unsynced=20, config=LogConfig(segment_bytes=700))
     first, second, third = segments_of(written.files)[:3]
     end_offset = int(second.stem)
@@ -240,7 +240,7 @@ def test_a_segment_that_is_gone_below_the_recovery_point_is_an_error() -> None:
         written.open(files)
 
 
-def test_after_a_clean_stop_nothing_is_scanned_and_nothing_lost() -> None:
+def test_a_clean_stop_needs_no_scan_and_loses_nothing() -> None:
     files = MemoryFiles()
     store, log = open_log(files)
     for number in range(50):

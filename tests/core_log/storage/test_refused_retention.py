@@ -14,7 +14,7 @@ CONFIG = LogConfig(segment_bytes=250, retention_ms=1000, cleanup_policy=frozense
 
 
 @pytest.mark.parametrize("operation", ["rename", "remove"])
-def test_what_retention_took_in_part_is_out_of_range(operation: str) -> None:
+def test_records_deleted_by_interrupted_retention_are_out_of_range(operation: str) -> None:
     files = FaultyFiles(MemoryFiles())
     store, log = open_log(files, config=CONFIG)
     for number in range(10):

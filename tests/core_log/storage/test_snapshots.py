@@ -52,7 +52,7 @@ def test_any_damage_to_a_snapshot_is_noticed(position: int, bit: int) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\0", b"noise" * 20, bytes(100)])
-def test_without_a_whole_snapshot_the_batches_tell_all(content: bytes) -> None:
+def test_batches_restore_producers_without_a_whole_snapshot(content: bytes) -> None:
     files = MemoryFiles()
     store, log = open_log(files)
     for sequence in range(3):

@@ -59,7 +59,7 @@ def test_another_nodes_or_versions_directory_is_refused(old: bytes, new: bytes) 
         open_store(files)
 
 
-def test_what_tells_others_where_we_listen_is_for_this_user_only() -> None:
+def test_the_endpoint_file_is_for_this_user_only() -> None:
     files = MemoryFiles()
     store = open_store(files)
 
@@ -195,7 +195,7 @@ def test_a_store_with_a_damaged_partition_is_not_marked_clean() -> None:
     assert not open_store(files).was_clean
 
 
-def test_without_syncs_a_clean_stop_still_puts_everything_on_disk() -> None:
+def test_a_clean_stop_without_syncs_still_puts_everything_on_disk() -> None:
     files = MemoryFiles()
     store, log = open_log(files, config=LogConfig(segment_bytes=200))
     for number in range(6):

@@ -76,7 +76,7 @@ def test_a_reader_under_way_keeps_the_originals() -> None:
     assert held.read() == before
 
 
-def test_what_a_second_worker_has_begun_to_write_anew_is_not_taken_for_the_whole() -> None:
+def test_a_cleaned_segment_that_a_second_worker_began_is_not_taken_for_the_whole() -> None:
     files = MemoryFiles()
     _, log = written(files)
     size = write_cleaned(files, log)
@@ -107,7 +107,7 @@ def refuse_segments(operation: str, path: Path) -> None:
         raise OSError("the disk does not answer")
 
 
-def test_what_retention_took_meanwhile_does_not_come_back() -> None:
+def test_records_deleted_by_retention_meanwhile_do_not_come_back() -> None:
     files = MemoryFiles()
     store, log = written(files)
     size = write_cleaned(files, log)

@@ -189,7 +189,7 @@ def test_a_transaction_index_must_find_its_marker(partition: Partition) -> None:
     assert wrong.problem == "transaction index names a marker that is not there"
 
 
-def test_what_a_crash_or_a_recovery_left_behind_is_mentioned(partition: Partition) -> None:
+def test_files_left_behind_by_a_crash_or_a_recovery_are_mentioned(partition: Partition) -> None:
     log = partition.path(4, "log")
     log.with_name(f"{log.name}.cut-1700000000000").write_bytes(b"batches")
     log.with_name(f"{0:020d}-{40:020d}.swap").write_bytes(b"batches")

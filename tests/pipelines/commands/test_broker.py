@@ -95,7 +95,7 @@ def test_a_signal_drains_and_the_next_start_takes_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [["topics", "ls"], ["groups", "ls"], ["tail", "orders"]])
-def test_without_a_broker_the_command_that_starts_one_is_named(
+def test_a_command_without_a_broker_names_the_one_that_starts_it(
     headwater: Headwater, tmp_path: Path, command: list[str]
 ) -> None:
     ran = headwater(*command, "--data", tmp_path)

@@ -172,7 +172,7 @@ def test_a_table_is_paused_and_resumed_by_its_bare_name(shop: Shop) -> None:
     assert shop.ask(read_desired).paused_tables == frozenset()
 
 
-def test_what_cannot_be_meant_is_not_paused(shop: Shop) -> None:
+def test_an_unknown_pipeline_or_table_is_not_paused(shop: Shop) -> None:
     pipeline = shop.run("pause", "shpo")
     table = shop.run("pause", f"{shop.name}/ordres")
     empty = shop.run("pause", f"{shop.name}/")

@@ -118,7 +118,9 @@ async def records_of(data: Path, topic: str) -> list[bytes]:
     return found
 
 
-def test_what_is_not_there_is_said_to_be_missing(headwater: Headwater, data: Path) -> None:
+def test_an_unknown_pipeline_or_dead_letter_is_reported_as_missing(
+    headwater: Headwater, data: Path
+) -> None:
     mistyped = headwater("dlq", "ls", "shpo", "--data", data)
     missing = headwater("dlq", "show", "shop", "--letter", 99, "--data", data)
 

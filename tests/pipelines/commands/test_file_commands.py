@@ -31,7 +31,7 @@ def parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_what_is_right_is_said_to_be_right(headwater: Headwater) -> None:
+def test_a_correct_file_is_reported_as_correct(headwater: Headwater) -> None:
     Path("pipeline.yaml").write_text(FILE)
 
     ran = headwater("check")
@@ -65,7 +65,7 @@ def test_a_file_that_is_not_there_is_told_by_its_name(headwater: Headwater) -> N
     assert "none.yaml: no such file or directory" in ran.remarks
 
 
-def test_what_is_unset_fails_unless_it_may(
+def test_an_unset_variable_fails_unless_it_is_allowed(
     headwater: Headwater, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("pipeline.yaml").write_text(FILE)
@@ -206,7 +206,9 @@ def test_a_key_is_explained_by_its_own_words(
         ("made-up.nothing", "'made-up' has no key 'nothing'"),
     ],
 )
-def test_what_is_not_there_cannot_be_explained(headwater: Headwater, what: str, words: str) -> None:
+def test_an_unknown_type_or_key_cannot_be_explained(
+    headwater: Headwater, what: str, words: str
+) -> None:
     ran = headwater("explain", what)
 
     assert ran.code == exit_codes.INVALID

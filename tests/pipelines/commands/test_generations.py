@@ -63,7 +63,7 @@ def test_a_former_generation_is_read_when_it_is_asked_for(headwater: Headwater, 
     assert f"there is {FIRST}, {FIRST}.g2" in missing.remarks
 
 
-def test_what_is_no_table_is_said(headwater: Headwater, data: Path) -> None:
+def test_an_unknown_table_or_pipeline_is_an_error(headwater: Headwater, data: Path) -> None:
     table = tailed(headwater, data, "shop/peple")
     pipeline = tailed(headwater, data, "shops/people")
 

@@ -121,7 +121,7 @@ def test_keys_of_several_columns_are_written_in_several_ways(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("given", ["x", "1,2", "{", ""])
-def test_what_is_no_key_is_refused_without_being_quoted(tmp_path: Path, given: str) -> None:
+def test_text_that_is_no_key_is_refused_without_being_quoted(tmp_path: Path, given: str) -> None:
     async def story(world: World) -> Any:
         execute(tmp_path, "CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)",
                 "INSERT INTO t VALUES (1, 'x')")  # fmt: skip

@@ -77,7 +77,7 @@ def test_a_second_run_hands_over_what_can_be_obeyed_looks_on_and_leaves(
     until(lambda: not alive(workers))
 
 
-def test_who_looks_on_takes_over_when_the_owner_is_killed(
+def test_an_attached_run_takes_over_when_the_owner_is_killed(
     tmp_path: Path, runs: "list[subprocess.Popen[str]]"
 ) -> None:
     file = write(tmp_path, ENDLESS)
@@ -100,7 +100,7 @@ def test_who_looks_on_takes_over_when_the_owner_is_killed(
     assert end(second, signal.SIGTERM)[0] == exit_codes.TERMINATED
 
 
-def test_once_delivers_everything_exactly_once_although_workers_and_owners_are_killed(
+def test_a_run_once_delivers_everything_exactly_once_although_workers_and_owners_are_killed(
     tmp_path: Path, runs: "list[subprocess.Popen[str]]"
 ) -> None:
     file = write(tmp_path, FINITE)
@@ -177,7 +177,7 @@ def test_a_run_that_set_records_aside_says_so_at_its_end(tmp_path: Path) -> None
     assert "1 record of shop could not be applied: headwater dlq show shop" in err
 
 
-def test_once_says_of_a_paused_pipeline_that_it_is_paused(
+def test_a_run_once_of_a_paused_pipeline_says_that_it_is_paused(
     tmp_path: Path, headwater: Headwater
 ) -> None:
     file = write(tmp_path, FINITE)

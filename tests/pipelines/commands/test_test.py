@@ -79,7 +79,7 @@ def hash_of(text: str) -> str:
     return hmac.new(b"headwater:shop", text.encode(), hashlib.sha256).hexdigest()
 
 
-def test_what_differs_is_shown_row_by_row_and_ends_in_exit_code_4(
+def test_differences_are_shown_row_by_row_and_end_in_exit_code_4(
     headwater: Headwater, tmp_path: Path
 ) -> None:
     path = file_with(

@@ -53,7 +53,7 @@ async def log_with_topic() -> MemoryLog:
     return log
 
 
-async def test_what_was_set_aside_is_read_back_as_it_was() -> None:
+async def test_dead_letters_are_read_back_as_they_were() -> None:
     log = await log_with_topic()
 
     await append_letters(log, "shop", [letter(4), letter(5)], now_ms=NOW_MS)

@@ -127,7 +127,7 @@ async def test_a_delete_goes_back_with_its_tombstone() -> None:
     assert world.target.tables == {"orders": {}}
 
 
-async def test_neither_a_deleted_nor_a_truncated_row_comes_back() -> None:
+async def test_a_deleted_or_truncated_row_does_not_come_back() -> None:
     script = [
         created(1, "a"),
         created(2, "b"),
@@ -168,7 +168,7 @@ async def test_a_row_of_a_topic_that_was_made_anew_does_not_replace_one_of_the_n
     assert sorted(fate.name for fate in await put_back(world)) == ["ANEW", "REDRIVEN"]
 
 
-async def test_what_was_no_record_stays_where_it_is() -> None:
+async def test_a_dead_letter_that_was_no_record_stays_where_it_is() -> None:
     world = await world_of([created(1, "a")], aside={0})
     [stored] = await read_letters(world.log, PIPELINE)
     piece = replace(stored, letter=replace(stored.letter, offset=-1, partition=-1, topic=""))
@@ -263,7 +263,7 @@ def change_offsets(world: World) -> set[int]:
 @pytest.mark.property
 @settings(max_examples=settings().max_examples // 8)
 @given(steps=STEPS, chosen=st.sets(st.integers(0, 12)))
-async def test_after_putting_everything_back_the_target_is_the_source(
+async def test_a_target_equals_its_source_after_everything_is_redriven(
     steps: list[tuple[str, int]], chosen: set[int]
 ) -> None:
     script = script_of(steps)

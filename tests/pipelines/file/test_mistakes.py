@@ -48,7 +48,9 @@ from tests.pipelines.pipeline_files import PLACEHOLDERS, SMALLEST, Write, mistak
         ),
     ],
 )
-def test_what_is_no_pipeline_is_told(write: Write, text: str, told: list[str]) -> None:
+def test_a_document_that_is_no_pipeline_is_a_mistake(
+    write: Write, text: str, told: list[str]
+) -> None:
     assert mistakes(write(text)) == told
 
 
@@ -201,7 +203,9 @@ def test_pipelines_that_may_meet_in_one_topic_are_remarked_upon(write: Write) ->
         ("log: {retention: {time: 30d}}", "retention does nothing"),
     ],
 )
-def test_what_is_seldom_meant_is_remarked_upon(write: Write, line: str, problem: str) -> None:
+def test_a_value_that_is_seldom_meant_is_remarked_upon(
+    write: Write, line: str, problem: str
+) -> None:
     (remark,) = check(write(f"{SMALLEST}{line}"), environment={}).remarks
 
     assert remark.problem.startswith(problem)

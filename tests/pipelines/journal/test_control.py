@@ -50,7 +50,7 @@ async def test_a_pipeline_on_a_new_log_has_no_desired_state(log: EmbeddedLog) ->
     assert await read_desired(log, "shop") == DesiredTaskState("shop")
 
 
-async def test_what_is_wanted_last_counts(log: EmbeddedLog) -> None:
+async def test_the_last_command_counts(log: EmbeddedLog) -> None:
     await write(log, paused(), paused(ORDERS, id="3"))
     await write(log, resumed())
 
@@ -153,7 +153,7 @@ def test_a_table_begins_afresh_with_its_own_or_its_pipelines_newest_wish(
     assert DesiredTaskState.of("shop", wishes).fresh_start(ORDERS) == expected
 
 
-async def test_what_is_forgotten_is_wanted_no_more(log: EmbeddedLog) -> None:
+async def test_a_forgotten_command_is_wanted_no_more(log: EmbeddedLog) -> None:
     await write(log, paused(), Signal("snapshot", ORDERS, "7"))
     await write(log, paused(), pipeline="other")
 

@@ -51,7 +51,7 @@ def test_a_schema_keeps_its_number_over_runs_and_a_changed_one_gets_the_next() -
     assert asyncio.run(story()) == [1, 1, 2, 3]
 
 
-def test_what_is_read_back_is_what_was_recorded() -> None:
+def test_recorded_schemas_are_read_back() -> None:
     async def story() -> TableSchema:
         log = await a_log()
         await record(log, "shop", schema_of("orders"))

@@ -47,7 +47,7 @@ async def test_a_failure_comes_after_what_came_before_it() -> None:
     assert found == [0, 1]
 
 
-async def test_who_stops_early_leaves_nothing_running() -> None:
+async def test_a_reader_that_stops_early_leaves_nothing_running() -> None:
     items = Items(100)
 
     async with aclosing(one_ahead(items.generate())) as ahead:
@@ -70,7 +70,7 @@ async def test_a_failure_made_ahead_of_who_stopped_is_nobodys() -> None:
     assert not complaints
 
 
-async def test_who_is_cancelled_waits_for_what_a_thread_still_does_for_him() -> None:
+async def test_a_cancelled_caller_waits_for_its_thread() -> None:
     begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
@@ -91,7 +91,7 @@ async def test_who_is_cancelled_waits_for_what_a_thread_still_does_for_him() -> 
     assert ended.is_set()
 
 
-async def test_what_fails_in_a_thread_fails_for_who_asked() -> None:
+async def test_a_failure_in_a_thread_is_raised_for_its_caller() -> None:
     def work() -> None:
         raise ValueError("in a thread")
 
@@ -106,7 +106,7 @@ async def test_threads_that_compute_push_nobody_aside() -> None:
     assert (policy, os.sched_getscheduler(0)) == (os.SCHED_BATCH, os.SCHED_OTHER)
 
 
-async def test_what_needs_no_thread_is_there_at_once_and_keeps_its_failure() -> None:
+async def test_work_that_needs_no_thread_is_done_at_once_and_keeps_its_failure() -> None:
     small, large = start_work(lambda: 1, 0), start_work(lambda: 2, THREAD_BYTES_MIN)
     failed = start_work(lambda: 1 // 0, 0)
 

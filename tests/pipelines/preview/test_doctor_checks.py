@@ -29,9 +29,7 @@ def test_a_sound_pipeline_is_told_so_line_by_line(headwater: Headwater, tmp_path
     assert sorted(each.name for each in tmp_path.iterdir()) == ["shop.yaml"], "nothing was made"
 
 
-def test_what_cannot_be_reached_ends_with_its_own_code(
-    headwater: Headwater, tmp_path: Path
-) -> None:
+def test_an_unreachable_target_ends_with_its_own_code(headwater: Headwater, tmp_path: Path) -> None:
     file = pipeline(tmp_path, url="postgresql://shop:canary-word@127.0.0.1:1/shop")
 
     plain, asked = headwater("doctor", file), headwater("doctor", file, "--json")
@@ -64,7 +62,7 @@ def test_a_cure_is_said_once_and_never_installs_what_was_mistyped(
     assert "hint:" not in ran.data and "pip install" not in ran.data
 
 
-def test_what_a_database_lacks_is_told_with_the_sql_that_cures_it(
+def test_a_database_that_lacks_something_is_reported_with_the_sql_that_cures_it(
     headwater: Headwater, tmp_path: Path, guest: Guest
 ) -> None:
     guest.execute("CREATE TABLE orders (id int PRIMARY KEY)")
@@ -151,7 +149,7 @@ def test_pipelines_that_no_file_speaks_of_are_orphans(headwater: Headwater, tmp_
     assert "pipeline shop has left" not in ran.data
 
 
-def test_without_a_file_only_the_machine_is_examined(
+def test_a_doctor_without_a_file_examines_only_the_machine(
     headwater: Headwater, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

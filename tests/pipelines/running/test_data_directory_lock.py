@@ -95,7 +95,7 @@ async def test_a_client_of_a_broker_tells_nobody_of_a_console() -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"pid": 0}'])
-def test_what_is_no_endpoint_names_no_owner(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_no_endpoint_names_no_owner(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE_NAME).write_text(content)
 
     assert find_owner(tmp_path) is None

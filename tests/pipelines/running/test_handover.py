@@ -35,6 +35,6 @@ def test_pipelines_arrive_as_they_were(tmp_path: Path, until_end: bool) -> None:
         b'{"pipelines": []}', b'{"pipelines": ["bnVsbA=="], "until_end": true}',
     ],
 )  # fmt: skip
-def test_what_is_none_is_refused_in_words(body: bytes) -> None:
+def test_a_body_that_is_no_handover_is_refused(body: bytes) -> None:
     with pytest.raises(ConfigError, match="not a list of pipelines"):
         handed_over(body)

@@ -27,7 +27,7 @@ async def test_the_first_after_quiet_goes_at_once() -> None:
     assert said == [moved(1)]
 
 
-async def test_what_moves_is_added_up_and_positions_are_joined() -> None:
+async def test_rows_moved_are_added_up_and_positions_are_joined() -> None:
     said: list[Word] = []
     say = ReportBuffer(said.append, asyncio.get_running_loop())
     say(moved(1))
@@ -44,7 +44,7 @@ async def test_what_moves_is_added_up_and_positions_are_joined() -> None:
     assert said[1:] == expected
 
 
-async def test_what_changes_goes_at_once_behind_what_came_before_it() -> None:
+async def test_a_change_of_state_goes_at_once_behind_earlier_reports() -> None:
     said: list[Word] = []
     say = ReportBuffer(said.append, asyncio.get_running_loop())
     say(moved(1))
@@ -65,7 +65,7 @@ async def test_units_may_report_from_threads() -> None:
     assert sum(word.rows for word in said if isinstance(word, RowsMoved)) == 50
 
 
-async def test_after_quiet_the_next_goes_at_once_again() -> None:
+async def test_the_first_report_after_quiet_goes_at_once() -> None:
     said: list[Word] = []
     say = ReportBuffer(said.append, asyncio.get_running_loop())
     say(moved(1))

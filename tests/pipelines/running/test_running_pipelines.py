@@ -86,7 +86,7 @@ def a_file(**acts: str) -> Any:
     return FakePipeline("shop", acts, Path(), workers=0)
 
 
-async def test_what_a_unit_needs_is_loaded_before_the_log_is_asked_anything() -> None:
+async def test_modules_of_a_task_are_loaded_before_the_log_is_asked_anything() -> None:
     theatre, told = Theatre(), list[str]()
 
     def prepare(loaded: Any, unit: str) -> None:
@@ -154,7 +154,7 @@ async def test_a_unit_that_starts_again_is_never_seen_as_one_that_has_ended() ->
         assert last == {"source": TaskState.STARTING, "sql": TaskState.STARTING}
 
 
-async def test_what_had_ended_begins_again() -> None:
+async def test_a_task_that_had_ended_begins_again() -> None:
     theatre = Theatre()
     async with running(theatre) as it:
         await it.apply([a_file(source="a", sql="b")])
@@ -169,7 +169,7 @@ async def test_what_had_ended_begins_again() -> None:
         assert [str(unit) for unit in applied.started] == ["shop/source", "shop/sql"]
 
 
-async def test_once_ends_when_the_sinks_have_what_was_there_at_the_end_of_the_source() -> None:
+async def test_a_run_once_ends_when_the_sinks_have_everything_up_to_the_end_of_the_source() -> None:
     theatre = Theatre()
     async with running(theatre) as it:
         await it.apply([a_file(source="a", sql="b")], until_end=True)
@@ -186,7 +186,7 @@ async def test_once_ends_when_the_sinks_have_what_was_there_at_the_end_of_the_so
         }
 
 
-async def test_once_is_refused_for_a_pipeline_that_runs_for_good() -> None:
+async def test_a_run_once_is_refused_for_a_pipeline_that_runs_for_good() -> None:
     theatre = Theatre()
     async with running(theatre) as it:
         await it.apply([a_file(source="a", sql="b")])

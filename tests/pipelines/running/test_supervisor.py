@@ -89,7 +89,7 @@ async def test_a_failure_that_time_cures_is_tried_again_after_ever_longer_pauses
     assert script.states == [TaskState.STARTING, *[TaskState.RETRYING] * 5, TaskState.DONE]
 
 
-async def test_what_does_not_heal_within_its_time_is_quarantined() -> None:
+async def test_a_failure_that_does_not_heal_within_its_time_is_quarantined() -> None:
     script = Script(StorageFailed("disk full", path="/data"))
 
     ended = await script.play()
@@ -110,7 +110,7 @@ async def test_connections_are_tried_for_ever_and_slowly() -> None:
     assert all(6 <= pause <= 8 for pause in script.pauses[3:])
 
 
-async def test_after_it_moved_something_a_failure_is_a_new_incident() -> None:
+async def test_a_failure_after_progress_is_a_new_incident() -> None:
     def move_and_fail(script: Script) -> None:
         script.report(MOVED)
         script.clock.advance(40_000)
@@ -124,7 +124,7 @@ async def test_after_it_moved_something_a_failure_is_a_new_incident() -> None:
     assert max(script.pauses) <= 1
 
 
-async def test_after_a_long_quiet_life_a_failure_is_a_new_incident() -> None:
+async def test_a_failure_after_a_long_quiet_life_is_a_new_incident() -> None:
     def idle_and_fail(script: Script) -> None:
         script.clock.advance(PATIENCE.for_ms)
         raise StorageFailed("disk full")
@@ -137,7 +137,7 @@ async def test_after_a_long_quiet_life_a_failure_is_a_new_incident() -> None:
     assert max(script.pauses) <= 1
 
 
-async def test_what_only_a_person_can_cure_is_tried_once() -> None:
+async def test_a_failure_that_only_a_person_can_cure_is_tried_once() -> None:
     script = Script(SinkRejected("the table has another key", table="orders", hint="drop it"))
 
     ended = await script.play()
@@ -175,7 +175,7 @@ async def test_a_bug_is_told_with_its_traceback_and_tried_twice_more(
     assert "Traceback" in caplog.text and "__call__" in caplog.text
 
 
-async def test_neither_secrets_nor_words_of_a_bug_get_into_status_or_log(
+async def test_secrets_and_words_of_a_bug_stay_out_of_status_and_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     script = Script(

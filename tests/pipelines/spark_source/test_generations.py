@@ -89,7 +89,7 @@ def test_a_batch_is_read_from_the_topic_that_the_table_has_now(
     assert found == [(".g2", 1), (".g2", 2), (".g2", 3)]
 
 
-def test_what_is_read_raw_is_the_very_topic_that_was_named(served: ServedLog) -> None:
+def test_a_raw_read_is_of_the_very_topic_that_was_named(served: ServedLog) -> None:
     write(served, 1, 2)
     next_generation(served, partitions=2)
     write(served, 3, partitions=2)

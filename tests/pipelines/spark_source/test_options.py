@@ -13,7 +13,7 @@ from headwater.pipelines.spark_source.options import KNOWN, endless, read_option
 LEAST = {"bootstrap": "a:1, b:2", "topic": "shop.public.orders"}
 
 
-def test_what_is_left_out_has_a_meaning() -> None:
+def test_omitted_options_have_defaults() -> None:
     options = read_options(LEAST)
 
     assert (options.bootstrap, options.topic) == (("a:1", "b:2"), "shop.public.orders")
@@ -53,7 +53,7 @@ def test_a_data_directory_says_where_its_broker_is(tmp_path: Path) -> None:
         ({"protocol": "TLS"}, "option='protocol'"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(given: dict[str, str], said: str) -> None:
+def test_invalid_options_are_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_options(LEAST | given)
 

@@ -98,7 +98,7 @@ def test_the_logs_own_topics_are_read_raw(served: ServedLog) -> None:
         ({"start": -1, "deletes_dropped_to": -1}, "removed deletes before"),
     ],
 )
-def test_what_the_log_lost_while_it_was_read_ends_the_query(
+def test_records_lost_while_a_query_reads_end_the_query(
     served: ServedLog, lost: dict[str, Any], said: str
 ) -> None:
     """As if compaction, which has come to offset zero, had gone on since the parts were planned."""

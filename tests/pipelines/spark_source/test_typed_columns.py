@@ -107,7 +107,7 @@ def test_digits_of_a_number_are_kept_when_its_column_becomes_a_float() -> None:
     assert [row["after"]["total"] for row in read] == ["1234567890123456.7891", "0.1"]
 
 
-def test_before_and_after_are_there_as_the_operation_has_them() -> None:
+def test_rows_before_and_after_are_there_as_the_operation_has_them() -> None:
     letters = "rcud"
     changes = changes_of(NEW, *[(letter, {"id": place}) for place, letter in enumerate(letters)])
     images = changes_of(NEW, *[("c", {"id": 70 + place}) for place in range(4)]).rows

@@ -77,7 +77,7 @@ def test_keys_and_rows_are_shown_as_people_write_them(given: dict[str, str]) -> 
     assert last == "-"
 
 
-def test_what_is_no_event_of_a_known_schema_is_shown_as_it_is() -> None:
+def test_a_record_that_is_no_event_of_a_known_schema_is_shown_as_it_is() -> None:
     wire = WireSettings()
     [event, *_] = events(wire)
     others = [

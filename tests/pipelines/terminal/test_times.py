@@ -10,7 +10,7 @@ NOW_MS = 1_700_000_000_000
 
 
 @given(st.integers(0, 253_402_300_799_999))
-def test_what_we_print_can_be_given_back_to_us(timestamp_ms: int) -> None:
+def test_printed_times_are_parsed_back(timestamp_ms: int) -> None:
     assert parse_time(time_text(timestamp_ms), NOW_MS) == timestamp_ms
 
 
@@ -32,7 +32,7 @@ def test_a_moment_has_several_spellings(text: str, timestamp_ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10", "10 m", "-5m", "yesterday", "2026-02-30", "1.5h"])
-def test_what_is_no_moment_is_none(text: str) -> None:
+def test_text_that_is_no_time_is_none(text: str) -> None:
     assert parse_time(text, NOW_MS) is None
 
 

@@ -145,7 +145,7 @@ def test_a_rule_that_would_not_hide_what_it_says_is_refused(
         before_log(**rule).schema(USERS)
 
 
-def test_without_a_secret_the_salt_is_stable_and_differs_between_pipelines() -> None:
+def test_a_salt_without_a_secret_is_stable_and_differs_between_pipelines() -> None:
     shop, shop_again = salt_of(PipelineHead(name="shop")), salt_of(PipelineHead(name="shop"))
     other, secret = (
         salt_of(PipelineHead(name="other")),

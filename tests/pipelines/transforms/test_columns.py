@@ -54,7 +54,7 @@ def test_a_column_of_the_same_name_is_replaced_in_its_place() -> None:
     assert told(found) == [(INSERT, PAID | {"status": "PAID"})]
 
 
-def test_what_cannot_be_computed_of_a_delete_is_null() -> None:
+def test_a_value_that_cannot_be_computed_of_a_delete_is_null() -> None:
     transform = after_log(add={"number": "CAST(status AS INTEGER)"})
     given = changes_of(
         ORDERS, (INSERT, {"id": 1, "status": "7"}), (DELETE, {"id": 2, "status": "x"})

@@ -93,7 +93,7 @@ def expressions() -> Expressions:
 
 
 @pytest.mark.parametrize("text", USEFUL)
-def test_what_people_write_is_understood(expressions: Expressions, text: str) -> None:
+def test_expressions_of_many_forms_are_understood(expressions: Expressions, text: str) -> None:
     rows = changes_of(SCHEMA, (INSERT, {"id": 1, "status": "{}"})).rows
 
     [answers] = expressions.prepare({"x": text}, SCHEMA).evaluate(rows)
@@ -102,7 +102,7 @@ def test_what_people_write_is_understood(expressions: Expressions, text: str) ->
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_is_no_value_of_the_row_alone_is_refused(expressions: Expressions, text: str) -> None:
+def test_an_expression_of_more_than_the_row_is_refused(expressions: Expressions, text: str) -> None:
     with pytest.raises(ConfigError):
         expressions.check(text)
 
@@ -133,7 +133,7 @@ def test_a_misspelt_function_is_met_with_a_guess(expressions: Expressions) -> No
         "CREATE SECRET s (TYPE s3)",
     ],
 )
-def test_even_a_statement_that_got_through_could_reach_nothing(
+def test_a_statement_that_got_through_could_reach_nothing(
     expressions: Expressions, tmp_path: Path, statement: str
 ) -> None:
     import duckdb
@@ -167,7 +167,7 @@ def test_memory_is_bounded() -> None:
         prepared.evaluate(rows)
 
 
-def test_what_takes_too_long_is_interrupted_and_leaves_the_next_batch_alone() -> None:
+def test_an_expression_that_takes_too_long_is_interrupted_and_leaves_the_next_batch_alone() -> None:
     slow = "levenshtein(status, status || status)"
     expressions = Expressions()
     prepared = expressions.prepare({"x": slow}, SCHEMA, ms_max=20)

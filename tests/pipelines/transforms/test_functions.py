@@ -134,7 +134,7 @@ def test_rows_on_which_it_raises_are_named_and_their_values_are_not(
         ("shorter", "another number of rows"),
     ],
 )
-def test_what_it_may_not_return_fails_its_table_in_words(
+def test_a_return_value_that_is_not_allowed_fails_its_table(
     after_log: Callable[[str], RowTransforms], function: str, problem: str
 ) -> None:
     with pytest.raises(TransformFailed, match=problem) as caught:

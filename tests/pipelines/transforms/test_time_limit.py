@@ -8,7 +8,7 @@ from headwater.pipelines.transforms.expressions import TimeLimit
 MS_MAX = 400
 
 
-def test_what_is_quick_each_time_is_not_interrupted_for_what_went_before_it() -> None:
+def test_quick_work_is_not_interrupted_for_earlier_work() -> None:
     """Each has a time that no process stands still for, and all of them together take longer."""
     interrupted = threading.Event()
     limit = TimeLimit(4 * MS_MAX, interrupted.set)
@@ -20,7 +20,7 @@ def test_what_is_quick_each_time_is_not_interrupted_for_what_went_before_it() ->
     assert not interrupted.is_set()
 
 
-def test_what_lasts_too_long_is_interrupted_and_that_soon() -> None:
+def test_work_that_takes_too_long_is_interrupted_soon() -> None:
     interrupted = threading.Event()
     limit = TimeLimit(MS_MAX, interrupted.set)
 
@@ -30,7 +30,7 @@ def test_what_lasts_too_long_is_interrupted_and_that_soon() -> None:
     assert time.monotonic() - begun >= MS_MAX / 1_000
 
 
-def test_what_comes_after_an_interruption_has_its_whole_time() -> None:
+def test_work_after_an_interruption_has_its_whole_time() -> None:
     interrupted = threading.Event()
     limit = TimeLimit(MS_MAX, interrupted.set)
 

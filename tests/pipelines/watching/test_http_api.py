@@ -256,7 +256,9 @@ async def test_a_restart_is_a_wish_for_a_fresh_start(served: Served) -> None:
         ("/pipelines/shop/pause/..%2F..%2Fx", "the pipeline does not have this table"),
     ],
 )
-async def test_what_is_not_there_cannot_be_steered(served: Served, path: str, problem: str) -> None:
+async def test_an_unknown_pipeline_or_table_cannot_be_controlled(
+    served: Served, path: str, problem: str
+) -> None:
     method = "GET" if path.endswith("offsets") else "POST"
 
     with pytest.raises(ConfigError, match=problem):
@@ -379,7 +381,7 @@ async def test_the_end_of_the_api_ends_those_who_listen(served: Served) -> None:
     assert await waiting is None
 
 
-async def test_who_is_gone_is_said_in_words(served: Served) -> None:
+async def test_an_owner_that_is_gone_is_reported(served: Served) -> None:
     gone = LockHolder("127.0.0.1:1", TOKEN)
 
     with pytest.raises(HeadwaterError, match="does not answer"):

@@ -52,7 +52,7 @@ def test_an_offline_partition_is_there_with_its_reason_and_goes_when_it_is_back(
     assert "headwater_log_partition_offline{" not in exposition(board.snapshot()).decode()
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_unknown_values_are_left_out() -> None:
     found = samples_of(shop())
 
     assert ("shop", "sql", "public.items") not in found["headwater_lag_seconds"]

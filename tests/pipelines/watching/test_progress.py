@@ -208,7 +208,7 @@ async def test_log_lines_scroll_by_above_the_picture(monkeypatch: pytest.MonkeyP
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h"), "the cursor is given back"
 
 
-async def test_without_a_terminal_there_is_one_line_per_interval(
+async def test_progress_without_a_terminal_is_one_line_per_interval(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "headwater.pipelines.watching.progress")
@@ -274,7 +274,7 @@ def test_sizes_have_binary_units() -> None:
     assert (size_text(312 << 20), size_text(100), size_text(None)) == ("312.0 MiB", "100 B", "-")
 
 
-def test_how_often_progress_is_logged_is_a_duration(headwater: Headwater) -> None:
+def test_the_interval_of_progress_is_a_duration(headwater: Headwater) -> None:
     for given in ("soon", "0s", "10"):
         ran = headwater("run", "--log-every", given)
         assert ran.code == exit_codes.INVALID

@@ -288,7 +288,7 @@ def test_a_table_that_a_route_renames_has_its_own_line(watched: Watched) -> None
     assert set(renamed["units"]) == {"sql"}
 
 
-def test_what_a_sink_has_still_to_apply_is_counted_in_records(watched: Watched) -> None:
+def test_the_lag_of_a_sink_is_counted_in_records(watched: Watched) -> None:
     watched.say(OffsetsApplied("shop", "source", {"stream": "0/1A"}))
     watched.say(OffsetsApplied("shop", "sql", {"shop.orders-0": "10", "shop.items-0": "5"}))
     unknown = watched.pipeline["units"]["sql"]["lag_records"]

@@ -116,7 +116,7 @@ def lines_in(directory: Path) -> list[Path]:
     return [*directory.glob("public*/**/*.jsonl")]
 
 
-async def test_what_does_not_say_enough_is_refused(tmp_path: Path) -> None:
+async def test_a_file_without_metadata_columns_is_refused(tmp_path: Path) -> None:
     sink = FilesBench(str(tmp_path), chosen={"metadata_columns": False}).sink()
 
     with pytest.raises(SinkRejected):

@@ -93,7 +93,7 @@ def test_a_history_needs_all_changes() -> None:
     assert [offset for _, _, offset in rows_of(parcels)] == [0, 1, 2]
 
 
-def test_what_does_not_fit_into_memory_goes_on_in_the_order_of_the_log(
+def test_rows_beyond_memory_go_on_in_the_order_of_the_log(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     monkeypatch.setattr(executor_tasks, "HELD_BYTES_MAX", 100)

@@ -51,7 +51,7 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return read
 
 
-async def test_what_others_commit_is_read(
+async def test_commits_of_others_are_read(
     bench: LakeBench, topic: ScriptedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.chosen["maintenance"] = {"small_files": 2}
@@ -67,7 +67,7 @@ async def test_what_others_commit_is_read(
     assert len(state_of(bench).files) == 2
 
 
-async def test_what_is_remembered_is_what_is_written(
+async def test_the_remembered_state_is_the_written_one(
     bench: LakeBench, topic: ScriptedTopic
 ) -> None:
     sink = await begun(bench, topic)

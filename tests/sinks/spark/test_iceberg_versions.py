@@ -67,7 +67,7 @@ def test_few_of_a_week_of_versions_stay_and_one_of_every_hour() -> None:
     assert now_ms - WEEK_MS <= times[0] < now_ms - WEEK_MS + 2 * SPAN_MS
 
 
-def test_more_than_can_be_forgotten_at_once_go_the_oldest_first() -> None:
+def test_the_oldest_go_first_when_too_many_are_to_be_forgotten() -> None:
     held = [snapshot(number, NOW_MS + number) for number in range(1, AT_ONCE + 101)]
 
     gone = find_removable(held, older_than_ms=WEEK_MS, now_ms=NOW_MS + 2 * WEEK_MS)
@@ -75,7 +75,7 @@ def test_more_than_can_be_forgotten_at_once_go_the_oldest_first() -> None:
     assert {each.snapshot_id for each in gone} == set(range(1, AT_ONCE + 1))
 
 
-def test_what_a_swap_took_the_place_of_stays_until_it_is_too_old() -> None:
+def test_a_version_replaced_by_a_swap_stays_until_it_is_too_old() -> None:
     swap = 500
     held = [
         snapshot(number, NOW_MS + number * EVERY_MS, swapped=number == swap)
@@ -124,7 +124,7 @@ async def test_maintenance_leaves_few_versions_and_the_sink_goes_on(
     assert [row["note"] for row in by_id(await bench.rows("public.orders"))] == ["a", "1", "a", "a"]
 
 
-async def test_what_a_tag_names_outlives_maintenance(
+async def test_a_tagged_version_outlives_maintenance(
     bench: LakeBench, topic: ScriptedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(versions, "NEWEST", 1)

@@ -102,7 +102,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
         yield Shop(served, tmp_path)
 
 
-async def test_what_executors_read_is_counted_as_every_sink_counts(shop: Shop) -> None:
+async def test_rows_read_by_executors_are_counted_as_every_sink_counts(shop: Shop) -> None:
     shop.write("c", range(200), "new")
     shop.write("d", range(0, 200, 4), "")
 

@@ -188,7 +188,7 @@ async def test_the_log_of_a_delta_table_does_not_grow_for_ever(
     assert notes == ["a", str(CHECKPOINT_EVERY + 2), "last", "a"]
 
 
-async def test_what_iceberg_knows_of_forgotten_versions_goes(
+async def test_metadata_of_expired_iceberg_versions_goes(
     topic: ScriptedTopic, tmp_path: Path
 ) -> None:
     bench = lake(tmp_path, "iceberg")

@@ -64,7 +64,9 @@ async def test_a_lake_that_is_met_without_java_says_so_once(
     session.warn_without_java.cache_clear()
 
 
-def test_without_java_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_without_java_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     nothing_open = session._Held()
     monkeypatch.setattr(session, "_find_held", lambda: nothing_open)

@@ -54,7 +54,7 @@ async def test_a_slice_larger_than_memory_is_one_commit_without_leftovers(tmp_pa
     assert files_under(tmp_path) == named
 
 
-async def test_what_comes_above_all_keys_is_written_beside_their_files(tmp_path: Path) -> None:
+async def test_rows_above_all_keys_are_written_beside_their_files(tmp_path: Path) -> None:
     bench = bench_of(tmp_path)
     await applied(bench, topic := appended(0))
     [before] = state_of(bench).files

@@ -103,7 +103,7 @@ async def test_no_other_topic_changes_the_key(bench: SqlBench) -> None:
     assert key_of(bench) == ["id"]
 
 
-async def test_nor_does_the_same_topic(bench: SqlBench) -> None:
+async def test_another_key_from_the_same_topic_is_refused(bench: SqlBench) -> None:
     topic, sink = ScriptedTopic(FORMER), bench.sink()
     topic.append(BY_ID, ("c", {"id": 1, "email": "a"}))
     await sink.committed_offsets([FORMER])

@@ -168,14 +168,14 @@ async def test_a_table_that_keeps_deleted_rows_says_so(bench: SqlBench) -> None:
     await sink.close()
 
 
-async def test_without_a_table_there_is_nothing_and_it_stands_nowhere(bench: SqlBench) -> None:
+async def test_contents_without_a_table_are_empty_and_without_offsets(bench: SqlBench) -> None:
     sink = bench.sink()
 
     assert await read(sink, ORDERS) == ({}, {})
     await sink.close()
 
 
-async def test_who_leaves_in_the_middle_leaves_nothing_open(
+async def test_a_reader_that_leaves_in_the_middle_leaves_nothing_open(
     bench: SqlBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is not closed here is closed whenever Python comes to it, from any thread."""
@@ -201,7 +201,7 @@ async def test_who_leaves_in_the_middle_leaves_nothing_open(
     await sink.close()
 
 
-async def test_what_is_applied_meanwhile_is_not_read(bench: SqlBench) -> None:
+async def test_rows_applied_meanwhile_are_not_read(bench: SqlBench) -> None:
     sink, topic = await filled(bench)
     beside = bench.sink()
 

@@ -68,7 +68,7 @@ def _end_other_connections(bench: SqlBench) -> None:
             connection.exec_driver_sql(f"KILL {number}")
 
 
-async def test_what_is_said_of_a_record_never_holds_its_values(bench: SqlBench) -> None:
+async def test_errors_of_records_never_hold_their_values(bench: SqlBench) -> None:
     schema, value = POISONS[bench.kind]
     topic = ScriptedTopic()
     topic.append(schema, ("c", {"id": 7_654_321, "x": value}))

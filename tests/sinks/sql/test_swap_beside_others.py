@@ -18,7 +18,7 @@ from tests.slices import ScriptedTopic, together
 
 
 @pytest.mark.parametrize("mode", ["mirror", "append"])
-async def test_who_goes_on_after_a_swap_by_another_process_keeps_its_place(
+async def test_a_sink_keeps_its_offsets_after_a_swap_by_another_process(
     mode: str, tmp_path: Path
 ) -> None:
     with sql_bench("sqlite", None, tmp_path) as bench:

@@ -182,7 +182,7 @@ async def test_schemas_change_in_the_order_of_the_data(bench: SqlBench) -> None:
     assert [row["note"] for row in by_id(await bench.rows("public.orders"))] == [None] * 3 + ["d"]
 
 
-async def test_under_lenient_a_column_that_went_stays_and_is_null_from_then_on(
+async def test_a_dropped_column_under_lenient_stays_and_is_null_from_then_on(
     bench: SqlBench,
 ) -> None:
     topic = ScriptedTopic()

@@ -193,7 +193,7 @@ async def test_names_of_the_file_that_are_no_tables_are_said_and_globs_mean_tabl
     assert all(name in found.problem for name in NAMED)
 
 
-async def test_that_nothing_matches(guest: Guest) -> None:
+async def test_patterns_that_match_no_table_are_found(guest: Guest) -> None:
     assert [each.problem for each in await findings(guest)] == ["no table matches `tables`"]
 
 
@@ -248,7 +248,7 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("form", GIVEN)
-async def test_what_a_given_publication_misses_in_each_of_its_forms(
+async def test_a_given_publication_is_examined_in_each_of_its_forms(
     guest: Guest, form: str
 ) -> None:
     if version_of(guest.owner) < 15 and not re.fullmatch("FOR TABLE orders|FOR ALL TABLES", form):

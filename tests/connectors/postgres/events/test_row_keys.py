@@ -10,7 +10,7 @@ COLUMNS = tuple(RelationColumn(name, True, 23, -1) for name in ("id", "code"))
 NAMES = ("id", "code")
 
 
-def test_what_was_learned_is_told_once_and_known_after_a_restart() -> None:
+def test_learned_keys_are_reported_once_and_known_after_a_restart() -> None:
     keys = KeyHistory.restore({}, [])
     keys.learn(1, ("tenant", "id"))
     keys.learn(2, ())

@@ -114,7 +114,7 @@ async def test_a_changed_key_comes_with_the_large_value(pages: Guest) -> None:
     assert gone.is_move and there.is_move
 
 
-async def test_with_the_whole_row_before_it_nothing_is_read_anew(pages: Guest) -> None:
+async def test_an_update_with_the_whole_row_before_it_needs_no_lookup(pages: Guest) -> None:
     pages.execute("ALTER TABLE pages REPLICA IDENTITY FULL")
     async with story(pages) as told:
         await told.tell(f"INSERT INTO pages VALUES (1, 'a', {LARGE})")
@@ -210,7 +210,7 @@ async def test_a_column_dropped_since_then_is_null_and_the_others_whole(pages: G
     assert short(events)[0][1]["body"] == TEXT
 
 
-async def test_what_a_dropped_column_held_is_not_taken_from_another(pages: Guest) -> None:
+async def test_a_value_of_a_dropped_column_is_not_taken_from_another(pages: Guest) -> None:
     """There are as many columns as before, and yet none has only been renamed."""
     async with story(pages) as told:
         await told.tell(f"INSERT INTO pages VALUES (1, 'a', {LARGE}, {LARGE}::bytea)")

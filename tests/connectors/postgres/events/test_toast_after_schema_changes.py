@@ -197,7 +197,7 @@ async def told_after(guest: Guest, positions: Mapping[str, str]) -> list[Event]:
     ],
     ids=["dropped", "added again", "another added", "changed after"],
 )
-async def test_once_caught_up_a_table_that_lost_a_large_value_equals_its_source(
+async def test_a_table_that_lost_a_large_value_equals_its_source_once_caught_up(
     guest: Guest, changes: list[str]
 ) -> None:
     guest.execute(*PAGES, f"INSERT INTO pages VALUES (1, 'a', {LARGE}), (2, 'a', {LARGE})")

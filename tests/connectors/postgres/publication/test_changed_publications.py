@@ -65,7 +65,7 @@ def shop(guest: Guest) -> Guest:
 
 
 @pytest.mark.parametrize("accident", ACCIDENTS.values(), ids=ACCIDENTS)
-async def test_what_was_not_published_is_said_and_read_again_where_the_file_says_so(
+async def test_unpublished_changes_are_reported_and_read_again_if_the_file_says_so(
     shop: Guest, tmp_path: Path, accident: tuple[str, ...]
 ) -> None:
     file = tmp_path / "pipeline.yaml"
@@ -101,7 +101,7 @@ async def test_what_was_not_published_is_said_and_read_again_where_the_file_says
         f"ALTER PUBLICATION {NAME} DROP TABLE orders;ALTER PUBLICATION {NAME} ADD TABLE orders",
     ],
 )
-async def test_while_it_runs_it_is_noticed_with_the_next_heartbeat(
+async def test_a_changed_publication_is_noticed_with_the_next_heartbeat(
     shop: Guest, accident: str
 ) -> None:
     async with story(shop, heartbeat="100ms") as told:
@@ -160,7 +160,7 @@ async def test_a_captured_table_that_is_made_unlogged_is_left_out_and_read_again
     assert not differing(folded, guest, "orders") and not differing(folded, guest, "emptied")
 
 
-async def test_what_is_not_streamed_is_remarked_on_from_the_start(guest: Guest) -> None:
+async def test_tables_that_are_not_streamed_are_reported_from_the_start(guest: Guest) -> None:
     guest.execute(*TABLES, "ALTER TABLE orders SET UNLOGGED")
     guest.publish()
     said: list[SourceReport] = []
@@ -175,7 +175,7 @@ async def test_what_is_not_streamed_is_remarked_on_from_the_start(guest: Guest) 
     assert "unlogged" in str(none.value.facts["why"]) and "SET LOGGED" in none.value.hint
 
 
-async def test_that_a_table_was_dropped_or_a_partition_attached_ends_nothing(shop: Guest) -> None:
+async def test_a_dropped_table_or_an_attached_partition_ends_nothing(shop: Guest) -> None:
     clock = SimulatedClock(0)
     tables = [TableId("public", "orders"), TableId("public", "emptied")]
     watch, _ = await watching(shop, tables, clock)

@@ -78,7 +78,9 @@ def shop(guest: Guest) -> Guest:
 
 
 @pytest.mark.parametrize("first", [["public.*"], ["public.days"]], ids=["at first", "beside"])
-async def test_what_is_not_published_is_never_captured(shop: Guest, first: list[str]) -> None:
+async def test_unpublished_rows_and_columns_are_never_captured(
+    shop: Guest, first: list[str]
+) -> None:
     folded = Folded()
     await until_equal(folded, shop, tables=first, keys=KEYS)
     await until_equal(folded, shop, keys=KEYS)
@@ -91,7 +93,7 @@ async def test_what_is_not_published_is_never_captured(shop: Guest, first: list[
     assert not any("secret" in row for row in folded.rows("orders"))
 
 
-async def test_as_it_is_at_one_place_it_is_the_same_part(shop: Guest) -> None:
+async def test_a_consistent_snapshot_has_the_same_part(shop: Guest) -> None:
     found: dict[str, list[dict[str, Any]]] = {}
 
     async with source_of(shop).snapshot({}) as snapshot:
@@ -124,7 +126,7 @@ async def test_a_part_that_becomes_another_is_read_again(shop: Guest) -> None:
     assert not differing(folded, shop, "audit", PARTS["audit"])
 
 
-async def test_what_is_published_is_known_by_whatever_name_it_has_by_now(shop: Guest) -> None:
+async def test_a_list_of_columns_follows_renamed_columns(shop: Guest) -> None:
     """The key of a table with a list of columns is called otherwise while the source runs."""
     folded = Folded()
     await until_equal(folded, shop, tables=["public.orders"])
@@ -153,7 +155,7 @@ async def test_a_table_looked_up_again_under_another_name_is_the_same_part(shop:
     assert again.condition == table.condition.replace("region", "area")
 
 
-async def test_who_empties_a_partitioned_table_and_who_reads_it_beside_the_stream_never_want_both(
+async def test_a_truncate_and_a_reader_of_a_partitioned_table_never_deadlock(
     shop: Guest,
 ) -> None:
     """What the other one has: the condition of a part is asked of the table, and rows of a

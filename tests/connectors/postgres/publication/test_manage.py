@@ -38,7 +38,7 @@ def published(guest: Guest) -> set[str]:
     return {row[0] for row in guest.rows("SELECT tablename FROM pg_publication_tables")}
 
 
-async def test_it_follows_the_tables_of_the_file(guest: Guest) -> None:
+async def test_a_publication_follows_the_tables_of_the_file(guest: Guest) -> None:
     guest.execute(TABLES)
 
     assert len(await kept(guest.owner, ORDERS)) == 1
@@ -72,7 +72,7 @@ async def test_one_for_all_tables_is_left_as_it_is(guest: Guest) -> None:
     assert await kept(guest.url, ORDERS) == []
 
 
-async def test_on_a_standby_what_covers_enough_is_read_and_else_the_sql_is_in_the_error(
+async def test_a_standby_reads_a_sufficient_publication_and_else_the_sql_is_in_the_error(
     guest: Guest,
 ) -> None:
     guest.execute(TABLES)
@@ -89,7 +89,7 @@ async def test_on_a_standby_what_covers_enough_is_read_and_else_the_sql_is_in_th
     assert "CREATE PUBLICATION" in unmade.value.hint and "ADD TABLE" in missing.value.hint
 
 
-async def test_where_our_role_may_not_the_sql_for_the_owner_is_in_the_error(guest: Guest) -> None:
+async def test_a_role_without_rights_gets_the_sql_for_the_owner_in_the_error(guest: Guest) -> None:
     guest.execute(TABLES)
 
     with pytest.raises(SourceRejected, match="may not make the publication") as refused:

@@ -30,7 +30,9 @@ async def findings(guest: Guest) -> list[Diagnostic]:
     return await examine(settings_of(guest, keys=KEYS), "shop")
 
 
-async def test_what_a_partition_leaves_out_of_the_row_before_is_not_null(guest: Guest) -> None:
+async def test_columns_that_a_partition_leaves_out_of_the_row_before_are_not_null(
+    guest: Guest,
+) -> None:
     guest.execute(*DAYS, BY_BOTH, ROWS)
     guest.publish()
 
@@ -48,7 +50,7 @@ async def test_what_a_partition_leaves_out_of_the_row_before_is_not_null(guest: 
     ]  # fmt: skip
 
 
-async def test_after_the_identity_was_mended_older_changes_are_read_as_they_were(
+async def test_changes_older_than_a_mended_identity_are_read_as_they_were(
     guest: Guest,
 ) -> None:
     guest.execute(*DAYS, BY_BOTH, ROWS)

@@ -72,7 +72,7 @@ async def test_a_table_whose_rows_cannot_be_told_apart_is_left_out_alone_until_i
     assert not differing(folded, guest, "bare") and not differing(folded, guest, "orders")
 
 
-async def test_while_it_runs_a_cure_is_found_and_ends_the_life_that_left_the_table_out(
+async def test_a_cure_is_found_in_a_running_source_and_ends_the_life_that_left_the_table_out(
     guest: Guest,
 ) -> None:
     guest.execute(*ORDERS, *BY_MAIL)

@@ -81,7 +81,7 @@ def test_no_column_gets_the_number_of_another_whatever_was_done_to_the_table() -
     assert told > 10_000
 
 
-def test_without_a_form_of_before_nothing_is_told() -> None:
+def test_a_relation_without_a_stored_form_has_no_column_numbers() -> None:
     table = Table(Random(16))
 
     assert numbers_of(table.relation(), None, table.columns, is_whole=True) == ()

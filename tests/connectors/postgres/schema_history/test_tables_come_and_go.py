@@ -116,7 +116,7 @@ async def test_a_name_that_one_table_had_in_passing_is_emptied_for_the_next(
     assert not differing(folded, guest, "passing")
 
 
-async def test_what_a_table_missed_under_a_name_that_is_left_out_is_read_again(
+async def test_changes_under_a_name_that_is_left_out_are_read_again(
     guest: Guest,
 ) -> None:
     """Though its rows are being read meanwhile."""
@@ -140,7 +140,7 @@ async def test_what_a_table_missed_under_a_name_that_is_left_out_is_read_again(
     assert not differing(folded, guest, "orders")
 
 
-async def test_what_was_read_before_a_restart_is_told_as_done(guest: Guest) -> None:
+async def test_rows_read_before_a_restart_are_reported_as_done(guest: Guest) -> None:
     guest.execute(
         "CREATE TABLE orders (id int PRIMARY KEY, note text)",
         "INSERT INTO orders SELECT g, 'first' FROM generate_series(1, 9) g",

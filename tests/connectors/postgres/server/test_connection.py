@@ -89,7 +89,7 @@ async def test_a_cancelled_connect_leaves_no_connection(
         (("/guest_", "/gast_"), SourceRejected, "correct the database in `url`"),
     ],
 )
-async def test_what_a_person_has_to_correct_is_said(
+async def test_an_error_of_configuration_says_the_correction(
     guest: Guest, change: tuple[str, str], kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind) as refused:

@@ -128,7 +128,7 @@ async def test_rows_and_changes_come_over_tls_and_the_plainer_way_is_said(
     ],
     ids=["another authority", "another name", "no file", "in clear"],
 )
-async def test_who_cannot_be_verified_is_refused_with_what_to_correct(
+async def test_a_server_that_cannot_be_verified_is_refused_with_the_correction(
     guest: Guest, sealed: Sealed, choices: str, host: str, hint: str
 ) -> None:
     choices = choices.format(own=sealed.certificate, other=sealed.other)

@@ -43,7 +43,7 @@ def test_a_warning_comes_first_and_who_catches_up_is_not_stopped() -> None:
     ]  # fmt: skip
 
 
-def test_without_a_limit_nothing_is_too_much() -> None:
+def test_a_budget_without_a_limit_is_never_exceeded() -> None:
     budget = WalBudget(limit=None)
 
     assert {budget.judge(kept, now_ms=kept) for kept in (1, 1 << 40, 1 << 41)} == {
@@ -117,7 +117,7 @@ async def test_a_heartbeat_of_zero_writes_nothing_and_watches_all_the_same(slott
     assert gauge.value > MIB
 
 
-async def test_beyond_the_budget_it_warns_stops_or_drops_as_the_file_says(
+async def test_a_heartbeat_beyond_the_budget_warns_stops_or_drops_as_the_file_says(
     slotted: Guest, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def beats(when_exceeded: str) -> None:
@@ -162,7 +162,7 @@ async def test_a_connection_that_cannot_be_had_stops_nothing(slotted: Guest) -> 
     assert len(beating.gauges) == 2
 
 
-async def test_while_rows_are_read_it_watches_and_writes_nothing(slotted: Guest) -> None:
+async def test_a_heartbeat_beside_a_snapshot_watches_and_writes_nothing(slotted: Guest) -> None:
     budget = {"max_retained_wal": "1MiB", "when_exceeded": "stop"}
     beating = Beating(slotted, heartbeat="1ms", slot=budget)
     slotted.execute(WRITE)

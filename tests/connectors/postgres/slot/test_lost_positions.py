@@ -56,7 +56,7 @@ UNSEEN = (
     ],
     ids=["dropped", "made anew", "read by somebody else"],
 )
-async def test_what_was_missed_is_never_passed_over(
+async def test_missed_changes_are_never_passed_over(
     guest: Guest, tmp_path: Path, accident: list[str], why: str
 ) -> None:
     guest.execute(

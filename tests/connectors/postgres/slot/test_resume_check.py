@@ -61,7 +61,7 @@ def test_a_timeline_that_was_left_behind_our_position_is_gone_on_from(timeline: 
         ({"stream": "0/6000"}, replace(SLOT, invalid_because="idle_timeout"), "(idle_timeout)"),
     ],
 )
-def test_where_changes_may_have_been_missed_it_is_lost(
+def test_a_position_behind_missed_changes_is_lost(
     position: dict[str, str], slot: Slot | None, why: str
 ) -> None:
     standing = judged(position, slot=slot)
@@ -70,7 +70,7 @@ def test_where_changes_may_have_been_missed_it_is_lost(
     assert why in standing.lost
 
 
-def test_without_a_position_our_own_slot_is_made_anew_and_a_given_one_is_gone_on_from() -> None:
+def test_a_slot_of_ours_without_a_position_is_made_anew_and_a_given_one_is_resumed() -> None:
     assert (judged({}).start, judged({}).lost) == (None, "")
     assert (judged({}, slot=None).start, judged({}, slot=None).lost) == (None, "")
     assert judged({}, is_given=True).start == SLOT.confirmed
@@ -129,7 +129,7 @@ async def test_another_server_at_the_same_address_is_recognised(guest: Guest) ->
 @pytest.mark.parametrize(
     "choice", [{"position_mismatch": "resnapshot"}, {"snapshot": {"mode": "when_needed"}}]
 )
-async def test_where_the_file_says_so_all_is_read_again(
+async def test_a_lost_position_reads_all_again_if_the_file_says_so(
     guest: Guest, choice: dict[str, Any]
 ) -> None:
     line, settings = await streaming(guest, **choice)
@@ -147,7 +147,7 @@ async def test_a_slot_of_another_kind_is_never_read_nor_dropped(guest: Guest) ->
             await stand(line, settings, "headwater_shop", {})
 
 
-async def test_while_somebody_streams_from_the_slot_it_is_waited_for(guest: Guest) -> None:
+async def test_a_slot_that_somebody_streams_from_is_waited_for(guest: Guest) -> None:
     guest.publish()
     line, settings = await streaming(guest)
     other, _ = await streaming(guest)

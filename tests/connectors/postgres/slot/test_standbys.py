@@ -76,7 +76,7 @@ async def test_a_commit_that_waits_for_another_standby_is_waited_for(
         ('ANY 1 (standby_1, "say ""*""")', False),
     ],
 )
-def test_who_is_named_is_read_as_the_server_reads_it(names: str, is_meant: bool) -> None:
+def test_names_of_standbys_are_read_as_the_server_reads_them(names: str, is_meant: bool) -> None:
     assert are_named(names, "headwater shop") is is_meant
 
 

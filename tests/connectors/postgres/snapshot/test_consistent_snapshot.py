@@ -40,7 +40,7 @@ async def test_tables_are_read_as_they_are_at_one_place_of_the_stream(guest: Gue
     assert not left
 
 
-async def test_who_looks_again_at_once_is_let_in_though_the_server_has_yet_to_see_that_he_went(
+async def test_a_second_reader_is_let_in_before_the_server_sees_that_the_first_has_gone(
     guest: Guest,
 ) -> None:
     guest.execute(*ORDERS)
@@ -56,7 +56,7 @@ async def test_who_looks_again_at_once_is_let_in_though_the_server_has_yet_to_se
     assert parse_lsn(first.positions["stream"]) <= parse_lsn(second.positions["stream"])
 
 
-async def test_who_follows_a_server_at_rest_says_at_once_that_he_has_come_to_the_place(
+async def test_a_follower_of_a_server_at_rest_reports_the_position_at_once(
     guest: Guest,
 ) -> None:
     guest.execute(*ORDERS)

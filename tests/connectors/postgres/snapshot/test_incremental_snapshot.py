@@ -46,7 +46,7 @@ async def test_a_snapshot_that_is_killed_again_and_again_goes_on(guest: Guest, s
     assert len(reads) == len(set(reads)), "finished work is not read again"
 
 
-async def test_what_more_comes_by_than_is_remembered_is_read_again(
+async def test_rows_beyond_the_limits_of_memory_are_read_again(
     guest: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deduplication_window, "TOUCHED_BYTES_MAX", 100)
@@ -80,7 +80,7 @@ async def test_a_table_that_is_added_to_the_file_is_read_beside_the_others(guest
     assert not [place for table, place in folded.reads if table == "audit" and place[0] > 1_000]
 
 
-async def test_what_was_written_before_a_table_was_published_is_read(guest: Guest) -> None:
+async def test_rows_written_before_a_table_was_published_are_read(guest: Guest) -> None:
     """Such changes are never streamed, even where their transaction ends much later."""
     guest.execute(*ORDERS, *AUDIT)
     guest.publish("orders")
@@ -228,9 +228,7 @@ async def test_a_reading_that_is_given_up_is_not_taken_up_again(guest: Guest) ->
         "DROP TABLE orders",
     ],
 )
-async def test_what_happens_to_a_table_meanwhile_leaves_it_whole(
-    guest: Guest, accident: str
-) -> None:
+async def test_a_table_stays_whole_whatever_happens_meanwhile(guest: Guest, accident: str) -> None:
     guest.execute(*ORDERS)
     guest.publish()
     folded = Folded()

@@ -59,7 +59,7 @@ def job(backfill: IncrementalSnapshot) -> SnapshotJob:
     return found
 
 
-def test_what_the_snapshot_sees_is_left_to_it() -> None:
+def test_changes_that_the_snapshot_sees_are_left_to_it() -> None:
     hold = KeylessBuffer(by())
 
     hold.saw(inserted(1, 2, 3), by(5, 6, 9))
@@ -100,7 +100,7 @@ async def test_changes_are_given_back_when_the_reading_is_given_up(
     assert backfill.saw(inserted(2), by(5))
 
 
-async def test_more_than_is_held_ends_the_reading_which_begins_anew(
+async def test_a_full_buffer_ends_the_reading_which_begins_anew(
     backfill: IncrementalSnapshot, job: SnapshotJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwater.connectors.postgres.snapshot.keyless_buffer.HELD_BYTES_MAX", 100)

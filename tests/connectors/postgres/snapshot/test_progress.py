@@ -20,7 +20,7 @@ PAGES = 100
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_was_read_and_what_is_left_are_the_whole_table(seed: int) -> None:
+def test_read_and_pending_pages_are_the_whole_table(seed: int) -> None:
     random = Random(seed)
     ledger = TableSnapshotProgress(
         PgSnapshot(3, 9, frozenset({4})), (LeafProgress(1, 1, PAGES), LeafProgress(2, 2, 0))

@@ -57,7 +57,9 @@ MADE = {
 
 @pytest.mark.parametrize("speed", ["python", "fast"])
 @pytest.mark.parametrize("name", sorted(VALUES))
-async def test_both_are_read_as_the_same_value(guest: Guest, name: str, speed: Speed) -> None:
+async def test_text_and_binary_are_read_as_the_same_value(
+    guest: Guest, name: str, speed: Speed
+) -> None:
     reading = builtin_reading(name, NO_MODIFIER)
     assert reading is not None and reading.form is not None
     given = ", ".join(f"('{each}'::{name})" for each in VALUES[name])

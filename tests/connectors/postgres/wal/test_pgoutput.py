@@ -69,7 +69,7 @@ def test_every_change_knows_its_place_and_its_transaction(kernels: Kernels) -> N
     assert burst.position == second.end_lsn
 
 
-def test_what_an_update_did_not_touch_is_marked_and_null(kernels: Kernels) -> None:
+def test_untouched_large_values_are_marked_and_null(kernels: Kernels) -> None:
     updates = [wire.update(7, ("1", KEPT)), wire.update(7, ("2", None)), wire.update(7, ("3", "x"))]
 
     burst = decoded(kernels, one(*known(ORDERS), *updates).written())
@@ -269,7 +269,7 @@ def test_tables_without_columns_have_rows_all_the_same(kernels: Kernels) -> None
     assert (len(changes), changes.rows) == (2, ())
 
 
-def test_what_a_burst_holds_stays_when_the_buffer_is_used_again(kernels: Kernels) -> None:
+def test_a_batch_keeps_its_values_when_the_buffer_is_used_again(kernels: Kernels) -> None:
     inbox = Inbox(kernels)
     stream = one(
         *known(ORDERS), wire.insert(7, ("1", "a")), wire.update(7, ("1", "b"), old=("1", "a"))

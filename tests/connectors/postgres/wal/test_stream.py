@@ -85,7 +85,7 @@ def with_option(url: str, **options: str) -> str:
     return f"{url}?{'&'.join(f'{key}={quote(value)}' for key, value in options.items())}"
 
 
-async def test_what_is_committed_arrives_and_what_is_confirmed_is_forgotten(
+async def test_committed_changes_arrive_and_confirmed_ones_are_forgotten(
     guest: Guest, kernels: Kernels
 ) -> None:
     given_a_table(guest)
@@ -281,7 +281,7 @@ async def test_a_stream_in_tls_is_the_same_by_way_of_libpq(guest: Guest, kernels
             await until(lambda: confirmed(guest) == lsn_text(position))
 
 
-async def test_what_the_server_says_in_tls_is_told_as_well(guest: Guest) -> None:
+async def test_errors_of_the_server_arrive_over_tls_as_well(guest: Guest) -> None:
     given_a_table(guest)
     with tls(guest):
         url = with_option(guest.url, sslmode="require")

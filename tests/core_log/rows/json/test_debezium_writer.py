@@ -140,7 +140,7 @@ def test_updates_alone_are_written_as_among_other_changes(count: int) -> None:
     assert read.before is not None and read.before.to_pylist() == before
 
 
-def test_what_varies_in_the_source_block_varies_in_the_events() -> None:
+def test_values_that_vary_in_the_source_block_vary_in_the_events() -> None:
     source = POSTGRES | {
         "ts_us": pa.array([5, 5, 6]),
         "sequence": pa.array(['["1","2"]', None, '["1","3"]']),
@@ -159,7 +159,7 @@ def test_what_varies_in_the_source_block_varies_in_the_events() -> None:
 
 
 @pytest.mark.parametrize("start", [0, 3])
-def test_what_commits_share_is_written_for_each_of_their_rows(start: int) -> None:
+def test_values_that_commits_share_are_written_for_each_of_their_rows(start: int) -> None:
     commits = pa.array([5, 5, 5, 5, 6, 6, 6, 6, 6, 5])
     names = pa.array(['"a"'] * 4 + [None] * 2 + ["b"] * 4)
     source = POSTGRES | {

@@ -134,7 +134,7 @@ def test_a_missing_field_is_never_a_null(name: str) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_what_is_no_event_is_named(document: Any, reason: str) -> None:
+def test_a_value_that_is_no_event_is_named(document: Any, reason: str) -> None:
     with pytest.raises(RowsRejected) as caught:
         decode(event(GOOD), document, event(GOOD))
 

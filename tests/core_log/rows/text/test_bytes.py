@@ -44,7 +44,7 @@ def test_every_value_is_written_as_the_standard_says_and_comes_back(
 
 @pytest.mark.parametrize("padding", ["", "A" * 4 * LONG_BYTES])
 @pytest.mark.parametrize("bad", ["A", "AA", "AAA", "A===", "====", "AA=A", "AA==AAAA", "A A=", "é"])
-def test_what_is_no_base64_is_refused(bad: str, padding: str) -> None:
+def test_text_that_is_no_base64_is_refused(bad: str, padding: str) -> None:
     for alphabet, foreign in ((STANDARD, "--__"), (URL_SAFE, "++//")):
         for text in (bad, foreign):
             with pytest.raises(ValueError, match=r"base64|adding|haracter|data|ex|length"):
@@ -53,7 +53,7 @@ def test_what_is_no_base64_is_refused(bad: str, padding: str) -> None:
 
 @pytest.mark.parametrize("padding", ["", "0f" * LONG_BYTES])
 @pytest.mark.parametrize("bad", ["0", "0g", "0 0f", "é"])
-def test_what_is_no_hexadecimal_is_refused(bad: str, padding: str) -> None:
+def test_text_that_is_no_hexadecimal_is_refused(bad: str, padding: str) -> None:
     with pytest.raises(ValueError, match=r"base64|adding|haracter|data|ex|length"):
         byte_text.from_hex(pa.array([padding + bad]))
     assert byte_text.from_hex(pa.array([f"xy{padding}0F"]), skipped=2)[0].as_py()[-1:] == b"\x0f"

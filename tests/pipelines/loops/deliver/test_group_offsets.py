@@ -40,7 +40,7 @@ def test_nobody_waits_and_only_the_newest_is_told() -> None:
     assert asyncio.run(story()) == [{PLACE: 1}, {PLACE: 4, OTHER: 4}]
 
 
-def test_it_is_not_told_at_once_again_unless_somebody_waits_for_it() -> None:
+def test_an_offset_is_not_committed_at_once_again_unless_somebody_waits_for_it() -> None:
     async def story() -> tuple[int, int]:
         log = SlowLog()
         log.lets.set()
@@ -56,7 +56,7 @@ def test_it_is_not_told_at_once_again_unless_somebody_waits_for_it() -> None:
     assert asyncio.run(story()) == (1, 2)
 
 
-def test_what_went_wrong_is_raised_by_the_next_and_at_the_end() -> None:
+def test_a_failure_is_raised_by_the_next_commit_and_at_the_end() -> None:
     async def story(*, again: bool) -> None:
         log = SlowLog(fails=True)
         log.lets.set()

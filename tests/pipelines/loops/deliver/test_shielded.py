@@ -42,7 +42,7 @@ async def test_a_stop_takes_effect_when_the_slice_in_flight_is_done() -> None:
     assert was_waiting and part.is_done and unit.cancelled()
 
 
-async def test_what_does_not_end_is_given_up() -> None:
+async def test_work_that_does_not_end_is_given_up() -> None:
     part = Slice()
     unit = asyncio.ensure_future(shield(part.apply(), wait_s_max=0))
     await part.begun.wait()
@@ -68,7 +68,7 @@ async def test_a_failure_during_a_stop_is_nobodys_business_any_more() -> None:
     assert unit.cancelled()
 
 
-async def test_without_a_stop_a_failure_is_raised() -> None:
+async def test_a_failure_without_a_stop_is_raised() -> None:
     part = Slice(failure=OSError("disk full"))
     part.may_end.set()
 

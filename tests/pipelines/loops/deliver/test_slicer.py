@@ -110,7 +110,7 @@ def test_a_slice_ends_where_its_last_transaction_ended() -> None:
     assert second.cut.positions == {"stream": "1"}
 
 
-def test_what_has_applied_all_there_was_knows_that_without_asking_again() -> None:
+def test_a_slicer_that_has_applied_everything_knows_that_without_asking_again() -> None:
     async def story() -> tuple[bool, bool]:
         world = SlicedLog()
         await world.open()
@@ -151,7 +151,7 @@ def test_many_changes_wait_half_as_long_as_the_last_slice_took(
     assert asyncio.run(waited_ms(3)) == 10_000
 
 
-def test_what_has_no_time_of_its_own_leaves_the_time_of_a_cut_as_it_was() -> None:
+def test_a_boundary_without_a_time_keeps_the_time_of_a_cut() -> None:
     """A heartbeat moves the position, and nothing was committed at the source."""
 
     async def story() -> list[Slice]:
@@ -226,7 +226,7 @@ def test_a_held_topic_stays_behind_and_catches_up_in_one_slice() -> None:
     assert after[0].start[CUSTOMERS].next_offset == 0
 
 
-def test_what_was_held_at_a_restart_is_not_forgotten() -> None:
+def test_a_topic_held_at_a_restart_is_not_forgotten() -> None:
     """The boundary that the table missed is behind the one from which the sink goes on."""
 
     async def story() -> list[Slice]:
@@ -241,7 +241,7 @@ def test_what_was_held_at_a_restart_is_not_forgotten() -> None:
     assert ends(part) == {CUSTOMERS: 3}
 
 
-def test_what_is_older_than_every_remembered_boundary_is_applied_first() -> None:
+def test_records_older_than_every_remembered_boundary_are_applied_first() -> None:
     async def story() -> list[Slice]:
         world = SlicedLog()
         await world.open()

@@ -132,7 +132,7 @@ def test_functions_beside_the_pipeline_file_go_along(served: ServedLog, tmp_path
     }
 
 
-def test_what_was_set_aside_is_left_out(served: ServedLog) -> None:
+def test_dead_letters_are_left_out(served: ServedLog) -> None:
     whole = read(reader_of(served), divided(served, records=50))
     partition, offset = next(place for place, (_, row) in whole.items() if row["id"] == 42)
 

@@ -131,7 +131,7 @@ async def test_an_append_that_fails_ends_those_behind_it(monkeypatch: pytest.Mon
     assert world.source.acknowledged == 0
 
 
-async def test_what_is_made_beside_an_append_that_fails_ends_with_it(
+async def test_encoding_beside_an_append_that_fails_ends_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World([[[("orders", "c", key, "x" * 20) for key in range(3 * PIECE_ROWS_MIN)]]])

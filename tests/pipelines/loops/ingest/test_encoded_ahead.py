@@ -69,7 +69,7 @@ def keys_of(what: TableChanges) -> list[bytes]:
     return [b'{"id":%d}' % each for each in what.rows.column("id").to_pylist()]
 
 
-async def test_what_was_begun_comes_as_it_would_have_come() -> None:
+async def test_batches_encoded_ahead_equal_those_encoded_in_turn() -> None:
     encoder = World([]).encoder()
     first, second, third = (changes(number) for number in (0, 5_000, 10_000))
     await portions(encoder, first)
@@ -86,7 +86,7 @@ async def test_what_was_begun_comes_as_it_would_have_come() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, ROWS])
-async def test_what_was_begun_is_made_only_once(rows: int) -> None:
+async def test_batches_encoded_ahead_are_encoded_only_once(rows: int) -> None:
     encoder = World([]).encoder()
     first, none, second = changes(0), changes(0, rows=0), changes(5_000, rows=rows)
     await portions(encoder, first)
@@ -158,7 +158,7 @@ async def test_rows_that_are_set_aside_are_told_with_their_own_batch() -> None:
     assert [each.content for each in encoder.rejects] == [b'{"id":"5000"}']
 
 
-async def test_who_ends_early_leaves_nothing_running() -> None:
+async def test_an_encoder_that_ends_early_leaves_nothing_running() -> None:
     encoder = World([]).encoder()
     await portions(encoder, changes(0))
     closed = []

@@ -191,7 +191,7 @@ async def test_a_transaction_with_a_new_schema_is_never_written_twice() -> None:
     assert "more" in stored.schema.names
 
 
-async def test_what_is_too_much_to_be_kept_waits_for_the_answer(
+async def test_a_transaction_too_large_to_be_kept_waits_for_the_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = await prepared()

@@ -77,7 +77,7 @@ async def counts(made: World) -> dict[str, int]:
     ("rows", "count"),
     [(None, 1), (0, 1), (10 * MILLION, 1), (10 * MILLION + 1, 2), (80 * MILLION, 8), (1 << 60, 8)],
 )
-def test_there_is_one_partition_for_each_ten_million_rows_and_at_most_eight(
+def test_a_topic_has_one_partition_for_each_ten_million_rows_and_at_most_eight(
     rows: int | None, count: int
 ) -> None:
     assert partitions_for(rows) == count
@@ -92,7 +92,7 @@ async def test_each_table_gets_what_it_needs_and_the_source_is_asked_once() -> N
     assert estimates.asked == 2  # and again for the table that it did not name
 
 
-async def test_what_a_topic_has_it_keeps_however_its_table_grows() -> None:
+async def test_a_topic_keeps_its_partitions_however_its_table_grows() -> None:
     made = await world()
     await write(made, Estimates({LARGE: 15 * MILLION}), LARGE)
     grown = Estimates({LARGE: 500 * MILLION})

@@ -86,7 +86,7 @@ def test_a_crash_at_any_step_of_it_repeats_nothing(value: ValueFormat) -> None:
             assert Counter(seen) == expected(SCRIPT), f"crashed at {at}"
 
 
-def test_who_holds_nothing_yet_gets_all_of_it_from_the_new_topic() -> None:
+def test_a_sink_that_holds_nothing_gets_everything_from_the_new_topic() -> None:
     async def live() -> tuple[list[Seen], set[str]]:
         world = MigratingWorld(SCRIPT)
         await world.read(4, Fuse())
@@ -102,7 +102,7 @@ def test_who_holds_nothing_yet_gets_all_of_it_from_the_new_topic() -> None:
     assert topics == {"shop.public.orders.g2", "__headwater_commits"}
 
 
-def test_who_slept_through_two_switches_finishes_one_topic_after_the_other() -> None:
+def test_a_sink_that_slept_through_two_switches_finishes_one_topic_after_the_other() -> None:
     async def live() -> list[Seen]:
         world = MigratingWorld(SCRIPT)
         await world.read(1, Fuse())

@@ -180,7 +180,7 @@ def test_a_table_that_nothing_happened_to_since_is_compared_with_its_new_topic(s
     assert len(shop.told("changes")) == 40
 
 
-def test_what_is_masked_now_is_in_no_record_of_the_new_topic(shop: Shop) -> None:
+def test_a_column_masked_now_is_in_no_record_of_the_new_topic(shop: Shop) -> None:
     shop.edit(transform=MASKED)
 
     shop.run(migrates=True)

@@ -106,7 +106,7 @@ def test_the_new_key_is_the_one_of_the_tables(shop: KeyedShop) -> None:
     assert len(shop.told("mirror")) == 30
 
 
-def test_who_comes_later_reads_the_new_topic_alone(shop: KeyedShop) -> None:
+def test_a_later_sink_reads_the_new_topic_alone(shop: KeyedShop) -> None:
     for path in shop.directory.glob("mirror.db*"):
         path.unlink()
     shop.edit(key="email")

@@ -38,7 +38,7 @@ async def live(at: int, *, after: bool) -> tuple[RekeyedWorld, int]:
     return world, fuse.count
 
 
-def test_what_was_filled_before_the_edit_was_taken_back_is_not_told_afterwards() -> None:
+def test_records_filled_before_the_edit_was_taken_back_are_not_delivered_afterwards() -> None:
     _, steps = asyncio.run(live(0, after=False))
     wrong = {}
     for at in range(1, steps + 1):

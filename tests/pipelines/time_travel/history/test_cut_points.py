@@ -76,7 +76,7 @@ async def differing(
 
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("bytes_max", [1, 700, 1 << 20])
-async def test_as_of_every_transaction_the_table_is_what_it_was(
+async def test_a_table_as_of_every_transaction_is_as_it_was(
     partitions: int, bytes_max: int
 ) -> None:
     script = made_up(14, seed=partitions + bytes_max)
@@ -91,7 +91,7 @@ async def test_as_of_every_transaction_the_table_is_what_it_was(
 
 
 @pytest.mark.parametrize("bytes_max", [1, 700, 1 << 20])
-async def test_as_of_a_time_counts_the_sources_commits(bytes_max: int) -> None:
+async def test_a_table_as_of_a_time_counts_the_sources_commits(bytes_max: int) -> None:
     """The script's transactions are committed a second apart, the first of them at zero."""
     script = made_up(12, seed=7)
     world = await told(script, bytes_max=bytes_max)
@@ -130,14 +130,16 @@ async def test_several_moments_are_told_from_one_reading() -> None:
     assert await differing(world, expected) == [0, 0, 0]
 
 
-async def test_before_the_oldest_commit_nothing_is_told() -> None:
+async def test_a_time_before_the_oldest_commit_is_refused() -> None:
     world = await told(made_up(5, seed=1), bytes_max=1)
 
     with pytest.raises(PositionLost, match="oldest possible is 1970-01-01T00:00:00"):
         await at(world, parse_as_of("1969-12-31T23:59:59", now_ms=NOW_MS))
 
 
-async def test_what_compaction_has_passed_is_refused_and_the_oldest_possible_is_not() -> None:
+async def test_a_time_that_compaction_has_passed_is_refused_and_the_oldest_possible_is_not() -> (
+    None
+):
     script = made_up(20, seed=5)
     world = await told(script, bytes_max=1)
     place = TopicPartition(TOPIC, 0)
@@ -189,7 +191,7 @@ async def test_a_log_that_does_not_say_what_compaction_took_tells_only_what_is_r
     assert recent.ends[place] > 0
 
 
-async def test_now_is_everything_that_is_decided() -> None:
+async def test_the_current_moment_is_everything_that_is_decided() -> None:
     script = made_up(9, seed=2)
     world = await told(script, bytes_max=1)
 
@@ -218,7 +220,7 @@ def test_anything_else_is_no_moment() -> None:
         parse_as_of("yesterday", now_ms=NOW_MS)
 
 
-def test_what_is_yet_to_come_is_no_moment() -> None:
+def test_a_time_in_the_future_is_refused() -> None:
     with pytest.raises(ConfigError, match="in the future"):
         parse_as_of("2032-01-31T12:00", now_ms=NOW_MS)
 

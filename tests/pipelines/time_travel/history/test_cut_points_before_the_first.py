@@ -48,7 +48,7 @@ def end(served: ServedLog, place: TopicPartition, text: str) -> int:
     return moment.ends[place]
 
 
-def test_before_the_first_row_nothing_is_told(served: ServedLog) -> None:
+def test_a_time_before_the_first_row_is_refused(served: ServedLog) -> None:
     with pytest.raises(PositionLost, match="the log has no source commit") as refused:
         end(served, FIRST, "2023-11-14T21:00")
 

@@ -125,7 +125,7 @@ def test_a_damaged_table_is_whole_again_after_the_swap(tmp_path: Path) -> None:
     assert rows_of(tmp_path, result.kept) != expected, "the old one is kept as it was"
 
 
-def test_without_a_swap_the_live_table_stays_as_it_was(tmp_path: Path) -> None:
+def test_a_rebuild_without_a_swap_leaves_the_live_table_as_it_was(tmp_path: Path) -> None:
     async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> RebuildResult:
         damage(tmp_path)
         return await rebuilt(loaded, log, swaps=False)
@@ -224,7 +224,7 @@ def test_a_copy_of_another_moment_is_begun_anew(tmp_path: Path) -> None:
         assert each.verdict is not None and each.verdict.is_equal
 
 
-def test_what_is_elsewhere_already_is_not_turned_back(tmp_path: Path) -> None:
+def test_a_table_that_is_elsewhere_already_is_not_turned_back(tmp_path: Path) -> None:
     async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> None:
         found = await find_rebuilding(loaded, log, table="purchases", sink=None)
         part = sink_elsewhere(found.part, "sqlite:///elsewhere.db")

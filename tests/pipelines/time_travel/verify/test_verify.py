@@ -139,7 +139,7 @@ def test_a_target_that_lags_behind_is_equal_to_the_log_as_of_where_it_stands(
     assert found["t", "sql"].compared.rows == 2
 
 
-def test_what_the_log_missed_is_read_from_the_source_and_reaches_the_targets(
+def test_rows_that_the_log_missed_are_read_from_the_source_and_reach_the_targets(
     tmp_path: Path,
 ) -> None:
     source = tmp_path / "source.db"

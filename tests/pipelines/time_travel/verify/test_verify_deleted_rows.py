@@ -114,7 +114,7 @@ sink: {type: sql, url: "sqlite:///target.db", commit_every: 0s, DELETES}
 
 
 @pytest.mark.parametrize("deletes", ["soft", "ignore"])
-def test_after_compaction_a_table_is_equal_and_its_rebuild_keeps_all_its_deleted_rows(
+def test_a_table_is_equal_after_compaction_and_its_rebuild_keeps_all_its_deleted_rows(
     deletes: str, tmp_path: Path
 ) -> None:
     """What the log tells of most of them is at most the delete."""

@@ -27,7 +27,7 @@ def problems(verdict: TableVerdict) -> dict[DifferenceKind, int]:
     return {kind: count for kind, count in verdict.compared.counts.items() if count}
 
 
-def test_what_was_done_to_rows_by_hand_is_found(tmp_path: Path, headwater: Any) -> None:
+def test_changes_by_hand_are_found(tmp_path: Path, headwater: Any) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "audit.csv").write_text(LINES)
 

@@ -121,7 +121,7 @@ async def verified(world: World, *, mends: bool = False) -> dict[str, TableVerdi
     }
 
 
-def test_under_load_all_is_equal_and_what_the_stream_never_told_is_found_and_mended(
+def test_tables_under_load_are_equal_and_rows_missed_by_the_stream_are_found_and_mended(
     tmp_path: Path, postgres: str
 ) -> None:
     async def story(world: World, address: str) -> Any:

@@ -16,8 +16,8 @@ from headwater.core_log.protocol.messages.create_topics import CreatableTopic, C
 from headwater.core_log.protocol.messages.end_txn import EndTxnRequest
 from headwater.core_log.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headwater.core_log.protocol.messages.heartbeat import HeartbeatRequest
-from tests.compat.conversation import TRIES, Conversation
-from tests.compat.coordinator_stories import STORIES, Story
+from tests.compat.coordinator_scenarios import STORIES, Story
+from tests.compat.coordinator_session import TRIES, Conversation
 from tests.contract.apache_kafka import run_apache_kafka
 from tests.core_log.broker.in_memory import ask, started
 from tests.fakes import MemoryFiles, SimulatedClock

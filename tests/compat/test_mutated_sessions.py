@@ -22,7 +22,7 @@ from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.builders import batch
 from tests.crash.broker_process import BrokerProcess
-from tests.crash.wire import Wire
+from tests.crash.plain_client import Wire
 
 pytestmark = pytest.mark.compat
 

@@ -11,7 +11,7 @@ from headwater.core_log.foundation.errors import ConfigError
 
 GROUP = "headwater.sources"
 OURS = {
-    "made-up": "tests.pipelines.made_up_parts:MadeUpSource",
+    "made-up": "tests.pipelines.fake_components:MadeUpSource",
     "missing": "headwater.connectors.of_nobody.source:Source",
     "foreign": "a_package_of_nobody.source:Source",
     "bare": "tests.config.test_registry:Bare",

@@ -19,7 +19,7 @@ from headwater.core_log.records.compression import Buffer, compress
 from headwater.core_log.records.record_codec import PlainRecord, decode_batch, encode_batch
 from tests.contract.foreign_topics import Cluster
 from tests.contract.records import NOW_MS
-from tests.crash.wire import Wire
+from tests.crash.plain_client import Wire
 
 T = TypeVar("T")
 COMPACT, DELETE = {"cleanup.policy": "compact"}, {"cleanup.policy": "delete"}

@@ -10,7 +10,7 @@ from headwater.core_log.protocol.messages.delete_records import (
 )
 from tests.builders import batch
 from tests.contract.foreign_topics import Cluster
-from tests.crash.wire import Wire
+from tests.crash.plain_client import Wire
 
 DELETE_VERSION = 2
 

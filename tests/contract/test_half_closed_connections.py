@@ -7,7 +7,7 @@ from headwater.core_log.protocol.frames import encode_request
 from headwater.core_log.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headwater.core_log.protocol.messages.metadata import MetadataRequest
 from tests.contract.foreign_topics import Cluster
-from tests.crash.wire import LENGTH
+from tests.crash.plain_client import LENGTH
 
 METADATA_VERSION, FETCH_VERSION = 9, 11
 

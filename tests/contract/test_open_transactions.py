@@ -17,7 +17,7 @@ from headwater.core_log.protocol.messages.describe_producers import (
 from headwater.core_log.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from headwater.core_log.protocol.messages.list_transactions import ListTransactionsRequest
 from tests.contract.foreign_topics import Cluster
-from tests.crash.wire import Wire
+from tests.crash.plain_client import Wire
 
 T = TypeVar("T")
 ONGOING, HOUR_MS = "Ongoing", 3_600_000

@@ -21,7 +21,7 @@ from headwater.core_log.protocol.messages.list_offsets import (
 )
 from tests.builders import START_MS, batch
 from tests.contract.foreign_topics import Cluster
-from tests.crash.wire import Wire
+from tests.crash.plain_client import Wire
 
 STRANGER = 77
 STATE_FROM, TOPIC_IDS_FROM, EPOCHS_FROM = 15, 13, 9

@@ -12,7 +12,7 @@ from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.model.log import TopicPartition
 from tests.crash.idempotent_load import QUIET, SILENT
-from tests.crash.wire import Wire
+from tests.crash.plain_client import Wire
 
 COUNTED = TopicPartition("plain", 1)
 GROUP, COUNTING_GROUP = "readers", "counting"

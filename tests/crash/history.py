@@ -13,11 +13,11 @@ from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import TopicPartition
 from tests.crash.group_load import GroupLoad
 from tests.crash.idempotent_load import ProducerLoad
+from tests.crash.log_contents import PartitionView, faults_of, read_partition
+from tests.crash.plain_client import LATEST, SETTLE_S_MAX, Wire
+from tests.crash.remembering_reader import Witness
 from tests.crash.topic_load import TopicLoad
 from tests.crash.transactional_load import ConfluentTransactions, OurTransactions, TransactionLoad
-from tests.crash.view import PartitionView, faults_of, read_partition
-from tests.crash.wire import LATEST, SETTLE_S_MAX, Wire
-from tests.crash.witness import Witness
 
 SMALL = {"segment.bytes": "65536", "index.interval.bytes": "1024"}
 COMPACTED = {

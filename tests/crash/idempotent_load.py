@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, Producer
 
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.record_codec import PlainRecord
-from tests.crash.view import PartitionView
+from tests.crash.log_contents import PartitionView
 
 QUIET = {
     "log_level": 0,  # that the broker goes away is the point

@@ -12,6 +12,8 @@ from aiokafka import TopicPartition as AiokafkaPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced
 
 from headwater.core_log.model.log import TopicPartition
+from tests.crash.log_contents import PartitionView, read_partition
+from tests.crash.plain_client import Wire
 from tests.crash.transactional_load import (
     ABORT_SHARE,
     COMMITTED,
@@ -19,8 +21,6 @@ from tests.crash.transactional_load import (
     ConfluentTransactions,
     TransactionLoad,
 )
-from tests.crash.view import PartitionView, read_partition
-from tests.crash.wire import Wire
 
 DISASTERS = 8
 LIBRDKAFKA = "Confluent"

@@ -9,10 +9,10 @@ import pytest
 
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.metadata import MetadataRequest
+from tests.crash.broker_faults import PowerCut, why_no_power_cuts
 from tests.crash.broker_process import BrokerProcess
-from tests.crash.disasters import PowerCut, why_no_power_cuts
+from tests.crash.plain_client import Wire
 from tests.crash.test_a_full_disk_heals import PARTITIONS, Retrying
-from tests.crash.wire import Wire
 
 WHY_NOT = why_no_power_cuts()
 BATCHES, REFUSALS = 20, 3

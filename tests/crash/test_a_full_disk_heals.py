@@ -12,10 +12,10 @@ from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headwater.core_log.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.builders import Sequenced, batch
+from tests.crash.broker_faults import why_no_mounts
 from tests.crash.broker_process import BrokerProcess
-from tests.crash.disasters import why_no_mounts
-from tests.crash.view import faults_of, read_partition
-from tests.crash.wire import Wire
+from tests.crash.log_contents import faults_of, read_partition
+from tests.crash.plain_client import Wire
 
 DISK_BYTES, BALLAST_BYTES, BATCH_BYTES_MAX = 8 << 20, 4 << 20, 60_000
 PARTITIONS = 3

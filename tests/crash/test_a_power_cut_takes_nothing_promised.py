@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.crash.crashes import live_through
-from tests.crash.disasters import PowerCut, why_no_power_cuts
+from tests.crash.broker_faults import PowerCut, why_no_power_cuts
+from tests.crash.broker_histories import live_through
 from tests.crash.history import Plan
 
 PLAN = Plan.from_environment("HEADWATER_POWER_CUTS", short=10, long=500)

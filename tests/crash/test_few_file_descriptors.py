@@ -10,8 +10,8 @@ import pytest
 
 from headwater.core_log.protocol.error_codes import ErrorCode
 from tests.crash.broker_process import BrokerProcess
+from tests.crash.plain_client import Wire
 from tests.crash.topic_load import made
-from tests.crash.wire import Wire
 
 SPARE = 20
 

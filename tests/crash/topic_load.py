@@ -8,7 +8,7 @@ from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headwater.core_log.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.builders import batch
-from tests.crash.wire import Wire
+from tests.crash.plain_client import Wire
 
 MADE, DELETED, UNKNOWN = "made", "deleted", "unknown"
 PARTITIONS = 2

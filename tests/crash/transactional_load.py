@@ -18,8 +18,8 @@ from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.batch_header import Batch
 from headwater.core_log.records.record_codec import PlainRecord, encode_batch
 from tests.crash.idempotent_load import QUIET, SILENT
-from tests.crash.view import PartitionView
-from tests.crash.wire import Wire
+from tests.crash.log_contents import PartitionView
+from tests.crash.plain_client import Wire
 
 POSITION = TopicPartition("plain", 0)
 """Where the groups of these writers pretend to read."""

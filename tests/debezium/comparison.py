@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tests.debezium.events import Event, Spelled, Told
-from tests.debezium.ours import REJECTED
+from tests.debezium.headwater_capture import REJECTED
 from tests.debezium.values import TABLES
 
 MISSING = "(not there)"

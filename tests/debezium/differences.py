@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tests.debezium.comparison import MISSING, Difference
 from tests.debezium.events import Spelled
-from tests.debezium.ours import REJECTED
+from tests.debezium.headwater_capture import REJECTED
 
 MESSAGES, OBJECT = "LOGICAL_DECODING_MESSAGE", "$LogicalDecodingMessageId@"
 """What messages count as in the record of a transaction's end, with us and with Debezium."""

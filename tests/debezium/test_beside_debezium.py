@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.databases import Guest
-from tests.debezium import beside
-from tests.debezium.capture import MODES
+from tests.debezium import side_by_side
 from tests.debezium.comparison import differences
+from tests.debezium.debezium_capture import MODES
 from tests.debezium.differences import PERMITTED, reason
 from tests.debezium.events import Told, keep_run, kept_run, read_run
 
@@ -40,9 +40,9 @@ def compare(
 
 
 async def test_events_are_those_of_a_recorded_run_of_debezium(guest: Guest) -> None:
-    beside.prepare(guest)
+    side_by_side.prepare(guest)
 
-    ours = await beside.alone(guest)
+    ours = await side_by_side.alone(guest)
 
     theirs = {mode: kept_run(mode) for mode in MODES}
     assert sum(len(told.events) for told in theirs["plain"].values()) > 1_000
@@ -52,9 +52,9 @@ async def test_events_are_those_of_a_recorded_run_of_debezium(guest: Guest) -> N
 @pytest.mark.compat
 @pytest.mark.skipif(not IS_LONG, reason="make compat has the time")
 async def test_events_are_those_of_debezium_beside_us(guest: Guest, tmp_path: Path) -> None:
-    beside.prepare(guest)
+    side_by_side.prepare(guest)
 
-    ours, files = await beside.both(guest, tmp_path)
+    ours, files = await side_by_side.both(guest, tmp_path)
 
     if os.environ.get(RECORD):
         for mode, path in files.items():

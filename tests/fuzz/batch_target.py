@@ -11,7 +11,7 @@ from headwater.core_log.records.record_codec import (
     encode_batch,
     iterate_batches,
 )
-from tests.fuzz.seal import sealed
+from tests.fuzz.checksums import sealed
 
 SEALED = 1
 

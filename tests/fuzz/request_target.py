@@ -21,7 +21,7 @@ from headwater.core_log.replication import controller
 from tests.core_log.broker.in_memory import SERVED, started
 from tests.core_log.broker.test_every_version import REQUESTS, TOPIC
 from tests.fakes import MemoryFiles
-from tests.fuzz.seal import sealed
+from tests.fuzz.checksums import sealed
 
 APIS = list(SERVED.values())
 NOISE, APPEND = 255, 254

@@ -9,9 +9,9 @@ from headwater.connectors.postgres.snapshot.copy_binary import decode_tuples, tu
 from headwater.connectors.postgres.wal.kernel_selection import kernels_of
 from headwater.connectors.postgres.wal.kernels import SLACK_BYTES, Kernels
 from headwater.core_log.foundation.errors import DecodeError
-from tests.connectors.postgres.wal import wire
-from tests.connectors.postgres.wal.reader import Event, Inbox, events_of
-from tests.connectors.postgres.wal.wire import KEPT, Transaction, table
+from tests.connectors.postgres.wal import message_encoder
+from tests.connectors.postgres.wal.decoder_input import Event, Inbox, events_of
+from tests.connectors.postgres.wal.message_encoder import KEPT, Transaction, table
 
 COPY, CUT = 1, 2
 HEAD_BYTES, ARE_TEXTS = 5, (True, False)
@@ -19,22 +19,28 @@ Told = TypeVar("Told")
 
 
 def seeds() -> list[bytes]:
-    described = [wire.relation(table(7, "a", "b")), wire.relation(table(8, "c"))]
+    described = [
+        message_encoder.relation(table(7, "a", "b")),
+        message_encoder.relation(table(8, "c")),
+    ]
     changes = [
-        wire.insert(7, ("1", None)),
-        wire.update(7, ("1", KEPT), old=("1", "é")),
-        wire.delete(8, ("1",)),
-        wire.truncate(7, 8),
-        wire.message("p", b"content", lsn=5, is_transactional=True),
+        message_encoder.insert(7, ("1", None)),
+        message_encoder.update(7, ("1", KEPT), old=("1", "é")),
+        message_encoder.delete(8, ("1",)),
+        message_encoder.truncate(7, 8),
+        message_encoder.message("p", b"content", lsn=5, is_transactional=True),
     ]
     row = b"\0\2\0\0\0\1a\xff\xff\xff\xff"
     stream = Transaction(1, [*described, *changes]).written()
     more = Transaction(2, changes).written()
     return [
         bytes([0]) + stream,
-        bytes([CUT]) + stream + wire.keepalive(5, wants_answer=True) + more,
-        bytes([0]) + stream + wire.frame(b"E", b"C57P01\0\0"),
-        bytes([COPY]) + wire.frame(b"d", row) + wire.frame(b"d", row + row) + b"d\0\0",
+        bytes([CUT]) + stream + message_encoder.keepalive(5, wants_answer=True) + more,
+        bytes([0]) + stream + message_encoder.frame(b"E", b"C57P01\0\0"),
+        bytes([COPY])
+        + message_encoder.frame(b"d", row)
+        + message_encoder.frame(b"d", row + row)
+        + b"d\0\0",
     ]
 
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from headwater.connectors import SOURCES
 from headwater.pipelines.cli import cli
 from headwater.sinks import SINKS
-from tests.pipelines import made_up_parts
+from tests.pipelines import fake_components
 from tests.pipelines.pipeline_files import Write
 
 
@@ -68,8 +68,8 @@ def process_as_it_was() -> Iterator[None]:
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Writes a pipeline file, whose parts may be made-up ones."""
-    monkeypatch.setitem(SOURCES, "made-up", made_up_parts.SOURCE)
-    monkeypatch.setitem(SINKS, "made-up", made_up_parts.SINK)
+    monkeypatch.setitem(SOURCES, "made-up", fake_components.SOURCE)
+    monkeypatch.setitem(SINKS, "made-up", fake_components.SINK)
 
     def write_file(text: str, name: str = "pipeline.yaml") -> Path:
         path = tmp_path / name

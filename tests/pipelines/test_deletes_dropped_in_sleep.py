@@ -12,7 +12,7 @@ from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.loops.deliver.deliver import deliver
 from headwater.pipelines.reports import StateChanged, TaskState
 from tests.memory_log import Fuse
-from tests.pipelines.flow import PIPELINE, MemorySink, World
+from tests.pipelines.pipeline_in_memory import PIPELINE, MemorySink, World
 
 ORDERS = TopicPartition("shop.public.orders", 0)
 SCRIPT = [

@@ -27,7 +27,7 @@ from headwater.pipelines.reports import (
 )
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Heard, Slice, Truncate
 from tests.memory_log import Crash, Fuse, MemoryLog
-from tests.pipelines.flow import (
+from tests.pipelines.pipeline_in_memory import (
     Change,
     MemorySink,
     MemoryTarget,

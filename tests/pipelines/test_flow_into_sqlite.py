@@ -26,7 +26,7 @@ from headwater.sinks.sink import SinkContext
 from headwater.sinks.sql.settings import SqlSettings
 from headwater.sinks.sql.sink import SqlSink
 from tests.memory_log import Crash, Fuse
-from tests.pipelines.flow import PIPELINE, ScriptedSource, World
+from tests.pipelines.pipeline_in_memory import PIPELINE, ScriptedSource, World
 
 COLUMNS = ("price", "note", "city")
 Shape = frozenset[str]

@@ -8,7 +8,7 @@ import pytest
 
 from headwater.core_log.model.changes import TableChanges, concat_changes
 from headwater.pipelines.loops.deliver.decoder import DecodedChanges, neighbours
-from tests.pipelines.transforms.given import (
+from tests.pipelines.transforms.table_changes import (
     DELETE,
     INSERT,
     TRUNCATE,

@@ -7,7 +7,7 @@ from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.loops.deliver.deliver import deliver
 from tests.memory_log import Fuse
-from tests.pipelines.flow import PIPELINE, MemorySink, World, fold
+from tests.pipelines.pipeline_in_memory import PIPELINE, MemorySink, World, fold
 
 
 def rows(table: str, first: int, count: int) -> list[tuple[str, str, int, str]]:

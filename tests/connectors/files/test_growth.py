@@ -20,7 +20,7 @@ from headwater.connectors.files.directory import Directory
 from headwater.connectors.files.file_progress import FileState
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.changes import Operation
-from tests.connectors.files.looks import LATER_MS, Reader
+from tests.connectors.files.stepwise_reader import LATER_MS, Reader
 
 STEPS = st.lists(
     st.tuples(

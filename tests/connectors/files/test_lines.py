@@ -20,7 +20,7 @@ from headwater.connectors.files.schema_inference import InferredSchema
 from headwater.connectors.files.settings import FilesSettings
 from headwater.core_log.model.changes import Operation
 from headwater.core_log.model.table_schema import TableId
-from tests.connectors.files.looks import Reader
+from tests.connectors.files.stepwise_reader import Reader
 
 CANARY = "canary-7f3a"
 

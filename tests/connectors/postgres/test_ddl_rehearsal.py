@@ -11,7 +11,7 @@ from headwater.connectors.source import DdlOutcome
 from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
 from tests.connectors.postgres.schema_history.schema_change_lines import LINES, Line
 from tests.connectors.postgres.schema_history.test_read_again import CREATE
-from tests.connectors.postgres.stories import source_context
+from tests.connectors.postgres.source_session import source_context
 from tests.databases import Guest
 
 

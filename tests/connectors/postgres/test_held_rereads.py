@@ -23,7 +23,7 @@ from tests.connectors.postgres.schema_history.test_read_again import (
     READ_AGAIN,
 )
 from tests.connectors.postgres.snapshot.table_log import Folded, in_table
-from tests.connectors.postgres.stories import source_context
+from tests.connectors.postgres.source_session import source_context
 from tests.databases import Guest
 from tests.fakes import SimulatedClock
 

@@ -26,7 +26,7 @@ from headwater.pipelines.reports import TaskState
 from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
 from tests.connectors.postgres.schema_history.test_cross_over import CREATE, Crossing
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
-from tests.connectors.postgres.stories import source_context
+from tests.connectors.postgres.source_session import source_context
 from tests.databases import Guest
 
 FILE = """

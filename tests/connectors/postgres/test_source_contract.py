@@ -9,7 +9,7 @@ import pytest
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.source import PostgresSource
 from headwater.connectors.source import Source, SourceContext
-from tests.connectors.postgres.stories import source_context
+from tests.connectors.postgres.source_session import source_context
 from tests.contract.source_suite import SourceGround, SourceSuite
 from tests.databases import Guest
 

@@ -11,7 +11,7 @@ from headwater.connectors.postgres.server.lsn import parse_lsn
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import TableId
-from tests.connectors.postgres.stories import Story, short, story
+from tests.connectors.postgres.source_session import Story, short, story
 from tests.databases import Guest
 
 

@@ -11,7 +11,7 @@ from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import SourceRejected, SourceUnavailable
 from tests.connectors.postgres.publication.test_changed_publications import ending, settings_of
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
-from tests.connectors.postgres.stories import story
+from tests.connectors.postgres.source_session import story
 from tests.databases import GUEST, Guest
 
 BARE = "CREATE TABLE bare (id int PRIMARY KEY, note text)"

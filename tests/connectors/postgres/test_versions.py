@@ -9,7 +9,7 @@ from headwater.connectors.postgres.server.connection import connect
 from headwater.core_log.foundation.errors import SourceRejected
 from scripts.embedded_postgres import EmbeddedPostgres, PostgresMissing, embedded_postgres
 from tests.connectors.postgres.publication.test_changed_publications import settings_of
-from tests.connectors.postgres.stories import events_of, story
+from tests.connectors.postgres.source_session import events_of, story
 from tests.databases import Guest, guest_in
 
 TABLES = (

@@ -22,7 +22,7 @@ from headwater.connectors.source import Remark, SourceContext, SourceReport
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, in_table, source_of
 from tests.connectors.postgres.snapshot.writer import ORDERS
-from tests.connectors.postgres.stories import ignore
+from tests.connectors.postgres.source_session import ignore
 from tests.databases import Guest
 from tests.fakes import SimulatedClock
 

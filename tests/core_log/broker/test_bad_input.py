@@ -27,7 +27,7 @@ from headwater.core_log.records.batch_header import BatchHeader, seal
 from headwater.core_log.records.record_codec import encode_marker
 from tests.builders import Sequenced, batch
 from tests.contract.records import NOW_MS
-from tests.crash.wire import Wire
+from tests.crash.plain_client import Wire
 
 T = TypeVar("T")
 REQUEST_BYTES_MAX = 1 << 20

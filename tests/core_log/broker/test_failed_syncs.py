@@ -19,7 +19,7 @@ from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.storage.files import OsFiles
 from tests.builders import batch
 from tests.contract.records import batch_of
-from tests.crash.wire import LATEST, Wire
+from tests.crash.plain_client import LATEST, Wire
 from tests.fakes import FaultyFiles
 
 T = TypeVar("T")

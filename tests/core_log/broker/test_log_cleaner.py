@@ -15,7 +15,7 @@ from headwater.core_log.records.record_codec import (
     encode_batch,
     iterate_batches,
 )
-from tests.crash.wire import Wire
+from tests.crash.plain_client import Wire
 
 TABLE = TopicPartition("table", 0)
 COMPACTED = {

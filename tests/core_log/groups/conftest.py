@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.core_log.groups.watched_broker import Broker
+from tests.core_log.groups.recorded_coordinator import Broker
 
 
 @pytest.fixture

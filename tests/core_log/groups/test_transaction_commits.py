@@ -8,7 +8,7 @@ from headwater.core_log.foundation.errors import StorageFailed
 from headwater.core_log.groups.transaction_coordinator import NOBODY
 from headwater.core_log.groups.transactions import VERSION_1, VERSION_2, ProducerIdentity
 from headwater.core_log.protocol.error_codes import ErrorCode
-from tests.core_log.groups.watched_broker import LIMITS, T0, T1, TIMEOUT_MS, Broker
+from tests.core_log.groups.recorded_coordinator import LIMITS, T0, T1, TIMEOUT_MS, Broker
 
 
 async def turns() -> None:

@@ -7,7 +7,7 @@ import pytest
 from headwater.core_log.groups.transaction_coordinator import NOBODY
 from headwater.core_log.groups.transactions import VERSION_2, ProducerIdentity, TransactionState
 from headwater.core_log.protocol.error_codes import ErrorCode
-from tests.core_log.groups.watched_broker import LIMITS, T0, T1, TIMEOUT_MS, Broker
+from tests.core_log.groups.recorded_coordinator import LIMITS, T0, T1, TIMEOUT_MS, Broker
 
 
 async def test_a_transaction_that_takes_too_long_is_aborted(broker: Broker) -> None:

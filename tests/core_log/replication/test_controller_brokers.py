@@ -7,7 +7,7 @@ from headwater.core_log.replication.decisions import ProducerIdBlock, RequestRef
 from headwater.core_log.replication.metadata import NO_LEADER
 from headwater.core_log.replication.metadata_records import FeatureLevelRecord
 from headwater.core_log.replication.replica import InSyncProposal
-from tests.core_log.replication.scene import Scene
+from tests.core_log.replication.controller_in_memory import Scene
 
 
 def test_a_single_broker_leads_under_a_new_epoch_after_every_start() -> None:

@@ -12,7 +12,7 @@ from headwater.core_log.replication.decisions import (
     TopicReference,
 )
 from headwater.core_log.replication.metadata import OFFSETS_TOPIC, Topic
-from tests.core_log.replication.scene import Scene
+from tests.core_log.replication.controller_in_memory import Scene
 
 
 @pytest.mark.parametrize(

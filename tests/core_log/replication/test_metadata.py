@@ -39,7 +39,7 @@ from headwater.core_log.replication.metadata_records import (
     decode_record,
     encode_record,
 )
-from tests.core_log.replication.scene import Scene
+from tests.core_log.replication.controller_in_memory import Scene
 
 ID, OTHER = UUID(int=1), UUID(int=2)
 NUMBERS = integers(-(1 << 63), (1 << 63) - 1)

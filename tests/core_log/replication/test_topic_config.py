@@ -10,7 +10,7 @@ from headwater.core_log.replication.config_keys import LONG_MAX, ConfigSource
 from headwater.core_log.replication.decisions import ConfigChange, ConfigOperation, RequestRefusal
 from headwater.core_log.replication.topic_config import KEYS, TOPIC_KEYS, TopicConfigs
 from headwater.core_log.storage.log_config import LogConfig
-from tests.core_log.replication.scene import Scene
+from tests.core_log.replication.controller_in_memory import Scene
 
 
 def test_defaults_are_those_of_storage() -> None:

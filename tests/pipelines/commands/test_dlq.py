@@ -26,7 +26,7 @@ from headwater.pipelines.journal.read_to_end import read_decided
 from headwater.pipelines.journal.schemas import StoredSchema, encode_schema, schemas_home
 from headwater.pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
-from tests.pipelines.transforms.given import INSERT, changes_of, schema_of
+from tests.pipelines.transforms.table_changes import INSERT, changes_of, schema_of
 
 TOPIC = "shop.public.orders"
 WIRE = WireSettings(decimal="precise")

@@ -12,7 +12,7 @@ from headwater.connectors import SOURCES
 from headwater.pipelines.file.reference import our_components
 from headwater.pipelines.terminal import exit_codes
 from headwater.sinks import SINKS
-from tests.pipelines import made_up_parts
+from tests.pipelines import fake_components
 from tests.pipelines.conftest import Headwater
 
 CANARY = "canary-secret-1"
@@ -25,8 +25,8 @@ sink: {type: made-up, path: x}
 
 @pytest.fixture(autouse=True)
 def parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(SOURCES, "made-up", made_up_parts.SOURCE)
-    monkeypatch.setitem(SINKS, "made-up", made_up_parts.SINK)
+    monkeypatch.setitem(SOURCES, "made-up", fake_components.SOURCE)
+    monkeypatch.setitem(SINKS, "made-up", fake_components.SINK)
     monkeypatch.setenv("CANARY", CANARY)
     monkeypatch.chdir(tmp_path)
 

@@ -26,7 +26,7 @@ from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.journal.positions import encode_positions, positions_home
 from headwater.pipelines.loops.deliver.deliver import deliver as run
 from tests.memory_log import Fuse, MemoryTransaction
-from tests.pipelines.flow import PIPELINE, MemorySink, Transaction, World, fold
+from tests.pipelines.pipeline_in_memory import PIPELINE, MemorySink, Transaction, World, fold
 
 ORDERS = TopicPartition("shop.public.orders", 0)
 

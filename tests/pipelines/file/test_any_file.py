@@ -15,7 +15,7 @@ from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.file.spec import PipelineSpec, SinkTask, SourceTask
 from headwater.sinks import SINKS
-from tests.pipelines import made_up_parts
+from tests.pipelines import fake_components
 
 WORDS = [
     "/(/", "/a|b/", "!", "*", "${env:X}", "${env:NONE}", "${file:x}", "${", "5ms", "9e9", "1..2",
@@ -35,7 +35,7 @@ SCALARS = (
 def keys() -> list[str]:
     """Every key there is, wherever it belongs: in a wrong place it should do no harm either."""
     waiting: list[Any] = [PipelineSpec, SourceTask, SinkTask]
-    waiting += [made_up_parts.MadeUpSourceSettings, made_up_parts.MadeUpSinkSettings]
+    waiting += [fake_components.MadeUpSourceSettings, fake_components.MadeUpSinkSettings]
     found = {"source", "sink", "slot.name", "table.include.list", "snapshot.mode"}
     seen: set[Any] = set()
     while waiting:
@@ -62,8 +62,8 @@ BEGINNING = {
 
 @pytest.fixture(autouse=True)
 def parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SOURCES, "made-up", made_up_parts.SOURCE)
-    monkeypatch.setitem(SINKS, "made-up", made_up_parts.SINK)
+    monkeypatch.setitem(SOURCES, "made-up", fake_components.SOURCE)
+    monkeypatch.setitem(SINKS, "made-up", fake_components.SINK)
 
 
 @pytest.mark.property

@@ -7,7 +7,7 @@ import pytest
 
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.file.spec import BackoffSettings
-from tests.pipelines import made_up_parts
+from tests.pipelines import fake_components
 from tests.pipelines.pipeline_files import FURTHER_KEYS, PLACEHOLDERS, SMALLEST, Write, one
 
 
@@ -85,7 +85,7 @@ def test_debezium_s_dotted_keys_become_nested_ones(write: Write) -> None:
 
     settings = one(write(SMALLEST.replace("sink:", lines))).source.settings
 
-    assert isinstance(settings, made_up_parts.MadeUpSourceSettings)
+    assert isinstance(settings, fake_components.MadeUpSourceSettings)
     assert settings.slot.name == "mine"
     assert (settings.snapshot.mode, settings.snapshot.parallel) == ("never", 4)
 

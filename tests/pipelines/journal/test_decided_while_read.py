@@ -23,8 +23,8 @@ from headwater.pipelines.loops.deliver.slice_reader import SliceReader
 from headwater.pipelines.loops.deliver.truncate_barriers import TruncateRange, find_barriers
 from headwater.sinks.sink import AppliedOffset, Slice
 from tests.memory_log import Fuse, MemoryLog
-from tests.pipelines.flow import Unrouted, World
 from tests.pipelines.loops.migration.migrations import MigratingWorld, expected
+from tests.pipelines.pipeline_in_memory import Unrouted, World
 
 TOPIC = "shop.public.orders"
 

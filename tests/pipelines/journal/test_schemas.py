@@ -18,7 +18,7 @@ from headwater.pipelines.journal.schemas import (
     topics_of,
 )
 from tests.memory_log import MemoryLog
-from tests.pipelines.flow import schema_of
+from tests.pipelines.pipeline_in_memory import schema_of
 
 TOPIC = "shop.public.orders"
 

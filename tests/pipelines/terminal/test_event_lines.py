@@ -15,7 +15,7 @@ from headwater.core_log.rows.codec import SCHEMA_HEADER, TRUNCATE_KEY, codec_for
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.terminal.record_lines import EventLines, record_line
 from tests.pipelines.journal.test_schemas import TOPIC, a_log, record
-from tests.pipelines.transforms.given import changes_of
+from tests.pipelines.transforms.table_changes import changes_of
 
 HERE = TopicPartition(TOPIC, 0)
 SCHEMA = TableSchema(

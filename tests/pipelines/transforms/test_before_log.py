@@ -11,7 +11,14 @@ import pytest
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.file.spec import PipelineHead, TransformRule
 from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
-from tests.pipelines.transforms.given import DELETE, INSERT, UPDATE, changes_of, schema_of, told
+from tests.pipelines.transforms.table_changes import (
+    DELETE,
+    INSERT,
+    UPDATE,
+    changes_of,
+    schema_of,
+    told,
+)
 
 USERS = schema_of(
     {

@@ -9,7 +9,7 @@ import pytest
 from headwater.core_log.foundation.errors import ConfigError, RecordsRejected
 from headwater.pipelines.file.spec import TransformRule
 from headwater.pipelines.transforms.after_log import RowTransforms
-from tests.pipelines.transforms.given import (
+from tests.pipelines.transforms.table_changes import (
     DELETE,
     INSERT,
     TRUNCATE,

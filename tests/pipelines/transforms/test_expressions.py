@@ -9,7 +9,7 @@ import pytest
 
 from headwater.core_log.foundation.errors import ConfigError, TransformFailed
 from headwater.pipelines.transforms.expressions import Expressions
-from tests.pipelines.transforms.given import INSERT, changes_of, schema_of
+from tests.pipelines.transforms.table_changes import INSERT, changes_of, schema_of
 
 SCHEMA = schema_of(
     {

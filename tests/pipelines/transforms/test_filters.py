@@ -15,7 +15,7 @@ from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.pipelines.file.spec import TransformRule
 from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.pipelines.transforms.expressions import Expressions
-from tests.pipelines.transforms.given import (
+from tests.pipelines.transforms.table_changes import (
     DELETE,
     INSERT,
     READ,

@@ -12,7 +12,7 @@ from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.pipelines.transforms.routes import Routes
 from headwater.sinks.console.lines import json_lines, people_lines
 from headwater.sinks.kafka.offset_topic import TopicWriter
-from tests.pipelines.transforms.given import (
+from tests.pipelines.transforms.table_changes import (
     DELETE,
     INSERT,
     TRUNCATE,

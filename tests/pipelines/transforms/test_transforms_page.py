@@ -10,7 +10,7 @@ from headwater.pipelines.terminal import exit_codes
 from headwater.pipelines.transforms.after_log import RowTransforms
 from tests.architecture.sources import ROOT
 from tests.pipelines.conftest import Headwater
-from tests.pipelines.transforms.given import INSERT, changes_of, only, schema_of
+from tests.pipelines.transforms.table_changes import INSERT, changes_of, only, schema_of
 
 PAGE = (ROOT / "docs" / "transforms.md").read_text()
 HEAD = "pipeline: shop\nsource: {type: generator}\nsink: {type: console}\n"

@@ -9,7 +9,7 @@ from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import Fenced, SinkRejected
 from headwater.sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
 from tests.contract.sink_suite import ORDERS, by_id, stands
-from tests.sinks.carried_over import ALL, SECOND, swapped
+from tests.sinks.deleted_rows import ALL, SECOND, swapped
 from tests.sinks.spark.orders import TABLE, applied, bench_of, many, state_of
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic

@@ -8,7 +8,7 @@ import pytest
 from headwater.core_log.foundation.errors import RecordsRejected, SchemaRefused
 from headwater.sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
 from tests.contract.sink_suite import by_id
-from tests.sinks.carried_over import ALL, SECOND, swapped
+from tests.sinks.deleted_rows import ALL, SECOND, swapped
 from tests.sinks.sql.databases import SqlBench
 from tests.slices import ScriptedTopic, schema_of
 

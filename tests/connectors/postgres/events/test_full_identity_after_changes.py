@@ -12,7 +12,7 @@ from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgres
 from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.schema_history.test_tables_come_and_go import PIPELINE
 from tests.connectors.postgres.slot.test_lost_positions import run_once
-from tests.connectors.postgres.stories import Story, story
+from tests.connectors.postgres.source_session import Story, story
 from tests.databases import Guest
 
 ROWS = "INSERT INTO orders SELECT g, 'first' FROM generate_series(1, 9) g"

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.connectors.postgres.stories import story
+from tests.connectors.postgres.source_session import story
 from tests.databases import Guest
 
 LARGE = "repeat('0123456789', 1000)"

@@ -14,7 +14,7 @@ from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.decimal_nan import declare_nan_columns
 from headwater.core_log.rows.settings import WireSettings
 from tests.databases import Guest
-from tests.debezium.ours import LAST, reading
+from tests.debezium.headwater_capture import LAST, reading
 
 TABLE = (
     "CREATE TABLE t (id int4 PRIMARY KEY, n numeric(10,2), at timestamp, name text)",

@@ -7,7 +7,7 @@ import pytest
 
 from headwater.connectors.postgres.events import repeated_keys
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
-from tests.connectors.postgres.stories import short, story
+from tests.connectors.postgres.source_session import short, story
 from tests.databases import Guest
 
 DEFERRABLE = (

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.connectors.postgres.stories import short, story
+from tests.connectors.postgres.source_session import short, story
 from tests.databases import Guest
 
 TABLE = """

@@ -14,7 +14,7 @@ from tests.connectors.postgres.snapshot.table_log import (
     source_of,
     until_equal,
 )
-from tests.connectors.postgres.stories import Event, events_of, story
+from tests.connectors.postgres.source_session import Event, events_of, story
 from tests.databases import Guest
 
 LARGE = "repeat('0123456789', 1000)"

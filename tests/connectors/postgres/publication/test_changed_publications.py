@@ -27,7 +27,7 @@ from headwater.core_log.foundation.errors import PositionLost, SourceRejected, S
 from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.slot.test_lost_positions import PIPELINE, rows_of, run_once, said_of
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
-from tests.connectors.postgres.stories import Story, events_of, story
+from tests.connectors.postgres.source_session import Story, events_of, story
 from tests.databases import Guest
 from tests.fakes import SimulatedClock
 

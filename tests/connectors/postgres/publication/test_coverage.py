@@ -18,7 +18,7 @@ from tests.connectors.postgres.snapshot.table_log import (
     source_of,
     until_equal,
 )
-from tests.connectors.postgres.stories import story
+from tests.connectors.postgres.source_session import story
 from tests.databases import Guest
 
 TABLES = (

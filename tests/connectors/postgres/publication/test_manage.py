@@ -12,7 +12,7 @@ from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.source import PostgresSource
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.table_schema import TableId
-from tests.connectors.postgres.stories import source_context
+from tests.connectors.postgres.source_session import source_context
 from tests.databases import Guest
 
 ORDERS, ITEMS = TableId("public", "orders"), TableId("public", 'it"ems; ä')

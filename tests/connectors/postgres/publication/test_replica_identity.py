@@ -6,7 +6,7 @@ from headwater.connectors.source import Remark, SourceReport
 from headwater.core_log.foundation.diagnostic import Diagnostic
 from tests.connectors.postgres.publication.test_changed_publications import settings_of
 from tests.connectors.postgres.snapshot.table_log import Folded, differing, until_equal
-from tests.connectors.postgres.stories import events_of, story
+from tests.connectors.postgres.source_session import events_of, story
 from tests.databases import Guest
 
 DAYS = (

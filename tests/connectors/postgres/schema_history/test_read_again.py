@@ -10,7 +10,7 @@ import pytest
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.source import PostgresSource
 from tests.connectors.postgres.snapshot.table_log import Folded, in_table, live, until_equal
-from tests.connectors.postgres.stories import source_context
+from tests.connectors.postgres.source_session import source_context
 from tests.databases import Guest
 
 ROWS = 120

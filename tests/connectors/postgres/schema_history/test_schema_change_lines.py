@@ -22,7 +22,7 @@ from tests.connectors.postgres.schema_history.schema_change_lines import (
     Line,
 )
 from tests.connectors.postgres.snapshot.table_log import Folded
-from tests.connectors.postgres.stories import source_context
+from tests.connectors.postgres.source_session import source_context
 from tests.databases import Guest, guest_in
 
 PAGE = Path(__file__).parents[4] / "docs" / "schema-changes.md"

@@ -24,7 +24,7 @@ from tests.connectors.postgres.snapshot.table_log import (
     source_of,
     until_equal,
 )
-from tests.connectors.postgres.stories import Story, short, story
+from tests.connectors.postgres.source_session import Story, short, story
 from tests.databases import Guest
 
 

@@ -18,7 +18,7 @@ from headwater.connectors.postgres.server.connection import connect
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.core_log.foundation.errors import SourceRejected
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres
-from tests.connectors.postgres.stories import events_of, story
+from tests.connectors.postgres.source_session import events_of, story
 from tests.databases import Guest, guest_in
 
 PASSWORD = "pass geheim"

@@ -17,7 +17,7 @@ from headwater.connectors.postgres.slot.resume_check import stand
 from headwater.connectors.postgres.source import PostgresSource
 from headwater.core_log.foundation.errors import PositionLost, SourceUnavailable
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres, temporary_directory
-from tests.connectors.postgres.stories import events_of, source_context
+from tests.connectors.postgres.source_session import events_of, source_context
 
 SLOT = "headwater_shop"
 FOLLOWING = {

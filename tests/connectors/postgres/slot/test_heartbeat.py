@@ -24,7 +24,7 @@ from headwater.connectors.postgres.slot.heartbeat import (
 from headwater.connectors.source import Gauge, SourceContext, SourceReport
 from headwater.core_log.foundation.errors import PositionLost, SourceRejected
 from headwater.core_log.model.changes import ChangeBatch
-from tests.connectors.postgres.stories import story
+from tests.connectors.postgres.source_session import story
 from tests.databases import Guest
 from tests.fakes import SimulatedClock
 

@@ -24,7 +24,7 @@ from headwater.pipelines.preview import doctor_checks
 from headwater.pipelines.preview.doctor_checks import DoctorResult, examine_pipeline
 from headwater.pipelines.reports import TaskRun
 from scripts.embedded_postgres import POLL_S
-from tests.connectors.postgres.stories import source_context
+from tests.connectors.postgres.source_session import source_context
 from tests.databases import Guest
 
 PIPELINE = """

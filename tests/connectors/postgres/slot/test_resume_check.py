@@ -19,7 +19,7 @@ from headwater.core_log.foundation.errors import (
     SourceRejected,
     SourceUnavailable,
 )
-from tests.connectors.postgres.stories import seen_late
+from tests.connectors.postgres.source_session import seen_late
 from tests.databases import Guest
 
 SERVER = ServerState("7001", 3, parse_lsn("0/9000"), 17_0000, "shop", is_standby=False)

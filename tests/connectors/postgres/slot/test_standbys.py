@@ -8,7 +8,7 @@ from headwater.connectors.postgres.events import lookup
 from headwater.connectors.postgres.slot.standbys import are_named
 from headwater.core_log.foundation.errors import SourceRejected
 from tests.connectors.postgres.events.test_lookup import LARGE, STREAMED_S, TEXT, unseen
-from tests.connectors.postgres.stories import Story, story
+from tests.connectors.postgres.source_session import Story, story
 from tests.databases import Guest
 
 PAGES = [

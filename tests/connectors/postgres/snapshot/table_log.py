@@ -23,7 +23,7 @@ from headwater.core_log.model.changes import (
     TableChanges,
 )
 from headwater.core_log.model.table_schema import TableId, TableSchema
-from tests.connectors.postgres.stories import source_context
+from tests.connectors.postgres.source_session import source_context
 from tests.databases import Guest
 
 FORMS, READINGS = "form/", "snapshot/"

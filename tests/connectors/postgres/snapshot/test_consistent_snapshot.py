@@ -11,7 +11,7 @@ from headwater.core_log.foundation.errors import SourceUnavailable
 from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.snapshot.table_log import Folded, in_table, source_of, until_equal
 from tests.connectors.postgres.snapshot.writer import ORDERS, writers
-from tests.connectors.postgres.stories import seen_late
+from tests.connectors.postgres.source_session import seen_late
 from tests.databases import Guest
 
 PATIENCE_S = 60

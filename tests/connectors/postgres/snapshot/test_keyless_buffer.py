@@ -21,7 +21,7 @@ from headwater.connectors.source import SourceContext
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
-from tests.connectors.postgres.stories import ignore
+from tests.connectors.postgres.source_session import ignore
 from tests.fakes import SimulatedClock
 
 TABLE = TableId("public", "audit")

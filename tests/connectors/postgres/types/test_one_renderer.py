@@ -21,7 +21,7 @@ from headwater.core_log.model.table_schema import TableId
 from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.time_travel.verify.source_state import readable
-from tests.connectors.postgres.stories import source_context
+from tests.connectors.postgres.source_session import source_context
 from tests.connectors.postgres.types.test_read_as_streamed import MADE, ODD
 from tests.connectors.postgres.types.test_round_trips import COLUMNS
 from tests.databases import Guest

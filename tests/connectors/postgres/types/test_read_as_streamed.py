@@ -10,7 +10,7 @@ import pytest
 
 from headwater.core_log.model.changes import Operation, TableChanges
 from tests.databases import Guest
-from tests.debezium.ours import LAST, reading
+from tests.debezium.headwater_capture import LAST, reading
 from tests.debezium.values import TABLES, Of, create_tables, insert_rows, quoted
 
 STYLES = (

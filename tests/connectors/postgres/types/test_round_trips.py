@@ -11,7 +11,7 @@ from headwater.core_log.model.changes import Operation
 from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.settings import WireSettings
 from tests.databases import Guest
-from tests.debezium.ours import LAST, reading
+from tests.debezium.headwater_capture import LAST, reading
 from tests.debezium.values import TABLES, quoted
 
 SEED, ROWS = 7, 60

@@ -12,8 +12,8 @@ from headwater.connectors.postgres.wal.kernels import Kernels
 from headwater.connectors.postgres.wal.wal_batch import Relation
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.foundation.speed import Speed
-from tests.connectors.postgres.wal import wire
-from tests.connectors.postgres.wal.reader import (
+from tests.connectors.postgres.wal import message_encoder
+from tests.connectors.postgres.wal.decoder_input import (
     Change,
     Emptied,
     Event,
@@ -22,7 +22,7 @@ from tests.connectors.postgres.wal.reader import (
     events_of,
     pieces_of,
 )
-from tests.connectors.postgres.wal.wire import KEPT, Kept, Transaction, logged, table
+from tests.connectors.postgres.wal.message_encoder import KEPT, Kept, Transaction, logged, table
 
 pytestmark = pytest.mark.property
 
@@ -66,10 +66,10 @@ class Server:
         lsn = number * 10_000 + 9_500
         match self._draw(st.sampled_from(["nothing", "keepalive", "message"])):
             case "keepalive":
-                self.stream += wire.keepalive(lsn)
+                self.stream += message_encoder.keepalive(lsn)
                 self.end = lsn
             case "message":
-                said = wire.message("out", b"side", lsn=lsn, is_transactional=False)
+                said = message_encoder.message("out", b"side", lsn=lsn, is_transactional=False)
                 self.stream += logged(said, lsn)
                 self.events.append(Said("out", b"side", lsn, None, 0))
                 self.end = lsn
@@ -77,15 +77,17 @@ class Server:
     def _step(self, transaction: Transaction, messages: list[bytes], events: list[Event]) -> None:
         shape = self._draw(st.sampled_from(self._draw(st.sampled_from(SHAPES))))
         if self._told.get(shape.oid) != shape or self._draw(st.booleans()):
-            messages.append(wire.relation(shape))
+            messages.append(message_encoder.relation(shape))
             self._told[shape.oid] = shape
         lsn, xid, index = transaction.lsn(len(messages)), transaction.number, len(events)
         match self._draw(st.sampled_from("IIUUDTM")):
             case "M":
-                messages.append(wire.message("in", b"side", lsn=lsn, is_transactional=True))
+                messages.append(
+                    message_encoder.message("in", b"side", lsn=lsn, is_transactional=True)
+                )
                 events.append(Said("in", b"side", lsn, xid, index))
             case "T":
-                messages.append(wire.truncate(shape.oid))
+                messages.append(message_encoder.truncate(shape.oid))
                 events.append(Emptied((shape.name,), lsn, xid, index))
             case operation:
                 self._row(shape, operation, messages, events, lsn, xid, index)
@@ -105,10 +107,10 @@ class Server:
         kept: tuple[int, ...] = ()
         old, kind = None, ""
         if operation == "I":
-            messages.append(wire.insert(shape.oid, row))
+            messages.append(message_encoder.insert(shape.oid, row))
         elif operation == "D":
             kind = self._draw(st.sampled_from("KO"))
-            messages.append(wire.delete(shape.oid, row, kind=kind.encode()))
+            messages.append(message_encoder.delete(shape.oid, row, kind=kind.encode()))
         else:
             kept = tuple(sorted(self._draw(st.sets(st.integers(0, width - 1))))) if width else ()
             kind = self._draw(st.sampled_from(["", "K", "O"]))
@@ -118,7 +120,7 @@ class Server:
                 sent[place], row[place] = KEPT, None
             before = {"K": "key", "O": "old"}
             more: dict[str, Any] = {before[kind]: old} if kind else {}
-            messages.append(wire.update(shape.oid, sent, **more))
+            messages.append(message_encoder.update(shape.oid, sent, **more))
         seen = None if old is None else tuple(old)
         events.append(Change(shape.name, operation, tuple(row), kept, seen, kind, lsn, xid, index))
 

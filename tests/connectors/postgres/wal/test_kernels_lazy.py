@@ -4,9 +4,9 @@ import pytest
 
 from headwater.connectors.postgres.snapshot.copy_binary import decode_tuples, tuples_of_messages
 from headwater.connectors.postgres.wal.kernel_selection import LazyKernels, kernels_of
-from tests.connectors.postgres.wal import wire
-from tests.connectors.postgres.wal.reader import Inbox, events_of
-from tests.connectors.postgres.wal.wire import Transaction, table
+from tests.connectors.postgres.wal import message_encoder
+from tests.connectors.postgres.wal.decoder_input import Inbox, events_of
+from tests.connectors.postgres.wal.message_encoder import Transaction, table
 
 ROW = b"\0\1\0\0\0\1a"
 ROWS = tuples_of_messages([ROW, ROW])
@@ -31,7 +31,13 @@ def test_a_stream_may_warm_up_in_its_middle() -> None:
     pytest.importorskip("numba")
     kernels = LazyKernels(worth_bytes=1)
     transactions = [
-        Transaction(number, [wire.relation(table(7, "a", "b")), wire.insert(7, (str(number), "é"))])
+        Transaction(
+            number,
+            [
+                message_encoder.relation(table(7, "a", "b")),
+                message_encoder.insert(7, (str(number), "é")),
+            ],
+        )
         for number in range(1, 4)
     ]
     inbox, told = Inbox(kernels), []

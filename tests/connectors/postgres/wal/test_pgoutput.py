@@ -13,8 +13,8 @@ from headwater.connectors.postgres.wal.wal_batch import (
     WalMessage,
 )
 from headwater.core_log.foundation.errors import DecodeError
-from tests.connectors.postgres.wal import wire
-from tests.connectors.postgres.wal.reader import (
+from tests.connectors.postgres.wal import message_encoder
+from tests.connectors.postgres.wal.decoder_input import (
     Change,
     Emptied,
     Inbox,
@@ -23,7 +23,7 @@ from tests.connectors.postgres.wal.reader import (
     events_of,
     pieces_of,
 )
-from tests.connectors.postgres.wal.wire import KEPT, Transaction, logged, table
+from tests.connectors.postgres.wal.message_encoder import KEPT, Transaction, logged, table
 
 ORDERS, ITEMS = table(7, "id", "note"), table(8, "id", "what", "count")
 
@@ -33,12 +33,12 @@ def one(*messages: bytes, number: int = 1) -> Transaction:
 
 
 def known(*tables: Relation) -> list[bytes]:
-    return [wire.relation(each) for each in tables]
+    return [message_encoder.relation(each) for each in tables]
 
 
 def test_rows_of_a_table_are_columns_of_text(kernels: Kernels) -> None:
     rows = [("1", "two"), ("-3", ""), ("4", None), ("5", "καλημέρα")]
-    stream = one(*known(ORDERS), *(wire.insert(7, each) for each in rows)).written()
+    stream = one(*known(ORDERS), *(message_encoder.insert(7, each) for each in rows)).written()
 
     burst = decoded(kernels, stream)
 
@@ -52,8 +52,10 @@ def test_rows_of_a_table_are_columns_of_text(kernels: Kernels) -> None:
 
 
 def test_every_change_knows_its_place_and_its_transaction(kernels: Kernels) -> None:
-    first = one(*known(ORDERS), wire.insert(7, ("1", "a")), wire.insert(7, ("2", "b")))
-    second = one(wire.delete(7, ("1", None)), number=2)
+    first = one(
+        *known(ORDERS), message_encoder.insert(7, ("1", "a")), message_encoder.insert(7, ("2", "b"))
+    )
+    second = one(message_encoder.delete(7, ("1", None)), number=2)
 
     burst = decoded(kernels, first.written() + second.written())
 
@@ -70,7 +72,11 @@ def test_every_change_knows_its_place_and_its_transaction(kernels: Kernels) -> N
 
 
 def test_untouched_large_values_are_marked_and_null(kernels: Kernels) -> None:
-    updates = [wire.update(7, ("1", KEPT)), wire.update(7, ("2", None)), wire.update(7, ("3", "x"))]
+    updates = [
+        message_encoder.update(7, ("1", KEPT)),
+        message_encoder.update(7, ("2", None)),
+        message_encoder.update(7, ("3", "x")),
+    ]
 
     burst = decoded(kernels, one(*known(ORDERS), *updates).written())
 
@@ -84,11 +90,11 @@ def test_untouched_large_values_are_marked_and_null(kernels: Kernels) -> None:
 
 def test_rows_before_an_update_stand_beside_those_after_it(kernels: Kernels) -> None:
     changes = [
-        wire.insert(7, ("1", "new")),
-        wire.update(7, ("2", "b"), key=("1", None)),
-        wire.update(7, ("2", "c")),
-        wire.update(7, ("2", KEPT), old=("2", "c")),
-        wire.delete(7, ("2", "c"), kind=b"O"),
+        message_encoder.insert(7, ("1", "new")),
+        message_encoder.update(7, ("2", "b"), key=("1", None)),
+        message_encoder.update(7, ("2", "c")),
+        message_encoder.update(7, ("2", KEPT), old=("2", "c")),
+        message_encoder.delete(7, ("2", "c"), kind=b"O"),
     ]
 
     events = events_of([decoded(kernels, one(*known(ORDERS), *changes).written())])
@@ -111,12 +117,12 @@ def test_a_table_that_changes_its_form_has_a_part_for_each(kernels: Kernels) -> 
     wider = table(7, "id", "note", "more")
     messages = [
         *known(ORDERS, ITEMS),
-        wire.insert(7, ("1", "a")),
-        wire.insert(8, ("1", "b", "1")),
+        message_encoder.insert(7, ("1", "a")),
+        message_encoder.insert(8, ("1", "b", "1")),
         *known(ORDERS),  # said again, and not changed
-        wire.insert(7, ("2", "a")),
+        message_encoder.insert(7, ("2", "a")),
         *known(wider),
-        wire.insert(7, ("3", "a", "x")),
+        message_encoder.insert(7, ("3", "a", "x")),
     ]
 
     burst = decoded(kernels, one(*messages).written())
@@ -127,8 +133,8 @@ def test_a_table_that_changes_its_form_has_a_part_for_each(kernels: Kernels) -> 
 
 def test_a_form_outlives_the_burst_that_told_it(kernels: Kernels) -> None:
     inbox = Inbox(kernels)
-    first = one(*known(ORDERS), wire.insert(7, ("1", "a")))
-    second = one(wire.insert(7, ("2", "b")), number=2)
+    first = one(*known(ORDERS), message_encoder.insert(7, ("1", "a")))
+    second = one(message_encoder.insert(7, ("2", "b")), number=2)
 
     bursts = list(inbox.bursts([first.written(), second.written()]))
 
@@ -141,10 +147,10 @@ def test_a_form_outlives_the_burst_that_told_it(kernels: Kernels) -> None:
 def test_a_truncate_stands_between_what_was_before_and_after_it(kernels: Kernels) -> None:
     transaction = one(
         *known(ORDERS, ITEMS),
-        wire.insert(7, ("1", "a")),
-        wire.insert(8, ("1", "b", "2")),
-        wire.truncate(7, 8),
-        wire.insert(7, ("2", "a")),
+        message_encoder.insert(7, ("1", "a")),
+        message_encoder.insert(8, ("1", "b", "2")),
+        message_encoder.truncate(7, 8),
+        message_encoder.insert(7, ("2", "a")),
     )
 
     burst = decoded(kernels, transaction.written())
@@ -156,9 +162,9 @@ def test_a_truncate_stands_between_what_was_before_and_after_it(kernels: Kernels
 
 
 def test_logical_messages_are_told_inside_and_outside_of_transactions(kernels: Kernels) -> None:
-    inside = wire.message("a", b"\x00x", lsn=5, is_transactional=True)
-    outside = wire.message("b", b"", lsn=77_000, is_transactional=False)
-    transaction = one(*known(ORDERS), wire.insert(7, ("1", "a")), inside)
+    inside = message_encoder.message("a", b"\x00x", lsn=5, is_transactional=True)
+    outside = message_encoder.message("b", b"", lsn=77_000, is_transactional=False)
+    transaction = one(*known(ORDERS), message_encoder.insert(7, ("1", "a")), inside)
 
     burst = decoded(kernels, transaction.written() + logged(outside, 77_000))
 
@@ -168,8 +174,10 @@ def test_logical_messages_are_told_inside_and_outside_of_transactions(kernels: K
 
 
 def test_types_and_origins_are_passed_over(kernels: Kernels) -> None:
-    described = b"Y" + struct.pack(">I", 99) + wire.word("public") + wire.word("mood")
-    origin = b"O" + struct.pack(">q", 5) + wire.word("elsewhere")
+    described = (
+        b"Y" + struct.pack(">I", 99) + message_encoder.word("public") + message_encoder.word("mood")
+    )
+    origin = b"O" + struct.pack(">q", 5) + message_encoder.word("elsewhere")
 
     burst = decoded(kernels, one(origin, described, *known(ORDERS)).written())
 
@@ -178,9 +186,13 @@ def test_types_and_origins_are_passed_over(kernels: Kernels) -> None:
 
 
 def test_notices_in_the_middle_of_a_transaction_are_passed_over(kernels: Kernels) -> None:
-    whole = one(*known(ORDERS), wire.insert(7, ("1", "a"))).written()
-    cut = len(logged(wire.begin(1, 1)))
-    noticed = whole[:cut] + wire.frame(b"N", b"SWARNING\0\0") + wire.frame(b"S", b"a\0b\0")
+    whole = one(*known(ORDERS), message_encoder.insert(7, ("1", "a"))).written()
+    cut = len(logged(message_encoder.begin(1, 1)))
+    noticed = (
+        whole[:cut]
+        + message_encoder.frame(b"N", b"SWARNING\0\0")
+        + message_encoder.frame(b"S", b"a\0b\0")
+    )
 
     burst = decoded(kernels, noticed + whole[cut:])
 
@@ -188,7 +200,7 @@ def test_notices_in_the_middle_of_a_transaction_are_passed_over(kernels: Kernels
 
 
 def test_a_transaction_waits_for_its_commit(kernels: Kernels) -> None:
-    stream = one(*known(ORDERS), wire.insert(7, ("1", "a"))).written()
+    stream = one(*known(ORDERS), message_encoder.insert(7, ("1", "a"))).written()
     inbox = Inbox(kernels)
 
     early = list(inbox.bursts(pieces_of(stream[:-1], [30, 1, 40])))
@@ -199,8 +211,8 @@ def test_a_transaction_waits_for_its_commit(kernels: Kernels) -> None:
 
 
 def test_a_transaction_that_goes_on_is_not_cut_while_others_are_whole(kernels: Kernels) -> None:
-    first = one(*known(ORDERS), wire.insert(7, ("1", "a")))
-    second = one(wire.insert(7, ("2", "b")), number=2).written()
+    first = one(*known(ORDERS), message_encoder.insert(7, ("1", "a")))
+    second = one(message_encoder.insert(7, ("2", "b")), number=2).written()
     inbox = Inbox(kernels)
 
     bursts = list(inbox.bursts([first.written() + second[:-3], second[-3:]], may_cut=True))
@@ -209,7 +221,9 @@ def test_a_transaction_that_goes_on_is_not_cut_while_others_are_whole(kernels: K
 
 
 def test_a_transaction_may_be_cut_and_goes_on_counting(kernels: Kernels) -> None:
-    transaction = one(*known(ORDERS), *(wire.insert(7, (str(n), "a")) for n in range(50)))
+    transaction = one(
+        *known(ORDERS), *(message_encoder.insert(7, (str(n), "a")) for n in range(50))
+    )
     stream = transaction.written()
 
     bursts = list(Inbox(kernels).bursts(pieces_of(stream, [500] * 4), may_cut=True))
@@ -225,14 +239,20 @@ def test_a_transaction_may_be_cut_and_goes_on_counting(kernels: Kernels) -> None
 
 
 def test_a_keepalive_moves_the_position_only_between_transactions(kernels: Kernels) -> None:
-    transaction = one(*known(ORDERS), wire.insert(7, ("1", "a")))
+    transaction = one(*known(ORDERS), message_encoder.insert(7, ("1", "a")))
     whole = transaction.written()
-    cut = len(logged(wire.begin(1, 1)))
-    inside = whole[:cut] + wire.keepalive(99_000_000) + whole[cut:]
+    cut = len(logged(message_encoder.begin(1, 1)))
+    inside = whole[:cut] + message_encoder.keepalive(99_000_000) + whole[cut:]
     inbox = Inbox(kernels)
 
     bursts = list(
-        inbox.bursts([inside, wire.keepalive(5), wire.keepalive(50_000, wants_answer=True)])
+        inbox.bursts(
+            [
+                inside,
+                message_encoder.keepalive(5),
+                message_encoder.keepalive(50_000, wants_answer=True),
+            ]
+        )
     )
 
     ends = [(each.position, each.is_wanted) for each in bursts]
@@ -240,10 +260,10 @@ def test_a_keepalive_moves_the_position_only_between_transactions(kernels: Kerne
 
 
 def test_the_servers_last_word_ends_the_stream_after_what_came_before(kernels: Kernels) -> None:
-    whole = one(*known(ORDERS), wire.insert(7, ("1", "a"))).written()
+    whole = one(*known(ORDERS), message_encoder.insert(7, ("1", "a"))).written()
     inbox = Inbox(kernels)
 
-    bursts = list(inbox.bursts([whole + wire.frame(b"E", b"C57P01\0\0"), whole]))
+    bursts = list(inbox.bursts([whole + message_encoder.frame(b"E", b"C57P01\0\0"), whole]))
 
     assert len(bursts) == 1
     assert inbox.decoder.ending is not None
@@ -251,7 +271,7 @@ def test_the_servers_last_word_ends_the_stream_after_what_came_before(kernels: K
 
 
 def test_a_message_larger_than_the_buffer_says_how_much_room_it_needs(kernels: Kernels) -> None:
-    stream = one(*known(ORDERS), wire.insert(7, ("1", "a" * 5_000))).written()
+    stream = one(*known(ORDERS), message_encoder.insert(7, ("1", "a" * 5_000))).written()
     inbox = Inbox(kernels, 4_096)
 
     list(inbox.bursts([stream[:4_096]], may_cut=True))
@@ -262,7 +282,10 @@ def test_a_message_larger_than_the_buffer_says_how_much_room_it_needs(kernels: K
 def test_tables_without_columns_have_rows_all_the_same(kernels: Kernels) -> None:
     bare = table(9)
 
-    burst = decoded(kernels, one(*known(bare), wire.insert(9, ()), wire.insert(9, ())).written())
+    burst = decoded(
+        kernels,
+        one(*known(bare), message_encoder.insert(9, ()), message_encoder.insert(9, ())).written(),
+    )
 
     [changes] = burst.events
     assert isinstance(changes, RowChanges)
@@ -272,7 +295,9 @@ def test_tables_without_columns_have_rows_all_the_same(kernels: Kernels) -> None
 def test_a_batch_keeps_its_values_when_the_buffer_is_used_again(kernels: Kernels) -> None:
     inbox = Inbox(kernels)
     stream = one(
-        *known(ORDERS), wire.insert(7, ("1", "a")), wire.update(7, ("1", "b"), old=("1", "a"))
+        *known(ORDERS),
+        message_encoder.insert(7, ("1", "a")),
+        message_encoder.update(7, ("1", "b"), old=("1", "a")),
     )
 
     [burst] = inbox.bursts([stream.written()])
@@ -285,25 +310,31 @@ def test_a_batch_keeps_its_values_when_the_buffer_is_used_again(kernels: Kernels
 @pytest.mark.parametrize(
     ("problem", "messages"),
     [
-        ("never described", [wire.insert(5, ("1", "a"))]),
-        ("another number of values", [wire.insert(7, ("1",))]),
-        ("another number of values", [wire.insert(7, ("1", "2", "3"))]),
-        ("does not end", [wire.insert(7, ("1", "2")) + b"x"]),
-        ("breaks its own format", [wire.insert(7, ("1", "2"))[:-1]]),
-        ("breaks its own format", [wire.insert(7, ("1", "2"))[:-4]]),
-        ("breaks its own format", [wire.insert(7, ("1", "2")).replace(b"t", b"b")]),
-        ("neither a new row", [wire.insert(7, ("1", "2")).replace(b"N", b"K")]),
-        ("neither a new row", [wire.delete(7, ("1", "2"), kind=b"N")]),
-        ("has no new row", [wire.update(7, ("1", "2"), key=("1", None)).replace(b"N", b"O")]),
-        ("ends too early", [wire.update(7, ("1", "2"), key=("1", None))[:-14]]),
+        ("never described", [message_encoder.insert(5, ("1", "a"))]),
+        ("another number of values", [message_encoder.insert(7, ("1",))]),
+        ("another number of values", [message_encoder.insert(7, ("1", "2", "3"))]),
+        ("does not end", [message_encoder.insert(7, ("1", "2")) + b"x"]),
+        ("breaks its own format", [message_encoder.insert(7, ("1", "2"))[:-1]]),
+        ("breaks its own format", [message_encoder.insert(7, ("1", "2"))[:-4]]),
+        ("breaks its own format", [message_encoder.insert(7, ("1", "2")).replace(b"t", b"b")]),
+        ("neither a new row", [message_encoder.insert(7, ("1", "2")).replace(b"N", b"K")]),
+        ("neither a new row", [message_encoder.delete(7, ("1", "2"), kind=b"N")]),
+        (
+            "has no new row",
+            [message_encoder.update(7, ("1", "2"), key=("1", None)).replace(b"N", b"O")],
+        ),
+        ("ends too early", [message_encoder.update(7, ("1", "2"), key=("1", None))[:-14]]),
         ("not asked for", [b"S" + bytes(40)]),
         ("not asked for", [b""]),
         ("too short", [b"I"]),
-        ("follow one another", [wire.begin(2, 5)]),
-        ("ends too early", [wire.truncate(7)[:-1]]),
-        ("ends too early", [wire.relation(ORDERS)[:-1]]),
-        ("has no end", [wire.message("abcd", b"", lsn=1, is_transactional=True)[:-6] + b"xxxxxx"]),
-        ("replica identity", [wire.relation(table(3, "a", identity="x"))]),
+        ("follow one another", [message_encoder.begin(2, 5)]),
+        ("ends too early", [message_encoder.truncate(7)[:-1]]),
+        ("ends too early", [message_encoder.relation(ORDERS)[:-1]]),
+        (
+            "has no end",
+            [message_encoder.message("abcd", b"", lsn=1, is_transactional=True)[:-6] + b"xxxxxx"],
+        ),
+        ("replica identity", [message_encoder.relation(table(3, "a", identity="x"))]),
     ],
 )
 def test_a_stream_that_breaks_its_format_is_refused(
@@ -317,9 +348,12 @@ def test_a_stream_that_breaks_its_format_is_refused(
 
 def test_text_that_is_not_utf8_is_marked_and_its_bytes_are_shown(kernels: Kernels) -> None:
     half, other_half = "é".encode()[:1], "é".encode()[1:]
-    messages = [wire.insert(7, ("1", half)), wire.insert(7, (other_half, "b"))]
-    messages += [wire.update(7, ("é", None), old=("é", b"\xff"))]
-    fitting = [wire.insert(7, ("1", "é"))]
+    messages = [
+        message_encoder.insert(7, ("1", half)),
+        message_encoder.insert(7, (other_half, "b")),
+    ]
+    messages += [message_encoder.update(7, ("é", None), old=("é", b"\xff"))]
+    fitting = [message_encoder.insert(7, ("1", "é"))]
 
     burst = decoded(kernels, one(*known(ORDERS), *messages).written())
     other = decoded(kernels, one(*known(ORDERS), *fitting).written())
@@ -334,10 +368,14 @@ def test_text_that_is_not_utf8_is_marked_and_its_bytes_are_shown(kernels: Kernel
 @pytest.mark.parametrize(
     "stream",
     [
-        logged(wire.commit(5, 6)),
-        logged(wire.insert(7, ("1", "a"))) + logged(wire.begin(1, 1)) + logged(wire.commit(1, 2)),
-        logged(wire.begin(1, 5)) + logged(wire.commit(5, 6)) + logged(wire.commit(5, 6)),
-        logged(wire.message("audit", b"x", lsn=5, is_transactional=True)),
+        logged(message_encoder.commit(5, 6)),
+        logged(message_encoder.insert(7, ("1", "a")))
+        + logged(message_encoder.begin(1, 1))
+        + logged(message_encoder.commit(1, 2)),
+        logged(message_encoder.begin(1, 5))
+        + logged(message_encoder.commit(5, 6))
+        + logged(message_encoder.commit(5, 6)),
+        logged(message_encoder.message("audit", b"x", lsn=5, is_transactional=True)),
         b"d\0\0\0\3kk",
         b"d\x7f\xff\xff\xff",
     ],
@@ -351,12 +389,14 @@ def test_a_stream_out_of_step_is_refused(kernels: Kernels, stream: bytes) -> Non
 
 def test_truncates_of_nothing_known_are_refused(kernels: Kernels) -> None:
     with pytest.raises(DecodeError, match="never described"):
-        decoded(kernels, one(wire.truncate(4)).written())
+        decoded(kernels, one(message_encoder.truncate(4)).written())
 
 
 def test_the_parts_of_a_burst_are_of_the_types_that_are_promised(kernels: Kernels) -> None:
-    said = wire.message("a", b"b", lsn=5, is_transactional=True)
-    transaction = one(*known(ORDERS), wire.insert(7, ("1", "a")), wire.truncate(7), said)
+    said = message_encoder.message("a", b"b", lsn=5, is_transactional=True)
+    transaction = one(
+        *known(ORDERS), message_encoder.insert(7, ("1", "a")), message_encoder.truncate(7), said
+    )
 
     burst = decoded(kernels, transaction.written())
 

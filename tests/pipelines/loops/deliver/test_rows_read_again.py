@@ -13,7 +13,7 @@ from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.loops.deliver.decoder import RecordDecoder
 from headwater.pipelines.loops.ingest.encoder import Encoder
 from tests.memory_log import MemoryLog
-from tests.pipelines.flow import Untouched, World
+from tests.pipelines.pipeline_in_memory import Untouched, World
 
 SCHEMA = TableSchema(
     TableId("public", "orders"), (Column("id", pa.int64(), is_nullable=False),), ("id",)

@@ -19,7 +19,7 @@ from headwater.pipelines.loops.deliver.slicer import SliceLimits, Slicer
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Slice
 from tests.fakes import SimulatedClock
 from tests.memory_log import MemoryLog
-from tests.pipelines.flow import schema_of
+from tests.pipelines.pipeline_in_memory import schema_of
 
 ORDERS = TopicPartition("shop.public.orders", 0)
 CUSTOMERS = TopicPartition("shop.public.customers", 0)

@@ -14,7 +14,7 @@ from headwater.pipelines.journal.schemas import schemas_home
 from headwater.pipelines.loops.ingest import ingest
 from headwater.pipelines.loops.thread_offload import PIECE_ROWS_MIN
 from tests.memory_log import Fuse, MemoryTransaction
-from tests.pipelines.flow import PIPELINE, Change, World
+from tests.pipelines.pipeline_in_memory import PIPELINE, Change, World
 
 ORDERS = TopicPartition("shop.public.orders", 0)
 SCHEMAS = schemas_home(ORDERS.topic)

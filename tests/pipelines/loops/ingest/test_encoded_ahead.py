@@ -20,7 +20,7 @@ from headwater.pipelines.loops.ingest.encoder import (
     begun_early,
     split_batch,
 )
-from tests.pipelines.flow import World
+from tests.pipelines.pipeline_in_memory import World
 
 ROWS, NOW_MS = 2_000, 1_700_000_000_000
 SCHEMA = TableSchema(

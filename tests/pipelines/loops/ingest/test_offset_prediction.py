@@ -26,7 +26,7 @@ from headwater.pipelines.journal.read_to_end import read_decided
 from headwater.pipelines.journal.schemas import SchemaReader
 from headwater.pipelines.loops.ingest import ingest
 from tests.memory_log import Entry, Fuse, MemoryTransaction
-from tests.pipelines.flow import PIPELINE, ScriptedSource, Transaction, World
+from tests.pipelines.pipeline_in_memory import PIPELINE, ScriptedSource, Transaction, World
 
 ORDERS = TopicPartition("shop.public.orders", 0)
 SCRIPT = [[[("orders", "c", number, "new")]] for number in range(4)]

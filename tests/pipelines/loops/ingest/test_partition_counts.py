@@ -19,7 +19,7 @@ from headwater.pipelines.loops.ingest.table_topics import partitions_for
 from headwater.pipelines.preview.plan import Plan, plan_of
 from tests.fakes import SimulatedClock
 from tests.memory_log import Fuse, MemoryLog
-from tests.pipelines.flow import PIPELINE, Untouched, World, changes_of
+from tests.pipelines.pipeline_in_memory import PIPELINE, Untouched, World, changes_of
 
 SMALL, LARGE, HUGE = TableId("public", "a"), TableId("public", "b"), TableId("public", "c")
 MILLION = 1_000_000

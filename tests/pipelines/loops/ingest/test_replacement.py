@@ -27,7 +27,7 @@ from headwater.pipelines.time_travel.history.cut_points import moment_of
 from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
 from headwater.sinks.sink import Slice
 from tests.memory_log import Crash, Fuse
-from tests.pipelines.flow import (
+from tests.pipelines.pipeline_in_memory import (
     PIPELINE,
     Change,
     MemorySink,

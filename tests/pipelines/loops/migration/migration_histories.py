@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from headwater.core_log.rows.settings import ValueFormat
 from headwater.pipelines.journal.schemas import topics_of
 from tests.memory_log import Crash, Fuse
-from tests.pipelines.flow import PIPELINE, Transaction
 from tests.pipelines.loops.migration.migrations import TABLE, MigratingWorld, flattened
+from tests.pipelines.pipeline_in_memory import PIPELINE, Transaction
 
 CHANGE = st.tuples(
     st.just(TABLE), st.sampled_from("cuuudt"), st.integers(1, 4), st.text("ab", max_size=2)

@@ -18,7 +18,7 @@ from headwater.pipelines.loops.ingest.encoder import Encoder
 from headwater.pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate
 from headwater.sinks.sink import AppliedOffsets, Slice
 from tests.memory_log import Fuse
-from tests.pipelines.flow import (
+from tests.pipelines.pipeline_in_memory import (
     OPERATIONS,
     PIPELINE,
     Change,

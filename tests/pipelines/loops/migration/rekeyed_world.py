@@ -20,7 +20,8 @@ from headwater.pipelines.loops.deliver.deliver import deliver
 from headwater.pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate
 from headwater.sinks.sink import Slice
 from tests.memory_log import Fuse
-from tests.pipelines.flow import (
+from tests.pipelines.loops.migration.migrations import LETTERS, TABLE, MigratingWorld, Nothing, Seen
+from tests.pipelines.pipeline_in_memory import (
     OPERATIONS,
     PIPELINE,
     Change,
@@ -30,7 +31,6 @@ from tests.pipelines.flow import (
     Transaction,
     schema_of,
 )
-from tests.pipelines.loops.migration.migrations import LETTERS, TABLE, MigratingWorld, Nothing, Seen
 
 BY_VALUE = replace(schema_of(TABLE), key=("value",))
 Event = tuple[str, int | None, str | None]

@@ -14,7 +14,6 @@ from headwater.pipelines.journal.read_to_end import read_decided
 from headwater.pipelines.time_travel.history.as_of import AsOf, PositionAsOf, TimeAsOf
 from headwater.pipelines.time_travel.history.cut_points import moment_of
 from tests.memory_log import Crash, Fuse
-from tests.pipelines.flow import PIPELINE, Transaction
 from tests.pipelines.loops.migration.migration_histories import FORMATS, HISTORIES, History
 from tests.pipelines.loops.migration.migrations import (
     TABLE,
@@ -23,6 +22,7 @@ from tests.pipelines.loops.migration.migrations import (
     expected,
     flattened,
 )
+from tests.pipelines.pipeline_in_memory import PIPELINE, Transaction
 
 
 def by_key(seen: Sequence[Seen]) -> dict[int | None, list[str | None]]:

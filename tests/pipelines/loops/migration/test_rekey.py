@@ -15,10 +15,10 @@ from headwater.core_log.rows.settings import ValueFormat
 from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.read_to_end import read_decided
 from tests.memory_log import Crash, Fuse
-from tests.pipelines.flow import PIPELINE, Transaction, fold
 from tests.pipelines.loops.migration.migration_histories import FORMATS, HISTORIES, History
 from tests.pipelines.loops.migration.migrations import TABLE, Seen, expected
 from tests.pipelines.loops.migration.rekeyed_world import RekeyedWorld, by_value
+from tests.pipelines.pipeline_in_memory import PIPELINE, Transaction, fold
 
 NEXT = "shop.public.orders.g2"
 SCRIPT: list[Transaction] = [

@@ -16,7 +16,14 @@ from headwater.pipelines.time_travel.history.cut_points import CutPoint, moment_
 from headwater.pipelines.time_travel.verify.keyed_diff import KeyedDiff
 from headwater.pipelines.time_travel.verify.log_state import ComparedColumns, LogFold
 from tests.memory_log import Fuse
-from tests.pipelines.flow import PIPELINE, Transaction, Unrouted, World, fold, schema_of
+from tests.pipelines.pipeline_in_memory import (
+    PIPELINE,
+    Transaction,
+    Unrouted,
+    World,
+    fold,
+    schema_of,
+)
 
 TABLE = "orders"
 TOPIC = f"{PIPELINE}.public.{TABLE}"

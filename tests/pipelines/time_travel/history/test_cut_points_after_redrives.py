@@ -13,7 +13,7 @@ from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.time_travel.history.as_of import parse_as_of
 from tests.memory_log import Fuse
 from tests.pipelines.dead_letters.test_redrive import letters_at
-from tests.pipelines.flow import PIPELINE, World
+from tests.pipelines.pipeline_in_memory import PIPELINE, World
 from tests.pipelines.time_travel.history.test_cut_points import NOW_MS, TABLE, at, differing
 
 SCRIPT = [[[(TABLE, "c", number, f"{number}")]] for number in range(6)]

@@ -19,8 +19,8 @@ from headwater.core_log.rows.decimal_nan import declare_nan_columns
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.loops.ingest.encoder import NEW_KEY_HEADER, OLD_KEY_HEADER, headers_of
 from headwater.pipelines.loops.ingest.table_topics import TopicRules
-from tests.connectors.postgres.stories import source_context
-from tests.debezium.capture import PIPELINE
+from tests.connectors.postgres.source_session import source_context
+from tests.debezium.debezium_capture import PIPELINE
 from tests.debezium.events import Event, Told, parsed
 
 WIRES: Mapping[str, Mapping[str, Any]] = {

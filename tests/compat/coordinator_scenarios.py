@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from headwater.core_log.protocol.messages import join_group
-from tests.compat.conversation import SUBSCRIBED, Conversation
+from tests.compat.coordinator_session import SUBSCRIBED, Conversation
 
 LATE_MS = 1_500
 

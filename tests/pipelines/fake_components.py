@@ -83,5 +83,5 @@ class MadeUpSink:
     Settings = MadeUpSinkSettings
 
 
-SOURCE = "tests.pipelines.made_up_parts:MadeUpSource"
-SINK = "tests.pipelines.made_up_parts:MadeUpSink"
+SOURCE = "tests.pipelines.fake_components:MadeUpSource"
+SINK = "tests.pipelines.fake_components:MadeUpSink"

@@ -5,8 +5,8 @@ from zlib import crc32
 
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
-from tests.crash.view import PartitionView, visible_of
-from tests.crash.wire import Stored, Wire
+from tests.crash.log_contents import PartitionView, visible_of
+from tests.crash.plain_client import Stored, Wire
 
 POLL_MS = 50
 

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.databases import Guest
-from tests.debezium import capture, histories, ours
+from tests.debezium import debezium_capture, headwater_capture, histories
 from tests.debezium.events import Told
 
 READINGS = {"strings": "strings"}
@@ -18,7 +18,7 @@ ENDING_S_MAX = 120
 def prepare(guest: Guest) -> None:
     guest.execute(
         *histories.setup(),
-        f"CREATE PUBLICATION {capture.PUBLICATION} FOR ALL TABLES"
+        f"CREATE PUBLICATION {debezium_capture.PUBLICATION} FOR ALL TABLES"
         " WITH (publish_via_partition_root = true)",
     )
     guest.publish()
@@ -35,7 +35,7 @@ async def both(guest: Guest, directory: Path) -> tuple[dict[str, dict[str, Told]
             guest.execute(*histories.statements())
 
         files = await asyncio.to_thread(
-            capture.capture, guest.owner, directory, capture.MODES, history
+            debezium_capture.capture, guest.owner, directory, debezium_capture.MODES, history
         )
         return await _told(readings), files
 
@@ -49,19 +49,23 @@ async def alone(guest: Guest) -> dict[str, dict[str, Told]]:
         return await _told(readings)
 
 
-async def _readings(stack: AsyncExitStack, guest: Guest) -> Mapping[str, ours.Reading]:
+async def _readings(stack: AsyncExitStack, guest: Guest) -> Mapping[str, headwater_capture.Reading]:
     modes: Sequence[str] = (SHARED, *READINGS)
-    return {mode: await stack.enter_async_context(ours.reading(guest.url, mode)) for mode in modes}
+    return {
+        mode: await stack.enter_async_context(headwater_capture.reading(guest.url, mode))
+        for mode in modes
+    }
 
 
-async def _streaming(readings: Mapping[str, ours.Reading]) -> None:
+async def _streaming(readings: Mapping[str, headwater_capture.Reading]) -> None:
     for each in readings.values():
         await each.streaming()
 
 
-async def _told(readings: Mapping[str, ours.Reading]) -> dict[str, dict[str, Told]]:
+async def _told(readings: Mapping[str, headwater_capture.Reading]) -> dict[str, dict[str, Told]]:
     for each in readings.values():
         await asyncio.wait_for(each.ended, ENDING_S_MAX)
     return {
-        mode: ours.told(readings[READINGS.get(mode, SHARED)].batches, mode) for mode in ours.WIRES
+        mode: headwater_capture.told(readings[READINGS.get(mode, SHARED)].batches, mode)
+        for mode in headwater_capture.WIRES
     }

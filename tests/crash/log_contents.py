@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.record_codec import PlainRecord
-from tests.crash.wire import EARLIEST, Stored, Wire
+from tests.crash.plain_client import EARLIEST, Stored, Wire
 
 
 class PartitionView(NamedTuple):

@@ -63,7 +63,7 @@ class Lake:
         """The name of a pipeline whose topic holds so many events over so many keys."""
         marker = self.ground.directory / f"{name}-{total}"
         if not marker.exists():
-            self.ground.unit(
+            self.ground.task(
                 self.ground.pipeline(wide(total, keys=keys), NOWHERE, name=name), "source"
             )
             marker.touch()
@@ -74,10 +74,10 @@ class Lake:
         sink = f"{{type: spark, name: lake, path: {path}, commit_every: 0s{more}}}"
         return self.ground.pipeline(source or wide(1_000, keys=1_000), sink, name=name)
 
-    def units(self, *files: tuple[Path, str]) -> list[Figures]:
+    def tasks(self, *files: tuple[Path, str]) -> list[Figures]:
         """One after the other in one process; the last one is what counts."""
         words = [str(word) for pair in files for word in pair]
-        command = [sys.executable, "-m", "benchmarks.pipeline_unit", *words]
+        command = [sys.executable, "-m", "benchmarks.pipeline_task", *words]
         return figures_of(command)
 
     def warming(self) -> list[tuple[Path, str]]:
@@ -141,7 +141,7 @@ def first(lake: Lake) -> Figures:
     """Ours and theirs, each in a process of its own that has done some of it before."""
     total = lake.many(EVENTS)
     name = lake.events(total, keys=lake.many(KEYS), name="first")
-    ours = lake.units(*lake.warming(), (lake.sink(name, lake.path()), "lake"))[-1]
+    ours = lake.tasks(*lake.warming(), (lake.sink(name, lake.path()), "lake"))[-1]
     jars = subprocess.run(
         [str(ROOT / "scripts/fetch_spark_jars.sh")], capture_output=True, text=True, check=True
     ).stdout.strip()
@@ -163,9 +163,9 @@ def increment(count: int) -> Callable[[Lake], Figures]:
         if name not in lake.files:
             lake.events(base, keys=base, name=name)
             lake.files[name] = lake.sink(name, lake.path())
-            lake.units((lake.files[name], "lake"))
+            lake.tasks((lake.files[name], "lake"))
         lake.events(base + more * (lake.number + 1), keys=base, name=name)
-        return {"seconds": lake.units(*lake.warming(), (lake.files[name], "lake"))[-1]["seconds"]}
+        return {"seconds": lake.tasks(*lake.warming(), (lake.files[name], "lake"))[-1]["seconds"]}
 
     return measure
 
@@ -179,7 +179,7 @@ def in_range(lake: Lake) -> Figures:
         source = f"{{type: files, path: '{directory}/*.csv', format: csv, key: [id], table: rows}}"
         lake.files["range"] = file = lake.sink("range", lake.path(), source=source)
         write_rows(directory / "all.csv", range(rows))
-        lake.units((file, "source"), (file, "lake"))
+        lake.tasks((file, "source"), (file, "lake"))
     step = max(rows // 100 // changes, 1)
     start = rows // 3 + lake.number * rows // 50
     return changed(lake, f"near{lake.number}", range(start, start + changes * step, step))
@@ -196,8 +196,8 @@ def everywhere(lake: Lake) -> Figures:
 def changed(lake: Lake, name: str, ids: range) -> Figures:
     file = lake.files["range"]
     write_rows(lake.ground.directory / "range" / f"{name}.csv", ids)
-    lake.units((file, "source"))
-    return {"seconds": lake.units(*lake.warming(), (file, "lake"))[-1]["seconds"]}
+    lake.tasks((file, "source"))
+    return {"seconds": lake.tasks(*lake.warming(), (file, "lake"))[-1]["seconds"]}
 
 
 def write_rows(path: Path, ids: range) -> None:
@@ -214,7 +214,7 @@ def memory(lake: Lake) -> Figures:
     total = lake.many(MANY_EVENTS)
     name = lake.events(total, keys=total // 5, name="many")
     file = lake.sink(name, lake.path(), more=", memory: 1GiB")
-    command = [sys.executable, "-m", "benchmarks.pipeline_unit", str(file), "lake"]
+    command = [sys.executable, "-m", "benchmarks.pipeline_task", str(file), "lake"]
     with (
         subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL) as process,
         PeakMemory(process.pid).watching() as peak,
@@ -272,7 +272,7 @@ def verified(lake: Lake) -> Figures:
         name = fresh("verified")
         source = f"{{type: postgres, url: '{address}', tables: [public.*]}}"
         file = lake.sink(name, lake.path(), source=source)
-        lake.units((file, "source"), (file, "lake"))
+        lake.tasks((file, "source"), (file, "lake"))
         with lake.running(file):
             seconds = lake.command(file, "verify", name)
         lake.command(file, "drop", name, "--yes")

@@ -56,8 +56,8 @@ class Ground:
         )
         return path
 
-    def unit(self, path: Path, unit: str) -> Figures:
-        command = [sys.executable, "-m", "benchmarks.pipeline_unit", str(path), unit]
+    def task(self, path: Path, task: str) -> Figures:
+        command = [sys.executable, "-m", "benchmarks.pipeline_task", str(path), task]
         done = subprocess.run(
             command, env=ENVIRONMENT, stdout=subprocess.PIPE, check=True, timeout=PATIENCE_S
         )
@@ -70,7 +70,7 @@ NOWHERE = "{type: console}"
 
 
 def generator_to_log(ground: Ground) -> Figures:
-    return ground.unit(ground.pipeline(WIDE, NOWHERE, name=fresh("generator")), "source")
+    return ground.task(ground.pipeline(WIDE, NOWHERE, name=fresh("generator")), "source")
 
 
 def csv_to_log(ground: Ground) -> Figures:
@@ -84,7 +84,7 @@ def jsonl_to_log(ground: Ground) -> Figures:
 def files_to_log(ground: Ground, format: str) -> Figures:
     path = write_rows(ground.directory / f"rows.{format}", ROWS)
     source = f"{{type: files, path: {path}, format: {format}, key: [id], table: rows}}"
-    return ground.unit(ground.pipeline(source, NOWHERE, name=fresh(format)), "source")
+    return ground.task(ground.pipeline(source, NOWHERE, name=fresh(format)), "source")
 
 
 def log_to_sqlite(ground: Ground) -> Figures:
@@ -108,8 +108,8 @@ def transformed(ground: Ground) -> Figures:
     def delivered(more: str) -> float:
         sink = f"{{type: files, path: {ground.directory / fresh('lake')}, name: {fresh('sink')}}}"
         path = ground.pipeline(WIDE, sink, name=name, more=more)
-        [unit] = [line.rpartition("name: ")[2].rstrip("}") for line in sink.splitlines()]
-        return ground.unit(path, unit)["seconds"]
+        [task] = [line.rpartition("name: ")[2].rstrip("}") for line in sink.splitlines()]
+        return ground.task(path, task)["seconds"]
 
     plain = [delivered(""), delivered("")]
     changed = [delivered(f"transform: {FILTERED}"), delivered(f"transform: {FILTERED}")]
@@ -119,13 +119,13 @@ def transformed(ground: Ground) -> Figures:
 def sink_of(ground: Ground, sink: str) -> Figures:
     name = fresh("sink")
     sink = f"{sink.rstrip('}')}, name: {name}}}"
-    return ground.unit(ground.pipeline(WIDE, sink, name=filled(ground)), name)
+    return ground.task(ground.pipeline(WIDE, sink, name=filled(ground)), name)
 
 
 def filled(ground: Ground) -> str:
     """The pipeline whose topic holds the rows; filled when first asked for."""
     if not (ground.directory / "filled").exists():
-        ground.unit(ground.pipeline(WIDE, NOWHERE, name="filled"), "source")
+        ground.task(ground.pipeline(WIDE, NOWHERE, name="filled"), "source")
         (ground.directory / "filled").touch()
     return "filled"
 

@@ -176,7 +176,7 @@ class Debezium:
 
 @dataclass(slots=True)
 class Headwater:
-    """The source's unit alone in a process, over a broker in another, which syncs to disk."""
+    """The source's task alone in a process, over a broker in another, which syncs to disk."""
 
     directory: Path
     database: Database
@@ -246,14 +246,14 @@ class Headwater:
 
     def _measured(self, rows: int, more: str, speed: str) -> Figures:
         self.files += 1
-        path = self.directory / f"unit{self.files}.yaml"
+        path = self.directory / f"task{self.files}.yaml"
         path.write_text(
-            f"pipeline: unit{self.files}\n"
+            f"pipeline: task{self.files}\n"
             f"source: {source_of(self.database, TABLE, more)}\n"
             "sink: {type: console}\n"
             f"log: {{type: kafka, bootstrap: '{self.bootstrap}'}}\n"
         )
-        command = [sys.executable, "-m", "benchmarks.pipeline_unit", str(path), "source"]
+        command = [sys.executable, "-m", "benchmarks.pipeline_task", str(path), "source"]
         environment = {**ENVIRONMENT, "HEADWATER_SPEED": speed}
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         with PeakMemory(process.pid).watching() as peak:
@@ -262,7 +262,7 @@ class Headwater:
         assert found["rows"] == rows, f"{rows} rows were there and {found['rows']} were read"
         return {
             **found, "pss_mb": peak.mb,
-            "cpu_s_per_million": found["unit_cpu_s"] / rows * 1e6,
+            "cpu_s_per_million": found["task_cpu_s"] / rows * 1e6,
         }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ REFUSED = "refused tables"
 
 
 class HeldTables:
-    """Those of one source: a table is held until its rows come in a form that may enter."""
+    """Those of one source: a table is left out until its rows come in a form that may enter."""
 
     def __init__(self, context: SourceContext, *, matched_by: str) -> None:
         """`matched_by`: the setting that names the tables."""
@@ -44,7 +44,7 @@ class HeldTables:
         self._hold({table: each for table, each in self.errors.items() if table in tables})
 
     def check_some_left(self, tables: AbstractSet[TableId]) -> None:
-        """A source of which every table is held has nothing to go on with."""
+        """A source of which every table is left out has nothing to go on with."""
         if tables and tables == self.errors.keys():
             raise next(iter(self.errors.values()))
 

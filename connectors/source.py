@@ -110,7 +110,7 @@ class SourceContext:
     """Whether the iteration ends once all present rows and changes are read, for `headwater run
     --once`."""
     refusal: FormCheck = anything_goes
-    """Called before the first row of each schema is emitted, so that only its table is held."""
+    """Called before the first row of each schema is emitted, so that only its table is left out."""
 
 
 class Source(Protocol):
@@ -230,11 +230,11 @@ class DdlOutcome:
     statement: str
     outcome: str
     """A term of docs/schema-changes.md: `followed`, `read again`, `new key`, `new topic`, `left
-    out`, `held`."""
+    out`, `differs`."""
     why: str
     cost: str = ""
     """The cost of the re-read, as text."""
-    held: str = ""
+    quarantine: str = ""
     """The reason why it would not be read again automatically."""
     schema: TableSchema | None = None
     """The table's schema after the DDL; None if targets are not affected."""

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from headwater.pipelines.journal.control import DesiredTaskState
 
 VERIFY = "verify"
-"""The unit that compares, where `verify:` of the file wants it."""
+"""The task that compares, where `verify:` of the file wants it."""
 
 
 class TaskState(Enum):
-    """What a unit (`source`, or a sink's name) or one of its tables is doing."""
+    """What a task (`source`, or a sink's name) or one of its tables is doing."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -34,19 +34,19 @@ class TaskState(Enum):
 @dataclass(frozen=True, slots=True)
 class StateChanged:
     pipeline: str
-    unit: str
+    task: str
     table: str
-    """Empty when the whole unit is meant."""
+    """Empty when the whole task is meant."""
     state: TaskState
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RowsMoved:
-    """Changes of a table went through a unit: into the log, or out of it into a target."""
+    """Changes of a table went through a task: into the log, or out of it into a target."""
 
     pipeline: str
-    unit: str
+    task: str
     table: str
     rows: int
     bytes: int
@@ -60,7 +60,7 @@ class ReadProgress:
     """How far the reading of a table's existing rows, a replay or a rebuild has come."""
 
     pipeline: str
-    unit: str
+    task: str
     table: str
     rows: int
     rows_expected: int | None
@@ -71,10 +71,10 @@ class ReadProgress:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsApplied:
-    """Where a unit stands now, in words that can be shown: source positions, or log offsets."""
+    """Where a task stands now, in words that can be shown: source positions, or log offsets."""
 
     pipeline: str
-    unit: str
+    task: str
     positions: Mapping[str, str]
 
 
@@ -83,7 +83,7 @@ class DeadLettersAdded:
     """Records went to the dead-letter topic."""
 
     pipeline: str
-    unit: str
+    task: str
     table: str
     records: int
     problem: str
@@ -94,7 +94,7 @@ class GaugesRead:
     """A figure of a source's that users watch, such as the write-ahead log that it retains."""
 
     pipeline: str
-    unit: str
+    task: str
     name: str
     value: int
     limit: int | None
@@ -102,10 +102,10 @@ class GaugesRead:
 
 @dataclass(frozen=True, slots=True)
 class RemarksMade:
-    """Something that users should know of a unit that runs all the same."""
+    """Something that users should know of a task that runs all the same."""
 
     pipeline: str
-    unit: str
+    task: str
     name: str
     """What it is about."""
     problem: str
@@ -120,7 +120,7 @@ class TableKnown:
     """The log holds changes of a table, whether or not anything happens to it now."""
 
     pipeline: str
-    unit: str
+    task: str
     table: str
 
 
@@ -129,7 +129,7 @@ class TableVerified:
     """A table was compared: at its source, in the log and in the targets."""
 
     pipeline: str
-    unit: str
+    task: str
     table: str
     at_ms: int
     differing: int
@@ -159,7 +159,8 @@ class TaskRun:
     """One life of a task, which is the source of a pipeline or one of its sinks."""
 
     loaded: "LoadedPipeline"
-    unit: str
+    name: str
+    """`source`, or a sink's name."""
     log: "Log"
     desired: "Callable[[], DesiredTaskState]"
     clock: "Clock"

@@ -1,9 +1,9 @@
 """What each field of `headwater status --json` and of GET /status means; docs/status.md is this."""
 
-SHARED_BY_UNIT_AND_TABLE = {
+SHARED_BY_TASK_AND_TABLE = {
     "state": "starting, running, retrying, paused, quarantined, stopped or done",
-    "reason": "why it is in that state, in words; empty where there is nothing to say",
-    "since_ms": "when the state began; null where nobody said",
+    "reason": "why it is in that state, in words; may be empty",
+    "since_ms": "when the state began; null if unknown",
     "rows": "changes that went through since this process started",
     "bytes": "their encoded size in the log (source), or what the sink counts",
     "rows_per_s": "over the last 10 seconds",
@@ -16,24 +16,23 @@ SHARED_BY_UNIT_AND_TABLE = {
     "dead_letters": "records that went to the dead-letter topic since this process started",
 }
 
-UNIT = SHARED_BY_UNIT_AND_TABLE | {
+TASK = SHARED_BY_TASK_AND_TABLE | {
     "retries": "how often it failed and was tried again since this process started",
     "lag_records": "of a sink: records of the log that it has not applied; null where not known",
-    "positions": "where it stands: parts of the source's position, or `topic-partition` to offset",
-    "positions_ms": "when it last said where it stands",
+    "positions": "applied offsets by `topic-partition`; of a source the parts of its position",
+    "positions_ms": "when they were last reported",
     "gauges.*.value": "a figure of the source's own, such as `retained_wal_bytes`",
-    "gauges.*.limit": "from where on it is too much; null where nothing is",
+    "gauges.*.limit": "the limit of the figure; null if there is none",
     "remarks.*.problem": (
-        "something to know of a unit that runs all the same: what `headwater doctor` would say, or"
-        " what it waits for"
+        "a problem of a running task, as `headwater doctor` reports it, or what the task waits for"
     ),
     "remarks.*.cure": "a command, SQL or an edit; empty where nothing need be done",
     "remarks.*.left_out": "tables that the file names and that are not captured because of it",
 }
 
-TABLE_IN_UNIT = SHARED_BY_UNIT_AND_TABLE | {
+TABLE_IN_TASK = SHARED_BY_TASK_AND_TABLE | {
     "state": (
-        "as its unit's, or one of its own: quarantined, paused, re-reading (of a source), or"
+        "as its task's, or one of its own: quarantined, paused, re-reading (of a source), or"
         " rebuilding (of a sink)"
     ),
     "committed_ms": "commit time at the source of the newest change that went through",
@@ -41,9 +40,9 @@ TABLE_IN_UNIT = SHARED_BY_UNIT_AND_TABLE | {
 }
 
 SNAPSHOT = {
-    "unit": "`source`, or the sink that is being filled again by a replay or a rebuild",
+    "task": "`source`, or the sink that is being filled again by a replay or a rebuild",
     "is_done": "whether all of it has been read",
-    "fraction": "from 0 to 1; null where nobody knows how much there is",
+    "fraction": "from 0 to 1; null if unknown",
     "eta_ms": "how long it will take yet at the pace of the last 30 seconds; null when unknown",
     "rows": "rows read so far, those before a restart included",
     "rows_expected": "an estimate, as a rule; null when unknown",
@@ -55,19 +54,19 @@ VERIFIED = {
     "at_ms": "when the command `verify`, or `verify:` of the file, compared it last",
     "is_equal": "whether all that was compared was equal",
     "differing": "keys that differed, over all sides",
-    "rows": "rows that the log told",
+    "rows": "rows of the log",
     "sides": "what was compared with the log: `source`, and sinks by their names",
     "problem": "why something could not be compared; empty where everything was",
 }
 
 TABLE = {
     "state": (
-        "the worst of its units' states; `re-reading` until its rows have been read again, from"
-        " which they may differ, `rebuilding` while a target's table is made anew, `snapshotting`"
+        "the worst of its tasks' states; `re-reading` until its rows have been read again, from"
+        " which they may differ, `rebuilding` while a target's table is rebuilt, `snapshotting`"
         " and `replaying` while it is being read, `streaming` when everything runs"
     ),
     "reason": "why it is in that state",
-    "since_ms": "when the state began; null where nobody said",
+    "since_ms": "when the state began; null if unknown",
     "rows_per_s": "changes per second into the log; out of it where the source has no such table",
     "lag_ms": "the largest of its sinks' lags; the source's where there is no sink for it",
     "dead_letters": "records that went to the dead-letter topic since this process started",
@@ -80,11 +79,11 @@ TABLE |= {f"verified.{name}": meaning for name, meaning in VERIFIED.items()}
 
 PIPELINE = {
     "state": (
-        "the worst of its units' states: quarantined, retrying, starting, running, paused, done,"
+        "the worst of its tasks' states: quarantined, retrying, starting, running, paused, done,"
         " stopped"
     ),
-    "reason": "of that unit",
-    "since_ms": "of that unit",
+    "reason": "of that task",
+    "since_ms": "of that task",
 }
 
 FIELDS = (
@@ -92,15 +91,15 @@ FIELDS = (
         "version": "of this shape; raised when a field goes or changes its meaning",
         "at_ms": "when this was true; all times are milliseconds since 1970, in UTC",
         "started_ms": "when the process that answers was started",
-        "is_stopping": "whether that process has been told to stop",
+        "is_stopping": "whether that process is stopping",
         "log_problem": "what the disk of the log refuses just now, or why no broker of its "
         "cluster can be reached; empty where nothing is wrong",
         "offline_partitions": "partitions that the disk of the log keeps from being used, "
         "`topic-partition` to the reason; they are tried again at least every 30 seconds",
     }
     | {f"pipelines.*.{name}": meaning for name, meaning in PIPELINE.items()}
-    | {f"pipelines.*.units.*.{name}": meaning for name, meaning in UNIT.items()}
+    | {f"pipelines.*.tasks.*.{name}": meaning for name, meaning in TASK.items()}
     | {f"pipelines.*.tables.*.{name}": meaning for name, meaning in TABLE.items()}
-    | {f"pipelines.*.tables.*.units.*.{name}": text for name, text in TABLE_IN_UNIT.items()}
+    | {f"pipelines.*.tables.*.tasks.*.{name}": text for name, text in TABLE_IN_TASK.items()}
 )
-"""A star stands for names: of pipelines, units, tables and figures (and parts of a position)."""
+"""A star stands for names: of pipelines, tasks, tables and figures (and parts of a position)."""

@@ -143,7 +143,7 @@ def status_page() -> str:
         "What status says",
         GENERATED
         + "\n`headwater status --json` has these fields under `data`, `GET /status` of the"
-        " [HTTP API](http-api.md) at its top. A\nstar stands for a name: of a pipeline, of a unit"
+        " [HTTP API](http-api.md) at its top. A\nstar stands for a name: of a pipeline, of a task"
         " (`source`, or a sink's name), of a table. Fields may be added; none\ngoes or changes its"
         " meaning without another `version`.\n",
         table(("Field", "What it says"), [(f"`{name}`", text) for name, text in FIELDS.items()]),

@@ -27,8 +27,8 @@ from headwater.connectors.source import DdlOutcome, SourceContext
 from headwater.core_log.foundation.errors import SourceRejected
 
 LIMITS = "SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '30s'"
-FOLLOWED, READ_AGAIN, NEW_KEY, HELD = "followed", "read again", "new key", "held"
-NEW_TOPIC, LEFT_OUT = "new topic", "left out"
+FOLLOWED, READ_AGAIN, NEW_KEY = "followed", "read again", "new key"
+NEW_TOPIC, LEFT_OUT, DIFFERS = "new topic", "left out", "differs"
 BROUGHT = "the stream brings it"
 
 
@@ -116,7 +116,7 @@ class _Rehearsal:
         if not cause.why:
             return DdlOutcome(self.table.table, text, FOLLOWED, BROUGHT, schema=schema)
         if cause.why == LOST_KEY:
-            return DdlOutcome(self.table.table, text, HELD, f"{LOST_KEY}, until it has one")
+            return DdlOutcome(self.table.table, text, LEFT_OUT, f"{LOST_KEY}, until it has one")
         outcome = NEW_KEY if cause.why == OTHER_KEY else READ_AGAIN
         said = DdlOutcome(self.table.table, text, outcome, cause.why, schema=schema)
         return await self._with_cost(said, cause)
@@ -125,14 +125,14 @@ class _Rehearsal:
         snapshot = self.settings.snapshot
         if snapshot.mode == "never":
             why = f"{said.why}; `snapshot.mode` is never, so the log would differ from the table"
-            return replace(said, outcome=HELD, why=why)
+            return replace(said, outcome=DIFFERS, why=why)
         free = self.context.free_space()
         estimate = await estimate_of(self.connection, self.table.oid, snapshot, free)
-        held = held_by_kind(cause.kinds, self.context.schema_changes)
-        held = held or held_by_size(estimate, snapshot)
-        if held:
-            held = f"{held}: {begun_by(self.context.pipeline, self.table.table)}"
-        return replace(said, cost=estimate.in_words(), held=held)
+        why = held_by_kind(cause.kinds, self.context.schema_changes)
+        why = why or held_by_size(estimate, snapshot)
+        if why:
+            why = f"{why}: {begun_by(self.context.pipeline, self.table.table)}"
+        return replace(said, cost=estimate.in_words(), quarantine=why)
 
     async def _try(self, copy: TableCopy, statement: AlterTable) -> None:
         """Tries a statement in a transaction of its own, so that the catalog shows what it

@@ -62,7 +62,7 @@ class SnapshotSettings(YamlSettings):
     Changes are streamed at all hours."""
     reread_max_rows: int | None = Field(None, ge=0, examples=[50_000_000])
     """Approximate number of rows up to which a table is read again automatically after a schema
-    change. A larger one is held until `headwater snapshot start PIPELINE/TABLE`. No limit if
+    change. A larger one is quarantined until `headwater snapshot start PIPELINE/TABLE`. No limit if
     unset."""
     where: dict[Annotated[str, AfterValidator(check_pattern)], str] = Field(
         {}, examples=[{"public.orders": "created_at > now() - interval '1 year'"}]

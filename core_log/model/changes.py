@@ -161,7 +161,7 @@ class Phase(Enum):
     """The phase of the replacement of a table."""
 
     PENDING = "pending"  # the log may differ from the table from here on
-    HELD = "held"  # the same, until a person starts the re-read
+    QUARANTINED = "held"  # the same, until a person starts the re-read
     STARTED = "started"  # every row is emitted from here on; a second start begins again
     COMPLETE = "complete"  # every row was emitted, as a READ or as a change
 
@@ -174,7 +174,7 @@ class Replacement:
     schema: TableSchema
     phase: Phase
     why: str = ""
-    """The reason, for users; if held, also the cause and the command that starts the re-read."""
+    """The reason, for users; if quarantined, also the command that starts the re-read."""
     commit: str = ""
     """When complete: the commit of the source to which the deletes of missing rows belong."""
     source: Mapping[str, ColumnOrValue] = field(default_factory=dict)

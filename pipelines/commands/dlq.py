@@ -32,8 +32,8 @@ TABLE = click.option(
 LIMIT = click.option(
     "--limit", type=click.IntRange(1), help="The number of dead letters, oldest first."
 )
-LETTER = click.option(
-    "--letter", "numbers", type=click.IntRange(0), multiple=True,
+NUMBER = click.option(
+    "--number", "numbers", type=click.IntRange(0), multiple=True,
     help="Only the dead letter of this number in `show`; may be repeated.",
 )  # fmt: skip
 
@@ -55,21 +55,21 @@ def ls(output: Output, pipeline: str, of_table: str | None, address: LogAddress)
     groups: dict[tuple[str, str, str, str], list[StoredDeadLetter]] = {}
     for each in letters:
         letter = each.letter
-        group = (table_of(letter), letter.unit, letter.stage.name.lower(), letter.error)
+        group = (table_of(letter), letter.task, letter.stage.name.lower(), letter.error)
         groups.setdefault(group, []).append(each)
     rows = [
         {
             "table": name,
-            "unit": unit,
+            "task": task,
             "stage": stage,
-            "letters": len(group),
+            "records": len(group),
             "oldest": time_text(min(each.since_ms for each in group)),
             "newest": time_text(max(each.since_ms for each in group)),
             "problem": problem,
         }
-        for (name, unit, stage, problem), group in sorted(groups.items())
+        for (name, task, stage, problem), group in sorted(groups.items())
     ]
-    head = ("TABLE", "UNIT", "STAGE", "LETTERS", "OLDEST", "NEWEST", "PROBLEM")
+    head = ("TABLE", "TASK", "STAGE", "RECORDS", "OLDEST", "NEWEST", "PROBLEM")
     cells = [
         [printable(str(cell)) if isinstance(cell, str) else cell for cell in row.values()]
         for row in rows
@@ -82,7 +82,7 @@ def ls(output: Output, pipeline: str, of_table: str | None, address: LogAddress)
 @dlq.command()
 @PIPELINE
 @TABLE
-@LETTER
+@NUMBER
 @LIMIT
 @log_options
 @shared_options
@@ -114,7 +114,7 @@ def show(
 @dlq.command()
 @PIPELINE
 @TABLE
-@LETTER
+@NUMBER
 @LIMIT
 @log_options
 @shared_options
@@ -127,7 +127,7 @@ def redrive(
     limit: int | None,
     address: LogAddress,
 ) -> None:
-    """Put dead letters of PIPELINE back into their topics, after the cause is mended.
+    """Put dead letters of PIPELINE back into their topics, after the cause is removed.
 
     Every sink of the pipeline gets them again. A dead letter stays if a newer record of its key
     exists: an old value never replaces a newer row.
@@ -143,9 +143,9 @@ def redrive(
     done = run_until_signal(work())
     facts = [
         {
-            "letter": each.stored.number,
+            "number": each.stored.number,
             "table": table_of(each.stored.letter),
-            "fate": each.fate.name.lower(),
+            "outcome": each.fate.name.lower(),
         }
         for each in done
     ]
@@ -157,7 +157,7 @@ def redrive(
 @dlq.command()
 @PIPELINE
 @TABLE
-@LETTER
+@NUMBER
 @LIMIT
 @click.option("--all", "every", is_flag=True, help="All of them.")
 @yes_option
@@ -177,7 +177,7 @@ def drop(
     """Drop dead letters of PIPELINE for good."""
     if not (every or of_table or numbers):
         raise ConfigError(
-            "no dead letters are selected", hint="add --letter N, --table TABLE or --all"
+            "no dead letters are selected", hint="add --number N, --table TABLE or --all"
         )
     which = "every dead letter" if every else "these dead letters"
     confirm(f"drop {which} of {pipeline}?", yes=yes)
@@ -194,7 +194,7 @@ def drop(
 
     dropped = run_until_signal(work())
     facts = {"dropped": [each.number for each in dropped]}
-    output.result(facts, [f"dropped {format_count(len(dropped), 'letter')}"])
+    output.result(facts, [f"dropped {format_count(len(dropped), 'dead letter')}"])
 
 
 async def find_letters(
@@ -232,7 +232,7 @@ async def choose_letters(
             raise ConfigError(
                 "the pipeline does not have a dead letter of this number",
                 hint=f"headwater dlq show {pipeline}",
-                letter=min(missing),
+                number=min(missing),
             )
         letters = [each for each in letters if each.number in numbers]
     if of_table is not None:
@@ -259,10 +259,10 @@ async def describe_letter(
         else letter.at
     )
     facts: dict[str, object] = {
-        "letter": stored.number,
+        "number": stored.number,
         "since": time_text(stored.since_ms),
         "table": table_of(letter),
-        "unit": letter.unit,
+        "task": letter.task,
         "stage": letter.stage.name.lower(),
         "problem": letter.error,
         "kind": letter.kind,
@@ -281,7 +281,7 @@ def lines_of(stored: "StoredDeadLetter", place: str, content: object) -> Iterato
     letter = stored.letter
     yield printable(f"#{stored.number}  {table_of(letter)}  {time_text(stored.since_ms)}")
     yield printable(
-        f"    problem  {letter.error} ({letter.kind}, {letter.unit}, {letter.stage.name.lower()})"
+        f"    problem  {letter.error} ({letter.kind}, {letter.task}, {letter.stage.name.lower()})"
     )
     yield printable(
         f"    place    {place}" + (f", at {letter.at}" if letter.is_record and letter.at else "")

@@ -189,7 +189,7 @@ async def _move(
 def _refuse_at_work(pipeline: str, running: Mapping[str, Any]) -> None:
     if pipeline not in running:
         return
-    state = running[pipeline]["units"].get("source", {}).get("state", "")
+    state = running[pipeline]["tasks"].get("source", {}).get("state", "")
     if state not in AT_REST:
         raise ConfigError(
             "the pipeline's source is running",

@@ -52,7 +52,7 @@ def plan(output: Output, path: Path, sample: int | None, ddl: tuple[str, ...]) -
 
     With --ddl the statement is tried on an empty copy of its table, in a transaction that is rolled
     back. The output says whether the stream brings the change, the table is read again (with rows,
-    bytes, time and free space), or it is held, and what each target does. The table itself is not
+    bytes, time and free space) or quarantined, and what each target does. The table itself is not
     changed.
     """
     asyncio.run(_plan_ddl(output, path, ddl) if ddl else _plan(output, path, sample))

@@ -172,7 +172,7 @@ def _plan(
         for (topic, number), end in moment.ends.items()
     ]
     lines.append(f"fill {place} with {table} as of {moment.meant}")
-    lines += ["compare the copy with a second reading of the log"] if options.verify else []
+    lines += ["compare the copy with the log, read a second time"] if options.verify else []
     if options.swap:
         lines.append("pause the table, swap the copy in, and keep the old one beside it")
         lines += ["leave the table paused, as it was then"] if options.as_of else []
@@ -192,7 +192,7 @@ def _lines(
     yield f"{rebuilt.rows:,} changes replayed {where}{when}"
     verdict = rebuilt.verdict
     if verdict is not None and verdict.is_as_told:
-        yield f"the copy's {verdict.compared.rows:,} rows are equal to what the log tells"
+        yield f"the copy's {verdict.compared.rows:,} rows are equal to the log's"
         yield from map(printable, verdict.unread_lines())
     elif verdict is not None:
         yield verdict.problem or f"{verdict.compared.differing:,} keys differ from the log"

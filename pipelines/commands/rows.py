@@ -93,7 +93,7 @@ async def _rows(
         "changes": [change_facts(each) for each in changes],
     }
     if number_of(stored.topic) > 1:
-        output.note(f"as {stored.topic} tells it, the newest generation of the table's topic")
+        output.note(f"from {stored.topic}, the newest generation of the table's topic")
     if not changes:
         output.note("the log has never had this key" if not as_of else "it was not there then")
     return facts, _lines(changes) if history else _row_lines(changes)

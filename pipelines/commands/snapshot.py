@@ -31,17 +31,18 @@ Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 START = """Read all rows of PIPELINE/TABLE, or of every table of PIPELINE.
 
 The source goes on meanwhile, and newer changes are never overwritten by older rows. It goes on
-where it was after a restart. `headwater status` shows how far it is. A table that is held for a
-new form is read again, whatever holds it.
+where it was after a restart. `headwater status` shows how far it is. A table that is
+quarantined for a new form is read again, whatever the reason.
 """
 ACTIONS = {
-    "start": (START, "the rows of {} are to be read"),
-    "pause": ("Let the reading rest where it is; changes go on.", "the reading of {} is to rest"),
-    "resume": ("Let the reading go on where it rests.", "the reading of {} is to go on"),
+    "start": (START, "the rows of {} will be read"),
+    "pause": ("Pause the snapshot; changes go on.", "the snapshot of {} will pause"),
+    "resume": ("Continue the snapshot where it was paused.", "the snapshot of {} will continue"),
     "stop": (
-        "Give the reading up: rows that were not read yet come only once they change. A table that"
-        " is read again for a new form is held until `headwater snapshot start PIPELINE/TABLE`.",
-        "the reading of {} is to end",
+        "Give the snapshot up: rows that were not read yet come only once they change. A table that"
+        " is read again for a new form is then quarantined until `headwater snapshot start"
+        " PIPELINE/TABLE`.",
+        "the snapshot of {} will end",
     ),
 }
 """The description and the answer of each action."""
@@ -124,14 +125,14 @@ async def _is_taken_up(address: LogAddress, pipeline: str, id: str) -> bool:
     deadline = time.monotonic() + ANSWER_S
     while True:
         found = (await running_pipelines(address)).get(pipeline, {})
-        unit = found.get("units", {}).get(SOURCE, {})
-        answer = unit.get("positions", {}).get(f"{CONTROL}{id}")
+        task = found.get("tasks", {}).get(SOURCE, {})
+        answer = task.get("positions", {}).get(f"{CONTROL}{id}")
         if answer == REFUSED:
-            said = unit["remarks"].get(KIND, {})
+            said = task["remarks"].get(KIND, {})
             raise SourceRejected(
                 said.get("problem") or "the source does not do that",
                 hint=said.get("cure") or f"headwater status {pipeline}",
             )
-        if answer or unit.get("state") != RUNNING or time.monotonic() > deadline:
+        if answer or task.get("state") != RUNNING or time.monotonic() > deadline:
             return bool(answer)
         await asyncio.sleep(LOOK_S)

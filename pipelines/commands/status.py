@@ -113,12 +113,12 @@ async def _positions(
     found: dict[str, Any] = {}
     async with address.open() as log:
         for name, pipeline in snapshot["pipelines"].items():
-            units = {
-                unit: facts["positions"]
-                for unit, facts in pipeline["units"].items()
-                if unit != "source"
+            tasks = {
+                task: facts["positions"]
+                for task, facts in pipeline["tasks"].items()
+                if task != "source"
             }
-            found[name] = {"sinks": await offsets_meant(log, name, units)}
+            found[name] = {"sinks": await offsets_meant(log, name, tasks)}
             if name not in loaded:
                 continue
             sinks = {

@@ -76,7 +76,7 @@ def outcome_facts(outcome: "ExampleResult") -> dict[str, object]:
             {"table": each.table, "expected": each.expected, "found": each.found}
             for each in outcome.differences
         ],
-        "set_aside": list(outcome.set_aside),
+        "rejected": list(outcome.rejected),
         "error": outcome.error or None,
     }
 
@@ -89,7 +89,7 @@ def describe_outcome(outcome: "ExampleResult") -> Iterator[str]:
         yield f"      {each.table}: - expected, + found"
         yield from (f"      {line}" for line in row_diff(each))
     if not outcome.is_passed:
-        yield from (f"      set aside: {reason}" for reason in outcome.set_aside)
+        yield from (f"      rejected: {reason}" for reason in outcome.rejected)
 
 
 def row_diff(difference: "TableDifference") -> Iterator[str]:

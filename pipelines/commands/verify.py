@@ -65,7 +65,7 @@ def verify(
             f"{format_count(differing, 'key')} differ" + ("s" if differing == 1 else ""),
             data=facts,
             lines=lines,
-            hint="" if repair else f"headwater verify {target} --repair mends them",
+            hint="" if repair else f"headwater verify {target} --repair repairs them",
         )
     failed = sum(each.is_failed for each in verdicts)
     if failed:
@@ -120,7 +120,7 @@ async def _verify(
             targets=against in (None, "log", "table"),
             only=sink,
         )
-        verdicts = await verifier.verify(subjects, sides, mends=repair)
+        verdicts = await verifier.verify(subjects, sides, repairs=repair)
         await remember(log, pipeline, verdicts, clock=SystemClock())
         return verdicts
 
@@ -145,7 +145,7 @@ def facts_of(verdict: "TableVerdict") -> dict[str, Any]:
         },
         "left_out": sorted(verdict.left_out),
         "problem": verdict.problem or None,
-        "unmended": verdict.unmended or None,
+        "unrepaired": verdict.unrepaired or None,
         "unread": [
             {"topic": topic, "partition": partition, "offset": offset}
             for (topic, partition), offset in verdict.unread
@@ -156,7 +156,7 @@ def facts_of(verdict: "TableVerdict") -> dict[str, Any]:
             {"topic": topic, "partition": partition, "offset": offset}
             for (topic, partition), offset in verdict.dead
         ],
-        "mended": verdict.mended,
+        "repaired": verdict.repaired,
         "took_ms": verdict.took_ms,
     }
 
@@ -209,10 +209,10 @@ def _details(verdict: "TableVerdict") -> Iterator[str]:
         yield f"{name}: {printable(line)}"
     for key in verdict.incomparable.named:
         yield f"{name}: {row_line(key)} cannot be compared"
-    if verdict.mended:
-        yield f"{name}: {format_count(verdict.mended, 'row')} mended"
-    if verdict.unmended:
-        yield f"{name}: not mended: {verdict.unmended}"
+    if verdict.repaired:
+        yield f"{name}: {format_count(verdict.repaired, 'row')} repaired"
+    if verdict.unrepaired:
+        yield f"{name}: not repaired: {verdict.unrepaired}"
     if verdict.left_out and (verdict.compared.differing or verdict.unread):
         left_out = ", ".join(map(printable, sorted(verdict.left_out)))
         yield f"{name}: not compared are the columns {left_out}"

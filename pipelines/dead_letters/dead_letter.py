@@ -67,7 +67,7 @@ class DeadLetter:
     """The record's `headwater.at`: where its change stands at the source."""
     table: str = ""
     """By its name at the source; empty where only the topic is known."""
-    unit: str = ""
+    task: str = ""
     """Which sink, or `source`."""
     kind: str = "RecordsRejected"
     """The class of the error."""
@@ -129,7 +129,7 @@ def encode_rejects(
             error=reject.problem,
             at=reject.at,
             table=str(reject.table),
-            unit="source",
+            task="source",
             kind="Reject",
         )
         for reject in rejects
@@ -161,9 +161,9 @@ def _headers(letter: DeadLetter, pipeline: str) -> list[Header]:
         "partition": str(letter.partition),
         "offset": str(letter.offset),
         "connector.name": pipeline,
-        "task.id": letter.unit,
+        "task.id": letter.task,
         "stage": letter.stage.value,
-        "class.name": letter.unit,
+        "class.name": letter.task,
         "exception.class.name": letter.kind,
         "exception.message": letter.error,
         # A trace of ours would show values; the first line of one is what tools look for.
@@ -232,7 +232,7 @@ def _letter(value: bytes | None, headers: Sequence[Header]) -> DeadLetter:
         error=said[ERRORS + "exception.message"],
         at=(by_name.get(AT_HEADER) or b"").decode(),
         table=said[TABLE_HEADER],
-        unit=said[ERRORS + "task.id"],
+        task=said[ERRORS + "task.id"],
         kind=said[ERRORS + "exception.class.name"],
         topic_id=said.get(TOPIC_ID_HEADER, ""),
     )

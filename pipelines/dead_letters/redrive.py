@@ -54,7 +54,7 @@ class RedriveResult(Enum):
     FORMER = (
         "left: its topic is a former generation: headwater rebuild PIPELINE/TABLE --swap brings it"
     )
-    ANEW = "left: its topic was deleted and made anew, so that rows of the new one are newer"
+    ANEW = "left: its topic was deleted and recreated, so rows of the new one are newer"
     NO_RECORD = "left: it never was a record, so only its source can bring it again"
 
 

@@ -44,7 +44,7 @@ def sink_of_words(
     if words in taken:
         raise ConfigError(
             "the sink belongs to the pipeline and has its own offsets",
-            hint="headwater rebuild PIPELINE/TABLE --swap makes its table anew; `{type: ...}` names"
+            hint="headwater rebuild PIPELINE/TABLE --swap rebuilds its table; `{type: ...}` names"
             " another target",
             sink=words,
         )

@@ -36,15 +36,15 @@ class LoadedPart:
     component: Callable[..., Any] = field(compare=False)
     """Made as `component(settings, context)`; the class is loaded only then."""
     settings: Settings
-    unit: SourceTask | SinkTask
+    task: SourceTask | SinkTask
     """The keys that do not depend on the type. A component that declares one of them itself, such
-    as another default of `commit_every`, has it in `settings`; see `unit_setting`."""
+    as another default of `commit_every`, has it in `settings`; see `task_setting`."""
     content: Mapping[str, Any] = field(repr=False)
     """The part of the file, with references resolved."""
 
-    def unit_setting(self, name: str) -> Any:
-        """Returns a field of `unit`, from the component's settings if they declare it."""
-        return getattr(self.settings if hasattr(self.settings, name) else self.unit, name)
+    def task_setting(self, name: str) -> Any:
+        """Returns a field of `task`, from the component's settings if they declare it."""
+        return getattr(self.settings if hasattr(self.settings, name) else self.task, name)
 
 
 def component_of(kind: str, *, is_source: bool) -> type[Any]:
@@ -101,9 +101,9 @@ def _validate(
     is_source: bool,
 ) -> LoadedPart | None:
     """Passes each key to the component if it declares it, else to the common keys."""
-    unit_model: type[SourceTask] | type[SinkTask] = SourceTask if is_source else SinkTask
+    task_model: type[SourceTask] | type[SinkTask] = SourceTask if is_source else SinkTask
     own = set(fields_of(model))
-    shared = set(fields_of(unit_model)) - own | {"type"}
+    shared = set(fields_of(task_model)) - own | {"type"}
     if is_source:
         translated = translate(node, known=frozenset(own | shared))
         for place, problem, hint in translated.mistakes:
@@ -118,32 +118,32 @@ def _validate(
             did_you_mean(key, sorted(own | shared)),
             keys=(*at, key),
         )
-    unit = validator.validate(unit_model, without(node, *(set(node.values) - shared)), at)
+    task = validator.validate(task_model, without(node, *(set(node.values) - shared)), at)
     others = set(node.values) - own
     settings = validator.validate(model, without(node, *others), at)
-    if unit is None or settings is None or left:
+    if task is None or settings is None or left:
         return None
-    name = SOURCE if is_source else (unit.name or kind)
+    name = SOURCE if is_source else (task.name or kind)
     component = partial(_make, kind, is_source=is_source)
-    return LoadedPart(name, kind, component, settings, unit, content=plain(node))
+    return LoadedPart(name, kind, component, settings, task, content=plain(node))
 
 
 def part_again(name: str, content: dict[str, Any], *, is_source: bool) -> LoadedPart:
     kind = content["type"]
     model = settings_of(kind, is_source=is_source)
-    unit_model: type[SourceTask] | type[SinkTask] = SourceTask if is_source else SinkTask
+    task_model: type[SourceTask] | type[SinkTask] = SourceTask if is_source else SinkTask
     own = set(fields_of(model))
-    shared = set(fields_of(unit_model)) - own | {"type"}
+    shared = set(fields_of(task_model)) - own | {"type"}
     settings = model.model_validate(
         {key: value for key, value in content.items() if key in own}, by_alias=True, by_name=False
     )
-    unit = unit_model.model_validate(
+    task = task_model.model_validate(
         {key: value for key, value in content.items() if key in shared},
         by_alias=True,
         by_name=False,
     )
     component = partial(_make, kind, is_source=is_source)
-    return LoadedPart(name, kind, component, settings, unit, content=content)
+    return LoadedPart(name, kind, component, settings, task, content=content)
 
 
 def named_parts(
@@ -153,9 +153,9 @@ def named_parts(
     taken: set[str] = {SOURCE, VERIFY}
     named: list[LoadedPart] = []
     for part, at in zip(parts, places, strict=True):
-        assert isinstance(part.unit, SinkTask), "sinks have the keys of sinks"
+        assert isinstance(part.task, SinkTask), "sinks have the keys of sinks"
         name, count = part.name, 1
-        while name in taken and not part.unit.name:
+        while name in taken and not part.task.name:
             count += 1
             name = f"{part.name}-{count}"
         if name in taken:

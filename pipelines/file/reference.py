@@ -42,13 +42,13 @@ class Component(NamedTuple):
         return settings
 
     @property
-    def unit(self) -> type[Settings]:
+    def task(self) -> type[Settings]:
         return SourceTask if self.is_source else SinkTask
 
     def all_keys(self) -> list[SettingKey]:
         """Returns its own keys and the common ones, of which its own win; `type` first."""
         own = {key.path: key for key in keys_of(self.settings)}
-        shared = {key.path: key for key in keys_of(self.unit)}
+        shared = {key.path: key for key in keys_of(self.task)}
         kind = replace(shared["type"], type=f"`{self.kind}`", text="Says that this is meant.")
         return list(({"type": kind} | shared | own | {"type": kind}).values())
 
@@ -93,7 +93,7 @@ def json_schema() -> dict[str, Any]:
     """Returns the JSON Schema for editors, with our own types."""
     models: dict[bool, dict[str, tuple[type[Settings], ...]]] = {True: {}, False: {}}
     for each in our_components():
-        models[each.is_source][each.kind] = (each.settings, each.unit)
+        models[each.is_source][each.kind] = (each.settings, each.task)
     return pipeline_schema(PipelineSpec, sources=models[True], sinks=models[False])
 
 
@@ -121,7 +121,7 @@ def _commented_part(part: Component) -> list[str]:
         f"{part.word}:",
         f"  type: {part.kind}",
         *commented_yaml(part.settings, indent=2, leaving_out={"type"}),
-        *commented_yaml(part.unit, indent=2, leaving_out=own),
+        *commented_yaml(part.task, indent=2, leaving_out=own),
     ]
 
 

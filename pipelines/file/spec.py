@@ -133,7 +133,7 @@ class PipelineHead(YamlSettings):
     )
     """What is done when a table's form has changed at its source: `evolve` follows, `lenient`
     follows only what loses nothing, `ignore` leaves the columns of targets as they are, `fail`
-    holds the table, before any row of the new form is read. Where a type stays by `ignore`,
+    quarantines the table before any row of the new form is read. Where a type stays by `ignore`,
     records with values that it would change are dead letters. One policy, or one per kind of
     change, and `*` for those that are not named."""
     salt: SecretStr = SecretStr("")

@@ -59,7 +59,7 @@ async def drop_from_log(
             )
         yield f"position of the source, {len(positions)} parts"
     if count := await forget_control(log, pipeline, now_ms=now_ms):
-        yield f"wishes, {count} of them"
+        yield f"signals, {count} of them"
     home = commits_home(pipeline)
     end = (await log.bounds([home]))[home].end
     mark = Signal(DROPPED, "", f"{DROPPED}-{end}", {COMMITS_FROM: str(end)})
@@ -78,7 +78,7 @@ async def drop_from_log(
 async def drop_table_from_log(
     log: "KafkaLog", pipeline: str, table: str, *, parts: Collection[str], now_ms: int
 ) -> AsyncIterator[str]:
-    """The same for one table, in the same order; the pipeline's next run reads it anew. `parts`
+    """The same for one table, in the same order; the pipeline's next run reads it again. `parts`
     are those of the source's position that are its own."""
     every = await every_schema_of(log, pipeline)
     topics = [topic for topic, stored in every.items() if str(stored.schema.table) == table]
@@ -95,7 +95,7 @@ async def drop_table_from_log(
             )
         yield f"position of {table}, {len(gone)} parts"
     if count := await forget_control(log, pipeline, now_ms=now_ms, table=table):
-        yield f"wishes, {count} of them"
+        yield f"signals, {count} of them"
     if count := await _forget_letters(log, pipeline, topics, table, now_ms=now_ms):
         yield f"dead letters, {count} of them"
     left = await leavings_of(log, pipeline)

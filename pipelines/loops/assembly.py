@@ -32,7 +32,7 @@ from headwater.pipelines.loops.deliver.slice_reader import Skipped, SliceReader
 from headwater.pipelines.loops.deliver.slicer import SliceLimits, Slicer
 from headwater.pipelines.loops.deliver.split_reader import LogSplitReader
 from headwater.pipelines.loops.ingest.encoder import Encoder
-from headwater.pipelines.loops.ingest.ingest import UNIT, IngestLimits, ingest
+from headwater.pipelines.loops.ingest.ingest import SOURCE, IngestLimits, ingest
 from headwater.pipelines.loops.ingest.pause import free_space, unless_paused
 from headwater.pipelines.loops.ingest.table_topics import TopicRules
 from headwater.pipelines.loops.ingest.unserializable_rows import RECORD_BYTES_MAX
@@ -42,7 +42,7 @@ from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
 from headwater.sinks.sink import Sink, SinkContext, SplitReader, TableHealth
 
 
-async def run_unit(
+async def run_task(
     task: TaskRun,
     *,
     has_topics: bool = False,
@@ -55,18 +55,18 @@ async def run_unit(
     if not at offset 0.
     """
     loaded = task.loaded
-    if task.unit == UNIT:
+    if task.name == SOURCE:
         if not has_topics:
             await ensure_topics(loaded, task.log)
         await unless_paused(
             lambda: _run_source(task),
             pipeline=loaded.name,
-            unit=UNIT,
+            task=SOURCE,
             desired=task.desired,
             report=task.report,
         )
         return
-    part = next(part for part in loaded.sinks if part.name == task.unit)
+    part = next(part for part in loaded.sinks if part.name == task.name)
     told = _health_told(loaded, part, task.report)
     sink = make_sink(loaded, part, clock=task.clock, report=told)
     try:
@@ -183,22 +183,22 @@ async def _run_source(task: TaskRun) -> None:
 
     def tell(progress: SourceReport) -> None:
         if isinstance(progress, Gauge):
-            report(GaugesRead(loaded.name, UNIT, progress.name, progress.value, progress.limit))
+            report(GaugesRead(loaded.name, SOURCE, progress.name, progress.value, progress.limit))
             return
         if isinstance(progress, Remark):
             said = progress.finding
             report(
-                RemarksMade(loaded.name, UNIT, progress.name, "", "")
+                RemarksMade(loaded.name, SOURCE, progress.name, "", "")
                 if said is None
                 else RemarksMade(
-                    loaded.name, UNIT, progress.name, said.problem, said.cure, said.left_out
+                    loaded.name, SOURCE, progress.name, said.problem, said.cure, said.left_out
                 )
             )
             return
         report(
             ReadProgress(
                 loaded.name,
-                UNIT,
+                SOURCE,
                 str(progress.table),
                 progress.rows,
                 progress.rows_expected,
@@ -235,7 +235,7 @@ async def _run_source(task: TaskRun) -> None:
         log,
         new_encoder=new_encoder,
         limits=IngestLimits(
-            batch_wait_ms=loaded.source.unit_setting("batch_wait_ms"),
+            batch_wait_ms=loaded.source.task_setting("batch_wait_ms"),
             transaction_bytes_max=loaded.spec.limits.transaction_size_bytes,
         ),
         clock=task.clock,
@@ -282,7 +282,7 @@ def delivery_of(
         limits=SliceLimits(
             records=getattr(part.settings, "slice_rows", limits.slice_rows),
             bytes=getattr(part.settings, "slice_size_bytes", limits.slice_size_bytes),
-            wait_ms=part.unit_setting("commit_every_ms"),
+            wait_ms=part.task_setting("commit_every_ms"),
         ),
         read=reader.read,
         clock=clock,
@@ -293,7 +293,7 @@ def delivery_of(
     )
     return Delivery(
         pipeline=loaded.name,
-        unit=part.name,
+        task=part.name,
         sink=sink,
         log=log,
         slicer=slicer,

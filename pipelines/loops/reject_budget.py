@@ -14,8 +14,8 @@ class RejectBudget:
     """The limit during one run of a source. A table beyond it stays reported, because its rows are
     missing."""
 
-    def __init__(self, pipeline: str, unit: str, stop_after: StopAfter) -> None:
-        self._pipeline, self._unit, self._stop_after = pipeline, unit, stop_after
+    def __init__(self, pipeline: str, task: str, stop_after: StopAfter) -> None:
+        self._pipeline, self._task, self._stop_after = pipeline, task, stop_after
         self._budgets: dict[str, DeadLetterBudget] = {}
         self._exhausted: set[str] = set()
 
@@ -39,7 +39,7 @@ class RejectBudget:
         limit = self._stop_after
         return RemarksMade(
             self._pipeline,
-            self._unit,
+            self._task,
             EXHAUSTED,
             f"{limit.failures} or more of {limit.of_last} rows are dead letters of the source: "
             f"{', '.join(names)}",

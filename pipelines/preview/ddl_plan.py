@@ -42,7 +42,7 @@ class DdlPlan:
             "outcome": self.source.outcome,
             "why": self.source.why,
             "cost": self.source.cost,
-            "held": self.source.held,
+            "quarantine": self.source.quarantine,
             "targets": [
                 {
                     "sink": each.sink,
@@ -105,8 +105,8 @@ def ddl_lines(pipeline: str, plans: Sequence[DdlPlan]) -> list[str]:
         lines += ["", said.statement, f"  {said.table}   {said.outcome}: {said.why}"]
         if said.cost:
             lines.append(f"    {said.cost}")
-        if said.held:
-            lines.append(f"    held: {said.held}")
+        if said.quarantine:
+            lines.append(f"    quarantined: {said.quarantine}")
         for target in each.targets:
             lines.append(f"    sink {target.sink}: {_target_words(target)}")
             lines += [f"      {line}" for text in target.statements for line in text.splitlines()]
@@ -115,7 +115,7 @@ def ddl_lines(pipeline: str, plans: Sequence[DdlPlan]) -> list[str]:
 
 def _target_words(target: TargetOutcome) -> str:
     if target.is_rebuilt:
-        return f"a mirror or soft_delete is made anew from the log, others held: {target.refusal}"
+        return f"rebuilt from the log, a history quarantined: {target.refusal}"
     if target.refusal:
-        return f"held: {target.refusal}"
+        return f"quarantined: {target.refusal}"
     return "in place" if target.statements else "nothing to change"

@@ -136,14 +136,14 @@ async def examine_log(log: "KafkaLog", known: Sequence[str]) -> list[DoctorResul
 
 
 async def _examine(
-    loaded: "LoadedPipeline", unit: str, examining: Awaitable[Sequence[Diagnostic]]
+    loaded: "LoadedPipeline", task: str, examining: Awaitable[Sequence[Diagnostic]]
 ) -> list[DoctorResult]:
-    what = f"{loaded.name} {unit}"
+    what = f"{loaded.name} {task}"
     try:
         async with asyncio.timeout(EXAMINE_S_MAX):
             findings = await examining
     except HeadwaterError as error:
-        return [_failure_of(loaded, unit, error)]
+        return [_failure_of(loaded, task, error)]
     except TimeoutError:
         problem = f"no answer within {EXAMINE_S_MAX:.0f} s"
         cure = "look whether the address is right and lets connections through"
@@ -155,10 +155,10 @@ async def _examine(
     ] or [DoctorResult(what)]
 
 
-def _failure_of(loaded: "LoadedPipeline", unit: str, error: HeadwaterError) -> DoctorResult:
+def _failure_of(loaded: "LoadedPipeline", task: str, error: HeadwaterError) -> DoctorResult:
     scrub = loaded.redaction.scrub
     return DoctorResult(
-        f"{loaded.name} {unit}",
+        f"{loaded.name} {task}",
         scrub(error.statement),
         scrub(error.hint),
         is_fatal=True,

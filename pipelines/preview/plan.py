@@ -273,9 +273,9 @@ def _key_hindrance(before: TableSchema, key: Sequence[str]) -> str:
     """Records of another key are made of the newest row of each key of before."""
     missing = [name for name in key if name not in before.names]
     if not before.key:
-        return "without a key they do not say which of them are of one row"
+        return "without a key, no record shows which row it belongs to"
     if not key:
-        return "only with a key it can be said which of them are rows still"
+        return "only with a key is it known which of them are rows still"
     return f"they have no column {missing[0]}" if missing else ""
 
 

@@ -47,7 +47,7 @@ class ExampleResult:
 
     name: str
     differences: tuple[TableDifference, ...] = ()
-    set_aside: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()
     """Why records would have gone to the dead-letter topic."""
     error: str = ""
 
@@ -68,28 +68,28 @@ class WorkedExamples:
         self._wire = wire
 
     def run(self, test: PipelineTest) -> ExampleResult:
-        target, set_aside = MirroredTables(), list[str]()
+        target, rejected = MirroredTables(), list[str]()
         try:
             for changes in given_changes(test.given):
-                for transformed in self._through(changes, set_aside):
+                for transformed in self._through(changes, rejected):
                     target.apply(transformed)
         except HeadwaterError as error:
-            return ExampleResult(test.name, set_aside=tuple(set_aside), error=str(error))
+            return ExampleResult(test.name, rejected=tuple(rejected), error=str(error))
         differences = [
             difference
             for table, expected in test.expect.items()
             if (difference := compare(table, expected, target.rows(table)))
         ]
-        return ExampleResult(test.name, tuple(differences), tuple(set_aside))
+        return ExampleResult(test.name, tuple(differences), tuple(rejected))
 
-    def _through(self, changes: TableChanges, set_aside: list[str]) -> list[TableChanges]:
-        """As in the runtime: what is rejected is set aside, and the others go on."""
+    def _through(self, changes: TableChanges, rejected: list[str]) -> list[TableChanges]:
+        """As in the runtime: rejected rows are named, and the others go on."""
         changes = self._round_trip(self._before_log.apply(changes))
         while len(changes):
             try:
                 return self._after_log.apply(changes)
             except RecordsRejected as error:
-                set_aside += [f"{error.problem}: {reason}" for reason in error.reasons.values()]
+                rejected += [f"{error.problem}: {reason}" for reason in error.reasons.values()]
                 offsets = changes.log_offsets
                 assert offsets is not None, "records are rejected by their offsets"
                 stay = [offset not in error.reasons for offset in offsets.to_pylist()]

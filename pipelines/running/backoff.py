@@ -1,4 +1,4 @@
-"""How long a failing unit is tried again, and when it is given up: no clock, no waiting."""
+"""How long a failing task is tried again, and when it is given up: no clock, no waiting."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class Backoff:
 
 @dataclass(slots=True)
 class Incident:
-    """Failures that belong together: from the first until the unit has run well again."""
+    """Failures that belong together: from the first until the task has run well again."""
 
     backoff: Backoff
     since_ms: int | None = None

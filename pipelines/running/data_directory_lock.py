@@ -35,7 +35,7 @@ class DirectoryLock:
     bootstrap: tuple[str, ...]
     """Where worker processes reach it."""
     client_for: "Callable[[LoadedPipeline], KafkaLog]"
-    """Clients for units that run in this process."""
+    """Clients for tasks that run in this process."""
     token: str
     tell_http: Callable[[str], None] | None
     """Tells everybody else where the console is; None where another process says where it is."""

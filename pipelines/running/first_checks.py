@@ -19,7 +19,7 @@ from headwater.pipelines.journal.schemas import topics_of
 from headwater.pipelines.loops.assembly import (
     ensure_topics,
     make_source,
-    run_unit,
+    run_task,
     topic_rules,
     wire_of,
 )
@@ -42,23 +42,23 @@ if TYPE_CHECKING:
     from headwater.pipelines.file.loader import LoadedPipeline
 
 
-def prepare_source(loaded: "LoadedPipeline", unit: str) -> None:
+def prepare_source(loaded: "LoadedPipeline", task: str) -> None:
     """Sinks prepare themselves, each in its own life."""
-    if unit == SOURCE:
+    if task == SOURCE:
         source = make_source(loaded, clock=SystemClock())
         if isinstance(source, Preloading):
             source.prepare()
 
 
 def checked_first() -> RunTask:
-    """`run_unit`, but a source whose changes may not share topics with the records that lie there
+    """`run_task`, but a source whose changes may not share topics with the records that lie there
     does not begin before these have a next generation, or somebody agrees to that."""
     checked: set[bytes] = set()
 
     async def run(task: TaskRun) -> None:
         loaded, log, clock = task.loaded, task.log, task.clock
         has_topics = False
-        if task.unit == SOURCE and (wire := loaded.to_wire()) not in checked:
+        if task.name == SOURCE and (wire := loaded.to_wire()) not in checked:
             # Who was killed here may have left a transaction open with schemas in it, which the
             # checks would wait for until it times out. Opening its writer ends it.
             await log.writer(writer_name(loaded.name))
@@ -69,15 +69,15 @@ def checked_first() -> RunTask:
             check_needs_no_migration(asked.differences)
             checked.add(wire)
             has_topics = True
-        if task.unit == VERIFY:
-            # Late, since most pipelines have no such unit.
+        if task.name == VERIFY:
+            # Late, since most pipelines have no such task.
             from headwater.pipelines.time_travel.verify.schedule import run_verifying
 
             await run_verifying(task)
-        elif task.unit != SOURCE:
+        elif task.name != SOURCE:
             await run_sink(task)
         else:
-            await run_unit(task, has_topics=has_topics)
+            await run_task(task, has_topics=has_topics)
 
     return run
 
@@ -113,7 +113,7 @@ async def asked_of_topics(
 
 
 def _entering(schemas: Iterable[TableSchema], before_log: MasksAndDrops) -> Iterator[TableSchema]:
-    """Those of which a rule does not fit are held by the source, and nothing is asked of their
+    """Those of which a rule does not fit are left out by the source, and nothing is asked of their
     topics."""
     for schema in schemas:
         with suppress(ConfigError):
@@ -171,7 +171,7 @@ async def run_sink(task: TaskRun) -> None:
     beginnings = dict[TopicPartition, int]()
     while True:
         rebuilds = RebuildsNeeded()
-        delivering = asyncio.ensure_future(run_unit(task, rebuilds=rebuilds, beginnings=beginnings))
+        delivering = asyncio.ensure_future(run_task(task, rebuilds=rebuilds, beginnings=beginnings))
         changing = asyncio.ensure_future(_make_anew(task, rebuilds, beginnings))
         given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
@@ -192,8 +192,8 @@ async def _make_anew(
     task: TaskRun, rebuilds: RebuildsNeeded, beginnings: dict[TopicPartition, int]
 ) -> None:
     """Ends with the first table that has changed places."""
-    loaded, unit, report = task.loaded, task.unit, task.report
-    part = next(part for part in loaded.sinks if part.name == unit)
+    loaded, name, report = task.loaded, task.name, task.report
+    part = next(part for part in loaded.sinks if part.name == name)
     while True:
         table, refusal = await rebuilds.next()
         # Late, since most sinks never need it.
@@ -203,9 +203,9 @@ async def _make_anew(
             loaded, part, table, task.log, clock=task.clock, report=report, beginnings=beginnings
         )
         if not failure:
-            report(StateChanged(loaded.name, unit, table, TaskState.RUNNING))
+            report(StateChanged(loaded.name, name, table, TaskState.RUNNING))
             return
-        logger.error("%s: %s is quarantined: %s\n  %s", unit, table, failure, refusal)
+        logger.error("%s: %s is quarantined: %s\n  %s", name, table, failure, refusal)
         reason = f"{failure}\n{refusal}"
-        report(StateChanged(loaded.name, unit, table, TaskState.QUARANTINED, reason))
+        report(StateChanged(loaded.name, name, table, TaskState.QUARANTINED, reason))
         rebuilds.give_up(table)

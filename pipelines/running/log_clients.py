@@ -25,7 +25,7 @@ def kafka_settings(loaded: "LoadedPipeline", bootstrap: Sequence[str]) -> KafkaS
 
 
 def opening(client_for: "Callable[[LoadedPipeline], KafkaLog]") -> "OpenLog":
-    """Each unit has a client of its own, so that none waits for another's answers."""
+    """Each task has a client of its own, so that none waits for another's answers."""
 
     @asynccontextmanager
     async def open_log(loaded: "LoadedPipeline") -> AsyncIterator[KafkaLog]:

@@ -1,4 +1,4 @@
-"""The worker processes of an owner: units spread over them, and those that die started again."""
+"""The worker processes of an owner: tasks spread over them, and those that die started again."""
 
 import asyncio
 import logging
@@ -24,19 +24,19 @@ LEAVE_S_MAX = 30.0
 
 @dataclass(frozen=True, slots=True)
 class TaskPlacement:
-    """A unit, and where the log is that it works on."""
+    """A task, and where the log is that it works on."""
 
     job: TaskAssignment
     bootstrap: tuple[str, ...]
 
     def order(self) -> StartTask:
         return StartTask(
-            self.job.unit, self.job.loaded.to_wire(), self.bootstrap, self.job.until_end
+            self.job.task, self.job.loaded.to_wire(), self.bootstrap, self.job.until_end
         )
 
 
 class WorkerProcesses:
-    """A unit that takes its process down takes its neighbours with it once or twice; then each of
+    """A task that takes its process down takes its neighbours with it once or twice; then each of
     them gets a process of its own, which shows who it was."""
 
     def __init__(
@@ -65,7 +65,7 @@ class WorkerProcesses:
             await place.close()
 
     def start(self, posting: TaskPlacement, *, process_count: int) -> None:
-        """Puts a unit where the fewest are, among that many processes."""
+        """Puts a task where the fewest are, among that many processes."""
         chosen = self._shared[:process_count]
         place = min(chosen, key=lambda each: len(each.postings), default=None)
         if place is None or (place.postings and len(self._shared) < process_count):
@@ -73,27 +73,27 @@ class WorkerProcesses:
             self._shared.append(place)
         place.post(posting)
 
-    async def stop(self, unit: TaskId) -> None:
-        """Returns when the unit has cleaned up behind itself, or its process is gone."""
-        place = next((each for each in self._places if unit in each.postings), None)
+    async def stop(self, task: TaskId) -> None:
+        """Returns when the task has cleaned up behind itself, or its process is gone."""
+        place = next((each for each in self._places if task in each.postings), None)
         if place is None:
             return
-        gone = self._waiting.setdefault(unit, asyncio.Event())
-        if place.dismiss(unit):
+        gone = self._waiting.setdefault(task, asyncio.Event())
+        if place.dismiss(task):
             await gone.wait()
-        self._waiting.pop(unit, None)
+        self._waiting.pop(task, None)
 
     async def close(self) -> None:
         """Sources end first, everywhere, then sinks, then the processes."""
         for are_sources in (True, False):
-            units = [
-                unit
+            chosen = [
+                task
                 for place in self._places
-                for unit in place.postings
-                if (unit.name == SOURCE) is are_sources
+                for task in place.postings
+                if (task.name == SOURCE) is are_sources
             ]
             with suppress(TimeoutError):
-                stops = asyncio.gather(*(self.stop(unit) for unit in units))
+                stops = asyncio.gather(*(self.stop(task) for task in chosen))
                 async with asyncio.timeout(LEAVE_S_MAX):
                     await stops
         await asyncio.gather(*(place.close() for place in self._places))
@@ -131,8 +131,8 @@ class WorkerProcesses:
                     break
         finally:
             place.process = None
-            for unit in list(place.leaving):
-                self._on_gone(place, unit)
+            for task in list(place.leaving):
+                self._on_gone(place, task)
 
     async def _start(self, place: "_Place") -> WorkerProcess:
         spawned, place.spawned = place.spawned, None
@@ -143,24 +143,24 @@ class WorkerProcesses:
     def _hear(self, place: "_Place", word: Word) -> None:
         match word:
             case TaskEnded():
-                if word.state is not TaskState.QUARANTINED or place.is_until_end(word.unit):
-                    place.postings.pop(word.unit, None)
+                if word.state is not TaskState.QUARANTINED or place.is_until_end(word.task):
+                    place.postings.pop(word.task, None)
                 self._listeners.ended(word)
             case TaskGone():
-                self._on_gone(place, word.unit)
+                self._on_gone(place, word.task)
             case _:
                 self._listeners.report(word)
 
-    def _on_gone(self, place: "_Place", unit: TaskId) -> None:
-        place.leaving.discard(unit)
-        if unit in self._waiting:
-            self._waiting[unit].set()
-        self._listeners.gone(unit)
+    def _on_gone(self, place: "_Place", task: TaskId) -> None:
+        place.leaving.discard(task)
+        if task in self._waiting:
+            self._waiting[task].set()
+        self._listeners.gone(task)
 
     async def _after_death(self, place: "_Place", backoff: Backoff, ending: str) -> bool:
         """Whether the process is to be started again."""
-        for unit in list(place.leaving):
-            self._on_gone(place, unit)
+        for task in list(place.leaving):
+            self._on_gone(place, task)
         count = place.crashes.on_crash(self._around.clock.monotonic_ms())
         reason = f"its worker process {ending}"
         logger.error("a worker process %s: %s", ending, _list(place.postings))
@@ -169,8 +169,8 @@ class WorkerProcesses:
             return place in self._shared
         if count > 1:
             self._separate(place)
-        for unit in place.postings:
-            self._listeners.report(StateChanged(*unit, "", TaskState.RETRYING, reason))
+        for task in place.postings:
+            self._listeners.report(StateChanged(*task, "", TaskState.RETRYING, reason))
         if count == 1:
             backoff.reset()
         place.is_pausing = True
@@ -179,17 +179,17 @@ class WorkerProcesses:
         return True
 
     def _give_up(self, place: "_Place", reason: str) -> None:
-        for unit in list(place.postings):
-            del place.postings[unit]
-            logger.error("%s is quarantined: %s", unit, reason)
-            self._listeners.report(StateChanged(*unit, "", TaskState.QUARANTINED, reason))
-            self._listeners.ended(TaskEnded(unit, TaskState.QUARANTINED, reason, "WorkerDied"))
+        for task in list(place.postings):
+            del place.postings[task]
+            logger.error("%s is quarantined: %s", task, reason)
+            self._listeners.report(StateChanged(*task, "", TaskState.QUARANTINED, reason))
+            self._listeners.ended(TaskEnded(task, TaskState.QUARANTINED, reason, "WorkerDied"))
 
     def _separate(self, place: "_Place") -> None:
-        """From now on each unit dies alone."""
-        for unit in list(place.postings)[1:]:
+        """From now on each task dies alone."""
+        for task in list(place.postings)[1:]:
             own = self._new_place(place.crashes.copy())
-            own.postings[unit] = place.postings.pop(unit)
+            own.postings[task] = place.postings.pop(task)
             self._own.append(own)
 
 
@@ -208,21 +208,21 @@ class _Place:
     is_over: bool = False
 
     def post(self, posting: TaskPlacement) -> None:
-        self.postings[posting.job.unit] = posting
+        self.postings[posting.job.task] = posting
         if self.process is not None:
             self.process.send(posting.order())
 
-    def dismiss(self, unit: TaskId) -> bool:
+    def dismiss(self, task: TaskId) -> bool:
         """Whether there is anything to wait for."""
-        del self.postings[unit]
+        del self.postings[task]
         if self.process is None:
             return False
-        self.leaving.add(unit)
-        self.process.send(StopTask(unit))
+        self.leaving.add(task)
+        self.process.send(StopTask(task))
         return True
 
-    def is_until_end(self, unit: TaskId) -> bool:
-        posting = self.postings.get(unit)
+    def is_until_end(self, task: TaskId) -> bool:
+        posting = self.postings.get(task)
         return posting is not None and posting.job.until_end
 
     async def close(self) -> None:

@@ -122,7 +122,7 @@ class _Run:
     def _hear(self, report: Report) -> None:
         self._board(report)
         self._stream(report)
-        if isinstance(report, RowsMoved) and report.unit != SOURCE:
+        if isinstance(report, RowsMoved) and report.task != SOURCE:
             self._has_moved.set()
 
     async def _claim_or_attend(
@@ -160,16 +160,18 @@ class _Run:
             await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _own(self, claimed: DirectoryLock, loaded: Sequence[LoadedPipeline]) -> Snapshot:
-        units = TaskRunner(
+        runner = TaskRunner(
             self._tasks,
-            _run_unit_here,
+            _run_task_here,
             opening(claimed.client_for),
             self._pipelines.listeners(),
             self._around,
             prepare=_prepare_here,
         )
         self._board.log_problem, self._board.offline = claimed.problem, claimed.offline
-        self._pipelines.run_in(processes=self._processes, units=units, bootstrap=claimed.bootstrap)
+        self._pipelines.run_in(
+            processes=self._processes, runner=runner, bootstrap=claimed.bootstrap
+        )
         watching = self._tasks.create_task(self._watch(claimed))
         try:
             logger.info("the log is at %s", ",".join(claimed.bootstrap))
@@ -231,9 +233,9 @@ class _Run:
             raise LogUnavailable("the process that runs the pipelines is stopping")
         self._wanted.keep_unsaid(loaded)
         applied = await self._pipelines.apply(loaded, until_end=until_end)
-        for word, units in applied.as_json().items():
-            if units and word != "unchanged":
-                logger.info("another run has %s %s", word, ", ".join(units))
+        for word, tasks in applied.as_json().items():
+            if tasks and word != "unchanged":
+                logger.info("another run has %s %s", word, ", ".join(tasks))
         return applied.as_json()
 
 
@@ -248,24 +250,24 @@ async def _refuse_paused(loaded: LoadedPipeline, log: Log) -> None:
 
 
 async def _prepare_log(claimed: DirectoryLock, loaded: Sequence[LoadedPipeline]) -> None:
-    """Makes what units will ask for while their processes are still starting. What goes wrong here
+    """Makes what tasks will ask for while their processes are still starting. What goes wrong here
     goes wrong there, too, where it is tried again and told."""
     with suppress(HeadwaterError):
         await claimed.log.ensure_topic(*internal_topics(history_ms=loaded[0].spec.log.history_ms))
         await claimed.log.committed_offsets(f"headwater.{loaded[0].name}")
 
 
-async def _run_unit_here(task: TaskRun) -> None:
+async def _run_task_here(task: TaskRun) -> None:
     """Imported only where a file says `workers: 0`: the broker's process is to stay small."""
     from headwater.pipelines.running.first_checks import checked_first
 
     await checked_first()(task)
 
 
-def _prepare_here(loaded: LoadedPipeline, unit: str) -> None:
+def _prepare_here(loaded: LoadedPipeline, task: str) -> None:
     from headwater.pipelines.running.first_checks import prepare_source
 
-    prepare_source(loaded, unit)
+    prepare_source(loaded, task)
 
 
 async def attend(
@@ -338,26 +340,26 @@ async def _until_over(look: Look, names: set[str], *, once: bool) -> Snapshot | 
         if snapshot["is_stopping"]:
             return None
         found = {name: snapshot["pipelines"].get(name) for name in names}
-        units = [
-            (name, unit, facts)
+        tasks = [
+            (name, task, facts)
             for name, pipeline in found.items()
             if pipeline is not None
-            for unit, facts in pipeline["units"].items()
+            for task, facts in pipeline["tasks"].items()
         ]
-        if units and all(found.values()) and all(f["state"] in OVER for _, _, f in units):
-            for name, unit, facts in units:
+        if tasks and all(found.values()) and all(f["state"] in OVER for _, _, f in tasks):
+            for name, task, facts in tasks:
                 if facts["state"] == TaskState.QUARANTINED.value and not once:
-                    raise errors.SinkRejected(f"{name}/{unit} is quarantined: {facts['reason']}")
+                    raise errors.SinkRejected(f"{name}/{task} is quarantined: {facts['reason']}")
             return snapshot
         await asyncio.sleep(ATTACHED_LOOK_S)
 
 
 def raise_failure(ended: Sequence[TaskEnded]) -> None:
-    """The first unit that was given up says how the run has failed, in its own error's kind."""
+    """The first task that was given up says how the run has failed, in its own error's kind."""
     for each in ended:
         if each.state is TaskState.QUARANTINED:
             kind = getattr(errors, each.kind, HeadwaterError)
-            raise _again(kind, f"{each.unit} is quarantined: {each.reason}")
+            raise _again(kind, f"{each.task} is quarantined: {each.reason}")
 
 
 def _again(kind: type[HeadwaterError], problem: str) -> HeadwaterError:

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AppliedFile:
-    """What became of the units of a file that was handed over."""
+    """What became of the tasks of a file that was handed over."""
 
     started: tuple[TaskId, ...] = ()
     stopped: tuple[TaskId, ...] = ()
@@ -29,9 +29,9 @@ class AppliedFile:
 
     def as_json(self) -> dict[str, list[str]]:
         return {
-            "started": [str(unit) for unit in self.started],
-            "stopped": [str(unit) for unit in self.stopped],
-            "unchanged": [str(unit) for unit in self.unchanged],
+            "started": [str(task) for task in self.started],
+            "stopped": [str(task) for task in self.stopped],
+            "unchanged": [str(task) for task in self.unchanged],
         }
 
 
@@ -61,19 +61,19 @@ class RunningPipelines:
         self._bootstrap: tuple[str, ...] = ()
         self._pipelines: dict[str, _Running] = {}
         self._processes: WorkerProcesses | None = None
-        self._units: TaskRunner | None = None
+        self._runner: TaskRunner | None = None
         self._applying = asyncio.Lock()
         self._changed = asyncio.Event()
 
     def listeners(self) -> Listeners:
-        """For those who run units on behalf of this."""
+        """For those who run tasks on behalf of this."""
         return Listeners(self._on_report, self._on_ended, lambda _: self._changed.set())
 
     def run_in(
-        self, *, processes: WorkerProcesses, units: TaskRunner, bootstrap: tuple[str, ...]
+        self, *, processes: WorkerProcesses, runner: TaskRunner, bootstrap: tuple[str, ...]
     ) -> None:
         """Must be called before anything is applied. `bootstrap` is where the log is."""
-        self._processes, self._units, self._bootstrap = processes, units, bootstrap
+        self._processes, self._runner, self._bootstrap = processes, runner, bootstrap
 
     @property
     def names(self) -> frozenset[str]:
@@ -83,7 +83,7 @@ class RunningPipelines:
         self, pipelines: Sequence["LoadedPipeline"], *, until_end: bool = False
     ) -> AppliedFile:
         """Starts what is new, starts again what is changed, or had ended, and leaves the rest
-        alone; units that a file no longer has are stopped."""
+        alone; tasks that a file no longer has are stopped."""
         async with self._applying:
             applied = AppliedFile()
             for loaded in pipelines:
@@ -92,7 +92,7 @@ class RunningPipelines:
 
     async def _apply_one(self, loaded: "LoadedPipeline", *, until_end: bool) -> AppliedFile:
         before = self._pipelines.get(loaded.name)
-        jobs = {job.unit: job for job in jobs_of(loaded, until_end=until_end)}
+        jobs = {job.task: job for job in jobs_of(loaded, until_end=until_end)}
         if before is not None and not before.is_over and until_end:
             raise DirectoryInUse(
                 "the pipeline is already running without --once",
@@ -102,22 +102,22 @@ class RunningPipelines:
         kept: set[TaskId] = set()
         if before is not None and not until_end and not before.until_end:
             kept = {
-                unit
-                for unit in jobs.keys() & before.jobs.keys() - before.ended.keys()
-                if is_same(before.loaded, loaded, unit.name)
+                task
+                for task in jobs.keys() & before.jobs.keys() - before.ended.keys()
+                if is_same(before.loaded, loaded, task.name)
             }
-        stopping = [] if before is None else [unit for unit in before.jobs if unit not in kept]
-        for unit in sorted(stopping, key=lambda unit: unit.name != SOURCE):
-            await self._stop(unit)
+        stopping = [] if before is None else [task for task in before.jobs if task not in kept]
+        for task in sorted(stopping, key=lambda task: task.name != SOURCE):
+            await self._stop(task)
         self._pipelines[loaded.name] = _Running(loaded, until_end, jobs)
-        starting = [job for job in jobs.values() if job.unit not in kept]
+        starting = [job for job in jobs.values() if job.task not in kept]
         for job in starting:
             self._start(job)
-        gone = tuple(unit for unit in stopping if unit not in jobs)
-        return AppliedFile(tuple(job.unit for job in starting), gone, tuple(sorted(kept)))
+        gone = tuple(task for task in stopping if task not in jobs)
+        return AppliedFile(tuple(job.task for job in starting), gone, tuple(sorted(kept)))
 
     async def until_over(self) -> list[TaskEnded]:
-        """Returns once nothing runs any more: how each unit has ended."""
+        """Returns once nothing runs any more: how each task has ended."""
         while not self._pipelines or not all(each.is_over for each in self._pipelines.values()):
             self._changed.clear()
             await self._changed.wait()
@@ -126,45 +126,45 @@ class RunningPipelines:
     async def close(self) -> None:
         """Sources first; what is in flight is finished."""
         assert self._processes is not None, "close follows run_in"
-        assert self._units is not None, "close follows run_in"
-        await asyncio.gather(self._units.stop_all(), self._processes.close())
+        assert self._runner is not None, "close follows run_in"
+        await asyncio.gather(self._runner.stop_all(), self._processes.close())
 
     def _start(self, job: TaskAssignment) -> None:
         assert self._processes is not None, "apply follows run_in"
-        assert self._units is not None, "apply follows run_in"
+        assert self._runner is not None, "apply follows run_in"
         # Until its process says so itself, whoever looks on would take it for one that has ended.
-        self._on_report(StateChanged(job.unit.pipeline, job.unit.name, "", TaskState.STARTING))
+        self._on_report(StateChanged(job.task.pipeline, job.task.name, "", TaskState.STARTING))
         workers = job.loaded.spec.workers
         if workers == 0:
-            self._units.start(job)
+            self._runner.start(job)
             return
         count = process_count() if workers == "auto" else workers
         self._processes.start(TaskPlacement(job, self._bootstrap), process_count=count)
 
-    async def _stop(self, unit: TaskId) -> None:
+    async def _stop(self, task: TaskId) -> None:
         assert self._processes is not None, "apply follows run_in"
-        assert self._units is not None, "apply follows run_in"
-        await self._units.stop(unit)
-        await self._processes.stop(unit)
+        assert self._runner is not None, "apply follows run_in"
+        await self._runner.stop(task)
+        await self._processes.stop(task)
 
     def _on_report(self, report: Report) -> None:
         running = self._pipelines.get(report.pipeline)
         if running is not None and isinstance(report, StateChanged):
-            unit = TaskId(report.pipeline, report.unit)
+            task = TaskId(report.pipeline, report.task)
             if report.state is TaskState.STARTING:
-                running.ended.pop(unit, None)
-                running.finishing.discard(unit)
-            elif report.state is TaskState.STOPPED and unit in running.finishing:
+                running.ended.pop(task, None)
+                running.finishing.discard(task)
+            elif report.state is TaskState.STOPPED and task in running.finishing:
                 return
         self._report(report)
 
     def _on_ended(self, ended: TaskEnded) -> None:
-        running = self._pipelines.get(ended.unit.pipeline)
-        if running is None or ended.unit not in running.jobs:
+        running = self._pipelines.get(ended.task.pipeline)
+        if running is None or ended.task not in running.jobs:
             return
-        running.ended[ended.unit] = ended
+        running.ended[ended.task] = ended
         self._changed.set()
-        is_source = ended.unit.name == SOURCE
+        is_source = ended.task.name == SOURCE
         if running.until_end and is_source:
             self._tasks.create_task(self._finish_sinks(running))
 
@@ -173,12 +173,12 @@ class RunningPipelines:
         async with self._applying:
             if self._pipelines.get(running.loaded.name) is not running:
                 return
-            for unit, job in running.jobs.items():
-                if unit.name != SOURCE and unit not in running.ended:
-                    running.finishing.add(unit)
-                    await self._stop(unit)
-                    running.jobs[unit] = TaskAssignment(job.loaded, job.name, until_end=True)
-                    self._start(running.jobs[unit])
+            for task, job in running.jobs.items():
+                if task.name != SOURCE and task not in running.ended:
+                    running.finishing.add(task)
+                    await self._stop(task)
+                    running.jobs[task] = TaskAssignment(job.loaded, job.name, until_end=True)
+                    self._start(running.jobs[task])
 
 
 def process_count() -> int:
@@ -186,8 +186,8 @@ def process_count() -> int:
     return max(len(os.sched_getaffinity(0)) - 1, 1)
 
 
-def is_same(before: "LoadedPipeline", after: "LoadedPipeline", unit: str) -> bool:
-    """Whether an edit leaves this unit as it was. What is not a source's or a sink's own concerns
+def is_same(before: "LoadedPipeline", after: "LoadedPipeline", task: str) -> bool:
+    """Whether an edit leaves this task as it was. What is not a source's or a sink's own concerns
     all of them, but for the number of processes, which counts for what is started later."""
     shared = [
         {key: value for key, value in each.content.items() if key not in ("workers", "tests")}
@@ -196,13 +196,13 @@ def is_same(before: "LoadedPipeline", after: "LoadedPipeline", unit: str) -> boo
     return (
         shared[0] == shared[1]
         and before.directory == after.directory
-        and _content(before, unit) == _content(after, unit)
+        and _content(before, task) == _content(after, task)
     )
 
 
-def _content(loaded: "LoadedPipeline", unit: str) -> object:
+def _content(loaded: "LoadedPipeline", task: str) -> object:
     parts: list[LoadedPart] = [loaded.source, *loaded.sinks]
-    return next((part.content for part in parts if part.name == unit), None)
+    return next((part.content for part in parts if part.name == task), None)
 
 
 def _concat(one: AppliedFile, other: AppliedFile) -> AppliedFile:

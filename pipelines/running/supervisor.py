@@ -1,4 +1,4 @@
-"""Runs one unit of a pipeline for as long as time may cure what stops it."""
+"""Runs one task of a pipeline for as long as time may cure what stops it."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ Sleep = Callable[[float], Awaitable[None]]
 Redact = Callable[[str], str]
 """Takes the secrets of a pipeline out of a text."""
 TaskAttempt = Callable[[Reporter], Awaitable[None]]
-"""One attempt of a unit, told where to report."""
+"""One attempt of a task, told where to report."""
 
 
 class TaskId(NamedTuple):
@@ -52,15 +52,15 @@ class TaskId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskEnded:
-    """How a unit has ended, for good or until a person helps."""
+    """How a task has ended, for good or until a person helps."""
 
-    unit: TaskId
+    task: TaskId
     state: TaskState
     reason: str = ""
     kind: str = ""
     """Name of the error's class, where an error ended it."""
     retry_ms: int | None = None
-    """When a quarantined unit is tried again without a command; None where that is of no use."""
+    """When a quarantined task is tried again without a command; None where that is of no use."""
     has_moved: bool = False
     """Whether anything went through it before it ended."""
 
@@ -76,7 +76,7 @@ class TaskEnvironment:
 
 
 async def supervise(
-    unit: TaskId,
+    task: TaskId,
     work: TaskAttempt,
     patience: RetryPolicy,
     report: Reporter,
@@ -84,22 +84,22 @@ async def supervise(
     *,
     tries: int | None = None,
 ) -> TaskEnded:
-    """Returns when the unit is done, fenced or given up; being cancelled is the only other end.
+    """Returns when the task is done, fenced or given up; being cancelled is the only other end.
     `tries`: how often it was given up and tried again; None where it is not tried again."""
-    return await _Supervision(unit, work, patience, report, around, tries).run()
+    return await _Supervision(task, work, patience, report, around, tries).run()
 
 
 class _Supervision:
     def __init__(
         self,
-        unit: TaskId,
+        task: TaskId,
         work: TaskAttempt,
         patience: RetryPolicy,
         report: Reporter,
         around: TaskEnvironment,
         tries: int | None,
     ) -> None:
-        self._unit, self._work, self._report, self._around = unit, work, report, around
+        self._task, self._work, self._report, self._around = task, work, report, around
         self._tries, self._has_ever_moved = tries, False
         self._incident = Incident(Backoff(patience, around.random))
         self._crash_backoff, self._crashes = Backoff(patience, around.random), Crashes()
@@ -118,7 +118,7 @@ class _Supervision:
             raise
 
     async def _attempt(self) -> TaskEnded | None:
-        """One life of the unit; None when there is to be another."""
+        """One life of the task; None when there is to be another."""
         clock = self._around.clock
         self._has_moved, started_ms = False, clock.monotonic_ms()
         try:
@@ -129,15 +129,15 @@ class _Supervision:
             )
             error = expected_error(failure)
             if isinstance(error, Fenced):
-                logger.info("%s ends: %s", self._unit, error)
-                return TaskEnded(self._unit, TaskState.STOPPED, error.problem, "Fenced")
+                logger.info("%s ends: %s", self._task, error)
+                return TaskEnded(self._task, TaskState.STOPPED, error.problem, "Fenced")
             if error is None:
                 return await self._after_crash(failure)
             return await self._after_error(error)
-        return TaskEnded(self._unit, TaskState.DONE)
+        return TaskEnded(self._task, TaskState.DONE)
 
     async def _after_error(self, error: HeadwaterError) -> TaskEnded | None:
-        reason = self._around.redact(said_of(error, self._unit.pipeline))
+        reason = self._around.redact(said_of(error, self._task.pipeline))
         delay_ms = None
         if error.cure is Cure.TIME:
             delay_ms = self._incident.next_delay_ms(
@@ -145,7 +145,7 @@ class _Supervision:
             )
         if delay_ms is None:
             return self._given_up(error, reason)
-        logger.warning("%s tries again in %.1f s: %s", self._unit, delay_ms / 1_000, reason)
+        logger.warning("%s tries again in %.1f s: %s", self._task, delay_ms / 1_000, reason)
         await self._pause(delay_ms, reason)
         return None
 
@@ -154,9 +154,9 @@ class _Supervision:
         if self._tries is not None and is_cured_outside(error):
             retry_ms = pause_ms(0 if has_moved else self._tries)
             reason = reason_of(reason, self._around.clock.now_ms() + retry_ms)
-        logger.error("%s is quarantined: %s", self._unit, reason)
+        logger.error("%s is quarantined: %s", self._task, reason)
         kind = type(error).__name__
-        return TaskEnded(self._unit, TaskState.QUARANTINED, reason, kind, retry_ms, has_moved)
+        return TaskEnded(self._task, TaskState.QUARANTINED, reason, kind, retry_ms, has_moved)
 
     async def _after_crash(self, bug: Exception) -> TaskEnded | None:
         """A bug, ours or of a user's function: only the log holds its words, which may quote
@@ -165,15 +165,15 @@ class _Supervision:
         told = self._around.redact("".join(traceback.format_exception(bug)))
         count = self._crashes.on_crash(self._around.clock.monotonic_ms())
         if count >= CRASHES_MAX:
-            logger.error("%s is quarantined, %s for the third time\n%s", self._unit, reason, told)
+            logger.error("%s is quarantined, %s for the third time\n%s", self._task, reason, told)
             reason = f"{reason}, {count} times in ten minutes"
-            return TaskEnded(self._unit, TaskState.QUARANTINED, reason, kind)
+            return TaskEnded(self._task, TaskState.QUARANTINED, reason, kind)
         if count == 1:
             self._crash_backoff.reset()
         delay_ms = self._crash_backoff.next_ms()
         logger.error(
             "%s was %s and starts again in %.1f s\n%s",
-            self._unit,
+            self._task,
             reason,
             delay_ms / 1_000,
             told,
@@ -191,7 +191,7 @@ class _Supervision:
         self._report(report)
 
     def _tell(self, state: TaskState, reason: str = "") -> None:
-        self._report(StateChanged(self._unit.pipeline, self._unit.name, "", state, reason))
+        self._report(StateChanged(self._task.pipeline, self._task.name, "", state, reason))
 
 
 def expected_error(failure: Exception) -> HeadwaterError | None:

@@ -1,4 +1,4 @@
-"""Runs units of pipelines as tasks on this loop: in a worker process, or all in one process."""
+"""Runs tasks of pipelines as tasks on this loop: in a worker process, or all in one process."""
 
 import asyncio
 import logging
@@ -30,15 +30,15 @@ SOURCE = "source"
 
 @dataclass(frozen=True, slots=True)
 class TaskAssignment:
-    """One unit to be run."""
+    """One task to be run."""
 
     loaded: "LoadedPipeline"
     name: str
     until_end: bool = False
-    """The unit ends once what is there now has been read, or applied."""
+    """The task ends once what is there now has been read, or applied."""
 
     @property
-    def unit(self) -> TaskId:
+    def task(self) -> TaskId:
         return TaskId(self.loaded.name, self.name)
 
     @property
@@ -56,90 +56,90 @@ def jobs_of(loaded: "LoadedPipeline", *, until_end: bool = False) -> list[TaskAs
 
 
 RunTask = Callable[[TaskRun], Coroutine[Any, Any, None]]
-"""`headwater.pipelines.loops.assembly.run_unit`, mostly."""
+"""`headwater.pipelines.loops.assembly.run_task`, mostly."""
 Prepare = Callable[["LoadedPipeline", str], None]
-"""Begins to load what a unit will need, while the log is still asked what is wanted of it."""
+"""Begins to load what a task will need, while the log is still asked what is wanted of it."""
 OpenLog = Callable[["LoadedPipeline"], AbstractAsyncContextManager[Log]]
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Who is told what about units."""
+    """Who is told what about tasks."""
 
     report: Reporter
     ended: Callable[[TaskEnded], None]
-    """A unit is done, fenced or given up; one that is given up may be resumed."""
+    """A task is done, fenced or given up; one that is given up may be resumed."""
     gone: Callable[[TaskId], None]
-    """Nothing of the unit runs here any more."""
+    """Nothing of the task runs here any more."""
 
 
 class TaskRunner:
-    """Units by name. A failing one never takes another with it."""
+    """Tasks by name. A failing one never takes another with it."""
 
     def __init__(
         self,
         tasks: asyncio.TaskGroup,
-        run_unit: RunTask,
+        run_task: RunTask,
         open_log: OpenLog,
         listeners: Listeners,
         around: TaskEnvironment,
         *,
         prepare: Prepare = lambda *_: None,
     ) -> None:
-        self._tasks, self._run_unit, self._open_log = tasks, run_unit, open_log
+        self._tasks, self._run_task, self._open_log = tasks, run_task, open_log
         self._listeners, self._around, self._prepare = listeners, around, prepare
         self._running: dict[TaskId, asyncio.Task[None]] = {}
 
     def start(self, job: TaskAssignment) -> None:
-        """What still runs of the unit is stopped before."""
+        """What still runs of the task is stopped before."""
         self._prepare(job.loaded, job.name)
-        before = self._running.get(job.unit)
-        task = self._tasks.create_task(self._run(job, before), name=str(job.unit))
-        self._running[job.unit] = task
-        task.add_done_callback(lambda _: self._on_gone(job.unit, task))
+        before = self._running.get(job.task)
+        running = self._tasks.create_task(self._run(job, before), name=str(job.task))
+        self._running[job.task] = running
+        running.add_done_callback(lambda _: self._on_gone(job.task, running))
 
     async def _run(self, job: TaskAssignment, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             before.cancel()
             await asyncio.wait([before])
-        await _Unit(job, self._run_unit, self._open_log, self._listeners, self._around).run()
+        await _TaskLives(job, self._run_task, self._open_log, self._listeners, self._around).run()
 
-    def _on_gone(self, unit: TaskId, task: asyncio.Task[None]) -> None:
-        if self._running.get(unit) is task:
-            del self._running[unit]
-            self._listeners.gone(unit)
+    def _on_gone(self, task: TaskId, running: asyncio.Task[None]) -> None:
+        if self._running.get(task) is running:
+            del self._running[task]
+            self._listeners.gone(task)
 
-    async def stop(self, unit: TaskId) -> None:
+    async def stop(self, task: TaskId) -> None:
         """Returns when it has cleaned up behind itself."""
-        task = self._running.get(unit)
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        running = self._running.get(task)
+        if running is not None:
+            running.cancel()
+            await asyncio.wait([running])
 
     async def stop_all(self) -> None:
         """Sources first, so that sinks see the end of what they read."""
         for are_sources in (True, False):
-            chosen = [unit for unit in self._running if (unit.name == SOURCE) is are_sources]
-            await asyncio.gather(*(self.stop(unit) for unit in chosen))
+            chosen = [task for task in self._running if (task.name == SOURCE) is are_sources]
+            await asyncio.gather(*(self.stop(task) for task in chosen))
 
     def cancel_all(self) -> None:
         """All at once, waiting for nobody."""
-        for task in self._running.values():
-            task.cancel()
+        for running in self._running.values():
+            running.cancel()
 
 
-class _Unit:
-    """All lives of one unit, from its start until it is stopped or has nothing more to do."""
+class _TaskLives:
+    """All lives of one task, from its start until it is stopped or has nothing more to do."""
 
     def __init__(
         self,
         job: TaskAssignment,
-        run_unit: RunTask,
+        run_task: RunTask,
         open_log: OpenLog,
         listeners: Listeners,
         around: TaskEnvironment,
     ) -> None:
-        self._job, self._run_unit, self._open_log = job, run_unit, open_log
+        self._job, self._run_task, self._open_log = job, run_task, open_log
         self._listeners = listeners
         self._around = replace(around, redact=job.loaded.redaction.scrub)
         self._is_informed = asyncio.Event()
@@ -157,7 +157,7 @@ class _Unit:
                     await desired.load()
                     self._is_informed.set()
                 job, clock = self._job, self._around.clock
-                await self._run_unit(
+                await self._run_task(
                     TaskRun(
                         job.loaded,
                         job.name,
@@ -183,13 +183,13 @@ class _Unit:
         desired: DesiredState,
         tasks: asyncio.TaskGroup,
     ) -> bool:
-        """Whether the unit shall begin afresh: somebody restarted it, or it was given up and then
+        """Whether the task shall begin afresh: somebody restarted it, or it was given up and then
         resumed, or is tried again as its cause may be cured outside."""
         retry = self._job.loaded.spec.errors.retry
         patience = RetryPolicy(retry.for_ms, retry.backoff.first_ms, retry.backoff.longest_ms)
         supervised = tasks.create_task(
             supervise(
-                self._job.unit,
+                self._job.task,
                 live,
                 patience,
                 self._listeners.report,
@@ -232,7 +232,7 @@ class _Unit:
         try:
             await desired.follow()
         except Exception:  # the rows go on; whoever wants a pause sees nothing come of it
-            logger.exception("%s no longer receives pauses and restarts", self._job.unit)
+            logger.exception("%s no longer receives pauses and restarts", self._job.task)
 
     async def _tell_verified(self, desired: DesiredState) -> None:
         """What was found last of each table, by whomever, and before whichever restart."""

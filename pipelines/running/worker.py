@@ -1,4 +1,4 @@
-"""A worker process: runs the units that its owner names."""
+"""A worker process: runs the tasks that its owner names."""
 
 import argparse
 import asyncio
@@ -44,13 +44,13 @@ ORPHAN_S_MAX = 2.0
 FromWire = Callable[[bytes], LoadedPipeline]
 
 
-def main(run_unit: RunTask, prepare: Prepare) -> None:
+def main(run_task: RunTask, prepare: Prepare) -> None:
     parser = argparse.ArgumentParser(prog="headwater.pipelines.running.worker_start")
     parser.add_argument("--stdout", type=int, help="file descriptor of a sink's own output")
     parser.add_argument("--level", type=int, default=logging.INFO, help="lowest level to be logged")
     chosen = parser.parse_args()
     work(
-        run_unit,
+        run_task,
         LoadedPipeline.from_wire,
         stdout=chosen.stdout,
         level=chosen.level,
@@ -59,7 +59,7 @@ def main(run_unit: RunTask, prepare: Prepare) -> None:
 
 
 def work(
-    run_unit: RunTask,
+    run_task: RunTask,
     from_wire: FromWire,
     *,
     stdout: int | None,
@@ -72,16 +72,16 @@ def work(
     if stdout is not None:
         os.dup2(stdout, STDOUT)
         os.close(stdout)
-    worker = _Worker(run_unit, from_wire, words, prepare)
+    worker = _Worker(run_task, from_wire, words, prepare)
     set_up_logging(level, scrub=worker.scrub)
     asyncio.run(worker.run())
 
 
 class _Worker:
     def __init__(
-        self, run_unit: RunTask, from_wire: FromWire, words: int, prepare: Prepare
+        self, run_task: RunTask, from_wire: FromWire, words: int, prepare: Prepare
     ) -> None:
-        self._run_unit, self._from_wire, self._words = run_unit, from_wire, words
+        self._run_task, self._from_wire, self._words = run_task, from_wire, words
         self._prepare = prepare
         self._saying = threading.Lock()
         self._orders: asyncio.Queue[Order | None] = asyncio.Queue()
@@ -103,11 +103,11 @@ class _Worker:
 
         say = ReportBuffer(self.say, loop)
         async with asyncio.TaskGroup() as tasks:
-            listeners = Listeners(say, say, lambda unit: say(TaskGone(unit)))
+            listeners = Listeners(say, say, lambda task: say(TaskGone(task)))
             around = TaskEnvironment(SystemClock(), SystemRandom())
-            units = TaskRunner(
+            runner = TaskRunner(
                 tasks,
-                self._run_unit,
+                self._run_task,
                 opening(client_for),
                 listeners,
                 around,
@@ -116,18 +116,18 @@ class _Worker:
             while (order := await self._orders.get()) is not None:
                 match order:
                     case StartTask():
-                        bootstraps[order.unit.pipeline] = order.bootstrap
+                        bootstraps[order.task.pipeline] = order.bootstrap
                         loaded = self._from_wire(order.pipeline)
                         known = self._redactions.get(loaded.name, Redaction())
                         self._redactions[loaded.name] = known.merge([loaded.redaction])
-                        units.start(TaskAssignment(loaded, order.unit.name, order.until_end))
+                        runner.start(TaskAssignment(loaded, order.task.name, order.until_end))
                     case StopTask():
-                        tasks.create_task(units.stop(order.unit))
+                        tasks.create_task(runner.stop(order.task))
                     case LeaveTask():
-                        await units.stop_all()
+                        await runner.stop_all()
                         break
             else:
-                units.cancel_all()
+                runner.cancel_all()
         say.tell()
 
     def say(self, word: Word) -> None:
@@ -157,7 +157,7 @@ GATHER_S = 0.05
 
 
 class ReportBuffer:
-    """What has moved, and where units stand, is added up for a moment; the first after quiet goes
+    """What has moved, and where tasks stand, is added up for a moment; the first after quiet goes
     at once. Everything else does, too, and takes what came before it along."""
 
     def __init__(self, say: Callable[[Word], None], loop: asyncio.AbstractEventLoop) -> None:
@@ -165,7 +165,7 @@ class ReportBuffer:
         self._moved: dict[tuple[str, str, str], RowsMoved] = {}
         self._stood: dict[tuple[str, str], OffsetsApplied] = {}
         self._lock = threading.Lock()
-        """Units report from threads as well."""
+        """Tasks report from threads as well."""
         self.is_busy = False
         """Something was said a moment ago."""
 
@@ -189,16 +189,16 @@ class ReportBuffer:
     def _keeps(self, word: Word) -> bool:
         match word:
             case RowsMoved():
-                moved = (word.pipeline, word.unit, word.table)
+                moved = (word.pipeline, word.task, word.table)
                 known = self._moved.get(moved)
                 self._moved[moved] = word if known is None else _sum(known, word)
                 return True
             case OffsetsApplied():
-                unit = (word.pipeline, word.unit)
-                before = self._stood.get(unit)
+                task = (word.pipeline, word.task)
+                before = self._stood.get(task)
                 if before is not None:
                     word = replace(word, positions={**before.positions, **word.positions})
-                self._stood[unit] = word
+                self._stood[task] = word
                 return True
         return False
 

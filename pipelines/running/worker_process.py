@@ -23,7 +23,7 @@ from headwater.pipelines.running.worker_spawn import COMMAND, spawn
 logger = logging.getLogger(__name__)
 
 LINE_BYTES_MAX = 64 << 20
-"""A report names every file or partition at which a unit stands."""
+"""A report names every file or partition at which a task stands."""
 
 
 class WorkerProcess:
@@ -74,7 +74,7 @@ class WorkerProcess:
         return how_it_ended(self._process.wait())
 
     async def leave(self, *, wait_s: float) -> None:
-        """Lets the units finish what they have begun. `listen` must be running."""
+        """Lets the tasks finish what they have begun. `listen` must be running."""
         self.send(LeaveTask())
         try:
             async with asyncio.timeout(wait_s):

@@ -14,9 +14,9 @@ from headwater.pipelines.watching.report_stream import read_object, report_from_
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """Run a unit. Secrets are inside, so this goes over a pipe and nowhere else."""
+    """Run a task. Secrets are inside, so this goes over a pipe and nowhere else."""
 
-    unit: TaskId
+    task: TaskId
     pipeline: bytes = field(repr=False)
     """`LoadedPipeline.to_wire()`."""
     bootstrap: tuple[str, ...]
@@ -25,21 +25,21 @@ class StartTask:
 
 @dataclass(frozen=True, slots=True)
 class StopTask:
-    """End a unit; `TaskGone` is the answer."""
+    """End a task; `TaskGone` is the answer."""
 
-    unit: TaskId
+    task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveTask:
-    """End all units, then the process."""
+    """End all tasks, then the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskGone:
-    """Nothing of the unit runs any more."""
+    """Nothing of the task runs any more."""
 
-    unit: TaskId
+    task: TaskId
 
 
 Order = StartTask | StopTask | LeaveTask
@@ -52,13 +52,13 @@ def encode_order(order: Order) -> bytes:
     match order:
         case StartTask():
             content = {
-                "start": list(order.unit),
+                "start": list(order.task),
                 "pipeline": base64.b64encode(order.pipeline).decode(),
                 "bootstrap": order.bootstrap,
                 "until_end": order.until_end,
             }
         case StopTask():
-            content = {"stop": list(order.unit)}
+            content = {"stop": list(order.task)}
         case LeaveTask():
             content = {"leave": True}
     return _line(content)
@@ -67,15 +67,15 @@ def encode_order(order: Order) -> bytes:
 def decode_order(line: bytes) -> Order:
     found = read_object(line)
     match found:
-        case {"start": unit, "pipeline": str(wire), "bootstrap": list(bootstrap)}:
+        case {"start": task, "pipeline": str(wire), "bootstrap": list(bootstrap)}:
             return StartTask(
-                TaskId(*unit),
+                TaskId(*task),
                 base64.b64decode(wire),
                 tuple(bootstrap),
                 until_end=bool(found.get("until_end")),
             )
-        case {"stop": unit}:
-            return StopTask(TaskId(*unit))
+        case {"stop": task}:
+            return StopTask(TaskId(*task))
         case {"leave": _}:
             return LeaveTask()
     raise DecodeError("the worker does not know this command", keys=sorted(found))
@@ -85,13 +85,13 @@ def encode_word(word: Word) -> bytes:
     match word:
         case TaskEnded():
             content: dict[str, Any] = {
-                "ended": list(word.unit),
+                "ended": list(word.task),
                 "state": word.state.value,
                 "reason": word.reason,
                 "error": word.kind,
             }
         case TaskGone():
-            content = {"gone": list(word.unit)}
+            content = {"gone": list(word.task)}
         case _:
             content = report_to_json(word)
     return _line(content)
@@ -100,10 +100,10 @@ def encode_word(word: Word) -> bytes:
 def decode_word(line: bytes) -> Word:
     found = read_object(line)
     match found:
-        case {"ended": unit, "state": str(state), "reason": str(reason), "error": str(kind)}:
-            return TaskEnded(TaskId(*unit), TaskState(state), reason, kind)
-        case {"gone": unit}:
-            return TaskGone(TaskId(*unit))
+        case {"ended": task, "state": str(state), "reason": str(reason), "error": str(kind)}:
+            return TaskEnded(TaskId(*task), TaskState(state), reason, kind)
+        case {"gone": task}:
+            return TaskGone(TaskId(*task))
     return report_from_json(found)
 
 

@@ -37,7 +37,7 @@ KNOWN = {
     "columns": "`typed`: before, after, op and so on; `raw`: key, value and headers",
     "start": "where it begins: earliest, latest, offsets, a time, a position of the source",
     "end": "where a batch ends: stable, latest, offsets, a time, a position of the source",
-    "asOf": "where a batch ends, in a moment of the source: offsets, a time, a position",
+    "asOf": "where a batch ends, at a point in time of the source: offsets, a time, a position",
     "isolation": "`committed`, or `uncommitted` for `raw` alone",
     "splitRecords": "how many offsets one task reads at most",
     "fetchBytes": "how much is asked of a broker at a time",

@@ -113,7 +113,7 @@ async def check_was_whole(options: ReadOptions, part: ReadSplit) -> None:
     async with open_log(options) as log:
         held = (await log.bounds([partition]))[partition]
     if part.is_state and held.cleaned_to > part.end:
-        problem = "compaction has passed that moment while it was being read"
+        problem = "compaction has passed that point in time during the read"
     elif held.deletes_dropped_to > max(part.deletes_dropped_to, part.start):
         problem = "the log removed deletes before they were read"
     else:

@@ -166,8 +166,8 @@ def shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Declares the four options that every command has; they end in the run's `Output`."""
     for name, keyword, explanation in (
         (("--no-color",), "has_color", "Never colour the output; NO_COLOR does the same."),
-        (("-v", "--verbose"), "verbosity", "Say more on stderr; twice for debugging."),
-        (("-q", "--quiet"), "is_quiet", "Say nothing on stderr but errors."),
+        (("-v", "--verbose"), "verbosity", "More messages on stderr; twice for debugging."),
+        (("-q", "--quiet"), "is_quiet", "Only errors on stderr."),
         (("--json",), "as_json", "Write one JSON envelope to stdout: ok, data, error."),
     ):
         command = click.option(

@@ -112,7 +112,7 @@ def _check_references(template: str, pattern: Pattern, rule: RouteRule) -> None:
         if number != "$" and not 1 <= int(number) <= pattern.group_count:
             raise ConfigError(
                 "the route names a group that its pattern does not have",
-                hint="$1 is the first group of a /regex/, or what the first * of a glob stands for",
+                hint="$1 is the first group of a /regex/, or what the first * of a glob matches",
                 route=rule.source,
                 named=f"${number}",
                 groups=pattern.group_count,

@@ -70,8 +70,8 @@ class HttpRoute(NamedTuple):
 
 WISHES = {
     "pause": "Pause the pipeline, or one of its tables, until it is resumed; over restarts, too.",
-    "resume": "Let it go on, and try again what was quarantined.",
-    "restart": "Begin it afresh where it stands; what was quarantined is tried again.",
+    "resume": "Resume it. A quarantine of it ends.",
+    "restart": "Restart it at its offsets. A quarantine of it ends.",
 }
 ROUTES = (
     HttpRoute("GET", "/healthz", "healthz", '`{"ok": true}` for as long as the process answers.'),
@@ -86,9 +86,9 @@ ROUTES = (
         "GET",
         "/events",
         "events",
-        "What the pipelines tell, as lines of JSON, from now on; `?pipeline=NAME` for one of them."
-        " An empty line now and then shows that the connection lives; who reads too slowly is told"
-        ' by `{"kind": "Missed", "count": 7}` what was left out.',
+        "Reports of the pipelines as lines of JSON, from now on; `?pipeline=NAME` for one of them."
+        " An empty line now and then shows that the connection lives. A slow reader gets"
+        ' `{"kind": "Missed", "count": 7}` for reports that it missed.',
     ),
     HttpRoute(
         "GET",
@@ -172,12 +172,12 @@ class _Routes:
     async def offsets(self, request: Request) -> Response:
         """The source's position as the log has it, and where the sinks said they stand."""
         pipeline = self._pipeline(request)
-        units = self._to.board.units(pipeline)
+        tasks = self._to.board.tasks(pipeline)
         return _json(
             {
                 "pipeline": pipeline,
                 "source": source_parts(await load_positions(self._to.log, pipeline)),
-                "sinks": {name: unit.positions for name, unit in units.items() if name != SOURCE},
+                "sinks": {name: task.positions for name, task in tasks.items() if name != SOURCE},
             }
         )
 

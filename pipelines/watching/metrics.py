@@ -28,11 +28,11 @@ class MetricSpec:
     read: Callable[[Snapshot], Iterator[MetricSample]]
 
 
-def _per_unit(field: str, scale: float = 1) -> Callable[[Snapshot], Iterator[MetricSample]]:
+def _per_task(field: str, scale: float = 1) -> Callable[[Snapshot], Iterator[MetricSample]]:
     def read(snapshot: Snapshot) -> Iterator[MetricSample]:
         for pipeline, found in snapshot["pipelines"].items():
-            for unit, facts in found["units"].items():
-                yield MetricSample((pipeline, unit), _scale(facts[field], scale))
+            for task, facts in found["tasks"].items():
+                yield MetricSample((pipeline, task), _scale(facts[field], scale))
 
     return read
 
@@ -41,8 +41,8 @@ def _per_table(field: str, scale: float = 1) -> Callable[[Snapshot], Iterator[Me
     def read(snapshot: Snapshot) -> Iterator[MetricSample]:
         for pipeline, found in snapshot["pipelines"].items():
             for table, line in found["tables"].items():
-                for unit, facts in line["units"].items():
-                    yield MetricSample((pipeline, unit, table), _scale(facts[field], scale))
+                for task, facts in line["tasks"].items():
+                    yield MetricSample((pipeline, task, table), _scale(facts[field], scale))
 
     return read
 
@@ -53,17 +53,17 @@ def _snapshots(field: str, scale: float = 1) -> Callable[[Snapshot], Iterator[Me
             for table, line in found["tables"].items():
                 if (reading := line["snapshot"]) is not None:
                     value = _scale(reading[field], scale)
-                    yield MetricSample((pipeline, reading["unit"], table), value)
+                    yield MetricSample((pipeline, reading["task"], table), value)
 
     return read
 
 
-def _unit_states(snapshot: Snapshot) -> Iterator[MetricSample]:
+def _task_states(snapshot: Snapshot) -> Iterator[MetricSample]:
     for pipeline, found in snapshot["pipelines"].items():
-        for unit, facts in found["units"].items():
-            for state in UNIT_STATES:
+        for task, facts in found["tasks"].items():
+            for state in TASK_STATES:
                 yield MetricSample(
-                    (pipeline, unit, state.value), float(facts["state"] == state.value)
+                    (pipeline, task, state.value), float(facts["state"] == state.value)
                 )
 
 
@@ -93,9 +93,9 @@ def _start(snapshot: Snapshot) -> Iterator[MetricSample]:
 def _gauges(name: str, field: str) -> Callable[[Snapshot], Iterator[MetricSample]]:
     def read(snapshot: Snapshot) -> Iterator[MetricSample]:
         for pipeline, found in snapshot["pipelines"].items():
-            for unit, facts in found["units"].items():
+            for task, facts in found["tasks"].items():
                 if gauge := facts["gauges"].get(name):
-                    yield MetricSample((pipeline, unit), gauge[field])
+                    yield MetricSample((pipeline, task), gauge[field])
 
     return read
 
@@ -103,11 +103,11 @@ def _gauges(name: str, field: str) -> Callable[[Snapshot], Iterator[MetricSample
 def _table_gauges(name: str, field: str) -> Callable[[Snapshot], Iterator[MetricSample]]:
     def read(snapshot: Snapshot) -> Iterator[MetricSample]:
         for pipeline, found in snapshot["pipelines"].items():
-            for unit, facts in found["units"].items():
+            for task, facts in found["tasks"].items():
                 for gauge, figures in facts["gauges"].items():
                     kind, _, table = gauge.partition(" ")
                     if kind == name and table:
-                        yield MetricSample((pipeline, unit, table), figures[field])
+                        yield MetricSample((pipeline, task, table), figures[field])
 
     return read
 
@@ -118,9 +118,9 @@ def _scale(value: float | None, scale: float) -> float | None:
 
 TABLE_STATES = (TaskState.REREADING, TaskState.REBUILDING)
 """States that only tables have."""
-UNIT_STATES = [state for state in TaskState if state not in TABLE_STATES]
-UNIT = ("pipeline", "unit")
-TABLE = ("pipeline", "unit", "table")
+TASK_STATES = [state for state in TaskState if state not in TABLE_STATES]
+TASK = ("pipeline", "task")
+TABLE = ("pipeline", "task", "table")
 
 METRICS = (
     MetricSpec(
@@ -138,25 +138,25 @@ METRICS = (
         _offline,
     ),
     MetricSpec(
-        "headwater_unit_state",
+        "headwater_task_state",
         "gauge",
-        (*UNIT, "state"),
+        (*TASK, "state"),
         "1 for the state of a source or a sink, 0 for every other state.",
-        _unit_states,
+        _task_states,
     ),
     MetricSpec(
-        "headwater_unit_retries_total",
+        "headwater_task_retries_total",
         "counter",
-        UNIT,
+        TASK,
         "Retries of a source or a sink after a failure.",
-        _per_unit("retries"),
+        _per_task("retries"),
     ),
     MetricSpec(
-        "headwater_unit_lag_records",
+        "headwater_task_lag_records",
         "gauge",
-        UNIT,
+        TASK,
         "Records of the log that a sink has not applied yet.",
-        _per_unit("lag_records"),
+        _per_task("lag_records"),
     ),
     MetricSpec(
         "headwater_rows_total",
@@ -211,14 +211,14 @@ METRICS = (
     MetricSpec(
         "headwater_retained_wal_bytes",
         "gauge",
-        UNIT,
+        TASK,
         "Write-ahead log that a PostgreSQL server retains for the source's slot.",
         _gauges("retained_wal_bytes", "value"),
     ),
     MetricSpec(
         "headwater_retained_wal_limit_bytes",
         "gauge",
-        UNIT,
+        TASK,
         "Limit of that write-ahead log in the source's settings, if there is one.",
         _gauges("retained_wal_bytes", "limit"),
     ),

@@ -24,20 +24,20 @@ VERSIONS_SHOWN = 10
 
 
 async def offsets_meant(
-    log: Log, pipeline: str, units: Mapping[str, Mapping[str, str]]
+    log: Log, pipeline: str, tasks: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Any]:
-    """Of every sink and partition the offset, and what of the source is below it; `units` are the
+    """Of every sink and partition the offset, and what of the source is below it; `tasks` are the
     positions that `status` knows, by sink."""
     offsets = {
-        unit: {place: int(at) for part, at in found.items() if (place := place_of(part, at))}
-        for unit, found in units.items()
+        task: {place: int(at) for part, at in found.items() if (place := place_of(part, at))}
+        for task, found in tasks.items()
     }
     meant: dict[str, Any] = {}
-    for unit, of_unit in offsets.items():
-        told = await told_below(log, pipeline, of_unit)
-        meant[unit] = {
+    for task, of_task in offsets.items():
+        told = await told_below(log, pipeline, of_task)
+        meant[task] = {
             f"{place.topic}-{place.partition}": {"offset": at, **told_facts(told.get(place))}
-            for place, at in of_unit.items()
+            for place, at in of_task.items()
         }
     return meant
 
@@ -127,9 +127,9 @@ def position_lines(snapshot: Facts) -> Iterator[str]:
     """For people."""
     for name, pipeline in snapshot["pipelines"].items():
         found = snapshot["positions"].get(name, {})
-        for unit, facts in pipeline["units"].items():
-            yield f"POSITIONS {name} {unit}"
-            meant = found.get("sinks", {}).get(unit)
+        for task, facts in pipeline["tasks"].items():
+            yield f"POSITIONS {name} {task}"
+            meant = found.get("sinks", {}).get(task)
             if not meant:
                 for part, position in facts["positions"].items():
                     yield f"  {printable(part)}  {printable(position)}"

@@ -36,7 +36,7 @@ WORST_FIRST = (
     TaskState.DONE,
     TaskState.STOPPED,
 )
-"""A pipeline is in the first of these that one of its units is in."""
+"""A pipeline is in the first of these that one of its tasks is in."""
 
 
 class StatusBoard:
@@ -58,27 +58,27 @@ class StatusBoard:
         if isinstance(report, TableKnown | TableVerified):
             self._know(report)
             return
-        unit = self._unit(report.pipeline, report.unit)
+        task = self._task(report.pipeline, report.task)
         match report:
             case StateChanged():
-                unit.change(report, now_ms=self._clock.now_ms())
+                task.change(report, now_ms=self._clock.now_ms())
             case RowsMoved():
-                unit.move(report, self._newest(report), monotonic_ms=self._clock.monotonic_ms())
-                if report.unit == SOURCE:
+                task.move(report, self._newest(report), monotonic_ms=self._clock.monotonic_ms())
+                if report.task == SOURCE:
                     self._mark_behind(report)
             case ReadProgress():
-                unit.read(report, monotonic_ms=self._clock.monotonic_ms())
+                task.read(report, monotonic_ms=self._clock.monotonic_ms())
             case OffsetsApplied():
-                unit.stand(report, now_ms=self._clock.now_ms())
+                task.stand(report, now_ms=self._clock.now_ms())
             case DeadLettersAdded():
-                unit.set_aside(report)
+                task.set_aside(report)
             case GaugesRead():
-                unit.gauges[report.name] = report
+                task.gauges[report.name] = report
             case RemarksMade():
-                unit.remark(report)
+                task.remark(report)
 
     def _know(self, report: TableKnown | TableVerified) -> None:
-        self._unit(report.pipeline, SOURCE).know(report.table)
+        self._task(report.pipeline, SOURCE).know(report.table)
         if isinstance(report, TableVerified):
             self._verified.setdefault(report.pipeline, {})[report.table] = report
 
@@ -91,10 +91,10 @@ class StatusBoard:
         """The `topic-partition`s at which sinks stand; `know_ends` wants to hear of them."""
         return frozenset(
             partition
-            for units in self._pipelines.values()
-            for name, unit in units.items()
+            for tasks in self._pipelines.values()
+            for name, task in tasks.items()
             if name != SOURCE
-            for partition in unit.positions
+            for partition in task.positions
         )
 
     def know_ends(self, ends: Mapping[str, int]) -> None:
@@ -105,12 +105,12 @@ class StatusBoard:
     def pipelines(self) -> frozenset[str]:
         return frozenset(self._pipelines)
 
-    def units(self, pipeline: str) -> Mapping[str, TaskStatus]:
+    def tasks(self, pipeline: str) -> Mapping[str, TaskStatus]:
         return self._pipelines.get(pipeline, {})
 
     def tables(self, pipeline: str) -> frozenset[str]:
         return frozenset(
-            table for unit in self._pipelines.get(pipeline, {}).values() for table in unit.tables
+            table for task in self._pipelines.get(pipeline, {}).values() for table in task.tables
         )
 
     def snapshot(self) -> Json:
@@ -129,26 +129,26 @@ class StatusBoard:
         }
 
     def _pipeline(self, pipeline: str) -> Json:
-        units, verified = self._pipelines[pipeline], self._verified.get(pipeline, {})
+        tasks, verified = self._pipelines[pipeline], self._verified.get(pipeline, {})
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
-        worst = min(units.values(), key=lambda unit: WORST_FIRST.index(unit.state))
+        worst = min(tasks.values(), key=lambda task: WORST_FIRST.index(task.state))
         told = {
-            name: unit.tables_json(self._ends, now_ms=now_ms, monotonic_ms=monotonic_ms)
-            for name, unit in units.items()
+            name: task.tables_json(self._ends, now_ms=now_ms, monotonic_ms=monotonic_ms)
+            for name, task in tasks.items()
         }
         tables = dict.fromkeys(table for lines in told.values() for table in lines)
         return {
             "state": worst.state.value,
             "reason": worst.reason,
             "since_ms": worst.since_ms,
-            "units": {
-                name: unit.json(told[name].values(), self._ends, now_ms=now_ms)
-                for name, unit in units.items()
+            "tasks": {
+                name: task.json(told[name].values(), self._ends, now_ms=now_ms)
+                for name, task in tasks.items()
             },
             "tables": {
                 table: _table_json(
-                    {unit: told[unit][table] for unit in units if table in told[unit]},
-                    {name: unit for name, unit in units.items() if table in unit.tables},
+                    {task: told[task][table] for task in tasks if table in told[task]},
+                    {name: task for name, task in tasks.items() if table in task.tables},
                     table,
                     monotonic_ms=monotonic_ms,
                 )
@@ -157,7 +157,7 @@ class StatusBoard:
             },
         }
 
-    def _unit(self, pipeline: str, name: str) -> TaskStatus:
+    def _task(self, pipeline: str, name: str) -> TaskStatus:
         return self._pipelines.setdefault(pipeline, {}).setdefault(name, TaskStatus())
 
     def _newest(self, moved: RowsMoved) -> int | None:
@@ -169,12 +169,12 @@ class StatusBoard:
 
     def _mark_behind(self, moved: RowsMoved) -> None:
         """From now on each sink is behind the source by what has just been put into the log."""
-        for name, unit in self._pipelines[moved.pipeline].items():
+        for name, task in self._pipelines[moved.pipeline].items():
             if name in (SOURCE, VERIFY):
                 continue
-            if unit.positions_ms is None and unit.waiting_since_ms is None:
-                unit.waiting_since_ms = moved.committed_ms
-            table = unit.tables.get(moved.table)
+            if task.positions_ms is None and task.waiting_since_ms is None:
+                task.waiting_since_ms = moved.committed_ms
+            table = task.tables.get(moved.table)
             if table is None or table.committed_ms is None:
                 continue
             if table.behind_since_ms is None and moved.committed_ms > table.committed_ms:
@@ -182,14 +182,14 @@ class StatusBoard:
 
 
 def _table_json(
-    told: Mapping[str, Json], units: Mapping[str, TaskStatus], name: str, *, monotonic_ms: int
+    told: Mapping[str, Json], tasks: Mapping[str, TaskStatus], name: str, *, monotonic_ms: int
 ) -> Json:
-    """One line of the screen: what a table does in all units together."""
-    found = {unit: each.tables[name] for unit, each in units.items()}
-    readings = [(unit, table.reading) for unit, table in found.items() if table.reading]
+    """One line of the screen: what a table does in all tasks together."""
+    found = {task: each.tables[name] for task, each in tasks.items()}
+    readings = [(task, table.reading) for task, table in found.items() if table.reading]
     shown = min(readings, key=lambda pair: pair[1].last.is_done, default=None)
-    state, reason, since_ms = _table_state(found, units)
-    sinks = [facts for unit, facts in told.items() if unit != SOURCE]
+    state, reason, since_ms = _table_state(found, tasks)
+    sinks = [facts for task, facts in told.items() if task != SOURCE]
     lags = [each["lag_ms"] for each in sinks or told.values() if each["lag_ms"] is not None]
     entering = [told[SOURCE]] if SOURCE in told else sinks
     return {
@@ -203,7 +203,7 @@ def _table_json(
             (table.problem for table in reversed(found.values()) if table.problem), ""
         ),
         "snapshot": shown and shown[1].json(shown[0], monotonic_ms=monotonic_ms),
-        "units": told,
+        "tasks": told,
     }
 
 
@@ -221,19 +221,19 @@ def _verified_json(verified: TableVerified | None) -> Json | None:
 
 
 def _table_state(
-    found: Mapping[str, TableStatus], units: Mapping[str, TaskStatus]
+    found: Mapping[str, TableStatus], tasks: Mapping[str, TaskStatus]
 ) -> tuple[str, str, int | None]:
-    """What is wrong with it comes first, then what is being read, then what its units do."""
-    unit = min((units[name] for name in found), key=lambda each: WORST_FIRST.index(each.state))
+    """What is wrong with it comes first, then what is being read, then what its tasks do."""
+    task = min((tasks[name] for name in found), key=lambda each: WORST_FIRST.index(each.state))
     own = [table for table in found.values() if table.state is not None]
     if own:
         worst = min(own, key=lambda table: WORST_FIRST.index(table.state or TaskState.RUNNING))
         assert worst.state is not None, "only tables with a state of their own were chosen"
-        is_stuck = unit.state in (TaskState.QUARANTINED, TaskState.RETRYING)
+        is_stuck = task.state in (TaskState.QUARANTINED, TaskState.RETRYING)
         if not (is_stuck and worst.state in (TaskState.REREADING, TaskState.REBUILDING)):
             return worst.state.value, worst.reason, worst.since_ms
-    if unit.state is not TaskState.RUNNING:
-        return unit.state.value, unit.reason, unit.since_ms
+    if task.state is not TaskState.RUNNING:
+        return task.state.value, task.reason, task.since_ms
     for name, table in found.items():
         if table.reading and not table.reading.last.is_done:
             return ("snapshotting" if name == SOURCE else "replaying"), "", None
@@ -251,10 +251,10 @@ class Undelivered:
 
     pipeline: str
     table: str
-    """Empty where nothing is known of the tables of the unit."""
-    unit: str
+    """Empty where nothing is known of the tables of the task."""
+    task: str
     state: str
-    """Of the unit, or of the table in it; `left out` of what the source does not capture."""
+    """Of the task, or of the table in it; `left out` of what the source does not capture."""
     reason: str
 
     def as_json(self) -> dict[str, str]:
@@ -266,39 +266,39 @@ def find_undelivered(snapshot: Mapping[str, Any]) -> list[Undelivered]:
     return [
         each
         for name, pipeline in snapshot["pipelines"].items()
-        for unit, facts in pipeline["units"].items()
-        if unit != VERIFY
-        for each in _of_unit(name, unit, facts, pipeline["tables"])
+        for task, facts in pipeline["tasks"].items()
+        if task != VERIFY
+        for each in _of_task(name, task, facts, pipeline["tables"])
     ]
 
 
-def _of_unit(
-    pipeline: str, unit: str, facts: Mapping[str, Any], tables: Mapping[str, Any]
+def _of_task(
+    pipeline: str, task: str, facts: Mapping[str, Any], tables: Mapping[str, Any]
 ) -> Iterator[Undelivered]:
     for remark in facts["remarks"].values():
         for table in remark["left_out"]:
             reason = "; ".join(filter(None, (remark["problem"], remark["cure"])))
-            yield Undelivered(pipeline, table, unit, LEFT_OUT, reason)
+            yield Undelivered(pipeline, table, task, LEFT_OUT, reason)
     if facts["state"] != TaskState.DONE.value:
         for table in tables or ("",):
-            yield Undelivered(pipeline, table, unit, facts["state"], facts["reason"])
+            yield Undelivered(pipeline, table, task, facts["state"], facts["reason"])
         return
     for table, told in tables.items():
-        own = told["units"].get(unit)
+        own = told["tasks"].get(task)
         if own is not None and own["state"] != TaskState.DONE.value:
-            yield Undelivered(pipeline, table, unit, own["state"], own["reason"])
+            yield Undelivered(pipeline, table, task, own["state"], own["reason"])
 
 
 def undelivered_lines(found: Sequence[Undelivered]) -> list[str]:
     """What shares its reason shares a line."""
     groups: dict[tuple[str, str, str, str], list[str]] = {}
     for each in found:
-        key = (each.pipeline, each.unit, each.state, each.reason)
+        key = (each.pipeline, each.task, each.state, each.reason)
         groups.setdefault(key, []).append(each.table)
     return [
-        f"{printable(pipeline)}/{printable(unit)}: {_name(names)} {state}"
+        f"{printable(pipeline)}/{printable(task)}: {_name(names)} {state}"
         + (f": {printable(' '.join(reason.split()))}" if reason else "")
-        for (pipeline, unit, state, reason), names in groups.items()
+        for (pipeline, task, state, reason), names in groups.items()
     ]
 
 

@@ -137,14 +137,14 @@ def plain(line: ScreenLine) -> str:
 
 def log_line(name: str, pipeline: Facts) -> str:
     """One pipeline in one line, for logs."""
-    units, tables = pipeline["units"], pipeline["tables"]
+    tasks, tables = pipeline["tasks"], pipeline["tables"]
     parts = [f"{name} {pipeline['state']}", format_count(len(tables), "table")]
-    if source := units.get("source"):
+    if source := tasks.get("source"):
         parts.append(f"{rate_text(source['rows_per_s'])} rows/s in")
-    for unit, facts in units.items():
-        if unit != "source":
+    for task, facts in tasks.items():
+        if task != "source":
             lag = duration_text(facts["lag_ms"])
-            parts.append(f"{rate_text(facts['rows_per_s'])} rows/s into {unit}, lag {lag}")
+            parts.append(f"{rate_text(facts['rows_per_s'])} rows/s into {task}, lag {lag}")
     reading = [t["snapshot"] for t in tables.values() if t["snapshot"]]
     if unfinished := [each for each in reading if not each["is_done"]]:
         parts.append(_reading_text(unfinished))
@@ -182,37 +182,37 @@ def _block(
     ]
     if pipeline["since_ms"] is not None and at_ms - pipeline["since_ms"] >= SINCE_MS_MIN:
         head.append(TextSpan(f"   for {duration_text(at_ms - pipeline['since_ms'])}", "dim"))
-    units = list(_unit_lines(pipeline["units"], width, has_unicode))
-    yield from [head, *units]
+    tasks = list(_task_lines(pipeline["tasks"], width, has_unicode))
+    yield from [head, *tasks]
     if tables:
-        told = {unit["reason"] for unit in pipeline["units"].values()}
+        told = {task["reason"] for task in pipeline["tasks"].values()}
         room, is_summed = whole, len(tables) > SUMMED_FROM
         if whole.lines is not None:
             is_summed = is_summed and whole.lines >= SUMMED_LINES_MIN
-            room = whole._replace(lines=max(whole.lines - len(units) - 2 - is_summed, 3))
+            room = whole._replace(lines=max(whole.lines - len(tasks) - 2 - is_summed, 3))
         if is_summed:
             yield _summary(tables)
         yield from _table_lines(tables, told, at_ms, width, room, has_unicode)
 
 
-def _unit_lines(units: Facts, width: int, has_unicode: bool) -> Iterator[ScreenLine]:
-    cells = max(len(printable(name)) for name in units)
-    for name, unit in units.items():
-        state = unit["state"]
-        lag = unit["lag_records"]
+def _task_lines(tasks: Facts, width: int, has_unicode: bool) -> Iterator[ScreenLine]:
+    cells = max(len(printable(name)) for name in tasks)
+    for name, task in tasks.items():
+        state = task["state"]
+        lag = task["lag_records"]
         behind = "" if lag is None else f", {count_text(lag)} records"
-        size = f"  {size_text(unit['bytes_per_s']):>10}/s" if width >= WIDE else ""
+        size = f"  {size_text(task['bytes_per_s']):>10}/s" if width >= WIDE else ""
         yield [
             TextSpan(f"  {printable(name):<{cells}}  "),
             TextSpan(f"{state:<11}", STYLES[state]),
             TextSpan(
-                f"  {count_text(unit['rows']):>7} rows  {rate_text(unit['rows_per_s']):>7} rows/s"
+                f"  {count_text(task['rows']):>7} rows  {rate_text(task['rows_per_s']):>7} rows/s"
             ),
-            TextSpan(f"{size}  lag {duration_text(unit['lag_ms'])}{behind}"),
+            TextSpan(f"{size}  lag {duration_text(task['lag_ms'])}{behind}"),
         ]
-        yield from _gauge_lines(unit["gauges"], cells)
-        yield from _because(unit["reason"], width, has_unicode)
-        for remark in unit.get("remarks", {}).values():
+        yield from _gauge_lines(task["gauges"], cells)
+        yield from _because(task["reason"], width, has_unicode)
+        for remark in task.get("remarks", {}).values():
             said = [remark["problem"], *([f"cure: {remark['cure']}"] if remark["cure"] else [])]
             yield from _because("\n".join(said), width, has_unicode)
 

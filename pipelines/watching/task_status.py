@@ -1,4 +1,4 @@
-"""What is known of one unit of a pipeline, a source or a sink, and of its tables."""
+"""What is known of one task of a pipeline, a source or a sink, and of its tables."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ SOURCE = "source"
 
 RATE_WINDOW_MS, READ_WINDOW_MS = 10_000, 30_000
 POSITIONS_MAX = 1_000
-"""Parts of a position kept per unit; a source of a million files has as many."""
+"""Parts of a position kept per task; a source of a million files has as many."""
 
 Json = dict[str, Any]
 
@@ -37,7 +37,7 @@ class TableProgress:
         self.rate.add(max(more, 0), now_ms=monotonic_ms)
         self.last = report
 
-    def json(self, unit: str, *, monotonic_ms: int) -> Json:
+    def json(self, task: str, *, monotonic_ms: int) -> Json:
         last, rate = self.last, self.rate.per_s(now_ms=monotonic_ms)
         expected, eta_ms, fraction = _expect(last), None, None
         if last.is_done:
@@ -47,7 +47,7 @@ class TableProgress:
             if rate:
                 eta_ms = round(max(expected - _amount(last), 0) * 1_000 / rate)
         return {
-            "unit": unit,
+            "task": task,
             "is_done": last.is_done,
             "fraction": fraction,
             "eta_ms": eta_ms,
@@ -60,10 +60,10 @@ class TableProgress:
 
 @dataclass(slots=True)
 class TableStatus:
-    """One table in one unit."""
+    """One table in one task."""
 
     state: TaskState | None = None
-    """None as long as it does what its unit does."""
+    """None as long as it does what its task does."""
     reason: str = ""
     since_ms: int | None = None
     rows: int = 0
@@ -81,26 +81,26 @@ class TableStatus:
     byte_rate: Rate = field(default_factory=lambda: Rate(window_ms=RATE_WINDOW_MS))
 
     def lag_ms(
-        self, unit_state: TaskState, *, is_at_rest: bool, is_at_end: bool, now_ms: int
+        self, task_state: TaskState, *, is_at_rest: bool, is_at_end: bool, now_ms: int
     ) -> int | None:
         """How old the oldest change is that has not passed; where everything known has, how long
         the last one took, and nothing once that was a while ago."""
         if self.committed_ms is None or self.moved_ms is None:
             return None
         waiting_since = None if is_at_end else self.behind_since_ms
-        if waiting_since is None and unit_state in (TaskState.RETRYING, TaskState.QUARANTINED):
+        if waiting_since is None and task_state in (TaskState.RETRYING, TaskState.QUARANTINED):
             waiting_since = self.committed_ms
         if waiting_since is not None:
             return max(now_ms - waiting_since, 0)
         return 0 if is_at_rest else max(self.moved_ms - self.committed_ms, 0)
 
     def json(
-        self, unit_state: TaskState, *, lag_records: int | None, now_ms: int, monotonic_ms: int
+        self, task_state: TaskState, *, lag_records: int | None, now_ms: int, monotonic_ms: int
     ) -> Json:
         rows_per_s = self.row_rate.per_s(now_ms=monotonic_ms)
         is_at_rest = not lag_records and not rows_per_s
         return {
-            "state": (self.state or unit_state).value,
+            "state": (self.state or task_state).value,
             "reason": self.reason,
             "since_ms": self.since_ms,
             "rows": self.rows,
@@ -108,7 +108,7 @@ class TableStatus:
             "rows_per_s": round(rows_per_s, 1),
             "bytes_per_s": round(self.byte_rate.per_s(now_ms=monotonic_ms), 1),
             "lag_ms": self.lag_ms(
-                unit_state, is_at_rest=is_at_rest, is_at_end=lag_records == 0, now_ms=now_ms
+                task_state, is_at_rest=is_at_rest, is_at_end=lag_records == 0, now_ms=now_ms
             ),
             "committed_ms": self.committed_ms,
             "moved_ms": self.moved_ms,
@@ -164,7 +164,7 @@ class TaskStatus:
         table.byte_rate.add(report.bytes, now_ms=monotonic_ms)
         table.committed_ms, table.moved_ms = report.committed_ms, report.moved_ms
         self.waiting_since_ms = None
-        is_behind = report.unit != SOURCE and (source_ms or 0) > report.committed_ms
+        is_behind = report.task != SOURCE and (source_ms or 0) > report.committed_ms
         table.behind_since_ms = report.committed_ms if is_behind else None
 
     def read(self, report: ReadProgress, *, monotonic_ms: int) -> None:

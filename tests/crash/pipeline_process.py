@@ -15,7 +15,7 @@ from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.storage.files import OsFiles
 from headwater.pipelines.file.loader import LoadedPart, LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.loops.assembly import run_task
 from headwater.pipelines.reports import TaskRun
 from tests.crash.lake_points import watch_lake
 from tests.crash.pipeline_points import (
@@ -68,11 +68,11 @@ async def live(path: Path, point: Point | None) -> dict[str, int]:
     log = EmbeddedLog(await RunningBroker.start(settings, files=files))
     killing, pipeline = KillingLog(log, fuse), fused(loaded, fuse)
 
-    async def run(unit: str, *, until_end: bool) -> None:
-        await run_unit(
+    async def run(task: str, *, until_end: bool) -> None:
+        await run_task(
             TaskRun(
                 pipeline,
-                unit,
+                task,
                 killing,
                 desired=lambda: DesiredTaskState(loaded.name),
                 clock=SystemClock(),

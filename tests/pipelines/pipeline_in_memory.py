@@ -266,7 +266,7 @@ class World:
         )
         return Delivery(
             pipeline=PIPELINE,
-            unit="memory",
+            task="memory",
             sink=sink,
             log=self.log,
             slicer=slicer,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from headwater.core_log.model.table_schema import TableId
 from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.loops.assembly import run_task
 from headwater.pipelines.reports import TaskRun
 from headwater.sinks.spark.consistent_read import TablesAt, tables_at
 from tests.pipelines.time_travel.world import World, tell
@@ -22,11 +22,11 @@ def newest(directory: Path) -> TablesAt:
 
 
 async def run(world: World, *paused: str) -> None:
-    for unit in ("source", "spark"):
-        await run_unit(
+    for task in ("source", "spark"):
+        await run_task(
             TaskRun(
                 world.loaded,
-                unit,
+                task,
                 world.log,
                 desired=lambda: DesiredTaskState("shop", paused_tables=frozenset(paused)),
                 clock=world.clock,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.loops.assembly import run_task
 from headwater.pipelines.reports import StateChanged, TaskRun, TaskState
 from headwater.pipelines.time_travel.verify.result import ComparedSides
 from tests.pipelines.time_travel.verify.test_verify import execute
@@ -125,12 +125,12 @@ def test_a_table_that_cannot_be_mended_keeps_no_other_from_it(
         make_tables(tmp_path / "source.db")
         await world.run()
         execute(tmp_path / "target.db", "DELETE FROM a", "DELETE FROM b WHERE id = 1")
-        return await world.verified(sides=ComparedSides(source=False), mends=True)
+        return await world.verified(sides=ComparedSides(source=False), repairs=True)
 
     found = tell(tmp_path, pipeline(), story)
 
-    assert found["a", "sql"].compared.differing == 3 and "too many" in found["a", "sql"].unmended
-    assert found["b", "sql"].is_equal and found["b", "sql"].mended == 1
+    assert found["a", "sql"].compared.differing == 3 and "too many" in found["a", "sql"].unrepaired
+    assert found["b", "sql"].is_equal and found["b", "sql"].repaired == 1
 
 
 def held_reasons(told: list[Any]) -> dict[str, str]:
@@ -144,12 +144,12 @@ def held_reasons(told: list[Any]) -> dict[str, str]:
     return found
 
 
-async def run_told(world: World, unit: str) -> dict[str, str]:
+async def run_told(world: World, task: str) -> dict[str, str]:
     told: list[Any] = []
-    await run_unit(
+    await run_task(
         TaskRun(
             world.loaded,
-            unit,
+            task,
             world.log,
             desired=lambda: DesiredTaskState("copy"),
             clock=world.clock,

@@ -143,7 +143,7 @@ def test_rows_that_a_sink_reads_elsewhere_are_reported_all_the_same() -> None:
     asyncio.run(deliver(world.delivery(sink, records=1), until_end=True))
 
     moved = [each for each in world.reports if isinstance(each, RowsMoved)]
-    assert {(each.unit, each.table) for each in moved} == {("memory", "public.orders")}
+    assert {(each.task, each.table) for each in moved} == {("memory", "public.orders")}
     assert sum(each.rows for each in moved) == 6
     assert moved[-1].committed_ms == 1_000
 

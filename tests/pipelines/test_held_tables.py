@@ -11,7 +11,7 @@ from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.model.table_schema import TableId
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.loops.ingest.ingest import UNIT as SOURCE
+from headwater.pipelines.loops.ingest.ingest import SOURCE
 from headwater.pipelines.loops.ingest.pause import free_space
 from headwater.pipelines.reports import Report, StateChanged, TaskRun, TaskState
 from headwater.pipelines.running.first_checks import checked_first
@@ -55,7 +55,7 @@ async def test_a_table_that_is_held_says_what_it_waits_for(guest: Guest, tmp_pat
         await run()
         guest.execute("ALTER TABLE items ALTER b TYPE text USING 'b' || b")
         await run()
-        with pytest.raises(BeingReadAgain, match="the table is held"):
+        with pytest.raises(BeingReadAgain, match="the table is quarantined"):
             await check_not_reread(log, "shop", [TableId("public", "items")])
         failure = await cross_over(
             loaded,
@@ -73,7 +73,7 @@ async def test_a_table_that_is_held_says_what_it_waits_for(guest: Guest, tmp_pat
     assert told[-1].state is TaskState.QUARANTINED
     assert told[-1].reason.startswith("the column b was altered and the table rewritten; ")
     assert "headwater snapshot start shop/public.items" in told[-1].reason
-    assert "the table is held" in failure
+    assert "the table is quarantined" in failure
 
 
 def test_the_log_and_targets_of_one_disk_share_its_room(guest: Guest, tmp_path: Path) -> None:

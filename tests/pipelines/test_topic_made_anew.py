@@ -15,7 +15,7 @@ from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import PositionLost
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.loops.assembly import run_task
 from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
@@ -61,7 +61,7 @@ def loaded_in(directory: Path, served: ServedLog) -> LoadedPipeline:
 async def delivered(loaded: LoadedPipeline, served: ServedLog) -> None:
     log = KafkaLog(KafkaSettings(bootstrap=list(served.log.bootstrap)))
     try:
-        await run_unit(
+        await run_task(
             TaskRun(
                 loaded,
                 "sql",

@@ -68,7 +68,7 @@ def test_a_table_that_one_sink_holds_fails_the_run_and_is_named(tmp_path: Path) 
 
     assert code == exit_codes.DIFFERENT
     assert said["ok"] is False and said["error"]["exit_code"] == exit_codes.DIFFERENT
-    missing = [(each["table"], each["unit"], each["state"]) for each in said["data"]["undelivered"]]
+    missing = [(each["table"], each["task"], each["state"]) for each in said["data"]["undelivered"]]
     assert missing == [("users", "second", "quarantined")]
     assert said["data"]["undelivered"][0]["reason"]
     assert "shop/second: users quarantined: " in remarks
@@ -89,7 +89,7 @@ def test_a_paused_table_fails_the_run_until_it_is_resumed(
 
     assert paused[0] == exit_codes.DIFFERENT
     found = paused[1]["data"]["undelivered"]
-    assert [(each["table"], each["unit"]) for each in found] == [
+    assert [(each["table"], each["task"]) for each in found] == [
         ("orders", "first"),
         ("orders", "second"),
     ]
@@ -109,7 +109,7 @@ def test_a_sink_that_is_given_up_fails_the_run_for_all_tables_of_its_pipeline(
     code, said, _ = once(tmp_path)
 
     assert code == exit_codes.DIFFERENT
-    missing = {(each["pipeline"], each["unit"]) for each in said["data"]["undelivered"]}
+    missing = {(each["pipeline"], each["task"]) for each in said["data"]["undelivered"]}
     assert missing == {("right", "second")}
     assert {each["table"] for each in said["data"]["undelivered"]} == {"orders", "users"}
 
@@ -169,18 +169,18 @@ def test_a_name_that_matches_no_table_fails_the_run_and_the_others_are_delivered
 
 
 class Told:
-    """A board that has heard all this of a pipeline whose units have come to their end."""
+    """A board that has heard all this of a pipeline whose tasks have come to their end."""
 
     def __init__(self, *reports: Report) -> None:
         self.board = StatusBoard(SimulatedClock())
-        for unit in ("source", "lake"):
-            self.board(StateChanged("shop", unit, "", TaskState.RUNNING))
+        for task in ("source", "lake"):
+            self.board(StateChanged("shop", task, "", TaskState.RUNNING))
         for table in ("public.orders", "public.users"):
             self.board(TableKnown("shop", "lake", table))
         for each in reports:
             self.board(each)
-        for unit in ("source", "lake"):
-            self.board(StateChanged("shop", unit, "", TaskState.DONE))
+        for task in ("source", "lake"):
+            self.board(StateChanged("shop", task, "", TaskState.DONE))
 
     @property
     def undelivered(self) -> list[Undelivered]:
@@ -197,12 +197,12 @@ def test_a_run_that_nothing_held_up_has_delivered_everything() -> None:
     assert told.undelivered == []
 
 
-@pytest.mark.parametrize("unit", ["source", "lake"])
+@pytest.mark.parametrize("task", ["source", "lake"])
 @pytest.mark.parametrize("state", [TaskState.QUARANTINED, TaskState.PAUSED])
-def test_a_table_that_is_held_where_ever_it_is_is_undelivered(unit: str, state: TaskState) -> None:
-    told = Told(StateChanged("shop", unit, "public.orders", state, "why"))
+def test_a_table_that_is_held_where_ever_it_is_is_undelivered(task: str, state: TaskState) -> None:
+    told = Told(StateChanged("shop", task, "public.orders", state, "why"))
 
-    assert told.undelivered == [Undelivered("shop", "public.orders", unit, state.value, "why")]
+    assert told.undelivered == [Undelivered("shop", "public.orders", task, state.value, "why")]
 
 
 def test_a_table_that_the_source_leaves_out_is_undelivered_with_its_cure() -> None:

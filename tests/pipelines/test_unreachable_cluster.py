@@ -71,17 +71,17 @@ def test_a_run_says_so_in_its_lines_and_in_status_and_tries_again(
         lines = iter(process.stderr)
         first = next(line for line in lines if address in line and "the log is at" not in line)
         said = next(line for line in lines if "tries again in" in line)
-        units = _units(headwater("status", "-f", file, "--json").data)
+        tasks = _tasks(headwater("status", "-f", file, "--json").data)
         code, _, _ = end(process, signal.SIGINT)
 
     why = f"no broker of the cluster answers (tried='{address} (connection refused)')"
     assert f"no broker of the cluster answers: {address} (connection refused)" in first
     assert "retrying; hint: start the cluster, or correct `bootstrap`" in first
     assert why in said
-    assert any(unit["state"] == "retrying" and why in unit["reason"] for unit in units)
+    assert any(task["state"] == "retrying" and why in task["reason"] for task in tasks)
     assert code == exit_codes.INTERRUPTED
 
 
-def _units(status: str) -> list[dict[str, Any]]:
+def _tasks(status: str) -> list[dict[str, Any]]:
     """Of the one pipeline that runs."""
-    return list(json.loads(status)["data"]["pipelines"]["shop"]["units"].values())
+    return list(json.loads(status)["data"]["pipelines"]["shop"]["tasks"].values())

@@ -74,7 +74,7 @@ def test_a_table_whose_versions_cannot_be_read_leaves_those_of_the_others(tmp_pa
     [broken] = found["shop.orders"]
     others = [told for name, told in found.items() if name != "shop.orders"]
     positions = {"shop": {"versions": {"spark": found}}}
-    lines = list(position_lines({"pipelines": {"shop": {"units": {}}}, "positions": positions}))
+    lines = list(position_lines({"pipelines": {"shop": {"tasks": {}}}, "positions": positions}))
     assert "shop.orders" in broken["problem"] and f"  {broken['problem']}" in lines
     assert others and all("version" in newest for newest, *_ in others)
 

@@ -52,7 +52,7 @@ class Rereads:
         self.outbox.notes[job.part] = job.ledger.text()
         if not job.awaits_key and (why := self._held_at_once(job.ledger)):
             self._hold(job, why)
-            self.outbox.replacements += self.replacement(job, Phase.HELD)
+            self.outbox.replacements += self.replacement(job, Phase.QUARANTINED)
         else:
             context = self.reader.context
             settle_ms = 0 if context.until_end or job.ledger.is_permitted else context.settle_ms
@@ -87,7 +87,7 @@ class Rereads:
             now_ms = self.reader.context.clock.now_ms()
             if why := self._held_by_size(job.ledger, job.estimate, now_ms):
                 self._hold(job, why)
-                found = self.replacement(job, Phase.HELD)
+                found = self.replacement(job, Phase.QUARANTINED)
             else:
                 job.is_started = True
                 job.ledger = job.ledger.start(now_ms)

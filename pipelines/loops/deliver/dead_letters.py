@@ -28,13 +28,13 @@ class RejectedRecords:
         self,
         log: Log,
         pipeline: str,
-        unit: str,
+        task: str,
         *,
         stop_after: StopAfter,
         clock: Clock,
         report: Reporter,
     ) -> None:
-        self._log, self._pipeline, self._unit = log, pipeline, unit
+        self._log, self._pipeline, self._task = log, pipeline, task
         self._stop_after, self._clock, self._report = stop_after, clock, report
         self._skipped: dict[TopicPartition, set[int]] = {}
         self._budgets: dict[TopicPartition, tuple[DeadLetterBudget, int]] = {}
@@ -55,7 +55,7 @@ class RejectedRecords:
         await append_letters(self._log, self._pipeline, letters, now_ms=self._clock.now_ms())
         self._skipped.setdefault(partition, set()).update(error.reasons)
         newest = letters[-1].error
-        self._report(DeadLettersAdded(self._pipeline, self._unit, table, len(letters), newest))
+        self._report(DeadLettersAdded(self._pipeline, self._task, table, len(letters), newest))
         return True
 
     def _is_exhausted(self, partition: TopicPartition, offsets: list[int]) -> bool:
@@ -95,6 +95,6 @@ class RejectedRecords:
             error=error.reasons[offset],
             at=(dict(headers).get(AT_HEADER) or b"").decode(),
             table=table,
-            unit=self._unit,
+            task=self._task,
             topic_id=await self._log.topic_id(partition.topic),
         )

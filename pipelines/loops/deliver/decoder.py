@@ -44,7 +44,7 @@ from headwater.pipelines.loops.thread_offload import beside, pieces_of
 PART_BYTES = 8 << 20
 """Bytes of records that are decompressed and decoded at a time: some compress to a fiftieth."""
 TWO_HEADERS = encode_varint(2)[0]
-REPLACED = "headwater drop PIPELINE/TABLE --data, and the next run reads the table anew"
+REPLACED = "headwater drop PIPELINE/TABLE --data, and the next run reads the table again"
 """Hint for a table with lost records: the log is their only place."""
 SchemaRecords = tuple[RecordViews, StoredSchema]
 """Consecutive records of one schema."""

@@ -90,7 +90,7 @@ class Delivery:
     """The parts of one sink's delivery."""
 
     pipeline: str
-    unit: str
+    task: str
     sink: Sink
     log: Log
     slicer: Slicer
@@ -116,7 +116,7 @@ class Delivery:
     @property
     def group(self) -> str:
         """Consumer group whose offsets show the sink's progress to Kafka's tools."""
-        return f"headwater.{self.pipeline}.{self.unit}"
+        return f"headwater.{self.pipeline}.{self.task}"
 
 
 async def deliver(delivery: Delivery, *, until_end: bool = False) -> None:
@@ -174,7 +174,7 @@ async def _read_remembered(delivery: Delivery) -> AppliedOffsets | None:
     for topic, schema in stored.items():
         if topic not in generations.hidden:
             table = str(schema.schema.table)
-            delivery.report(TableKnown(delivery.pipeline, delivery.unit, table))
+            delivery.report(TableKnown(delivery.pipeline, delivery.task, table))
     topics = [*dict.fromkeys([*stored, *generations.former, COMMITS])]
     while True:
         try:
@@ -208,7 +208,7 @@ def _find_held(delivery: Delivery) -> frozenset[str]:
     desired = delivery.desired()
     lifted = delivery.quarantine.lift(desired, now_ms=delivery.clock.now_ms())
     for topic, held in lifted.items():
-        logger.info("%s continues with %s", delivery.unit, topic)
+        logger.info("%s continues with %s", delivery.task, topic)
         _tell_state(delivery, held.table, TaskState.RUNNING)
     if any(held.needs_reopening for held in lifted.values()):
         raise SinkUnavailable("tables that could not be opened are tried again")
@@ -279,7 +279,7 @@ def _tell_lost(delivery: Delivery) -> None:
             delivery.told_lost.add(topic)
             table = _table_of(delivery, topic)
             said = said_of(error, delivery.desired().pipeline, table)
-            logger.error("%s: %s is quarantined: %s", delivery.unit, table, said)
+            logger.error("%s: %s is quarantined: %s", delivery.task, table, said)
             _tell_state(delivery, table, TaskState.QUARANTINED, said)
 
 
@@ -344,7 +344,7 @@ def _hold(
         )
         return
     bug = error.__cause__ if isinstance(error, TableFailed) else None
-    logger.error("%s: %s is quarantined: %s", delivery.unit, table, reason, exc_info=bug)
+    logger.error("%s: %s is quarantined: %s", delivery.task, table, reason, exc_info=bug)
     _tell_state(delivery, table, TaskState.QUARANTINED, reason)
 
 
@@ -370,7 +370,7 @@ def _tell(delivery: Delivery, part: Slice) -> None:
         delivery.report(
             RowsMoved(
                 delivery.pipeline,
-                delivery.unit,
+                delivery.task,
                 str(table),
                 count.rows,
                 count.bytes,
@@ -381,8 +381,8 @@ def _tell(delivery: Delivery, part: Slice) -> None:
     stands = {
         f"{topic}-{number}": str(stand.next_offset) for (topic, number), stand in part.end.items()
     }
-    delivery.report(OffsetsApplied(delivery.pipeline, delivery.unit, stands))
+    delivery.report(OffsetsApplied(delivery.pipeline, delivery.task, stands))
 
 
 def _tell_state(delivery: Delivery, table: str, state: TaskState, reason: str = "") -> None:
-    delivery.report(StateChanged(delivery.pipeline, delivery.unit, table, state, reason))
+    delivery.report(StateChanged(delivery.pipeline, delivery.task, table, state, reason))

@@ -6,7 +6,7 @@ from headwater.core_log.foundation.errors import PositionLost
 from headwater.core_log.model.log import Bounds, Log, RetainedRange, TopicPartition
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
-REBUILD = "headwater rebuild PIPELINE/TABLE --swap makes the table anew from what the log holds"
+REBUILD = "headwater rebuild PIPELINE/TABLE --swap rebuilds the table from the records of the log"
 
 
 def lost_topics(

@@ -42,7 +42,7 @@ from headwater.pipelines.reports import (
     TaskState,
 )
 
-UNIT = "source"
+SOURCE = "source"
 HELD_MS_MAX = 50
 """Longest time that a log transaction stays open if more changes always wait: changes are visible
 only after its end."""
@@ -91,8 +91,8 @@ async def ingest(
     writer = await log.writer(writer_name(pipeline))
     positions = await load_positions(log, pipeline)
     resume_from = source_parts(positions)
-    report(OffsetsApplied(pipeline, UNIT, resume_from))
-    report(StateChanged(pipeline, UNIT, "", TaskState.RUNNING))
+    report(OffsetsApplied(pipeline, SOURCE, resume_from))
+    report(StateChanged(pipeline, SOURCE, "", TaskState.RUNNING))
     encoder, spacing = new_encoder(Generations.of(positions)), CommitRate(limits.batch_wait_ms)
     notices, topic_ids = EventTopics(log, pipeline), TopicIds(log)
     replacements = Replacements.of(pipeline, log, encoder, positions)
@@ -108,8 +108,8 @@ async def ingest(
         OffsetPrediction(),
         replacements,
     )
-    states = ReplacementStates(pipeline, UNIT, report)
-    budget = RejectBudget(pipeline, UNIT, stop_after)
+    states = ReplacementStates(pipeline, SOURCE, report)
+    budget = RejectBudget(pipeline, SOURCE, stop_after)
     states.tell(replacements.stored)
     await _delete_missing(replacements, writer, begun, report)
     states.tell(replacements.stored)
@@ -268,7 +268,7 @@ class _Filling:
             ):
                 await transaction.append(partition, encoded)
             self.set_aside += [
-                DeadLettersAdded(self.pipeline, UNIT, str(reject.table), 1, reject.problem)
+                DeadLettersAdded(self.pipeline, SOURCE, str(reject.table), 1, reject.problem)
                 for reject in rejects
             ]
         for each in batch.notices:
@@ -362,10 +362,12 @@ class _Filling:
     def take_reports(self) -> list[Report]:
         now_ms = self.clock.now_ms()
         moved = [
-            RowsMoved(self.pipeline, UNIT, table, each.rows, each.bytes, each.committed_ms, now_ms)
+            RowsMoved(
+                self.pipeline, SOURCE, table, each.rows, each.bytes, each.committed_ms, now_ms
+            )
             for table, each in self.tallies.items()
         ]
-        return [*moved, *self.set_aside, OffsetsApplied(self.pipeline, UNIT, self.positions)]
+        return [*moved, *self.set_aside, OffsetsApplied(self.pipeline, SOURCE, self.positions)]
 
     async def append_table(
         self, transaction: Transaction, changes: TableChanges, *, is_from_log: bool = False

@@ -17,7 +17,7 @@ async def unless_paused(
     read: Callable[[], Awaitable[None]],
     *,
     pipeline: str,
-    unit: str,
+    task: str,
     desired: Callable[[], DesiredTaskState],
     report: Reporter,
 ) -> None:
@@ -26,7 +26,7 @@ async def unless_paused(
     A pause cancels it: connections are closed, uncommitted changes are read again, and the position
     may be changed meanwhile.
     """
-    paused = StateChanged(pipeline, unit, "", TaskState.PAUSED)
+    paused = StateChanged(pipeline, task, "", TaskState.PAUSED)
     if desired().is_paused:
         report(paused)
     while True:

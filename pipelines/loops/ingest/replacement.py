@@ -285,7 +285,7 @@ class ReplacementStates:
     """Progress reports of re-reads during one run of a source."""
 
     pipeline: str
-    unit: str
+    task: str
     report: Reporter
     told: dict[TableId, str] = field(default_factory=dict)
 
@@ -295,20 +295,22 @@ class ReplacementStates:
             reason = reason_of(each)
             if self.told.get(table) == reason:
                 continue
-            is_held = each.phase is Phase.HELD
-            if is_held:
-                logger.error("%s: %s is held: %s", self.pipeline, table, each.why)
+            is_quarantined = each.phase is Phase.QUARANTINED
+            if is_quarantined:
+                logger.error("%s: %s is quarantined: %s", self.pipeline, table, each.why)
             elif table not in self.told:
                 logger.info("%s: %s is read again: %s", self.pipeline, table, each.why)
             self.told[table] = reason
-            self._state(table, TaskState.QUARANTINED if is_held else TaskState.REREADING, reason)
+            self._state(
+                table, TaskState.QUARANTINED if is_quarantined else TaskState.REREADING, reason
+            )
         for table in self.told.keys() - stored.keys():
             logger.info("%s: %s has been read again", self.pipeline, table)
             del self.told[table]
             self._state(table, TaskState.RUNNING)
 
     def _state(self, table: TableId, state: TaskState, reason: str = "") -> None:
-        self.report(StateChanged(self.pipeline, self.unit, str(table), state, reason))
+        self.report(StateChanged(self.pipeline, self.task, str(table), state, reason))
 
 
 def reason_of(stored: StoredReplacement) -> str:

@@ -57,7 +57,7 @@ from headwater.pipelines.reports import ReadProgress, Reporter
 
 logger = logging.getLogger(__name__)
 
-UNIT = "source"
+SOURCE = "source"
 LIMIT = FetchLimit(bytes_max=4 << 20)
 """Bytes of the former topic that are copied in one transaction."""
 DIGEST_DIGITS = 32
@@ -411,7 +411,7 @@ class _Moving:
         self, read: int, total: int, filled: MigrationProgress, *, is_done: bool = False
     ) -> None:
         table, size = str(self.move.schema.table), sum(filled.bytes.values())
-        self.report(ReadProgress(self.pipeline, UNIT, table, read, total, size, None, is_done))
+        self.report(ReadProgress(self.pipeline, SOURCE, table, read, total, size, None, is_done))
 
 
 def _given_up(line: TopicLineage, filled: MigrationProgress) -> TopicLineage:

@@ -79,13 +79,13 @@ def parse_as_of(text: str, *, now_ms: int) -> AsOf:
     moment_ms = parse_time(text, now_ms)
     if moment_ms is None:
         raise ConfigError(
-            "the text is not a moment: a time, an age, an offset or a source position",
+            "the text is not a point in time: a time, an age, an offset or a source position",
             given=text,
             hint=HINT,
         )
     if moment_ms > now_ms + CLOCKS_APART_MS:
         raise ConfigError(
-            "the moment is in the future",
+            "the point in time is in the future",
             given=text,
             hint="leave it out to include everything up to now",
         )

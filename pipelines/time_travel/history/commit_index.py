@@ -151,7 +151,7 @@ class CommitIndex:
             held = [part for part in theirs if bounds[part].stable > bounds[part].start]
             if any([await self._begins_with_rows(part, bounds[part].start) for part in held]):
                 raise PositionLost(
-                    "the table was first read after this moment: its earlier rows are unknown",
+                    "the table was first read after this point in time; earlier rows are unknown",
                     hint=f"the oldest possible is {await self._first_of(topic)}",
                     asked=str(as_of),
                     topic=topic,
@@ -292,7 +292,7 @@ class CommitIndex:
         self, as_of: TimeAsOf | PositionAsOf, bounds: Mapping[TopicPartition, Bounds]
     ) -> PositionLost:
         return PositionLost(
-            "the log has no source commit before this moment",
+            "the log has no source commit before this point in time",
             hint=f"the oldest possible is {await self.oldest(bounds)}",
             asked=str(as_of),
             pipeline=self._pipeline,
@@ -392,8 +392,8 @@ def _check_same(
     """Raises if the topic of that time is gone: another one of its name has other records."""
     if commit.topic_ids.get(topic, ids[topic]) != ids[topic]:
         raise PositionLost(
-            "the topic was deleted and recreated since this moment",
-            hint="choose a moment after the new topic's first record",
+            "the topic was deleted and recreated since this point in time",
+            hint="choose a point in time after the new topic's first record",
             asked=str(as_of),
             topic=topic,
         )

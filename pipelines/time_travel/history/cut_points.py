@@ -129,21 +129,21 @@ async def check_exact(
         if held.cleaned_to < 0 and end < held.stable and not is_recent:
             raise PositionLost(
                 "this log does not report compaction, so its past states are unknown",
-                hint="use Headwater's own log, which keeps every moment within log.history",
+                hint="use Headwater's own log, which keeps every state within log.history",
                 topic=partition.topic,
                 partition=partition.partition,
             )
         if end < marks.get(partition, 0):
             raise PositionLost(
-                "the moment is before the topic's present generation",
-                hint="choose a moment after `run --migrate`",
+                "the point in time is before the topic's present generation",
+                hint="choose a point in time after `run --migrate`",
                 asked=moment.meant,
                 topic=partition.topic,
                 partition=partition.partition,
             )
         if end < held.cleaned_to:
             raise PositionLost(
-                "compaction has passed this moment: its state is gone",
+                "compaction has passed this point in time: its state is gone",
                 hint=f"the oldest possible is {await CommitIndex(log, pipeline).oldest(bounds)}",
                 asked=moment.meant,
                 topic=partition.topic,
@@ -163,8 +163,8 @@ async def _check_not_mixed(log: Log, pipeline: str, moment: CutPoint) -> None:
                 before = ",".join(f"{part}:{mixed.since.get(part, 0)}" for part in ends)
                 behind = ",".join(f"{part}:{mixed.until[part]}" for part in mixed.until)
                 raise PositionLost(
-                    "the table was being read again at this moment, so its state was mixed",
-                    hint=f"the last moment before is offset {before}"
+                    "the table was being read again at this point in time, so its state was mixed",
+                    hint=f"the last state before it is at offset {before}"
                     + (f", the first behind {behind}" if behind else ""),
                     asked=moment.meant,
                     topic=topic,

@@ -47,9 +47,9 @@ async def check_not_reread(log: Log, pipeline: str, tables: Iterable[TableId]) -
 
 def being_read_again(stored: StoredReplacement, hint: str) -> BeingReadAgain:
     """`hint`: what to do while it is read again automatically."""
-    if stored.phase is Phase.HELD:
+    if stored.phase is Phase.QUARANTINED:
         return BeingReadAgain(
-            "the table is held: it differs from its source until it is read again",
+            "the table is quarantined: it differs from its source until it is read again",
             table=str(stored.table),
             why=stored.why,
             hint="run the command that `why` names",

@@ -49,7 +49,7 @@ async def cross_over(
     try:
         rebuilding = await find_rebuilding(loaded, log, table=table, sink=part.name)
         if not keeps_rows(part, rebuilding.subject.schema):
-            return "a target that keeps a history cannot be made anew for a new form"
+            return "a target that keeps a history is not rebuilt by itself for a new schema"
         while True:
             await _until_replaced(rebuilding, log)
             rebuilding = await find_rebuilding(loaded, log, table=table, sink=part.name)
@@ -60,17 +60,17 @@ async def cross_over(
             try:
                 failure = await _made_anew(rebuilding, log, told, clock=clock)
             except HeadwaterError as error:
-                failure = f"the table could not be made anew for its new form: {error}"
+                failure = f"the table could not be rebuilt for its new schema: {error}"
             if not failure or begun == await beginnings_in(rebuilding, log):
                 return failure
     except HeadwaterError as error:
-        return f"the table could not be made anew for its new form: {error}"
+        return f"the table could not be rebuilt for its new schema: {error}"
 
 
 async def _made_anew(rebuilding: TableRebuild, log: Log, told: "_Told", *, clock: Clock) -> str:
     """Returns why the copy is not swapped in; empty if it is."""
-    unit, table = rebuilding.part.name, told.table
-    logger.info("%s: %s is rebuilt from the log for its new schema", unit, table)
+    task, table = rebuilding.part.name, told.table
+    logger.info("%s: %s is rebuilt from the log for its new schema", task, table)
     wanted = RebuildOptions(swaps=True, verifies=True)
     rebuilt = await rebuild(rebuilding, log, wanted, is_running=False, clock=clock, tell=told.hear)
     if rebuilt.verdict is not None and not rebuilt.verdict.is_as_told:
@@ -78,7 +78,7 @@ async def _made_anew(rebuilding: TableRebuild, log: Log, told: "_Told", *, clock
             "the new table differs from the log, so the old one stays:"
             f" headwater rebuild {rebuilding.loaded.name}/{table} --verify names the rows"
         )
-    logger.info("%s: the new %s has %d rows from the log", unit, table, rebuilt.rows)
+    logger.info("%s: the new %s has %d rows from the log", task, table, rebuilt.rows)
     told.finish()
     return ""
 
@@ -98,7 +98,7 @@ class _Told:
     """Progress of the new table."""
 
     pipeline: str
-    unit: str
+    task: str
     table: str
     report: Reporter
     rows: int = 0
@@ -114,7 +114,7 @@ class _Told:
     def _tell(self, *, is_done: bool) -> None:
         rows = self.rows
         self.report(
-            ReadProgress(self.pipeline, self.unit, self.table, rows, None, None, None, is_done)
+            ReadProgress(self.pipeline, self.task, self.table, rows, None, None, None, is_done)
         )
 
 
@@ -125,6 +125,6 @@ async def _until_replaced(rebuilding: TableRebuild, log: Log) -> None:
         if not tables & pending.keys():
             return
         for each in pending.values():
-            if each.table in tables and each.phase is Phase.HELD:
+            if each.table in tables and each.phase is Phase.QUARANTINED:
                 raise being_read_again(each, "")
         await asyncio.sleep(POLL_S)

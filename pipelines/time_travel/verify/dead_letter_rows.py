@@ -21,7 +21,7 @@ NOT_WRITTEN = (DifferenceKind.MISSING, DifferenceKind.CHANGED)
 
 
 async def dead_letters_of(
-    log: Log, pipeline: str, unit: str, subject: ComparedTable
+    log: Log, pipeline: str, task: str, subject: ComparedTable
 ) -> set[RecordOffset]:
     """Returns open dead letters of this sink for a table."""
     try:
@@ -29,7 +29,7 @@ async def dead_letters_of(
     except LogRejected:
         return set()  # no pipeline with dead letters has run
     letters = [each.letter for each in stored]
-    mine = [each for each in letters if each.unit == unit and each.topic in subject.topics]
+    mine = [each for each in letters if each.task == task and each.topic in subject.topics]
     ids = {topic: await log.topic_id(topic) for topic in {each.topic for each in mine}}
     return {
         (TopicPartition(each.topic, each.partition), each.offset)

@@ -118,10 +118,10 @@ class TableVerdict:
     """Whether the other side only does not answer now."""
     is_reread: bool = False
     """Whether the table is being read again at its source."""
-    unmended: str = ""
+    unrepaired: str = ""
     """Why the differences could not be repaired."""
     took_ms: int = 0
-    mended: int = 0
+    repaired: int = 0
     """Rows that were rewritten before this comparison."""
     unread: Sequence[RecordOffset] = ()
     """Undecodable or untransformable records of the log without a successor: whether their rows are
@@ -160,7 +160,7 @@ class TableVerdict:
         if len(self.unread) > UNREAD_NAMED:
             yield f"and {len(self.unread) - UNREAD_NAMED:,} more records cannot be read"
         if count := self.incomparable.count:
-            yield f"rows of the source with values that are set aside on their way: {count:,}"
+            yield f"rows of the source with values that become dead letters: {count:,}"
         for (topic, partition), offset in self.dead[:UNREAD_NAMED]:
             yield f"{topic}-{partition} has a dead letter of this target at offset {offset:,}"
         if len(self.dead) > UNREAD_NAMED:

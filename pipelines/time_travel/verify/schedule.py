@@ -27,7 +27,7 @@ async def run_verifying(task: TaskRun) -> None:
     failures are logged and tried again when due."""
     loaded, log, clock = task.loaded, task.log, task.clock
     schedule = loaded.spec.verify
-    assert schedule is not None, "the unit is only there where the file wants it"
+    assert schedule is not None, "the task is only there where the file wants it"
     await ensure_topics(loaded, log)
     task.report(StateChanged(loaded.name, VERIFY, "", TaskState.RUNNING))
     last_ms = _last_ms(task.desired()) or clock.now_ms()

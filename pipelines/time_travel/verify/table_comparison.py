@@ -83,9 +83,9 @@ class TableComparison:
         of_source: SourceSide | None,
         sinks: Mapping[str, ComparableSink],
         *,
-        mends_log: bool,
+        repairs_log: bool,
     ) -> list[TableVerdict]:
-        """Returns a verdict per side; with `mends_log` differing rows are written to the log again.
+        """Returns a verdict per side; with `repairs_log` differing rows are written again.
         A failed side is a verdict; only an unreachable log ends the comparison."""
         found: list[TableVerdict] = []
         sides = [*([SOURCE] if of_source is not None else []), *sinks]
@@ -96,7 +96,7 @@ class TableComparison:
                 with outcomes(subject, [SOURCE], into=found):
                     await self._check_not_reread(subject, of_source)
                 of_source = None if found else of_source
-            await self._compare(subject, of_source, sinks, found, mends_log=mends_log)
+            await self._compare(subject, of_source, sinks, found, repairs_log=repairs_log)
         return found
 
     async def _check_not_reread(self, subject: ComparedTable, of_source: SourceSide) -> None:
@@ -117,7 +117,7 @@ class TableComparison:
         sinks: Mapping[str, ComparableSink],
         found: list[TableVerdict],
         *,
-        mends_log: bool,
+        repairs_log: bool,
     ) -> None:
         async with AsyncExitStack() as stack:
             seen: Glancing | None = None
@@ -159,7 +159,7 @@ class TableComparison:
                         of_source,
                         seen,
                         found,
-                        mends_log=mends_log,
+                        repairs_log=repairs_log,
                     )
 
     async def _moments(
@@ -293,7 +293,7 @@ class TableComparison:
         seen: Glancing | None,
         found: list[TableVerdict],
         *,
-        mends_log: bool,
+        repairs_log: bool,
     ) -> None:
         began_ms = self.clock.monotonic_ms()
         keeps_deleted = any(
@@ -318,7 +318,7 @@ class TableComparison:
                 state = told.current()
                 if (lost := await self._lost_error(moment)) is not None:
                     raise lost
-                unmended, deleted, dead = "", DeletedRows.GONE, list[RecordOffset]()
+                unrepaired, deleted, dead = "", DeletedRows.GONE, list[RecordOffset]()
                 if name == SOURCE:
                     assert of_source is not None, "only a source that was opened has a moment"
                     equal = None if seen is None else (await seen).compare(state)
@@ -326,9 +326,11 @@ class TableComparison:
                     compared = await self._looked_again(subject, of_source, shape, compared)
                     if not of_source.snapshot.sees_deletes:
                         compared = _without_missing(compared)
-                    if mends_log and compared.differing:
+                    if repairs_log and compared.differing:
                         snapshot = of_source.snapshot
-                        unmended = await self._mend_log(subject, shape, moment, compared, snapshot)
+                        unrepaired = await self._repair_log(
+                            subject, shape, moment, compared, snapshot
+                        )
                 else:
                     deleted = opened[name].deleted
                     if deleted is not DeletedRows.GONE:
@@ -349,14 +351,14 @@ class TableComparison:
                     left_out=tuple(set(subject.schema.names) - set(shape.columns)),
                     took_ms=self.clock.monotonic_ms() - began_ms,
                     unread=await still_unread(self.log, fold.skipped, moment.ends),
-                    unmended=unmended,
+                    unrepaired=unrepaired,
                     deleted=deleted,
                     incomparable=_incomparable(of_source, subject, side=name),
                     dead=dead,
                 )
                 found.append(replace(verdict, named=await self._name(verdict)))
 
-    async def _mend_log(
+    async def _repair_log(
         self,
         subject: ComparedTable,
         shape: ComparedColumns,

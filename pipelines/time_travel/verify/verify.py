@@ -48,15 +48,15 @@ class Verifier:
         self._comparison = TableComparison(loaded, log, clock, self.after_log, is_running)
 
     async def verify(
-        self, subjects: Sequence[ComparedTable], sides: ComparedSides, *, mends: bool = False
+        self, subjects: Sequence[ComparedTable], sides: ComparedSides, *, repairs: bool = False
     ) -> list[TableVerdict]:
-        """With `mends` differing rows are rewritten and compared again. A table that cannot be
+        """With `repairs` differing rows are rewritten and compared again. A table that cannot be
         repaired does not stop the others."""
-        first = await self._verify(subjects, sides, mends_log=mends)
+        first = await self._verify(subjects, sides, repairs_log=repairs)
         differing = [each for each in first if each.compared.differing]
-        if not mends or not differing:
+        if not repairs or not differing:
             return first
-        unmended: dict[tuple[str, str], str] = {}
+        unrepaired: dict[tuple[str, str], str] = {}
         for verdict in differing:
             if not verdict.subject.schema.key:
                 self._tell(
@@ -64,15 +64,15 @@ class Verifier:
                     " headwater rebuild PIPELINE/TABLE --swap makes the table again from the log"
                 )
             elif verdict.side != SOURCE:
-                unmended[verdict.name] = await self._mend(verdict)
+                unrepaired[verdict.name] = await self._repair(verdict)
             else:
-                unmended[verdict.name] = verdict.unmended
+                unrepaired[verdict.name] = verdict.unrepaired
         touched = [each for each in subjects if any(v.subject is each for v in differing)]
-        again = {v.name: v for v in await self._verify(touched, sides, mends_log=False)}
+        again = {v.name: v for v in await self._verify(touched, sides, repairs_log=False)}
         after = [self._after_mending(each, again) for each in first]
-        return [replace(each, unmended=unmended.get(each.name, "")) for each in after]
+        return [replace(each, unrepaired=unrepaired.get(each.name, "")) for each in after]
 
-    async def _mend(self, verdict: TableVerdict) -> str:
+    async def _repair(self, verdict: TableVerdict) -> str:
         """Returns why the repair failed; empty if it succeeded."""
         try:
             await self._mend_target(verdict)
@@ -86,8 +86,8 @@ class Verifier:
         self, verdict: TableVerdict, again: Mapping[tuple[str, str], TableVerdict]
     ) -> TableVerdict:
         later = again.get(verdict.name, verdict)
-        mended = verdict.compared.differing - later.compared.differing
-        return replace(later, mended=0 if later.problem else max(mended, 0))
+        repaired = verdict.compared.differing - later.compared.differing
+        return replace(later, repaired=0 if later.problem else max(repaired, 0))
 
     async def _mend_target(self, verdict: TableVerdict) -> None:
         check_few(verdict.compared, table=str(verdict.subject.target))
@@ -109,7 +109,7 @@ class Verifier:
             await sink.close()
 
     async def _verify(
-        self, subjects: Sequence[ComparedTable], sides: ComparedSides, *, mends_log: bool
+        self, subjects: Sequence[ComparedTable], sides: ComparedSides, *, repairs_log: bool
     ) -> list[TableVerdict]:
         verdicts: list[TableVerdict] = []
         async with AsyncExitStack() as stack:
@@ -130,7 +130,7 @@ class Verifier:
             for subject in subjects:
                 side = self._source_of(subject, of_source)
                 verdicts += await self._comparison.verdicts(
-                    subject, side, sinks, mends_log=mends_log
+                    subject, side, sinks, repairs_log=repairs_log
                 )
         return verdicts
 
@@ -149,7 +149,7 @@ class Verifier:
         self, subject: ComparedTable, name: str, sink: ComparableSink
     ) -> TableVerdict:
         """Compares one table of one sink."""
-        [verdict] = await self._comparison.verdicts(subject, None, {name: sink}, mends_log=False)
+        [verdict] = await self._comparison.verdicts(subject, None, {name: sink}, repairs_log=False)
         return verdict
 
     async def _open_source(self, stack: AsyncExitStack) -> SourceSide | None:

@@ -108,7 +108,7 @@ async def test_a_forbidden_change_is_held_before_any_row_is_read(guest: Guest, n
     await source.until(Phase.COMPLETE, "resume")
 
     assert not was_read
-    assert held.phase is Phase.HELD
+    assert held.phase is Phase.QUARANTINED
     assert "`schema_changes` does not allow" in held.why
     assert COMMAND in held.why
     assert source.is_equal
@@ -172,7 +172,7 @@ async def test_an_edit_of_the_file_lets_a_held_table_go_on(guest: Guest) -> None
     await source.to_end()
     guest.execute(REWRITTEN)
     await source.to_end()
-    was_held = source.last.phase is Phase.HELD
+    was_held = source.last.phase is Phase.QUARANTINED
 
     source.context["schema_changes"] = FAIL | {"change_type": "ignore"}
     await source.to_end()
@@ -194,7 +194,7 @@ async def test_a_table_without_a_key_is_held_and_read_again_as_any_other(guest: 
     guest.execute("INSERT INTO items VALUES ('c')")
     await source.to_end()
 
-    assert held.phase is Phase.HELD
+    assert held.phase is Phase.QUARANTINED
     assert COMMAND in held.why
     assert not was_read
     assert not source.folded.replacements
@@ -211,7 +211,7 @@ async def test_one_forbidden_change_among_others_holds_the_table(guest: Guest) -
     guest.execute("ALTER TABLE items ADD d int DEFAULT 7")
     await source.to_end()
 
-    assert source.last.phase is Phase.HELD
+    assert source.last.phase is Phase.QUARANTINED
     assert "does not allow change_type" in source.last.why
 
 
@@ -229,7 +229,7 @@ async def test_a_change_after_one_that_was_permitted_is_held_by_itself(guest: Gu
     await source.to_end()
 
     assert went_on
-    assert source.last.phase is Phase.HELD
+    assert source.last.phase is Phase.QUARANTINED
 
 
 @pytest.mark.parametrize("most, is_held", [(119, True), (120, False)])
@@ -244,7 +244,7 @@ async def test_a_table_with_more_rows_than_may_be_read_again_is_held(
     source.settings["snapshot"] = {"reread_max_rows": most}
     await source.to_end()
 
-    assert (source.last.phase is Phase.HELD) == is_held
+    assert (source.last.phase is Phase.QUARANTINED) == is_held
     if is_held:
         assert "it has about 120 rows, and `snapshot.reread_max_rows` is 119" in source.last.why
         await source.until(Phase.COMPLETE, "start")
@@ -263,7 +263,7 @@ async def test_a_table_for_which_there_is_no_room_is_held(guest: Guest) -> None:
     source.context["free_space"] = lambda: [FreeSpace(["the log", "lake"], 2**30)]
     await source.to_end()
 
-    assert held.phase is Phase.HELD
+    assert held.phase is Phase.QUARANTINED
     assert "it needs about" in held.why
     assert "for the log and lake, and 19.5 KiB are free" in held.why
     assert source.is_equal, "once there is room the next start reads it"
@@ -300,7 +300,7 @@ async def test_the_third_reading_within_an_hour_waits_for_a_person(guest: Guest)
     guest.execute(REWRITTEN)
     await source.to_end()
 
-    assert phases == [Phase.COMPLETE, Phase.COMPLETE, Phase.HELD]
+    assert phases == [Phase.COMPLETE, Phase.COMPLETE, Phase.QUARANTINED]
     assert "it was read again twice within the last hour" in why
     assert COMMAND in why
     assert source.last.phase is Phase.COMPLETE
@@ -314,12 +314,12 @@ async def test_a_reading_that_is_stopped_begins_when_a_person_says_so(guest: Gue
     guest.execute(REWRITTEN)
     await source.until(Phase.STARTED)
 
-    await source.until(Phase.HELD, "stop")
+    await source.until(Phase.QUARANTINED, "stop")
     held = source.last
     await source.to_end()
     guest.execute("DELETE FROM items WHERE id < 10", REWRITTEN)
     await source.to_end()
-    is_held_still = source.last.phase is Phase.HELD
+    is_held_still = source.last.phase is Phase.QUARANTINED
     await source.until(Phase.COMPLETE, "start")
 
     assert "its reading was stopped" in held.why

@@ -21,7 +21,7 @@ from headwater.core_log.records.arrow_codec import RecordColumns
 from headwater.core_log.records.record_headers import header_column, header_lists
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.loops.assembly import run_task
 from headwater.pipelines.reports import Report, TaskRun
 from tests.databases import Guest
 
@@ -57,12 +57,12 @@ class Flow:
     loaded: LoadedPipeline
     directory: Path
 
-    async def run(self, unit: str) -> None:
+    async def run(self, task: str) -> None:
         """Until what is there now has been read, or applied."""
-        await run_unit(
+        await run_task(
             TaskRun(
                 self.loaded,
-                unit,
+                task,
                 self.log,
                 desired=lambda: DesiredTaskState("shop"),
                 clock=SystemClock(),

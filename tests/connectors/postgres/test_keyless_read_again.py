@@ -13,7 +13,7 @@ from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import last_replacements
-from headwater.pipelines.loops.ingest.ingest import UNIT as SOURCE
+from headwater.pipelines.loops.ingest.ingest import SOURCE
 from headwater.pipelines.reports import TaskState
 from tests.connectors.postgres.schema_history.test_cross_over import CREATE, FILE, Crossing
 from tests.databases import Guest
@@ -52,7 +52,7 @@ async def test_a_table_without_a_key_is_read_again_and_says_so(crossing: Crossin
 
     await crossing.run("ALTER TABLE items ADD c int DEFAULT 7", "INSERT INTO items VALUES (51)")
 
-    of_table = [each for each in crossing.states if each.unit == SOURCE and each.table]
+    of_table = [each for each in crossing.states if each.task == SOURCE and each.table]
     last = last_replacements(await load_positions(crossing.log, "shop"))
     assert [each.state for each in of_table] == [
         TaskState.REREADING,

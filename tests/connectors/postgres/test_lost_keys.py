@@ -21,7 +21,7 @@ from headwater.core_log.model.changes import Phase, Positions
 from headwater.core_log.model.table_schema import TableId
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.schemas import topics_of
-from headwater.pipelines.loops.ingest.ingest import UNIT as SOURCE
+from headwater.pipelines.loops.ingest.ingest import SOURCE
 from headwater.pipelines.reports import TaskState
 from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
 from tests.connectors.postgres.schema_history.test_cross_over import CREATE, Crossing
@@ -104,7 +104,7 @@ async def test_a_table_that_lost_its_key_is_held_alone_until_it_has_one(
     await holding.run("UPDATE items SET b = -b WHERE b > 40", "DELETE FROM items WHERE b = 9")
 
     assert others == [(7,)]
-    assert [(each.unit, each.state) for each in held][-1] == (SOURCE, TaskState.REREADING)
+    assert [(each.task, each.state) for each in held][-1] == (SOURCE, TaskState.REREADING)
     assert holding.targets("id, a, b") == holding.source("id, a, b")
     await check_not_reread(holding.log, "shop", [ITEMS])
 
@@ -112,13 +112,13 @@ async def test_a_table_that_lost_its_key_is_held_alone_until_it_has_one(
 async def test_a_table_that_gets_its_first_key_goes_on_in_another_topic(holding: Holding) -> None:
     holding.edit(sinks="[{type: sql, url: 'sqlite:///target.db', tables: {'*': {mode: append}}}]")
     holding.guest.execute(LOSE, "ALTER TABLE items REPLICA IDENTITY FULL")
-    await holding.run_unit(SOURCE)
+    await holding.run_task(SOURCE)
 
     holding.guest.execute(
         "ALTER TABLE items ADD PRIMARY KEY (id)", "DELETE FROM items WHERE id = 9"
     )
-    await holding.run_unit(SOURCE)
-    await holding.run_unit(SOURCE)
+    await holding.run_task(SOURCE)
+    await holding.run_task(SOURCE)
 
     stored = await topics_of(holding.log, "shop")
     assert stored["shop.public.items.g2"].schema.key == ("id",)

@@ -62,8 +62,8 @@ class Shop:
 
     def start(self) -> None:
         board = self.owner.board
-        for unit in ("source", "sql"):
-            board(StateChanged(self.name, unit, "", TaskState.RUNNING))
+        for task in ("source", "sql"):
+            board(StateChanged(self.name, task, "", TaskState.RUNNING))
         board(RowsMoved(self.name, "source", ORDERS, 40, 4_000, NOW_MS, NOW_MS + 20))
         board(RowsMoved(self.name, "sql", ORDERS, 40, 4_000, NOW_MS, NOW_MS + 90))
         board(OffsetsApplied(self.name, "source", {"stream": "0/1A"}))
@@ -128,7 +128,7 @@ def test_status_is_data_for_programs(shop: Shop) -> None:
     ran = shop.run("status", shop.name, "--json")
 
     found = ran.envelope["data"]["pipelines"][shop.name]
-    assert found["tables"][ORDERS]["units"]["sql"]["rows"] == 40
+    assert found["tables"][ORDERS]["tasks"]["sql"]["rows"] == 40
 
 
 def test_positions_are_shown_when_asked_for(shop: Shop) -> None:

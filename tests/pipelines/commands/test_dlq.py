@@ -61,7 +61,7 @@ async def prepare(directory: Path) -> None:
         error="total does not fit",
         at="0/1#0",
         table="public.orders",
-        unit="sql",
+        task="sql",
     )
     garbage = DeadLetter(
         topic=TOPIC,
@@ -74,7 +74,7 @@ async def prepare(directory: Path) -> None:
         error="no JSON",
         at="",
         table="public.orders",
-        unit="sql",
+        task="sql",
     )
     await append_letters(log, "shop", [first, garbage], now_ms=1)
     reject = Reject(TableId("", "people"), b"a;b", "too few columns", "people.csv#3")
@@ -86,13 +86,13 @@ async def prepare(directory: Path) -> None:
 def test_letters_are_counted_shown_put_back_and_dropped(headwater: Headwater, data: Path) -> None:
     listed = headwater("dlq", "ls", "shop", "--data", data, "--json").envelope["data"]
     shown = headwater("dlq", "show", "shop", "--table", "orders", "--data", data)
-    back = headwater("dlq", "redrive", "shop", "--letter", 0, "--data", data, "--json")
+    back = headwater("dlq", "redrive", "shop", "--number", 0, "--data", data, "--json")
     topic = asyncio.run(records_of(data, TOPIC))
     unasked = headwater("dlq", "drop", "shop", "--data", data, "--yes")
     dropped = headwater("dlq", "drop", "shop", "--table", "people", "--data", data, "--yes")
     left = headwater("dlq", "show", "shop", "--data", data, "--json").envelope["data"]
 
-    assert [(row["table"], row["letters"], row["problem"]) for row in listed] == [
+    assert [(row["table"], row["records"], row["problem"]) for row in listed] == [
         ("people", 1, "too few columns"),
         ("public.orders", 1, "no JSON"),
         ("public.orders", 1, "total does not fit"),
@@ -100,11 +100,11 @@ def test_letters_are_counted_shown_put_back_and_dropped(headwater: Headwater, da
     assert '{"operation": "insert", "row": {"id": 7, "total": "12.50"' in shown.data
     assert "\x1b" not in shown.data
     assert f"{TOPIC}-0 offset 0, at 0/1#0" in shown.data
-    assert back.envelope["data"] == [{"letter": 0, "table": "public.orders", "fate": "redriven"}]
+    assert back.envelope["data"] == [{"number": 0, "table": "public.orders", "outcome": "redriven"}]
     assert len(topic) == 1 and b'"id":7' in topic[0]
     assert unasked.code == exit_codes.INVALID and "no dead letters are selected" in unasked.remarks
-    assert dropped.data == "dropped 1 letter\n"
-    assert [(each["letter"], each["problem"]) for each in left] == [(1, "no JSON")]
+    assert dropped.data == "dropped 1 dead letter\n"
+    assert [(each["number"], each["problem"]) for each in left] == [(1, "no JSON")]
 
 
 async def records_of(data: Path, topic: str) -> list[bytes]:
@@ -122,7 +122,7 @@ def test_an_unknown_pipeline_or_dead_letter_is_reported_as_missing(
     headwater: Headwater, data: Path
 ) -> None:
     mistyped = headwater("dlq", "ls", "shpo", "--data", data)
-    missing = headwater("dlq", "show", "shop", "--letter", 99, "--data", data)
+    missing = headwater("dlq", "show", "shop", "--number", 99, "--data", data)
 
     assert mistyped.code == exit_codes.INVALID and "no pipeline of this name" in mistyped.remarks
     assert (

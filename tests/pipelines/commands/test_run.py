@@ -210,7 +210,7 @@ def test_a_run_whose_streams_were_closed_at_its_start_delivers_everything(tmp_pa
     assert_equals_truth(tmp_path / "target.db")
 
 
-def test_a_unit_that_nothing_can_cure_ends_the_run_with_its_reason(tmp_path: Path) -> None:
+def test_a_task_that_nothing_can_cure_ends_the_run_with_its_reason(tmp_path: Path) -> None:
     write(tmp_path, FINITE)
     (tmp_path / "target.db").write_bytes(b"this is no database" * 100)
 

@@ -110,7 +110,7 @@ def test_differences_are_shown_row_by_row_and_end_in_exit_code_4(
     ]
     assert plain.code == asked.code == exit_codes.DIFFERENT
     [test] = asked.envelope["data"]["shop"]
-    assert test["passed"] is False and len(test["set_aside"]) == 1
+    assert test["passed"] is False and len(test["rejected"]) == 1
     assert test["differences"][0]["found"][1] == {"id": 2, "order_day": "2026-01-31"}
 
 

@@ -43,7 +43,7 @@ def letter(offset: int, *, error: str = "does not fit") -> DeadLetter:
         error=error,
         at="0/9A3F10#2",
         table="public.orders",
-        unit="sql",
+        task="sql",
     )
 
 

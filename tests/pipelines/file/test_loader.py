@@ -20,8 +20,8 @@ def test_the_smallest_file_is_a_whole_pipeline(write: Write) -> None:
     assert set(pipeline.spec.schema_changes.policies.values()) == {"evolve"}
     assert pipeline.spec.schema_changes.settle_ms == 30_000
     assert pipeline.spec.errors.retry.backoff == BackoffSettings(1_000, 60_000)
-    assert pipeline.source.unit_setting("batch_wait_ms") == 5
-    assert pipeline.sinks[0].unit_setting("commit_every_ms") == 10_000
+    assert pipeline.source.task_setting("batch_wait_ms") == 5
+    assert pipeline.sinks[0].task_setting("commit_every_ms") == 10_000
 
 
 def test_every_key_of_the_file_may_be_set(write: Write) -> None:

@@ -1,4 +1,4 @@
-"""What people want of a pipeline is in the log: it survives restarts, and units follow it."""
+"""What people want of a pipeline is in the log: it survives restarts, and tasks follow it."""
 
 import asyncio
 from collections.abc import AsyncIterator

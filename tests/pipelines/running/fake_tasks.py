@@ -1,4 +1,4 @@
-"""A worker whose units follow a script instead of moving rows."""
+"""A worker whose tasks follow a script instead of moving rows."""
 
 import argparse
 import asyncio
@@ -25,11 +25,11 @@ COMMAND = (sys.executable, "-m", "tests.pipelines.running.fake_tasks")
 
 @dataclass(frozen=True)
 class FakePipeline:
-    """What a runtime needs of a loaded pipeline: names, and here what each unit does."""
+    """What a runtime needs of a loaded pipeline: names, and here what each task does."""
 
     name: str
     acts: Mapping[str, str]
-    """Unit to the name of a function below."""
+    """Task to the name of a function below."""
     path: Path
     workers: str | int = "auto"
 
@@ -73,46 +73,46 @@ class FakePipeline:
         return FakePipeline(name, acts, Path(path), workers)
 
 
-async def run_unit(task: TaskRun) -> None:
+async def run_task(task: TaskRun) -> None:
     loaded: Any = task.loaded
-    unit, report = task.unit, task.report
-    act = ACTS[loaded.acts[unit]]
-    report(StateChanged(loaded.name, unit, "", TaskState.RUNNING, str(os.getpid())))
-    if task.until_end and loaded.acts[unit] == "wait":
+    name, report = task.name, task.report
+    act = ACTS[loaded.acts[name]]
+    report(StateChanged(loaded.name, name, "", TaskState.RUNNING, str(os.getpid())))
+    if task.until_end and loaded.acts[name] == "wait":
         return
-    await act(loaded.path, unit, lambda: report(RowsMoved(loaded.name, unit, "t", 1, 1, 0, 0)))
+    await act(loaded.path, name, lambda: report(RowsMoved(loaded.name, name, "t", 1, 1, 0, 0)))
 
 
-async def wait(notes: Path, unit: str, move: Callable[[], None]) -> None:
+async def wait(notes: Path, task: str, move: Callable[[], None]) -> None:
     """Leaves a note when it has cleaned up."""
     move()
     try:
         await asyncio.Event().wait()
     finally:
         await asyncio.sleep(0)
-        (notes / f"{unit}-cleaned").write_text(str(time.monotonic_ns()))
+        (notes / f"{task}-cleaned").write_text(str(time.monotonic_ns()))
 
 
-async def end(notes: Path, unit: str, move: Callable[[], None]) -> None:
+async def end(notes: Path, task: str, move: Callable[[], None]) -> None:
     move()
 
 
-async def fail(notes: Path, unit: str, move: Callable[[], None]) -> None:
+async def fail(notes: Path, task: str, move: Callable[[], None]) -> None:
     raise SinkRejected("the table has another key")
 
 
-async def die(notes: Path, unit: str, move: Callable[[], None]) -> None:
+async def die(notes: Path, task: str, move: Callable[[], None]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def speak(notes: Path, unit: str, move: Callable[[], None]) -> None:
+async def speak(notes: Path, task: str, move: Callable[[], None]) -> None:
     """In one write, as sinks do: others write there too."""
     sys.stdout.write("a row for stdout\n")
     sys.stdout.flush()
-    await wait(notes, unit, move)
+    await wait(notes, task, move)
 
 
-async def hang(notes: Path, unit: str, move: Callable[[], None]) -> None:
+async def hang(notes: Path, task: str, move: Callable[[], None]) -> None:
     """Computes for ever without letting the loop breathe."""
     move()
     while True:
@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--stdout", type=int)
     parser.add_argument("--level", type=int)
     from_wire: Any = FakePipeline.from_wire
-    work(run_unit, from_wire, stdout=parser.parse_args().stdout)
+    work(run_task, from_wire, stdout=parser.parse_args().stdout)
 
 
 if __name__ == "__main__":

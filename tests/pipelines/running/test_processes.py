@@ -40,32 +40,32 @@ class Heard:
         return Listeners(
             lambda report: self._add(self.reports, report),
             lambda ended: self._add(self.ended, ended),
-            lambda unit: self._add(self.gone, unit),
+            lambda task: self._add(self.gone, task),
         )
 
     def _add(self, heard: list[Any], news: object) -> None:
         heard.append(news)
         self._news.set()
 
-    async def until(self, state: TaskState, unit: TaskId, times: int = 1) -> list[StateChanged]:
+    async def until(self, state: TaskState, task: TaskId, times: int = 1) -> list[StateChanged]:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 found = [
                     each
                     for each in self.reports
                     if isinstance(each, StateChanged)
-                    and (each.pipeline, each.unit, each.state) == (*unit, state)
+                    and (each.pipeline, each.task, each.state) == (*task, state)
                 ]
                 if len(found) >= times:
                     return found
                 self._news.clear()
                 await self._news.wait()
 
-    async def until_running_in(self, unit: TaskId, processes: WorkerProcesses) -> None:
+    async def until_running_in(self, task: TaskId, processes: WorkerProcesses) -> None:
         """A process that lives."""
         times = 1
         while True:
-            found = await self.until(TaskState.RUNNING, unit, times)
+            found = await self.until(TaskState.RUNNING, task, times)
             if int(found[-1].reason) in processes.pids:
                 return
             times = len(found) + 1
@@ -108,75 +108,75 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
         await log.close()
 
 
-async def test_stopping_a_unit_waits_until_it_has_cleaned_up(tmp_path: Path) -> None:
+async def test_stopping_a_task_waits_until_it_has_cleaned_up(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
-        units = it.start({"source": "wait", "sql": "wait"})
-        await it.heard.until(TaskState.RUNNING, units["sql"])
-        await it.heard.until(TaskState.RUNNING, units["source"])
+        tasks = it.start({"source": "wait", "sql": "wait"})
+        await it.heard.until(TaskState.RUNNING, tasks["sql"])
+        await it.heard.until(TaskState.RUNNING, tasks["source"])
 
-        await it.processes.stop(units["sql"])
+        await it.processes.stop(tasks["sql"])
 
         assert (tmp_path / "sql-cleaned").exists()
         assert not (tmp_path / "source-cleaned").exists()
-        assert it.heard.gone == [units["sql"]]
+        assert it.heard.gone == [tasks["sql"]]
 
 
-async def test_units_run_in_other_processes_where_sources_stop_before_sinks(
+async def test_tasks_run_in_other_processes_where_sources_stop_before_sinks(
     tmp_path: Path,
 ) -> None:
     async with stage(tmp_path) as it:
-        units = it.start({"sql": "wait", "source": "wait"}, process_count=2)
+        tasks = it.start({"sql": "wait", "source": "wait"}, process_count=2)
 
-        found = [await it.heard.until(TaskState.RUNNING, unit) for unit in units.values()]
+        found = [await it.heard.until(TaskState.RUNNING, task) for task in tasks.values()]
 
     pids = {int(running[0].reason) for running in found}
     assert len({os.getpid(), *pids}) == 3
-    times = {name: int((tmp_path / f"{name}-cleaned").read_text()) for name in units}
+    times = {name: int((tmp_path / f"{name}-cleaned").read_text()) for name in tasks}
     assert times["source"] < times["sql"]
 
 
-async def test_a_killed_process_is_started_again_with_its_units(tmp_path: Path) -> None:
+async def test_a_killed_process_is_started_again_with_its_tasks(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
-        units = it.start({"source": "wait", "sql": "wait"})
-        for unit in units.values():
-            await it.heard.until(TaskState.RUNNING, unit)
+        tasks = it.start({"source": "wait", "sql": "wait"})
+        for task in tasks.values():
+            await it.heard.until(TaskState.RUNNING, task)
         first = it.processes.pids
 
         os.kill(first[0], signal.SIGKILL)
-        for unit in units.values():
-            await it.heard.until(TaskState.RUNNING, unit, times=2)
+        for task in tasks.values():
+            await it.heard.until(TaskState.RUNNING, task, times=2)
 
-        retrying = await it.heard.until(TaskState.RETRYING, units["sql"])
+        retrying = await it.heard.until(TaskState.RETRYING, tasks["sql"])
         assert retrying[0].reason == "its worker process was killed by SIGKILL"
         assert it.processes.pids != first
 
 
-async def test_a_unit_that_kills_its_process_is_told_apart_from_its_neighbours(
+async def test_a_task_that_kills_its_process_is_told_apart_from_its_neighbours(
     tmp_path: Path,
 ) -> None:
     async with stage(tmp_path) as it:
-        units = it.start({"source": "wait", "sql": "die", "files": "wait"})
+        tasks = it.start({"source": "wait", "sql": "die", "files": "wait"})
 
-        (given_up,) = await it.heard.until(TaskState.QUARANTINED, units["sql"])
+        (given_up,) = await it.heard.until(TaskState.QUARANTINED, tasks["sql"])
 
         assert given_up.reason == (
             "its worker process was killed by SIGKILL, 3 times in ten minutes"
         )
-        assert [each.unit for each in it.heard.ended] == [units["sql"]]
+        assert [each.task for each in it.heard.ended] == [tasks["sql"]]
         for name in ("source", "files"):
-            await it.heard.until_running_in(units[name], it.processes)
+            await it.heard.until_running_in(tasks[name], it.processes)
 
 
-async def test_units_running_and_given_up_begin_afresh_once_per_wish(tmp_path: Path) -> None:
+async def test_tasks_running_and_given_up_begin_afresh_once_per_wish(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
-        units = it.start({"source": "fail", "sql": "wait"})
-        await it.heard.until(TaskState.QUARANTINED, units["source"])
-        await it.heard.until(TaskState.RUNNING, units["sql"])
+        tasks = it.start({"source": "fail", "sql": "wait"})
+        await it.heard.until(TaskState.QUARANTINED, tasks["source"])
+        await it.heard.until(TaskState.RUNNING, tasks["sql"])
 
         for times, id in ((2, "a1"), (3, "a2")):
             await write_control(it.log, "shop", [Signal(RESTART, "", id)], now_ms=0)
-            await it.heard.until(TaskState.QUARANTINED, units["source"], times)
-            found = await it.heard.until(TaskState.RUNNING, units["sql"], times)
+            await it.heard.until(TaskState.QUARANTINED, tasks["source"], times)
+            found = await it.heard.until(TaskState.RUNNING, tasks["sql"], times)
             assert len(found) == times
 
 
@@ -187,8 +187,8 @@ from tests.pipelines.running.test_processes import TaskState, stage
 
 async def main():
     async with stage(Path(sys.argv[1])) as it:
-        for name, unit in it.start({sys.argv[2]: sys.argv[3]}).items():
-            found = await it.heard.until(TaskState.RUNNING, unit)
+        for name, task in it.start({sys.argv[2]: sys.argv[3]}).items():
+            found = await it.heard.until(TaskState.RUNNING, task)
             sys.stdout.write(f"{found[0].reason}\\n")  # print makes two writes, where unbuffered
             sys.stdout.flush()
         await asyncio.Event().wait()

@@ -55,7 +55,7 @@ async def test_a_change_of_state_goes_at_once_behind_earlier_reports() -> None:
     assert said == [moved(1), moved(2), RUNNING]
 
 
-async def test_units_may_report_from_threads() -> None:
+async def test_tasks_may_report_from_threads() -> None:
     said: list[Word] = []
     say = ReportBuffer(said.append, asyncio.get_running_loop())
 

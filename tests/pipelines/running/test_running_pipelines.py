@@ -34,7 +34,7 @@ class QuietLog:
 
 
 class Theatre:
-    """Units that wait until they are told how to end."""
+    """Tasks that wait until they are told how to end."""
 
     def __init__(self) -> None:
         self.running: dict[str, asyncio.Future[None]] = {}
@@ -42,8 +42,8 @@ class Theatre:
         self.reports: list[Report] = []
         self._changed = asyncio.Event()
 
-    async def run_unit(self, task: TaskRun) -> None:
-        name = f"{task.loaded.name}/{task.unit}" + ("!" if task.until_end else "")
+    async def run_task(self, task: TaskRun) -> None:
+        name = f"{task.loaded.name}/{task.name}" + ("!" if task.until_end else "")
         self.lives.append(name)
         self.running[name] = asyncio.get_running_loop().create_future()
         self._changed.set()
@@ -73,7 +73,7 @@ async def running(theatre: Theatre) -> AsyncIterator[RunningPipelines]:
         listeners = pipelines.listeners()
         pipelines.run_in(
             processes=WorkerProcesses(tasks, listeners, around),
-            units=TaskRunner(tasks, theatre.run_unit, open_log, listeners, around),
+            runner=TaskRunner(tasks, theatre.run_task, open_log, listeners, around),
             bootstrap=("127.0.0.1:1",),
         )
         try:
@@ -89,8 +89,8 @@ def a_file(**acts: str) -> Any:
 async def test_modules_of_a_task_are_loaded_before_the_log_is_asked_anything() -> None:
     theatre, told = Theatre(), list[str]()
 
-    def prepare(loaded: Any, unit: str) -> None:
-        told.append(f"{loaded.name}/{unit} prepared")
+    def prepare(loaded: Any, task: str) -> None:
+        told.append(f"{loaded.name}/{task} prepared")
 
     @asynccontextmanager
     async def told_log(_: object) -> AsyncIterator[Any]:
@@ -100,10 +100,10 @@ async def test_modules_of_a_task_are_loaded_before_the_log_is_asked_anything() -
     async with asyncio.TaskGroup() as tasks:
         listeners = Listeners(theatre.reports.append, lambda _: None, lambda _: None)
         around = TaskEnvironment(SimulatedClock(), Random(7))
-        units = TaskRunner(tasks, theatre.run_unit, told_log, listeners, around, prepare=prepare)
-        units.start(TaskAssignment(a_file(source="a"), "source"))
+        runner = TaskRunner(tasks, theatre.run_task, told_log, listeners, around, prepare=prepare)
+        runner.start(TaskAssignment(a_file(source="a"), "source"))
         await theatre.until_running("shop/source")
-        await units.stop_all()
+        await runner.stop_all()
 
     assert told == ["shop/source prepared", "log opened"]
 
@@ -141,7 +141,7 @@ async def test_only_what_was_edited_starts_again_and_what_was_taken_out_stops() 
         assert theatre.lives.count("shop/source") == 1
 
 
-async def test_a_unit_that_starts_again_is_never_seen_as_one_that_has_ended() -> None:
+async def test_a_task_that_starts_again_is_never_seen_as_one_that_has_ended() -> None:
     theatre = Theatre()
     async with running(theatre) as it:
         await it.apply([a_file(source="a", sql="b")])
@@ -150,7 +150,7 @@ async def test_a_unit_that_starts_again_is_never_seen_as_one_that_has_ended() ->
         await it.apply([a_file(source="other", sql="another")])
 
         told = [each for each in theatre.reports if isinstance(each, StateChanged)]
-        last = {each.unit: each.state for each in told}
+        last = {each.task: each.state for each in told}
         assert last == {"source": TaskState.STARTING, "sql": TaskState.STARTING}
 
 
@@ -166,7 +166,7 @@ async def test_a_task_that_had_ended_begins_again() -> None:
         applied = await it.apply([a_file(source="a", sql="b")])
 
         await theatre.until_running("shop/source", "shop/sql")
-        assert [str(unit) for unit in applied.started] == ["shop/source", "shop/sql"]
+        assert [str(task) for task in applied.started] == ["shop/source", "shop/sql"]
 
 
 async def test_a_run_once_ends_when_the_sinks_have_everything_up_to_the_end_of_the_source() -> None:
@@ -180,7 +180,7 @@ async def test_a_run_once_ends_when_the_sinks_have_everything_up_to_the_end_of_t
         theatre.running["shop/sql!"].set_result(None)
         ended = await it.until_over()
 
-        assert {str(each.unit): each.state for each in ended} == {
+        assert {str(each.task): each.state for each in ended} == {
             "shop/source": TaskState.DONE,
             "shop/sql": TaskState.DONE,
         }
@@ -205,7 +205,7 @@ async def test_the_end_stops_sources_before_sinks() -> None:
         await theatre.until_running("shop/source", "shop/sql")
 
     stopped = [
-        each.unit
+        each.task
         for each in theatre.reports
         if isinstance(each, StateChanged) and each.state is TaskState.STOPPED
     ]

@@ -1,4 +1,4 @@
-"""A unit is tried again while time may cure it, and given up, with the reason, when it may not."""
+"""A task is tried again while time may cure it, and given up, with the reason, when it may not."""
 
 import asyncio
 import logging
@@ -20,13 +20,13 @@ from headwater.pipelines.running.backoff import Backoff, RetryPolicy
 from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId, supervise
 from tests.fakes import SimulatedClock
 
-UNIT = TaskId("shop", "sql")
+TASK = TaskId("shop", "sql")
 PATIENCE = RetryPolicy(for_ms=60_000, backoff_ms=1_000, backoff_ms_max=8_000)
 MOVED = RowsMoved("shop", "sql", "orders", 1, 1, 0, 0)
 
 
 class Script:
-    """A unit whose lives are played in turn: an error to raise, or anything else to do."""
+    """A task whose lives are played in turn: an error to raise, or anything else to do."""
 
     def __init__(self, *lives: Exception | Callable[["Script"], None]) -> None:
         self.clock = SimulatedClock()
@@ -52,7 +52,7 @@ class Script:
         around = TaskEnvironment(
             self.clock, Random(7), self.sleep, lambda text: text.replace("hunter2", "***")
         )
-        return await supervise(UNIT, self, PATIENCE, self.reports.append, around)
+        return await supervise(TASK, self, PATIENCE, self.reports.append, around)
 
     @property
     def states(self) -> list[TaskState]:
@@ -67,12 +67,12 @@ def done(_: Script) -> None:
     pass
 
 
-async def test_a_unit_that_has_nothing_more_to_do_is_done() -> None:
+async def test_a_task_that_has_nothing_more_to_do_is_done() -> None:
     script = Script(done)
 
     ended = await script.play()
 
-    assert ended == TaskEnded(UNIT, TaskState.DONE)
+    assert ended == TaskEnded(TASK, TaskState.DONE)
     assert script.states == [TaskState.STARTING, TaskState.DONE]
 
 
@@ -144,14 +144,14 @@ async def test_a_failure_that_only_a_person_can_cure_is_tried_once() -> None:
 
     assert not script.pauses
     assert ended == TaskEnded(
-        UNIT,
+        TASK,
         TaskState.QUARANTINED,
         "the table has another key (table='orders')\n  hint: drop it",
         "SinkRejected",
     )
 
 
-async def test_a_unit_that_somebody_newer_replaced_ends_quietly(
+async def test_a_task_that_somebody_newer_replaced_ends_quietly(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     script = Script(Fenced("a newer writer has taken over"))
@@ -236,7 +236,7 @@ async def test_being_cancelled_is_the_only_stop_and_is_told() -> None:
         await asyncio.Event().wait()
 
     around = TaskEnvironment(SimulatedClock(), Random(7))
-    task = asyncio.ensure_future(supervise(UNIT, wait, PATIENCE, reports.append, around))
+    task = asyncio.ensure_future(supervise(TASK, wait, PATIENCE, reports.append, around))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

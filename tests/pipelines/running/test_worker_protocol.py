@@ -18,16 +18,16 @@ from headwater.pipelines.running.worker_protocol import (
     encode_word,
 )
 
-UNIT = TaskId("shop", "sql")
+TASK = TaskId("shop", "sql")
 ORDERS: list[Order] = [
-    StartTask(UNIT, b'{"url":"\n\x00\xff"}', ("127.0.0.1:1", "kafka-2:9092"), until_end=True),
-    StartTask(UNIT, b"", (), until_end=False),
-    StopTask(UNIT),
+    StartTask(TASK, b'{"url":"\n\x00\xff"}', ("127.0.0.1:1", "kafka-2:9092"), until_end=True),
+    StartTask(TASK, b"", (), until_end=False),
+    StopTask(TASK),
     LeaveTask(),
 ]
 WORDS: list[Word] = [
-    TaskEnded(UNIT, TaskState.QUARANTINED, "no such table\n  hint: make it", "SinkRejected"),
-    TaskGone(UNIT),
+    TaskEnded(TASK, TaskState.QUARANTINED, "no such table\n  hint: make it", "SinkRejected"),
+    TaskGone(TASK),
     RowsMoved("shop", "sql", "orders", 1, 2, 3, 4),
 ]
 

@@ -11,7 +11,7 @@ from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.loops.assembly import run_task
 from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.time_travel.verify.result import ComparedSides, TableVerdict
 from headwater.pipelines.time_travel.verify.table_selection import (
@@ -28,13 +28,13 @@ class World:
     def __init__(self, loaded: LoadedPipeline, log: EmbeddedLog) -> None:
         self.loaded, self.log, self.clock = loaded, log, SystemClock()
 
-    async def run(self, *units: str) -> None:
-        """The source and every sink to their ends, or only those units."""
-        for unit in units or ("source", *(part.name for part in self.loaded.sinks)):
-            await run_unit(
+    async def run(self, *tasks: str) -> None:
+        """The source and every sink to their ends, or only those tasks."""
+        for task in tasks or ("source", *(part.name for part in self.loaded.sinks)):
+            await run_task(
                 TaskRun(
                     self.loaded,
-                    unit,
+                    task,
                     self.log,
                     desired=lambda: DesiredTaskState(self.loaded.name),
                     clock=self.clock,
@@ -49,14 +49,14 @@ class World:
         )
 
     async def verified(
-        self, *tables: str, sides: ComparedSides | None = None, mends: bool = False
+        self, *tables: str, sides: ComparedSides | None = None, repairs: bool = False
     ) -> dict[tuple[str, str], TableVerdict]:
         """By table and side."""
         verifier = Verifier(self.loaded, self.log, clock=self.clock, is_running=False)
         subjects: Sequence[ComparedTable] = await subjects_of(self.loaded, self.log)
         if tables:
             subjects = [await self.subject(table) for table in tables]
-        found = await verifier.verify(subjects, sides or ComparedSides(), mends=mends)
+        found = await verifier.verify(subjects, sides or ComparedSides(), repairs=repairs)
         return {(str(each.subject.target), each.side): each for each in found}
 
 

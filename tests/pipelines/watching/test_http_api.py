@@ -113,8 +113,8 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     """One pipeline that runs, at whose positions a look can be had."""
     log = await EmbeddedLog.open(BrokerSettings(data=tmp_path / "data", listen="127.0.0.1:0"))
     found = Served(log, StatusBoard(SystemClock()), ReportStream(), "")
-    for unit in ("source", "sql"):
-        found.board(StateChanged("shop", unit, "", TaskState.RUNNING))
+    for task in ("source", "sql"):
+        found.board(StateChanged("shop", task, "", TaskState.RUNNING))
     found.board(RowsMoved("shop", "source", ORDERS, 3, 300, 1_000, 2_000))
     answering = RequestAnswer(found.board, found.stream, log, SystemClock(), found.hand_over)
     api = HttpApi(answering, token=TOKEN)
@@ -199,7 +199,7 @@ async def test_status_says_how_many_records_a_sink_has_still_to_apply(served: Se
     found = await served.ask("GET", "/status")
 
     assert found["pipelines"]["shop"]["state"] == "running"
-    assert found["pipelines"]["shop"]["units"]["sql"]["lag_records"] == 2
+    assert found["pipelines"]["shop"]["tasks"]["sql"]["lag_records"] == 2
 
 
 async def test_status_is_answered_although_the_log_does_not(served: Served) -> None:
@@ -207,7 +207,7 @@ async def test_status_is_answered_although_the_log_does_not(served: Served) -> N
 
     found = await served.ask("GET", "/status")
 
-    assert found["pipelines"]["shop"]["units"]["sql"]["lag_records"] is None
+    assert found["pipelines"]["shop"]["tasks"]["sql"]["lag_records"] is None
 
 
 def batch_of(*values: str) -> Batch:

@@ -12,7 +12,7 @@ from headwater.pipelines.watching.status import StatusBoard
 from tests.fakes import SimulatedClock
 from tests.pipelines.watching.test_progress import shop
 
-LABELS = ("pipeline", "unit", "table", "state")
+LABELS = ("pipeline", "task", "table", "state")
 
 
 def samples_of(snapshot: Any) -> dict[str, dict[tuple[str, ...], float]]:
@@ -33,9 +33,9 @@ def test_metrics_say_what_status_says() -> None:
 
     assert found["headwater_rows_total"]["shop", "sql", "public.orders"] == 18_400
     assert found["headwater_lag_seconds"]["shop", "sql", "public.orders"] == 2.1
-    assert found["headwater_unit_lag_records"] == {("shop", "sql"): 12_400}
-    assert found["headwater_unit_state"]["shop", "sql", "running"] == 1
-    assert found["headwater_unit_state"]["shop", "sql", "paused"] == 0
+    assert found["headwater_task_lag_records"] == {("shop", "sql"): 12_400}
+    assert found["headwater_task_state"]["shop", "sql", "running"] == 1
+    assert found["headwater_task_state"]["shop", "sql", "paused"] == 0
     assert found["headwater_quarantined_tables"] == {("shop",): 1}
     assert found["headwater_dead_letters_total"]["shop", "sql", "public.items"] == 7
     assert found["headwater_snapshot_fraction"]["shop", "source", "public.orders"] == 1

@@ -1,4 +1,4 @@
-"""What a unit reports arrives in another process as it was said."""
+"""What a task reports arrives in another process as it was said."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_a_report_comes_back_from_its_line_as_it_was(report: Report) -> None:
         b"Traceback (most recent call last):",
         b'{"kind":"Rumour"}',
         b'{"kind":"Moved","pipeline":"shop"}',
-        b'{"kind":"StateChanged","pipeline":"p","unit":"u","table":"","state":"tired","reason":""}',
+        b'{"kind":"StateChanged","pipeline":"p","task":"u","table":"","state":"tired","reason":""}',
     ],
 )
 def test_a_line_that_is_no_report_is_named_as_such(line: bytes) -> None:

@@ -40,15 +40,15 @@ class Watched:
         for report in reports:
             self.board(report)
 
-    def unit_is(self, unit: str, state: TaskState, reason: str = "") -> None:
-        self.say(StateChanged("shop", unit, "", state, reason))
+    def task_is(self, task: str, state: TaskState, reason: str = "") -> None:
+        self.say(StateChanged("shop", task, "", state, reason))
 
-    def table_is(self, unit: str, state: TaskState, reason: str = "") -> None:
-        self.say(StateChanged("shop", unit, ORDERS, state, reason))
+    def table_is(self, task: str, state: TaskState, reason: str = "") -> None:
+        self.say(StateChanged("shop", task, ORDERS, state, reason))
 
-    def moved(self, unit: str, *, committed_ms: int, rows: int = 10, table: str = ORDERS) -> None:
+    def moved(self, task: str, *, committed_ms: int, rows: int = 10, table: str = ORDERS) -> None:
         now_ms = self.clock.now_ms()
-        self.say(RowsMoved("shop", unit, table, rows, rows * 100, committed_ms, now_ms))
+        self.say(RowsMoved("shop", task, table, rows, rows * 100, committed_ms, now_ms))
 
     def read(self, rows: int, expected: int | None, *, is_done: bool = False) -> None:
         self.say(ReadProgress("shop", "source", ORDERS, rows, expected, None, None, is_done))
@@ -73,9 +73,9 @@ class Watched:
 def watched() -> Watched:
     """A pipeline whose source and one sink run."""
     found = Watched()
-    for unit in ("source", "sql"):
-        found.unit_is(unit, TaskState.STARTING)
-        found.unit_is(unit, TaskState.RUNNING)
+    for task in ("source", "sql"):
+        found.task_is(task, TaskState.STARTING)
+        found.task_is(task, TaskState.RUNNING)
     return found
 
 
@@ -119,9 +119,9 @@ def test_a_table_that_is_read_again_says_so_with_its_reason_and_what_is_left(
     watched.read(5, 10)
     assert watched.orders["snapshot"]["fraction"] == 0.5
     assert "headwater_rereading_tables" in exposition(watched.board.snapshot()).decode()
-    watched.unit_is("source", TaskState.RETRYING)
+    watched.task_is("source", TaskState.RETRYING)
     assert watched.orders["state"] == "retrying"  # nothing is read meanwhile
-    watched.unit_is("source", TaskState.RUNNING)
+    watched.task_is("source", TaskState.RUNNING)
     watched.say(StateChanged("shop", "source", ORDERS, TaskState.RUNNING))
     watched.read(10, 10, is_done=True)
     assert watched.orders["state"] == "streaming"
@@ -130,7 +130,7 @@ def test_a_table_that_is_read_again_says_so_with_its_reason_and_what_is_left(
 def paths_of(value: Any, path: str = "") -> list[str]:
     if not isinstance(value, dict) or path.endswith(("positions", "offline_partitions")):
         return [path]
-    named = path.rpartition(".")[2] in ("pipelines", "units", "tables", "gauges", "remarks")
+    named = path.rpartition(".")[2] in ("pipelines", "tasks", "tables", "gauges", "remarks")
     return [
         found
         for name, inner in value.items()
@@ -145,7 +145,7 @@ def test_a_remark_is_shown_with_its_cure_until_it_is_taken_back(watched: Watched
     watched.say(RemarksMade("shop", "source", "publication", "", ""))
 
     assert "  └ it lacks a table" in shown and "    cure: ALTER it" in shown
-    assert not watched.pipeline["units"]["source"]["remarks"]
+    assert not watched.pipeline["tasks"]["source"]["remarks"]
 
 
 def test_the_last_comparison_is_told_of_a_table_of_which_nothing_has_moved_since(
@@ -181,7 +181,7 @@ def test_the_last_comparison_of_a_table_is_told_with_when_it_was(watched: Watche
     assert differing["at_ms"] == START_MS
     assert any("1 min ago, 3 differ" in line for line in lines), lines
     assert watched.orders["verified"]["is_equal"]
-    assert "verify" not in watched.pipeline["units"]
+    assert "verify" not in watched.pipeline["tasks"]
 
 
 def test_rates_are_those_of_the_last_ten_seconds(watched: Watched) -> None:
@@ -189,9 +189,9 @@ def test_rates_are_those_of_the_last_ten_seconds(watched: Watched) -> None:
         watched.moved("source", committed_ms=watched.clock.now_ms(), rows=100)
         watched.clock.advance(1_000)
 
-    busy = watched.pipeline["units"]["source"]
+    busy = watched.pipeline["tasks"]["source"]
     watched.clock.advance(60_000)
-    quiet = watched.pipeline["units"]["source"]
+    quiet = watched.pipeline["tasks"]["source"]
 
     assert busy["rows"] == quiet["rows"] == 2_000
     assert busy["rows_per_s"] == pytest.approx(100, rel=0.2)
@@ -215,7 +215,7 @@ def test_a_table_at_rest_is_not_behind(watched: Watched) -> None:
 
     assert at_once == 40
     assert watched.orders["lag_ms"] == 0
-    assert watched.pipeline["units"]["sql"]["lag_ms"] == 0
+    assert watched.pipeline["tasks"]["sql"]["lag_ms"] == 0
 
 
 def test_a_sink_that_stands_still_with_records_to_come_is_not_at_rest(watched: Watched) -> None:
@@ -230,7 +230,7 @@ def test_a_sink_that_stands_still_with_records_to_come_is_not_at_rest(watched: W
 def test_lag_is_not_claimed_before_anything_went_through(watched: Watched) -> None:
     watched.read(5, 10)
 
-    assert watched.pipeline["units"]["source"]["lag_ms"] is None
+    assert watched.pipeline["tasks"]["source"]["lag_ms"] is None
     assert watched.orders["lag_ms"] is None
 
 
@@ -255,24 +255,24 @@ def test_lag_is_the_age_of_the_oldest_change_that_waits(watched: Watched) -> Non
 def test_a_sink_that_has_not_begun_is_behind_all_the_same(watched: Watched) -> None:
     watched.moved("source", committed_ms=START_MS)
     watched.clock.advance(5_000)
-    waiting = watched.pipeline["units"]["sql"]["lag_ms"]
+    waiting = watched.pipeline["tasks"]["sql"]["lag_ms"]
 
     watched.say(OffsetsApplied("shop", "sql", {"shop.orders-0": "10"}))
 
     assert waiting == 5_000
-    assert watched.pipeline["units"]["sql"]["lag_ms"] is None, "it left out all there was"
+    assert watched.pipeline["tasks"]["sql"]["lag_ms"] is None, "it left out all there was"
 
 
 def test_lag_grows_while_a_sink_is_down(watched: Watched) -> None:
     watched.moved("source", committed_ms=START_MS)
     watched.moved("sql", committed_ms=START_MS)
-    watched.unit_is("sql", TaskState.RETRYING, "nobody answers")
+    watched.task_is("sql", TaskState.RETRYING, "nobody answers")
     watched.clock.advance(30_000)
 
     assert watched.orders["lag_ms"] == 30_000
     assert watched.orders["state"] == watched.pipeline["state"] == "retrying"
     assert watched.pipeline["reason"] == "nobody answers"
-    assert watched.pipeline["units"]["sql"]["retries"] == 1
+    assert watched.pipeline["tasks"]["sql"]["retries"] == 1
 
 
 def test_a_table_that_a_route_renames_has_its_own_line(watched: Watched) -> None:
@@ -285,38 +285,38 @@ def test_a_table_that_a_route_renames_has_its_own_line(watched: Watched) -> None
 
     assert renamed["lag_ms"] == 70
     assert renamed["rows_per_s"] > 0
-    assert set(renamed["units"]) == {"sql"}
+    assert set(renamed["tasks"]) == {"sql"}
 
 
 def test_the_lag_of_a_sink_is_counted_in_records(watched: Watched) -> None:
     watched.say(OffsetsApplied("shop", "source", {"stream": "0/1A"}))
     watched.say(OffsetsApplied("shop", "sql", {"shop.orders-0": "10", "shop.items-0": "5"}))
-    unknown = watched.pipeline["units"]["sql"]["lag_records"]
+    unknown = watched.pipeline["tasks"]["sql"]["lag_records"]
 
     watched.board.know_ends({"shop.orders-0": 111, "shop.items-0": 6})  # with their markers
 
     assert watched.board.partitions() == {"shop.orders-0", "shop.items-0"}
     assert unknown is None
-    assert watched.pipeline["units"]["sql"]["lag_records"] == 100
-    assert watched.pipeline["units"]["source"]["lag_records"] is None
+    assert watched.pipeline["tasks"]["sql"]["lag_records"] == 100
+    assert watched.pipeline["tasks"]["source"]["lag_records"] is None
 
 
 def test_a_position_is_what_was_said_last_of_each_part(watched: Watched) -> None:
     watched.say(OffsetsApplied("shop", "source", {"file/a": "1", "file/b": "1"}))
     watched.say(OffsetsApplied("shop", "source", {"file/b": "2"}))
-    joined = watched.pipeline["units"]["source"]["positions"]
+    joined = watched.pipeline["tasks"]["source"]["positions"]
 
-    watched.unit_is("source", TaskState.STARTING)
+    watched.task_is("source", TaskState.STARTING)
 
     assert joined == {"file/a": "1", "file/b": "2"}
-    assert watched.pipeline["units"]["source"]["positions"] == {}
+    assert watched.pipeline["tasks"]["source"]["positions"] == {}
 
 
 def test_a_position_of_a_million_parts_is_kept_within_bounds(watched: Watched) -> None:
     for number in range(3_000):
         watched.say(OffsetsApplied("shop", "source", {f"file/{number}": "0"}))
 
-    kept = watched.pipeline["units"]["source"]["positions"]
+    kept = watched.pipeline["tasks"]["source"]["positions"]
 
     assert len(kept) == 1_000
     assert "file/2999" in kept
@@ -368,7 +368,7 @@ def test_a_quarantined_table_says_why_while_the_others_go_on(watched: Watched) -
 
     assert watched.orders["state"] == "quarantined"
     assert watched.orders["reason"] == "total: numeric -> text"
-    assert watched.orders["units"]["source"]["state"] == "running"
+    assert watched.orders["tasks"]["source"]["state"] == "running"
     assert watched.pipeline["tables"]["public.items"]["state"] == "streaming"
     assert watched.pipeline["state"] == "running"
 
@@ -382,8 +382,8 @@ def test_a_table_that_goes_on_forgets_why_it_stood_still(watched: Watched) -> No
 
 def test_a_sink_that_starts_again_says_anew_what_is_wrong(watched: Watched) -> None:
     watched.table_is("sql", TaskState.QUARANTINED, "too wide")
-    watched.unit_is("sql", TaskState.STARTING)
-    watched.unit_is("sql", TaskState.RUNNING)
+    watched.task_is("sql", TaskState.STARTING)
+    watched.task_is("sql", TaskState.RUNNING)
 
     assert watched.orders["state"] == "streaming"
 
@@ -409,12 +409,12 @@ def test_dead_letters_are_counted_with_the_last_reason(watched: Watched) -> None
         (TaskState.RETRYING, TaskState.PAUSED, "retrying"),
     ],
 )
-def test_a_pipeline_is_as_well_as_its_worst_unit(
+def test_a_pipeline_is_as_well_as_its_worst_task(
     source: TaskState, sink: TaskState, both: str
 ) -> None:
     watched = Watched()
-    watched.unit_is("source", source)
-    watched.unit_is("sql", sink)
+    watched.task_is("source", source)
+    watched.task_is("sql", sink)
 
     assert watched.pipeline["state"] == both
 
@@ -424,8 +424,8 @@ def test_a_newest_record_that_became_a_dead_letter_leaves_no_lag_behind(
     watched: Watched, other_ends_at: int
 ) -> None:
     """Also where another table of the sink is behind."""
-    watched.unit_is("source", TaskState.RUNNING)
-    watched.unit_is("sql", TaskState.RUNNING)
+    watched.task_is("source", TaskState.RUNNING)
+    watched.task_is("sql", TaskState.RUNNING)
     watched.moved("source", committed_ms=START_MS)
     watched.moved("sql", committed_ms=START_MS)
     watched.moved("source", committed_ms=START_MS + 1)
@@ -441,7 +441,7 @@ def test_a_newest_record_that_became_a_dead_letter_leaves_no_lag_behind(
 
 
 def test_a_disk_that_refuses_stands_above_everything_else(watched: Watched) -> None:
-    watched.unit_is("source", TaskState.RUNNING)
+    watched.task_is("source", TaskState.RUNNING)
 
     watched.board.log_problem = lambda: "the disk refused a write: no space left on device at /data"
     lines = [plain(line) for line in screen(watched.board.snapshot(), width=120)]
@@ -452,7 +452,7 @@ def test_a_disk_that_refuses_stands_above_everything_else(watched: Watched) -> N
 def test_partitions_that_the_disk_fails_stand_above_everything_else_with_their_reasons(
     watched: Watched,
 ) -> None:
-    watched.unit_is("source", TaskState.RUNNING)
+    watched.task_is("source", TaskState.RUNNING)
     reasons = {TopicPartition("shop.orders", index): "a batch is damaged" for index in range(12)}
 
     watched.board.offline = lambda: reasons
@@ -468,7 +468,7 @@ def test_partitions_that_the_disk_fails_stand_above_everything_else_with_their_r
 def test_states_of_hundreds_of_tables_are_counted_and_the_worst_come_first(
     watched: Watched,
 ) -> None:
-    watched.unit_is("source", TaskState.RUNNING)
+    watched.task_is("source", TaskState.RUNNING)
     for number in range(300):
         watched.moved("source", committed_ms=START_MS, table=f"public.t{number}")
     held = StateChanged("shop", "source", "public.t250", TaskState.QUARANTINED, "it is damaged")

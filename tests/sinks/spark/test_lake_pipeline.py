@@ -18,7 +18,7 @@ from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.file.inline_sink import sink_elsewhere
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.loops.assembly import make_sink, run_unit, split_reader_of
+from headwater.pipelines.loops.assembly import make_sink, run_task, split_reader_of
 from headwater.pipelines.loops.deliver.slice_reader import SliceReader
 from headwater.pipelines.reports import Report, RowsMoved, TaskRun
 from headwater.pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
@@ -79,7 +79,7 @@ class Shop:
 
     async def deliver(self) -> None:
         async with self.client() as log:
-            await run_unit(
+            await run_task(
                 TaskRun(
                     self.loaded,
                     "spark",

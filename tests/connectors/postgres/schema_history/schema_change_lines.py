@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 FOLLOWED, READ_AGAIN, NEW_KEY = "followed", "read again", "new key"
 NEW_TABLE, EMPTIED, LEFT_OUT = "new topic", "emptied", "left out"
-HELD = "held"
 
 PLAIN = (
     "CREATE TABLE {t} (id int PRIMARY KEY, a text, b int, n int NOT NULL DEFAULT 0)",
@@ -303,7 +302,7 @@ LINES = [
     ),
     Line(
         "DROP CONSTRAINT of the primary key",
-        HELD,
+        LEFT_OUT,
         ["ALTER TABLE {t} DROP CONSTRAINT {t}_pkey"],
         after=INSERT_ONLY,
     ),

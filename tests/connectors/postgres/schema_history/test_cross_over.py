@@ -16,7 +16,7 @@ from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.loops.ingest.ingest import UNIT as SOURCE
+from headwater.pipelines.loops.ingest.ingest import SOURCE
 from headwater.pipelines.reports import Report, StateChanged, TaskRun, TaskState
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.time_travel.rebuild.rebuild import (
@@ -52,17 +52,17 @@ class Crossing:
     directory: Path
     states: list[StateChanged]
 
-    async def run(self, *statements: str, units: Sequence[str] = (SOURCE, "sql", "spark")) -> None:
+    async def run(self, *statements: str, tasks: Sequence[str] = (SOURCE, "sql", "spark")) -> None:
         self.guest.execute(*statements)
         self.states.clear()
-        for unit in units:
-            await self.run_unit(unit)
+        for task in tasks:
+            await self.run_task(task)
 
-    async def run_unit(self, unit: str) -> None:
+    async def run_task(self, task: str) -> None:
         await checked_first()(
             TaskRun(
                 self.loaded,
-                unit,
+                task,
                 self.log,
                 desired=lambda: DesiredTaskState("shop"),
                 clock=SystemClock(),
@@ -181,11 +181,11 @@ async def test_a_table_of_another_form_says_that_it_is_read_again_and_made_anew(
 
     why = "the column b was altered and the table rewritten"
     of_table = [each for each in crossing.states if each.table]
-    told = {(each.unit, each.state): each.reason for each in of_table}
+    told = {(each.task, each.state): each.reason for each in of_table}
     assert told[SOURCE, TaskState.REREADING].startswith(why)
     assert told["sql", TaskState.REBUILDING].startswith("rebuilt from the log: ")
-    assert [each.state for each in of_table if each.unit == SOURCE][-1] is TaskState.RUNNING
-    assert [each.state for each in of_table if each.unit == "sql"][-1] is TaskState.RUNNING
+    assert [each.state for each in of_table if each.task == SOURCE][-1] is TaskState.RUNNING
+    assert [each.state for each in of_table if each.task == "sql"][-1] is TaskState.RUNNING
     assert f"shop: public.items is read again: {why}" in caplog.messages
     assert "shop: public.items has been read again" in caplog.messages
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
@@ -246,7 +246,7 @@ async def test_another_key_is_in_the_target_without_a_person(
 async def test_a_target_of_the_former_key_is_not_compared(crossing: Crossing) -> None:
     await crossing.run()
 
-    await crossing.run(*KEYS["another column"], units=[SOURCE])
+    await crossing.run(*KEYS["another column"], tasks=[SOURCE])
     verdicts = await crossing.verdicts()
 
     problems = {each.side: each.problem for each in verdicts}
@@ -332,9 +332,9 @@ async def test_a_table_without_rows_has_its_new_form_in_the_target(crossing: Cro
 async def test_a_target_that_begins_behind_another_type_has_the_rows_of_now(
     crossing: Crossing,
 ) -> None:
-    await crossing.run("DELETE FROM items WHERE id = 3", units=[SOURCE])
-    await crossing.run("DELETE FROM items WHERE id = 4", units=[SOURCE])
-    await crossing.run("ALTER TABLE items ALTER a TYPE int USING length(a)", units=[SOURCE])
+    await crossing.run("DELETE FROM items WHERE id = 3", tasks=[SOURCE])
+    await crossing.run("DELETE FROM items WHERE id = 4", tasks=[SOURCE])
+    await crossing.run("ALTER TABLE items ALTER a TYPE int USING length(a)", tasks=[SOURCE])
 
     await crossing.run("DELETE FROM items WHERE id = 5")
 

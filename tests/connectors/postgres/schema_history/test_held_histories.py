@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headwater.pipelines.file.loader import load
-from headwater.pipelines.loops.ingest.ingest import UNIT as SOURCE
+from headwater.pipelines.loops.ingest.ingest import SOURCE
 from headwater.pipelines.reports import TaskState
 from tests.connectors.postgres.schema_history.test_cross_over import Crossing, crossing_in
 from tests.databases import Guest, database_in
@@ -54,14 +54,14 @@ async def test_the_command_makes_a_held_history_anew(
 
 async def told_and_made_anew(world: Crossing, change: str) -> None:
     [part] = world.loaded.sinks
-    units = (SOURCE, part.name)
-    await world.run(units=units)
+    tasks = (SOURCE, part.name)
+    await world.run(tasks=tasks)
 
-    await world.run(change, "UPDATE items SET a = NULL WHERE id = 7", units=units)
+    await world.run(change, "UPDATE items SET a = NULL WHERE id = 7", tasks=tasks)
 
     [held] = [each for each in world.states if each.state is TaskState.QUARANTINED]
     assert "headwater rebuild shop/public.items --swap" in held.reason
     await world.rebuild(part.name)
-    await world.run("INSERT INTO items (id) VALUES (51)", units=units)
+    await world.run("INSERT INTO items (id) VALUES (51)", tasks=tasks)
     assert not [each for each in world.states if each.state is TaskState.QUARANTINED]
     assert await world.differing() == {"source": 0, part.name: 0}

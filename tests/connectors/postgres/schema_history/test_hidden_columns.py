@@ -16,7 +16,7 @@ from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.rows.codec import TRUNCATE_KEY
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.loops.assembly import run_task
 from headwater.pipelines.reports import RemarksMade, Report, Reporter, TaskRun
 from tests.connectors.postgres.test_into_the_log import Flow
 from tests.databases import Guest
@@ -76,7 +76,7 @@ async def ran(guest: Guest, directory: Path, rule: str) -> Ran:
 async def has_ended(loaded: LoadedPipeline, log: Log, report: Reporter) -> bool:
     """False where a table that is left out was found to be well, so that another life begins."""
     try:
-        await run_unit(
+        await run_task(
             TaskRun(
                 loaded,
                 "source",

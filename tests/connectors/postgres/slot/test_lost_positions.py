@@ -19,7 +19,7 @@ from headwater.core_log.foundation.errors import PositionLost
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.loops.assembly import run_task
 from headwater.pipelines.preview import doctor_checks
 from headwater.pipelines.preview.doctor_checks import DoctorResult, examine_pipeline
 from headwater.pipelines.reports import TaskRun
@@ -206,11 +206,11 @@ async def run_once(file: Path) -> None:
     settings = BrokerSettings(data=loaded.log_path, listen="127.0.0.1:0", internal_partitions=1)
     log = await EmbeddedLog.open(settings)
     try:
-        for unit in ("source", "sql"):
-            await run_unit(
+        for task in ("source", "sql"):
+            await run_task(
                 TaskRun(
                     loaded,
-                    unit,
+                    task,
                     log,
                     desired=lambda: DesiredTaskState(loaded.name),
                     clock=SystemClock(),

@@ -103,7 +103,7 @@ def test_a_target_behind_what_compaction_takes_is_not_said_to_differ(tmp_path: P
 
     assert before.is_equal
     assert bounds.cleaned_to > before.moment.ends[PLACE], "compaction has really passed it"
-    assert "compaction has passed this moment" in after.problem
+    assert "compaction has passed this point in time" in after.problem
     assert not after.compared.differing, "so that nothing is mended that is not broken"
 
 
@@ -128,7 +128,7 @@ def test_a_rebuild_that_compaction_overtakes_is_refused_and_one_of_now_is_equal(
     whole, refused, now = tell(tmp_path, PIPELINE.replace("TOTAL", "2500"), story)
 
     assert whole.verdict.is_equal and now.verdict.is_equal
-    assert "compaction has passed this moment" in refused.problem
+    assert "compaction has passed this point in time" in refused.problem
     assert "the oldest possible is" in refused.hint
 
 

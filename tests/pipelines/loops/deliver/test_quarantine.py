@@ -69,7 +69,7 @@ def test_a_mistake_of_the_file_waits_for_a_person() -> None:
     assert not quarantine.lift(DESIRED, now_ms=10**12) and "next try" not in reason
 
 
-async def test_a_unit_that_was_given_up_begins_again_when_the_cause_is_gone() -> None:
+async def test_a_task_that_was_given_up_begins_again_when_the_cause_is_gone() -> None:
     theatre, told, pauses = Theatre(), list[Report](), list[float]()
     has_paused = asyncio.Event()
 
@@ -80,9 +80,9 @@ async def test_a_unit_that_was_given_up_begins_again_when_the_cause_is_gone() ->
     async with asyncio.TaskGroup() as tasks:
         listeners = Listeners(told.append, lambda _: None, lambda _: None)
         around = TaskEnvironment(SimulatedClock(), Random(7), sleep)
-        units = TaskRunner(tasks, theatre.run_unit, open_log, listeners, around)
+        runner = TaskRunner(tasks, theatre.run_task, open_log, listeners, around)
         file: Any = a_file(source="a")
-        units.start(TaskAssignment(file, "source"))
+        runner.start(TaskAssignment(file, "source"))
         for _ in range(2):
             await theatre.until_running("shop/source")
             has_paused.clear()
@@ -91,7 +91,7 @@ async def test_a_unit_that_was_given_up_begins_again_when_the_cause_is_gone() ->
             )
             await has_paused.wait()
         await theatre.until_running("shop/source")
-        await units.stop_all()
+        await runner.stop_all()
 
     quarantined = [
         each.reason

@@ -29,43 +29,43 @@ class Slice:
 
 async def test_a_stop_takes_effect_when_the_slice_in_flight_is_done() -> None:
     part = Slice()
-    unit = asyncio.ensure_future(shield(part.apply()))
+    task = asyncio.ensure_future(shield(part.apply()))
     await part.begun.wait()
 
-    unit.cancel()
+    task.cancel()
     await asyncio.sleep(0)
-    was_waiting = not unit.done()
+    was_waiting = not task.done()
     part.may_end.set()
     with suppress(asyncio.CancelledError):
-        await unit
+        await task
 
-    assert was_waiting and part.is_done and unit.cancelled()
+    assert was_waiting and part.is_done and task.cancelled()
 
 
 async def test_work_that_does_not_end_is_given_up() -> None:
     part = Slice()
-    unit = asyncio.ensure_future(shield(part.apply(), wait_s_max=0))
+    task = asyncio.ensure_future(shield(part.apply(), wait_s_max=0))
     await part.begun.wait()
 
-    unit.cancel()
+    task.cancel()
     with suppress(asyncio.CancelledError):
-        await unit
+        await task
 
-    assert part.was_given_up and unit.cancelled()
+    assert part.was_given_up and task.cancelled()
 
 
 async def test_a_failure_during_a_stop_is_nobodys_business_any_more() -> None:
     part = Slice(failure=OSError("disk full"))
-    unit = asyncio.ensure_future(shield(part.apply()))
+    task = asyncio.ensure_future(shield(part.apply()))
     await part.begun.wait()
 
-    unit.cancel()
+    task.cancel()
     await asyncio.sleep(0)
     part.may_end.set()
     with suppress(asyncio.CancelledError):
-        await unit
+        await task
 
-    assert unit.cancelled()
+    assert task.cancelled()
 
 
 async def test_a_failure_without_a_stop_is_raised() -> None:

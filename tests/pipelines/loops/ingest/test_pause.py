@@ -39,7 +39,7 @@ class Reading:
             unless_paused(
                 read or self.read,
                 pipeline="shop",
-                unit="source",
+                task="source",
                 desired=lambda: self.desired,
                 report=self.reports.append,
             )
@@ -85,7 +85,7 @@ async def test_a_source_that_is_paused_from_the_first_is_not_touched() -> None:
     assert running.cancelled()
 
 
-async def test_a_source_that_fails_fails_its_unit() -> None:
+async def test_a_source_that_fails_fails_its_task() -> None:
     async def fail() -> None:
         raise SourceUnavailable("nobody answers")
 
@@ -93,7 +93,7 @@ async def test_a_source_that_fails_fails_its_unit() -> None:
         await Reading().begin(fail)
 
 
-async def test_ending_the_unit_releases_the_source_first() -> None:
+async def test_ending_the_task_releases_the_source_first() -> None:
     source = Reading()
     running = source.begin()
     await source.is_open.wait()

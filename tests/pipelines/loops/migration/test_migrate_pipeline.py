@@ -84,12 +84,12 @@ class Shop:
             await log.ensure_topic(control_topic())
             if migrates:
                 await agree(loaded, log, now_ms=1)
-            wanted, run_unit = await read_desired(log, loaded.name), checked_first()
-            for unit in ("source", *(part.name for part in loaded.sinks)):
-                await run_unit(
+            wanted, run_task = await read_desired(log, loaded.name), checked_first()
+            for task in ("source", *(part.name for part in loaded.sinks)):
+                await run_task(
                     TaskRun(
                         loaded,
-                        unit,
+                        task,
                         log,
                         desired=lambda: wanted,
                         clock=SystemClock(),

@@ -174,7 +174,7 @@ async def test_a_topic_that_was_made_anew_since_has_no_past_state(number: int) -
     world.log.delete_topic(TOPIC)
     await world.log.ensure_topic(settings)
 
-    with pytest.raises(PositionLost, match="recreated since this moment"):
+    with pytest.raises(PositionLost, match="recreated since this point in time"):
         await at(world, before(str(number)))
 
 
@@ -223,7 +223,7 @@ def test_moments_are_written_in_several_ways(text: str, meant: str) -> None:
 
 
 def test_anything_else_is_no_moment() -> None:
-    with pytest.raises(ConfigError, match="not a moment"):
+    with pytest.raises(ConfigError, match="not a point in time"):
         parse_as_of("yesterday", now_ms=NOW_MS)
 
 

@@ -20,7 +20,7 @@ from headwater.core_log.model.table_schema import TableId
 from headwater.pipelines.file.inline_sink import sink_elsewhere
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState, read_desired
-from headwater.pipelines.loops.assembly import run_unit
+from headwater.pipelines.loops.assembly import run_task
 from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.time_travel.history.as_of import parse_as_of
 from headwater.pipelines.time_travel.history.cut_points import CutPoint, moment_of
@@ -65,11 +65,11 @@ def tell(directory: Path, story: Story) -> Any:
 
 
 async def run_to_end(loaded: LoadedPipeline, log: EmbeddedLog) -> None:
-    for unit in ("source", "sql"):
-        await run_unit(
+    for task in ("source", "sql"):
+        await run_task(
             TaskRun(
                 loaded,
-                unit,
+                task,
                 log,
                 desired=lambda: DesiredTaskState(loaded.name),
                 clock=SystemClock(),

@@ -12,7 +12,7 @@ from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import Fenced
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.control import DesiredState, control_topic
-from headwater.pipelines.loops.assembly import make_sink, run_unit
+from headwater.pipelines.loops.assembly import make_sink, run_task
 from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.running.tasks import _newest_restart
 from headwater.pipelines.time_travel.rebuild import rebuild as rebuilding
@@ -54,13 +54,13 @@ def test_a_running_sink_goes_on_after_a_swap(
         await desired.load()
         follow = asyncio.create_task(desired.follow())
 
-        async def unit() -> None:
+        async def live() -> None:
             """As a running process does it: a restart begins it afresh, and who is
             fenced has ended for good."""
             while True:
                 seen = _newest_restart(desired.now)
                 life = asyncio.create_task(
-                    run_unit(
+                    run_task(
                         TaskRun(
                             later,
                             "sql",
@@ -80,7 +80,7 @@ def test_a_running_sink_goes_on_after_a_swap(
                 finally:
                     await let_go(life)
 
-        sink = asyncio.create_task(unit())
+        sink = asyncio.create_task(live())
         await rebuilding.rebuild(
             found, world.log, wanted, is_running=True, clock=SystemClock(), tell=lambda _: None
         )

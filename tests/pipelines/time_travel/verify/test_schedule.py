@@ -22,8 +22,8 @@ verify: SCHEDULE
 
 
 async def verified(world: World) -> DesiredTaskState:
-    """What the unit has written into the log, by the time that it has something about it."""
-    unit = asyncio.create_task(
+    """What the task has written into the log, by the time that it has something about it."""
+    task = asyncio.create_task(
         checked_first()(
             TaskRun(
                 world.loaded,
@@ -38,12 +38,12 @@ async def verified(world: World) -> DesiredTaskState:
     try:
         while True:
             found = await read_desired(world.log, world.loaded.name)
-            if found.wishes or unit.done():
+            if found.wishes or task.done():
                 return found
-            await asyncio.wait([unit], timeout=0.05)
+            await asyncio.wait([task], timeout=0.05)
     finally:
-        unit.cancel()
-        await asyncio.wait([unit])
+        task.cancel()
+        await asyncio.wait([task])
 
 
 def test_the_outcome_of_every_table_is_in_the_log_and_no_order_to_the_source(
@@ -65,7 +65,7 @@ def test_the_outcome_of_every_table_is_in_the_log_and_no_order_to_the_source(
     assert not found.paused_tables
 
 
-def test_verify_is_a_unit_only_where_it_is_wanted_and_something_runs_on(tmp_path: Path) -> None:
+def test_verify_is_a_task_only_where_it_is_wanted_and_something_runs_on(tmp_path: Path) -> None:
     async def story(world: World) -> LoadedPipeline:
         return world.loaded
 

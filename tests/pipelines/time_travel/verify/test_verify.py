@@ -85,7 +85,7 @@ def test_damage_of_every_kind_is_named_and_mended(tmp_path: Path) -> None:
             f"UPDATE purchases SET note = 'scribbled' WHERE id = {ids[1]}",
         )
         found = await world.verified("purchases", sides=ComparedSides(source=False))
-        mended = await world.verified("purchases", sides=ComparedSides(source=False), mends=True)
+        mended = await world.verified("purchases", sides=ComparedSides(source=False), repairs=True)
         return ids, found["crm.purchases", "sql"], mended["crm.purchases", "sql"]
 
     ids, found, mended = tell(tmp_path, shop(), story)
@@ -100,7 +100,7 @@ def test_damage_of_every_kind_is_named_and_mended(tmp_path: Path) -> None:
         (ids[1], DifferenceKind.CHANGED.value),
         (999_999, DifferenceKind.EXTRA.value),
     ]
-    assert (mended.is_equal, mended.mended) == (True, 3)
+    assert (mended.is_equal, mended.repaired) == (True, 3)
 
 
 def test_mending_keeps_the_sink_where_it_stands(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_mending_keeps_the_sink_where_it_stands(tmp_path: Path) -> None:
         await world.run()
         execute(tmp_path / "target.db", "DELETE FROM customers")
         before = rows(tmp_path / "target.db", "SELECT * FROM _headwater_offsets")
-        await world.verified("customers", sides=ComparedSides(source=False), mends=True)
+        await world.verified("customers", sides=ComparedSides(source=False), repairs=True)
         after = rows(tmp_path / "target.db", "SELECT * FROM _headwater_offsets")
         await world.run()
         return before, after, await world.verified("customers")
@@ -151,7 +151,7 @@ def test_rows_that_the_log_missed_are_read_from_the_source_and_reach_the_targets
         execute(source, "UPDATE t SET v = 'unseen' WHERE id = 2", "DELETE FROM t WHERE id = 3",
                 "INSERT INTO t VALUES (9, 'i')")  # fmt: skip
         found = await world.verified(sides=ComparedSides(targets=False))
-        mended = await world.verified(sides=ComparedSides(targets=False), mends=True)
+        mended = await world.verified(sides=ComparedSides(targets=False), repairs=True)
         await world.run("sql")
         return found["t", "source"], mended["t", "source"], await world.verified()
 
@@ -162,7 +162,7 @@ def test_rows_that_the_log_missed_are_read_from_the_source_and_reach_the_targets
         (3, DifferenceKind.MISSING.value),
         (9, DifferenceKind.EXTRA.value),
     ]
-    assert (mended.is_equal, mended.mended) == (True, 3)
+    assert (mended.is_equal, mended.repaired) == (True, 3)
     assert all(verdict.is_equal for verdict in after.values())
     assert rows(tmp_path / "target.db", "SELECT id, v FROM t ORDER BY id") == [
         (1, "a"),
@@ -182,7 +182,7 @@ def test_tables_of_a_server_are_verified_and_mended(
         with world_engine(url).begin() as connection:
             connection.exec_driver_sql("DELETE FROM customers")
         second = await world.verified("customers", sides=ComparedSides(source=False))
-        third = await world.verified("customers", sides=ComparedSides(source=False), mends=True)
+        third = await world.verified("customers", sides=ComparedSides(source=False), repairs=True)
         return first, second["shop.customers", "sql"], third["shop.customers", "sql"]
 
     with database_in(request.getfixturevalue(server), f"verify_{server}") as url:
@@ -253,7 +253,7 @@ def test_a_record_that_nobody_can_decode_is_named_and_the_others_are_compared(
         await world.run("sql")
         first = await world.verified()
         execute(target, "UPDATE t SET v = 'x'")
-        mended = await world.verified(sides=ComparedSides(source=False), mends=True)
+        mended = await world.verified(sides=ComparedSides(source=False), repairs=True)
         return first, mended
 
     first, mended = tell(tmp_path, POLLED, story)
@@ -270,7 +270,7 @@ def test_a_record_that_nobody_can_decode_is_named_and_the_others_are_compared(
     assert (place.topic, place.partition) == ("copy.t", 0)
     for each in (first["t", "source"], first["t", "sql"], mended["t", "sql"]):
         assert each.unread == [(place, offset)] and not each.is_equal and each.is_as_told
-    assert mended["t", "sql"].mended == 3
+    assert mended["t", "sql"].repaired == 3
     assert ran.code == 4
     assert ran.envelope["data"]["tables"][1]["unread"] == [
         {"topic": "copy.t", "partition": 0, "offset": offset}

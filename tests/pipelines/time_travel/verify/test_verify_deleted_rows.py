@@ -34,11 +34,11 @@ async def filled(world: World, directory: Path) -> None:
     await world.run()
 
 
-def verified(directory: Path, pipeline: str, *damage: str, mends: bool = False) -> TableVerdict:
+def verified(directory: Path, pipeline: str, *damage: str, repairs: bool = False) -> TableVerdict:
     async def story(world: World) -> Any:
         await filled(world, directory)
         execute(directory / "target.db", *damage)
-        return (await world.verified("t", sides=ComparedSides(source=False), mends=mends))[
+        return (await world.verified("t", sides=ComparedSides(source=False), repairs=repairs))[
             "t", "sql"
         ]
 
@@ -77,13 +77,13 @@ def test_a_deleted_row_that_differs_is_named_and_mended(
         whole = rows(tmp_path / "target.db", TARGET)
         execute(tmp_path / "target.db", damage)
         differing = await world.verified("t", sides=ComparedSides(source=False))
-        mended = await world.verified("t", sides=ComparedSides(source=False), mends=True)
+        mended = await world.verified("t", sides=ComparedSides(source=False), repairs=True)
         return whole, differing["t", "sql"], mended["t", "sql"]
 
     whole, differing, mended = tell(tmp_path, SOFT, story)
 
     assert problems(differing) == {kind: 1} and named(differing) == [(3, kind.value)]
-    assert mended.is_equal and mended.mended == 1
+    assert mended.is_equal and mended.repaired == 1
     assert rows(tmp_path / "target.db", TARGET) == whole
 
 
@@ -99,9 +99,9 @@ def test_a_deleted_row_that_never_was_is_no_deleted_row(pipeline: str, tmp_path:
     is_soft = pipeline == SOFT
     row = "(9, 'x', '2001-01-01 00:00:00.000000')" if is_soft else "(9, 'x')"
 
-    verdict = verified(tmp_path, pipeline, f"INSERT INTO t VALUES {row}", mends=True)
+    verdict = verified(tmp_path, pipeline, f"INSERT INTO t VALUES {row}", repairs=True)
 
-    assert problems(verdict) == {DifferenceKind.EXTRA: 1} and verdict.mended == 0
+    assert problems(verdict) == {DifferenceKind.EXTRA: 1} and verdict.repaired == 0
 
 
 GENERATED = """

@@ -1,4 +1,4 @@
-"""A table that keeps every change says that a rebuild mends it, where no row can be written."""
+"""A table that keeps every change says that a rebuild repairs it, where no row can be written."""
 
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,10 @@ def test_a_changed_row_of_every_change_is_left_to_a_rebuild(tmp_path: Path) -> N
         verifier = Verifier(
             world.loaded, world.log, clock=world.clock, is_running=False, tell=said.append
         )
-        return await verifier.verify([await world.subject("t")], ComparedSides(), mends=True)
+        return await verifier.verify([await world.subject("t")], ComparedSides(), repairs=True)
 
     verdicts = tell(tmp_path, APPENDED, story)
 
     [differing] = [each for each in verdicts if not each.is_equal]
-    assert problems(differing) == {DifferenceKind.CHANGED: 1} and differing.mended == 0
+    assert problems(differing) == {DifferenceKind.CHANGED: 1} and differing.repaired == 0
     assert any("headwater rebuild" in each for each in said)

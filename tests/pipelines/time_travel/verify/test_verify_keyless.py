@@ -39,7 +39,7 @@ def test_changes_by_hand_are_found(tmp_path: Path, headwater: Any) -> None:
             target.execute("UPDATE audit SET what = 'nothing' WHERE what = 'logout'")
         [lines] = (tmp_path / "out").glob("audit/*.jsonl")
         lines.write_text(lines.read_text() + lines.read_text().splitlines()[0] + "\n")
-        return before, await world.verified(sides=ComparedSides(source=False), mends=True)
+        return before, await world.verified(sides=ComparedSides(source=False), repairs=True)
 
     before, after = tell(tmp_path, AUDIT, story)
     ran = headwater("verify", "audit", "--against", "log", "-f", tmp_path / "pipeline.yaml")

@@ -11,7 +11,7 @@ import psycopg
 
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.loops.assembly import make_source, run_unit
+from headwater.pipelines.loops.assembly import make_source, run_task
 from headwater.pipelines.reports import (
     Report,
     Reporter,
@@ -58,15 +58,15 @@ async def running(world: World, *, told: Reporter = lambda _: None) -> AsyncIter
 
     def hear(report: Report) -> None:
         told(report)
-        if isinstance(report, RowsMoved) and report.unit == "sql":
+        if isinstance(report, RowsMoved) and report.task == "sql":
             has_begun.set()
 
-    units = [
+    tasks = [
         asyncio.create_task(
-            run_unit(
+            run_task(
                 TaskRun(
                     world.loaded,
-                    unit,
+                    task,
                     world.log,
                     desired=lambda: DesiredTaskState(world.loaded.name),
                     clock=world.clock,
@@ -74,15 +74,15 @@ async def running(world: World, *, told: Reporter = lambda _: None) -> AsyncIter
                 )
             )
         )
-        for unit in ("source", "sql")
+        for task in ("source", "sql")
     ]
     try:
         await has_begun.wait()
         yield
     finally:
-        for unit in units:
-            unit.cancel()
-        await asyncio.wait(units)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         await make_source(world.loaded, clock=world.clock).drop()
 
 
@@ -112,12 +112,13 @@ async def written_to(address: str) -> AsyncIterator[None]:
         await asyncio.wait([writing])
 
 
-async def verified(world: World, *, mends: bool = False) -> dict[str, TableVerdict]:
+async def verified(world: World, *, repairs: bool = False) -> dict[str, TableVerdict]:
     """By side."""
     subjects = await subjects_of(world.loaded, world.log)
     verifier = Verifier(world.loaded, world.log, clock=world.clock, is_running=True)
     return {
-        each.side: each for each in await verifier.verify(subjects, ComparedSides(), mends=mends)
+        each.side: each
+        for each in await verifier.verify(subjects, ComparedSides(), repairs=repairs)
     }
 
 
@@ -132,7 +133,7 @@ def test_tables_under_load_are_equal_and_rows_missed_by_the_stream_are_found_and
                 first = await verified(world)
                 await _unseen(admin, "UPDATE t SET v = 'unseen' WHERE id BETWEEN 1500 AND 1510")
                 second = await verified(world)
-                mended = await verified(world, mends=True)
+                mended = await verified(world, repairs=True)
                 third = await verified(world)
         return first, second, mended, third
 
@@ -175,14 +176,14 @@ def test_a_row_that_went_unseen_is_mended_though_its_table_has_another_form_by_n
                 await admin.execute("INSERT INTO t VALUES (9, 'new', 1)")
                 await verified(world)
                 await _unseen(admin, "DELETE FROM t WHERE id = 3")
-                return await verified(world, mends=True), await verified(world)
+                return await verified(world, repairs=True), await verified(world)
 
     with database_in(postgres, "evolved") as address:
         mended, after = tell(
             tmp_path, PIPELINE.replace("ADDRESS", address), lambda world: story(world, address)
         )
 
-    assert (mended["source"].is_equal, mended["source"].mended) == (True, 1)
+    assert (mended["source"].is_equal, mended["source"].repaired) == (True, 1)
     assert all(each.is_equal for each in after.values()), after
 
 
@@ -271,7 +272,7 @@ def test_values_of_an_older_type_of_a_column_differ_and_are_mended(
                 )
                 await admin.execute("INSERT INTO t VALUES (4, 4)")
                 first = await verified(world)
-                return first, await verified(world, mends=True)
+                return first, await verified(world, repairs=True)
 
     with database_in(postgres, "retyped") as address:
         first, mended = tell(
@@ -280,7 +281,7 @@ def test_values_of_an_older_type_of_a_column_differ_and_are_mended(
 
     assert sorted(each["key"]["id"] for each in first["source"].named) == [1, 3]
     assert first["source"].compared.counts[DifferenceKind.CHANGED] == 2
-    assert (mended["source"].is_equal, mended["source"].mended) == (True, 2)
+    assert (mended["source"].is_equal, mended["source"].repaired) == (True, 2)
 
 
 def test_a_table_without_a_key_is_compared_with_all_that_was_done_to_its_rows(
@@ -395,7 +396,7 @@ def test_a_table_that_is_being_read_again_is_not_compared_with_its_source_or_men
                 await admin.execute("ALTER TABLE t RENAME v TO w")
                 async with asyncio.timeout(PATIENCE_S):
                     await is_told.wait()
-                return await verified(world, mends=True)
+                return await verified(world, repairs=True)
 
     with database_in(postgres, "reread") as address:
         found = tell(
@@ -404,6 +405,6 @@ def test_a_table_that_is_being_read_again_is_not_compared_with_its_source_or_men
 
     assert found["source"].is_reread
     assert found["source"].is_failed  # so that the exit code is 4
-    assert not found["source"].mended
+    assert not found["source"].repaired
     assert "the column v was renamed to w" in found["source"].problem
     assert found["sql"].is_equal

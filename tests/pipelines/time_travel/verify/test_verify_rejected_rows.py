@@ -38,7 +38,7 @@ def test_a_right_row_stays_though_a_value_of_it_is_far_and_one_that_no_column_ho
             async with running(world):
                 for statement in LATER:
                     await admin.execute(statement.encode())
-                return await verified(world, mends=True), await verified(world)
+                return await verified(world, repairs=True), await verified(world)
 
     with database_in(postgres, "unfit") as address:
         mended, after = tell(
@@ -47,7 +47,7 @@ def test_a_right_row_stays_though_a_value_of_it_is_far_and_one_that_no_column_ho
 
     for verdicts in (mended, after):
         source = verdicts[SOURCE]
-        assert (source.compared.differing, source.mended, source.problem) == (0, 0, "")
+        assert (source.compared.differing, source.repaired, source.problem) == (0, 0, "")
         assert sorted(key["id"] for key in source.incomparable.named) == [2, 4, 5]
         assert not source.is_equal
     with closing(sqlite3.connect(tmp_path / "target.db")) as database:

@@ -1,6 +1,6 @@
-"""One unit of a pipeline alone in a process, over a broker that is not: how long it takes."""
+"""One task of a pipeline alone in a process, over a broker that is not: how long it takes."""
 
-# python -m benchmarks.pipeline_unit FILE UNIT [FILE UNIT ...]; prints a line of JSON for each, in
+# python -m benchmarks.pipeline_task FILE TASK [FILE TASK ...]; prints a line of JSON for each, in
 # one process, so that the later ones find it warm.
 
 import asyncio
@@ -14,13 +14,13 @@ from headwater.core_log.client import KafkaLog
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.loops.assembly import ensure_topics, run_unit
+from headwater.pipelines.loops.assembly import ensure_topics, run_task
 from headwater.pipelines.reports import Report, RowsMoved, TaskRun
 from headwater.pipelines.running.log_clients import kafka_settings
 
 
-async def measure(path: Path, unit: str) -> dict[str, float]:
-    """Rows and seconds of one whole life of the unit, from its first step to its last commit."""
+async def measure(path: Path, task: str) -> dict[str, float]:
+    """Rows and seconds of one whole life of the task, from its first step to its last commit."""
     [loaded] = load(path, environment=os.environ)
     log = KafkaLog(kafka_settings(loaded, loaded.spec.log.bootstrap))
     rows = 0
@@ -32,10 +32,10 @@ async def measure(path: Path, unit: str) -> dict[str, float]:
 
     await ensure_topics(loaded, log)
     begun, cpu = time.perf_counter(), time.process_time()
-    await run_unit(
+    await run_task(
         TaskRun(
             loaded,
-            unit,
+            task,
             log,
             desired=lambda: DesiredTaskState(loaded.name),
             clock=SystemClock(),
@@ -49,7 +49,7 @@ async def measure(path: Path, unit: str) -> dict[str, float]:
         "rows": rows,
         "seconds": seconds,
         "per_second": rows / seconds,
-        "unit_cpu_s": time.process_time() - cpu,
+        "task_cpu_s": time.process_time() - cpu,
     }
 
 

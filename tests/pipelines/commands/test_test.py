@@ -105,7 +105,7 @@ def test_differences_are_shown_row_by_row_and_end_in_exit_code_4(
         '        {"id": 1, "order_day": "2026-01-30"}',
         '      - {"id": 2, "order_day": "2026-02-01"}',
         '      + {"id": 2, "order_day": "2026-01-31"}',
-        "      set aside: an expression cannot be computed: "
+        "      rejected: an expression cannot be computed: "
         "add order_day, with_tax fails: conversion error",
     ]
     assert plain.code == asked.code == exit_codes.DIFFERENT

@@ -248,7 +248,7 @@ class DeletedRows(Enum):
 class TableContents:
     """The contents of a target table at one moment; the sink may go on writing to it."""
 
-    stands: AppliedOffsets
+    offsets: AppliedOffsets
     """The offsets of exactly these rows; empty if there is no table yet."""
     columns: tuple[str, ...]
     """Columns that the target returns with their original values, the key's included."""
@@ -280,7 +280,7 @@ class TableVersion:
 
     version: str
     """The version's name in the target's own time travel."""
-    stands: AppliedOffsets
+    offsets: AppliedOffsets
     committed_ms: int | None
     """When the source committed the newest change of the cut, if there was one."""
     positions: Positions

@@ -90,12 +90,12 @@ class ServedLog:
             compression=Compression.ZSTD,
         )
 
-    def stands(self, topic: str, *, at_end: bool) -> AppliedOffsets:
+    def offsets(self, topic: str, *, at_end: bool) -> AppliedOffsets:
         """Of every partition: where it begins, or how far it can be read."""
-        return self.run(lambda: stands_of(self.log, topic, at_end=at_end))
+        return self.run(lambda: offsets_of(self.log, topic, at_end=at_end))
 
 
-async def stands_of(log: Log, topic: str, *, at_end: bool) -> AppliedOffsets:
+async def offsets_of(log: Log, topic: str, *, at_end: bool) -> AppliedOffsets:
     topic_id = await log.topic_id(topic)
     parts = [TopicPartition(topic, number) for number in range(await log.partition_count(topic))]
     bounds = await log.bounds(parts)

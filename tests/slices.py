@@ -130,8 +130,8 @@ def together(*parts: Slice) -> Slice:
 
     return Slice(
         log=parts[0].log,
-        start={key: stand for part in parts for key, stand in part.start.items()},
-        end={key: stand for part in parts for key, stand in part.end.items()},
+        start={key: applied for part in parts for key, applied in part.start.items()},
+        end={key: applied for part in parts for key, applied in part.end.items()},
         cut=parts[0].cut,
         read=read,
     )

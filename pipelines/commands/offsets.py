@@ -47,8 +47,8 @@ def show(output: Output, pipeline: str, address: LogAddress) -> None:
     lines = table(("SOURCE PART", "POSITION"), parts)
     rows = [
         (sink, each["topic"], each["partition"], each["offset"], each["end"], each["lag"])
-        for sink, stands in found["sinks"].items()
-        for each in stands
+        for sink, offsets in found["sinks"].items()
+        for each in offsets
     ]
     lines += ["", *table(("SINK", "TOPIC", "PARTITION", "OFFSET", "END", "LAG"), rows)]
     output.result(found, lines)
@@ -126,11 +126,13 @@ async def _look(address: LogAddress, pipeline: str) -> Mapping[str, Any]:
         return {
             "pipeline": pipeline,
             "source": source_parts(await load_positions(log, pipeline)),
-            "sinks": {group.removeprefix(prefix): await _stands(log, group) for group in groups},
+            "sinks": {
+                group.removeprefix(prefix): await _load_offsets(log, group) for group in groups
+            },
         }
 
 
-async def _stands(log: "KafkaLog", group: str) -> list[dict[str, Any]]:
+async def _load_offsets(log: "KafkaLog", group: str) -> list[dict[str, Any]]:
     from headwater.pipelines.watching.task_status import records_behind
 
     committed = await log.committed_offsets(group)

@@ -158,12 +158,12 @@ def mixed_in(positions: Positions, topic_id: str) -> list[MixedTopic]:
 
 
 def topics_of_no_moment(
-    positions: Positions, stands: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]
+    positions: Positions, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]
 ) -> set[str]:
     """Of those in which somebody stands: what he has is no state of their tables' source."""
     found = set[str]()
     for stored in _read_stored(positions):
-        ends = {part.partition: end for part, end in stands.items() if part.topic == stored.topic}
+        ends = {part.partition: end for part, end in offsets.items() if part.topic == stored.topic}
         is_same = topic_ids.get(stored.topic) == stored.topic_id
         stretches = (*stored.former, stored.mixed) if is_same and ends else ()
         if not stored.has_ended or any(each.has(ends) for each in stretches):

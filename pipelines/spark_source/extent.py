@@ -66,23 +66,23 @@ class Extent:
         """Where a batch begins, and a stream that was never started before."""
         bounds = await self._log.bounds(self.partitions)
         if self._options.start == "earliest":
-            return self.stands({part: bounds[part].start for part in self.partitions})
-        return self.stands(await self._find("start", self._options.start, bounds))
+            return self.identify({part: bounds[part].start for part in self.partitions})
+        return self.identify(await self._find("start", self._options.start, bounds))
 
     async def end(self) -> AppliedOffsets:
         if self._options.as_of is None:
             bounds = await self._log.bounds(self.partitions)
-            return self.stands(await self._find("end", self._options.end, bounds))
+            return self.identify(await self._find("end", self._options.end, bounds))
         as_of = parse_as_of(self._options.as_of, now_ms=self._clock.now_ms())
         if isinstance(as_of, OffsetsAsOf) and len(self._options.topics) > 1:
             raise _not_of_every_partition("asOf", len(self.partitions))
-        return self.stands(await self._as_of(as_of))
+        return self.identify(await self._as_of(as_of))
 
     async def newest(self) -> AppliedOffsets:
         bounds = await self._log.bounds(self.partitions)
-        return self.stands({part: self._end_of(bounds[part]) for part in self.partitions})
+        return self.identify({part: self._end_of(bounds[part]) for part in self.partitions})
 
-    def stands(self, offsets: Mapping[TopicPartition, int]) -> AppliedOffsets:
+    def identify(self, offsets: Mapping[TopicPartition, int]) -> AppliedOffsets:
         return {part: AppliedOffset(self.topic_ids[part.topic], at) for part, at in offsets.items()}
 
     def _end_of(self, held: Bounds) -> int:

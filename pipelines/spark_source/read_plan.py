@@ -74,15 +74,15 @@ async def _extent(log: Log, options: ReadOptions) -> Extent:
 
 async def between(options: ReadOptions, start: Said, end: Said) -> list[ReadSplit]:
     """Raises PositionLost where a stream cannot go on from what Spark remembers of it."""
-    first, last = _stands(start), _stands(end)
+    first, last = _parse_offsets(start), _parse_offsets(end)
     async with open_log(options) as log:
         if options.columns == "typed":
             first, last = await cross_generations(log, first, last)
         bounds = await log.bounds(last)
-    for partition, stand in last.items():
-        _check_goes_on(partition, first.get(partition), stand, bounds[partition])
+    for partition, applied in last.items():
+        _check_goes_on(partition, first.get(partition), applied, bounds[partition])
     begin = {
-        part: first.get(part, AppliedOffset(stand.topic_id, 0)) for part, stand in last.items()
+        part: first.get(part, AppliedOffset(applied.topic_id, 0)) for part, applied in last.items()
     }
     return _parts(begin, last, bounds, options, is_state=False)
 
@@ -153,18 +153,18 @@ def _check_goes_on(
     )
 
 
-def _offsets(stands: AppliedOffsets) -> Mapping[TopicPartition, int]:
-    return {partition: stand.next_offset for partition, stand in stands.items()}
+def _offsets(offsets: AppliedOffsets) -> Mapping[TopicPartition, int]:
+    return {partition: applied.next_offset for partition, applied in offsets.items()}
 
 
-def _describe(stands: AppliedOffsets) -> dict[str, Any]:
+def _describe(offsets: AppliedOffsets) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for (topic, number), stand in stands.items():
-        found.setdefault(topic, {TOPIC_ID: stand.topic_id})[str(number)] = stand.next_offset
+    for (topic, number), applied in offsets.items():
+        found.setdefault(topic, {TOPIC_ID: applied.topic_id})[str(number)] = applied.next_offset
     return found
 
 
-def _stands(said: Said) -> AppliedOffsets:
+def _parse_offsets(said: Said) -> AppliedOffsets:
     return {
         TopicPartition(topic, int(number)): AppliedOffset(parts[TOPIC_ID], offset)
         for topic, parts in said.items()

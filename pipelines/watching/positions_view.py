@@ -75,7 +75,7 @@ async def _describe(log: Log, pipeline: str, version: TableVersion) -> TableVers
     """One that ends at no boundary, as a rebuilt copy does, holds at least the last one below."""
     if version.committed_ms is not None:
         return version
-    offsets = {part: stand.next_offset for part, stand in version.stands.items()}
+    offsets = {part: applied.next_offset for part, applied in version.offsets.items()}
     told = list((await told_below(log, pipeline, offsets)).values())
     if not told:
         return version
@@ -100,7 +100,7 @@ def told_facts(told: ReportedOffsets | None) -> dict[str, Any]:
 def version_facts(version: TableVersion) -> dict[str, Any]:
     return {
         "version": version.version,
-        "offsets": offsets_text(version.stands),
+        "offsets": offsets_text(version.offsets),
         "committed": None if version.committed_ms is None else time_text(version.committed_ms),
         "position": position_text(version.positions),
     }
@@ -114,12 +114,12 @@ def position_text(positions: Positions) -> str | None:
     return ",".join(f"{part}={at}" for part, at in sorted(positions.items())) or None
 
 
-def offsets_text(stands: AppliedOffsets) -> str:
+def offsets_text(offsets: AppliedOffsets) -> str:
     """As `--as-of` takes them; of a table that several topics feed with the topics' names."""
-    are_several = len({part.topic for part in stands}) > 1
+    are_several = len({part.topic for part in offsets}) > 1
     return ",".join(
-        f"{f'{part.topic}-' if are_several else ''}{part.partition}:{stand.next_offset}"
-        for part, stand in sorted(stands.items())
+        f"{f'{part.topic}-' if are_several else ''}{part.partition}:{applied.next_offset}"
+        for part, applied in sorted(offsets.items())
     )
 
 

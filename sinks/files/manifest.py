@@ -46,23 +46,23 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class ManifestCommit:
-    """A slice that counts. `stands` covers every topic that was ever applied."""
+    """A slice that counts. `offsets` covers every topic that was ever applied."""
 
     sequence: int = 0
     """Of the first one 1; an empty target stands at 0."""
     id: str = ""
     writer: str = ""
     """Which run of which process committed it."""
-    stands: AppliedOffsets = field(default_factory=dict)
+    offsets: AppliedOffsets = field(default_factory=dict)
     files: tuple[CommittedFile, ...] = ()
     cut: int | None = None
     """Where the commit boundary's record stands in `__headwater_commits`."""
     committed_ms: int = 0
 
     def to_bytes(self) -> bytes:
-        stands = [
-            {"topic": part.topic, "partition": part.partition} | stand._asdict()
-            for part, stand in sorted(self.stands.items())
+        offsets = [
+            {"topic": part.topic, "partition": part.partition} | applied._asdict()
+            for part, applied in sorted(self.offsets.items())
         ]
         files = [
             {"table": each.table._asdict(), "name": each.name, "rows": each.rows,
@@ -76,7 +76,7 @@ class ManifestCommit:
             "writer": self.writer,
             "cut": self.cut,
             "committed_ms": self.committed_ms,
-            "stands": stands,
+            "stands": offsets,
             "files": files,
         }
         return json.dumps(document).encode()

@@ -53,7 +53,7 @@ class FilesSink:
 
     async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
         head = await in_thread(lambda: self._target()[1].head())
-        return {part: stand for part, stand in head.stands.items() if part.topic in topics}
+        return {part: applied for part, applied in head.offsets.items() if part.topic in topics}
 
     async def apply(self, part: Slice) -> None:
         store, manifest = self._target()
@@ -106,8 +106,8 @@ class FilesSink:
             while (batch := await in_thread(lambda: next(rows, None))) is not None:
                 yield batch
 
-        stands = {part: at for part, at in head.stands.items() if part.topic in topics}
-        yield TableContents(stands, schema.names, batches())
+        offsets = {part: at for part, at in head.offsets.items() if part.topic in topics}
+        yield TableContents(offsets, schema.names, batches())
 
     async def close(self) -> None:
         """Nothing is held between slices."""
@@ -153,7 +153,7 @@ class FilesSink:
             sequence=intent.sequence,
             id=intent.id,
             writer=self._writer,
-            stands={**head.stands, **part.end},
+            offsets={**head.offsets, **part.end},
             files=files,
             cut=None if part.cut is None else part.cut.offset,
             committed_ms=self._context.clock.now_ms(),
@@ -240,8 +240,8 @@ class FilesSink:
 
 def check_start(part: Slice, head: ManifestCommit) -> None:
     """A partition that the target knows nothing of begins with this slice."""
-    for partition, stand in part.start.items():
-        if head.stands.get(partition, stand) != stand:
+    for partition, applied in part.start.items():
+        if head.offsets.get(partition, applied) != applied:
             raise fenced_error(head.sequence + 1)
 
 
@@ -252,8 +252,8 @@ def fenced_error(sequence: int) -> Fenced:
 def id_of(part: Slice) -> str:
     """Names of the same range begin alike."""
     edges = [
-        sorted((*partition, *stand) for partition, stand in stands.items())
-        for stands in (part.start, part.end)
+        sorted((*partition, *applied) for partition, applied in offsets.items())
+        for offsets in (part.start, part.end)
     ]
     return hashlib.sha256(json.dumps(edges).encode()).hexdigest()[:ID_DIGITS]
 

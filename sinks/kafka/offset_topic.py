@@ -28,7 +28,7 @@ FORMAT_VERSION = 1
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20)}
 
 
-def stands_topic(name: str) -> TopicSettings:
+def offsets_topic(name: str) -> TopicSettings:
     return TopicSettings(name=name, partitions=1, config=CONFIG)
 
 
@@ -36,17 +36,17 @@ def stands_topic(name: str) -> TopicSettings:
 class StoredTopicOffsets:
     """The contents of the topic."""
 
-    stands: dict[TopicPartition, AppliedOffset] = field(default_factory=dict)
+    offsets: dict[TopicPartition, AppliedOffset] = field(default_factory=dict)
     created: set[str] = field(default_factory=set)
     """Topics that this sink has created, and may therefore delete."""
 
 
-def encode_stands(stands: AppliedOffsets, *, now_ms: int) -> list[Batch]:
+def encode_offsets(offsets: AppliedOffsets, *, now_ms: int) -> list[Batch]:
     """Returns one record per partition of our log."""
-    keys = [orjson.dumps([topic, partition]) for topic, partition in stands]
+    keys = [orjson.dumps([topic, partition]) for topic, partition in offsets]
     values = [
         {"version": FORMAT_VERSION, "topic_id": topic_id, "next_offset": next_offset}
-        for topic_id, next_offset in stands.values()
+        for topic_id, next_offset in offsets.values()
     ]
     return _encode(keys, values, now_ms)
 
@@ -87,8 +87,8 @@ def _remember(found: StoredTopicOffsets, key: object, value: Mapping[str, Any]) 
     if isinstance(key, str):
         found.created.add(key)
     elif isinstance(key, list):
-        stand = AppliedOffset(value["topic_id"], value["next_offset"])
-        found.stands[TopicPartition(*key)] = stand
+        applied = AppliedOffset(value["topic_id"], value["next_offset"])
+        found.offsets[TopicPartition(*key)] = applied
 
 
 ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")

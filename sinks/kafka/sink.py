@@ -48,11 +48,11 @@ class KafkaSink:
         self._name = f"headwater.{context.pipeline}.{context.name}"
         self._log: KafkaLog | None = None
         self._writer: KafkaWriter | None = None
-        self._stands: dict[TopicPartition, AppliedOffset] = {}
+        self._offsets: dict[TopicPartition, AppliedOffset] = {}
         self._outgoing: dict[TableId, TopicWriter] = {}
 
     @property
-    def stands_topic(self) -> str:
+    def offsets_topic(self) -> str:
         return f"{self._name}.applied"
 
     async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
@@ -60,12 +60,14 @@ class KafkaSink:
         from headwater.sinks.kafka.offset_topic import load_remembered
 
         try:
-            if self.stands_topic not in await self._topics():
+            if self.offsets_topic not in await self._topics():
                 return {}
-            remembered = await load_remembered(self._connect(), self.stands_topic)
+            remembered = await load_remembered(self._connect(), self.offsets_topic)
         except LogUnavailable as error:
             raise _unavailable(error) from error
-        return {each: stand for each, stand in remembered.stands.items() if each.topic in topics}
+        return {
+            each: applied for each, applied in remembered.offsets.items() if each.topic in topics
+        }
 
     async def apply(self, part: Slice) -> None:
         try:
@@ -108,11 +110,11 @@ class KafkaSink:
         from headwater.sinks.kafka.offset_topic import load_remembered
 
         there = await self._topics()
-        if self.stands_topic not in there:
+        if self.offsets_topic not in there:
             return ()
         log = self._connect()
-        remembered = await load_remembered(log, self.stands_topic)
-        dropped = [*sorted(remembered.created & there), self.stands_topic]
+        remembered = await load_remembered(log, self.offsets_topic)
+        dropped = [*sorted(remembered.created & there), self.offsets_topic]
         for topic in dropped:
             await log.topics.delete(topic)
         await self._until_gone(set(dropped))
@@ -136,11 +138,11 @@ class KafkaSink:
         self._log, self._writer = None, None
 
     async def _apply(self, part: Slice) -> None:
-        from headwater.sinks.kafka.offset_topic import encode_stands
+        from headwater.sinks.kafka.offset_topic import encode_offsets
 
         writer = await self._open()
         self._check_unmoved(part)
-        home = TopicPartition(self.stands_topic, 0)
+        home = TopicPartition(self.offsets_topic, 0)
         async with writer.transaction() as transaction:
             async for changes in part.changes():
                 if not len(changes):
@@ -152,32 +154,32 @@ class KafkaSink:
                         changes, pipeline=self._context.pipeline, now_ms=now_ms
                     ):
                         await transaction.append(partition, batch)
-            for batch in encode_stands(part.end, now_ms=self._context.clock.now_ms()):
+            for batch in encode_offsets(part.end, now_ms=self._context.clock.now_ms()):
                 await transaction.append(home, batch)
-        self._stands |= part.end
+        self._offsets |= part.end
 
     def _check_unmoved(self, part: Slice) -> None:
-        for partition, stand in part.start.items():
-            stored = self._stands.get(partition)
-            if stored is not None and stored != stand:
+        for partition, applied in part.start.items():
+            stored = self._offsets.get(partition)
+            if stored is not None and stored != applied:
                 raise Fenced(
                     "the target was moved by another process",
                     topic=partition.topic,
                     partition=partition.partition,
                     stored=stored.next_offset,
-                    expected=stand.next_offset,
+                    expected=applied.next_offset,
                 )
 
     async def _open(self) -> "KafkaWriter":
         """Opens the producer, which fences every earlier writer, so that offsets read afterwards
         are final."""
-        from headwater.sinks.kafka.offset_topic import load_remembered, stands_topic
+        from headwater.sinks.kafka.offset_topic import load_remembered, offsets_topic
 
         if self._writer is None:
             log = self._connect()
-            await log.ensure_topic(stands_topic(self.stands_topic))
+            await log.ensure_topic(offsets_topic(self.offsets_topic))
             self._writer = await log.writer(self._name)
-            self._stands = (await load_remembered(log, self.stands_topic)).stands
+            self._offsets = (await load_remembered(log, self.offsets_topic)).offsets
         return self._writer
 
     async def _outgoing_of(self, table: TableId) -> "TopicWriter":
@@ -221,7 +223,7 @@ class KafkaSink:
         from headwater.sinks.kafka.offset_topic import encode_created
 
         for batch in encode_created(topic, now_ms=self._context.clock.now_ms()):
-            await self._connect().append(TopicPartition(self.stands_topic, 0), batch)
+            await self._connect().append(TopicPartition(self.offsets_topic, 0), batch)
 
     def _topic_of(self, table: TableId) -> str:
         from headwater.sinks.kafka.offset_topic import topic_name

@@ -102,7 +102,8 @@ class SparkWork:
         much for one task, there are so many that no core waits for the others at the end.
         """
         rows = sum(
-            stand.next_offset - self._start[part].next_offset for part, stand in self._end.items()
+            applied.next_offset - self._start[part].next_offset
+            for part, applied in self._end.items()
         )
         per_core = max(-(-rows // (self._split_rows * cores)), 1)
         records = max(-(-rows // (per_core * cores)), SPLIT_ROWS_MIN)

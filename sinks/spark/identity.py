@@ -32,18 +32,18 @@ class TableIdentity:
     generation: int
     columns: HeldColumns
 
-    def stands(self, next_offset: Callable[[str], int | None]) -> AppliedOffsets:
+    def offsets(self, next_offset: Callable[[str], int | None]) -> AppliedOffsets:
         """`next_offset` returns what the table stores under a transaction's name."""
         found: dict[TopicPartition, AppliedOffset] = {}
         if self.owner is None:
             return found
         for topic, feed in self.feeds.items():
             for number in range(feed.partitions):
-                part, stand = TopicPartition(topic, number), AppliedOffset(feed.topic_id, 0)
-                name = transaction_name(self.owner.pipeline, part, stand, self.generation)
+                part, applied = TopicPartition(topic, number), AppliedOffset(feed.topic_id, 0)
+                name = transaction_name(self.owner.pipeline, part, applied, self.generation)
                 offset = next_offset(name)
                 if offset is not None:
-                    found[part] = stand._replace(next_offset=offset)
+                    found[part] = applied._replace(next_offset=offset)
         return found
 
 

@@ -259,7 +259,7 @@ class LakeTableWriter:
                 id=creation.id,
                 schema=creation.schema,
                 files=(),
-                stands={},
+                offsets={},
                 generation=creation.generation,
                 mode=creation.mode,
                 key=creation.key,
@@ -354,7 +354,7 @@ class LakeTableWriter:
         change = TableCommit(
             added=prepared.added,
             removed=prepared.removed,
-            stands=stretch.end,
+            offsets=stretch.end,
             feeds=stretch.feeds,
             cut=stretch.cut,
             committed_ms=self._context.clock.now_ms(),
@@ -416,9 +416,9 @@ class LakeTableWriter:
         passed: Mapping[TopicPartition, PassedRange],
     ) -> None:
         """Returns partitions that the table does not know yet; they begin with this slice."""
-        stands = {} if state is None else state.stands
-        for part, stand in stretch.start.items():
-            check_stand(part, farthest(part, stands, passed), stand)
+        offsets = {} if state is None else state.offsets
+        for part, applied in stretch.start.items():
+            check_offset(part, farthest(part, offsets, passed), applied)
 
 
 def _division(columns: Sequence[str]) -> str:
@@ -435,10 +435,10 @@ def farthest(
         return mine if more is None else more.end
     if mine.topic_id != more.end.topic_id or mine.next_offset < more.since:
         return mine
-    return max(mine, more.end, key=lambda stand: stand.next_offset)
+    return max(mine, more.end, key=lambda applied: applied.next_offset)
 
 
-def check_stand(part: TopicPartition, held: AppliedOffset | None, wanted: AppliedOffset) -> None:
+def check_offset(part: TopicPartition, held: AppliedOffset | None, wanted: AppliedOffset) -> None:
     if held is not None and held != wanted:
         raise Fenced(
             "the target was moved by another process",

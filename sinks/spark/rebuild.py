@@ -78,7 +78,7 @@ def swap(lake: Lake, table: TableId, carry_over: CarryOver | None = None) -> str
         change = TableCommit(
             added=[replace(each, path=f"{shadow.directory}/{each.path}") for each in state.files],
             removed=live.files,
-            stands=_stands(copy, state),
+            offsets=_farthest_offsets(copy, state),
             feeds=state.feeds,
             committed_ms=lake.context.clock.now_ms(),
             becomes=becomes,
@@ -101,10 +101,10 @@ def _live(lake: Lake, table: TableId) -> LakeTableState:
     return live
 
 
-def _stands(copy: Lake, state: LakeTableState) -> "AppliedOffsets":
+def _farthest_offsets(copy: Lake, state: LakeTableState) -> "AppliedOffsets":
     """Returns the shadow's offsets, with its known ranges without rows."""
     passed = copy.ledger().head().passed
-    return {part: farthest(part, state.stands, passed) or at for part, at in state.stands.items()}
+    return {part: farthest(part, state.offsets, passed) or at for part, at in state.offsets.items()}
 
 
 def _take_over(lake: Lake, table: TableId, live: LakeTableState, copy: LakeTableState) -> None:

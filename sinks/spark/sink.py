@@ -50,7 +50,7 @@ from headwater.sinks.spark.lake_table_writer import (
     ATTEMPTS_MAX,
     LakeTableWriter,
     TableSlice,
-    check_stand,
+    check_offset,
     farthest,
 )
 from headwater.sinks.spark.layout import OWN
@@ -90,7 +90,7 @@ class SparkSink:
         from headwater.sinks.spark.session import warn_without_java
 
         warn_without_java()
-        found = await in_thread(partial(self._stands, frozenset(topics)))
+        found = await in_thread(partial(self._read_offsets, frozenset(topics)))
         self._told, self._done = dict(found), {}
         return found
 
@@ -154,9 +154,9 @@ class SparkSink:
                 self._lake.table(schema.table), schema, passed=head.passed, ignores_deletes=ignores
             )
         )
-        stands = {part: at for part, at in opened.stands.items() if part.topic in topics}
+        offsets = {part: at for part, at in opened.offsets.items() if part.topic in topics}
         batches = _in_threads(opened.batches)
-        yield TableContents(stands, opened.columns, batches, opened.deleted)
+        yield TableContents(offsets, opened.columns, batches, opened.deleted)
 
     async def maintain(self, tables: Collection[str] = ()) -> Sequence[str]:
         return await in_thread(partial(self._maintain, frozenset(tables)))
@@ -169,7 +169,7 @@ class SparkSink:
     async def close(self) -> None:
         """Closes the sink. Spark stays: it belongs to the process, and other sinks may use it."""
 
-    def _stands(self, topics: frozenset[str]) -> AppliedOffsets:
+    def _read_offsets(self, topics: frozenset[str]) -> AppliedOffsets:
         head = self._ledger.head()
         found = {part: each.end for part, each in head.passed.items() if part.topic in topics}
         states: dict[TableId, LakeTableState | None] = {}
@@ -180,11 +180,11 @@ class SparkSink:
                     states[table] = self._lake.table(table).load()
             state = states[table]
             if state is None or state.id != id:
-                found = {part: stand for part, stand in found.items() if part.topic != topic}
+                found = {part: applied for part, applied in found.items() if part.topic != topic}
                 continue
-            for part, stand in state.stands.items():
+            for part, applied in state.offsets.items():
                 if part.topic == topic:
-                    found[part] = farthest(part, state.stands, head.passed) or stand
+                    found[part] = farthest(part, state.offsets, head.passed) or applied
         return found
 
     def _remaining(self, part: Slice) -> Slice:
@@ -202,10 +202,10 @@ class SparkSink:
         """Checks whether somebody else has moved topics that have nothing in this slice."""
         busy = frozenset[str]().union(*(each.topics for each in portions.values()))
         idle = {each.topic for each in part.start} - busy
-        stands = self._stands(frozenset(idle))
-        for each, stand in part.start.items():
+        offsets = self._read_offsets(frozenset(idle))
+        for each, applied in part.start.items():
             if each.topic in idle:
-                check_stand(each, stands.get(each), stand)
+                check_offset(each, offsets.get(each), applied)
 
     def _announce(self, part: Slice, portions: Mapping[TableId, TableWork]) -> SinkState:
         """Stores the table of every topic before the table is made, so that none is ever
@@ -330,7 +330,7 @@ class SparkSink:
                 if each in self._done:
                     continue
                 if head.writer != self._writer:
-                    check_stand(each, self._stands(frozenset({each.topic})).get(each), start)
+                    check_offset(each, self._read_offsets(frozenset({each.topic})).get(each), start)
                 goes_on = before is not None and before.end == start
                 since = before.since if before and goes_on else start.next_offset
                 passed[each] = PassedRange(part.end[each], since)
@@ -499,14 +499,14 @@ def _ahead(state: LakeTableState, part: Slice, topics: Collection[str]) -> set[T
     """Returns partitions whose offset in the table is not the slice's start."""
     return {
         each
-        for each, stand in part.start.items()
-        if each.topic in topics and state.stands.get(each, stand) != stand
+        for each, applied in part.start.items()
+        if each.topic in topics and state.offsets.get(each, applied) != applied
     }
 
 
-def _without(stands: AppliedOffsets, done: Iterable[TopicPartition]) -> AppliedOffsets:
+def _without(offsets: AppliedOffsets, done: Iterable[TopicPartition]) -> AppliedOffsets:
     gone = set(done)
-    return {each: stand for each, stand in stands.items() if each not in gone}
+    return {each: applied for each, applied in offsets.items() if each not in gone}
 
 
 def _worst(failures: Sequence[BaseException]) -> BaseException:

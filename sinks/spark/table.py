@@ -59,7 +59,7 @@ class LakeTableState:
     """The table's id; a table that was created again has another."""
     schema: pa.Schema
     files: tuple[DataFile, ...]
-    stands: AppliedOffsets
+    offsets: AppliedOffsets
     generation: int
     mode: Mode
     key: str
@@ -71,7 +71,7 @@ class LakeTableState:
     columns: HeldColumns = field(default_factory=HeldColumns)
     """The columns of the source that the table has."""
     is_put_back: bool = False
-    """Restored by somebody who could not store the offsets: `stands` do not match its rows."""
+    """Restored by somebody who could not store the offsets: `offsets` do not match its rows."""
     native: Any = field(default=None, repr=False, compare=False)
     """The format's own handle of this version."""
 
@@ -82,7 +82,7 @@ class TableCommit:
 
     added: Sequence[DataFile] = ()
     removed: Sequence[DataFile] = ()
-    stands: AppliedOffsets = field(default_factory=dict)
+    offsets: AppliedOffsets = field(default_factory=dict)
     feeds: Mapping[str, TopicFeed] = field(default_factory=dict)
     cut: ConsistentCut | None = None
     committed_ms: int = 0
@@ -159,7 +159,7 @@ class Version:
     source_ms: int | None
     """When the source committed the newest change of the cut."""
     positions: Mapping[str, str]
-    stands: Mapping[TopicPartition, int]
+    offsets: Mapping[TopicPartition, int]
 
 
 def owner_of(pipeline: str, sink: str, table: TableId) -> TableOwner:
@@ -167,7 +167,7 @@ def owner_of(pipeline: str, sink: str, table: TableId) -> TableOwner:
 
 
 def transaction_name(
-    pipeline: str, part: TopicPartition, stand: AppliedOffset, generation: int
+    pipeline: str, part: TopicPartition, applied: AppliedOffset, generation: int
 ) -> str:
     """Returns the transaction id under which a table stores its offset of one partition."""
-    return f"headwater:{pipeline}:{stand.topic_id}:{generation}:{part.partition}"
+    return f"headwater:{pipeline}:{applied.topic_id}:{generation}:{part.partition}"

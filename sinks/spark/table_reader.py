@@ -39,7 +39,7 @@ LOOKED_BACK = 4
 class OpenedLakeTable:
     """A version of a table; its files stay while they are read."""
 
-    stands: AppliedOffsets
+    offsets: AppliedOffsets
     columns: tuple[str, ...]
     deleted: DeletedRows
     batches: Iterator[pa.RecordBatch]
@@ -56,14 +56,16 @@ def open_table(
     if state is None:
         return OpenedLakeTable({}, schema.names, DeletedRows.GONE, iter(()))
     names = tuple(name for name in schema.names if name in state.schema.names)
-    stands = {part: farthest(part, state.stands, passed) or at for part, at in state.stands.items()}
+    offsets = {
+        part: farthest(part, state.offsets, passed) or at for part, at in state.offsets.items()
+    }
     layout = layout_of(state, schema.table, schema.key)
     deleted = DeletedRows.GONE
     if state.mode == "soft_delete":
         deleted = DeletedRows.MARKED
     elif state.mode == "mirror" and ignores_deletes:
         deleted = DeletedRows.STAY
-    return OpenedLakeTable(stands, names, deleted, _batches(kept, state, layout, schema, names))
+    return OpenedLakeTable(offsets, names, deleted, _batches(kept, state, layout, schema, names))
 
 
 def versions_of(kept: LakeTableWriter, *, newest: int) -> list[TableVersion]:
@@ -72,18 +74,20 @@ def versions_of(kept: LakeTableWriter, *, newest: int) -> list[TableVersion]:
     if state is None:
         return []
     ids = {topic: feed.topic_id for topic, feed in state.feeds.items()}
-    versions = [each for each in kept.lake.versions(LOOKED_BACK * newest) if each.stands]
-    moved = frozenset[TopicPartition]().union(*(each.stands for each in versions))
-    held = {part: stand.next_offset for part, stand in state.stands.items() if part not in moved}
+    versions = [each for each in kept.lake.versions(LOOKED_BACK * newest) if each.offsets]
+    moved = frozenset[TopicPartition]().union(*(each.offsets for each in versions))
+    held = {
+        part: applied.next_offset for part, applied in state.offsets.items() if part not in moved
+    }
     found = list[TableVersion]()
     for each in reversed(versions):  # a commit stores only the offsets of partitions that it moved
-        held |= each.stands
-        stands = {
+        held |= each.offsets
+        offsets = {
             part: AppliedOffset(ids[part.topic], at)
             for part, at in held.items()
             if part.topic in ids
         }
-        found.append(TableVersion(str(each.version), stands, each.source_ms, each.positions))
+        found.append(TableVersion(str(each.version), offsets, each.source_ms, each.positions))
     return found[: -newest - 1 : -1]
 
 

@@ -204,8 +204,8 @@ class WorkSplit:
         if part.split_reader is None:
             return {}
         records: dict[str, int] = {}
-        for each, stand in part.end.items():
-            count = stand.next_offset - part.start[each].next_offset
+        for each, applied in part.end.items():
+            count = applied.next_offset - part.start[each].next_offset
             records[each.topic] = records.get(each.topic, 0) + count
         found: dict[TableId, frozenset[str]] = {}
         small = self._small_rows()
@@ -281,10 +281,10 @@ def local_cores(said: str | None) -> int:
 
 def stretch_of(part: Slice, topics: Collection[str]) -> TableSlice:
     """The part of a slice that comes from these topics."""
-    ends = {each: stand for each, stand in part.end.items() if each.topic in topics}
+    ends = {each: applied for each, applied in part.end.items() if each.topic in topics}
     feeds = {
         topic: TopicFeed(
-            next(stand.topic_id for each, stand in ends.items() if each.topic == topic),
+            next(applied.topic_id for each, applied in ends.items() if each.topic == topic),
             1 + max(each.partition for each in ends if each.topic == topic),
         )
         for topic in topics
@@ -300,8 +300,8 @@ def size_of(changes: TableChanges) -> int:
 async def _one_by_one(part: Slice) -> AsyncIterator[TableChanges]:
     """All changes of a slice; of topics with many, one topic after the other."""
     records = Counter[str]()
-    for each, stand in part.end.items():
-        records[each.topic] += stand.next_offset - part.start[each].next_offset
+    for each, applied in part.end.items():
+        records[each.topic] += applied.next_offset - part.start[each].next_offset
     alone = [topic for topic, count in records.items() if count >= ALONE_ROWS]
     for topics, are_wanted in [(alone, False), *(([topic], True) for topic in alone)]:
         chosen = of_topics(part, topics, are_wanted=are_wanted)

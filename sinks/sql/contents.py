@@ -36,7 +36,7 @@ BEGINNINGS = {
 class OpenedSqlTable:
     """A table that is open until `close_contents` ends its transaction."""
 
-    stands: AppliedOffsets
+    offsets: AppliedOffsets
     columns: tuple[str, ...]
     deleted: DeletedRows
     pages: Generator[pa.RecordBatch, None, None]
@@ -55,7 +55,7 @@ def open_contents(
         place = target.tables.place(schema.table)
         if dialect.find(connection, place) is None:
             return OpenedSqlTable({}, schema.names, DeletedRows.GONE, _no_pages())
-        stands = target.stands_in(connection, sorted(topics))
+        offsets = target.read_committed_offsets(connection, sorted(topics))
         layout = target.shaping(schema).layout
         there = _columns(connection, place)
         names = tuple(
@@ -69,7 +69,7 @@ def open_contents(
             fields, deleted = [*fields, pa.field(DELETED_AT, US)], DeletedRows.MARKED
         elif layout.ignores_deletes:
             deleted = DeletedRows.STAY
-        return OpenedSqlTable(stands, names, deleted, pages_of(target, statement, schema, fields))
+        return OpenedSqlTable(offsets, names, deleted, pages_of(target, statement, schema, fields))
 
 
 def close_contents(target: "SqlTarget", opened: OpenedSqlTable) -> None:

@@ -43,7 +43,7 @@ class OffsetRow(NamedTuple):
 
     partition: TopicPartition
     generation: int
-    stand: AppliedOffset
+    applied: AppliedOffset
     target: TableId | None
 
 
@@ -136,21 +136,21 @@ class StoredOffsets:
             "topic": row.partition.topic,
             "partition": row.partition.partition,
             "generation": row.generation,
-            "topic_id": row.stand.topic_id,
-            "next_offset": row.stand.next_offset,
+            "topic_id": row.applied.topic_id,
+            "next_offset": row.applied.next_offset,
             "target": "" if row.target is None else orjson.dumps([*row.target]).decode(),
         }
 
 
 def check(stored: Mapping[TopicPartition, OffsetRow], start: AppliedOffsets) -> None:
     """Raises `Fenced` if the target's offsets are not the slice's start."""
-    for partition, stand in start.items():
+    for partition, applied in start.items():
         row = stored.get(partition)
-        if row is not None and row.stand != stand:
+        if row is not None and row.applied != applied:
             raise Fenced(
                 "the target was moved by another process",
                 topic=partition.topic,
                 partition=partition.partition,
-                stands_at=row.stand.next_offset,
-                slice_begins_at=stand.next_offset,
+                target=row.applied.next_offset,
+                slice_start=applied.next_offset,
             )

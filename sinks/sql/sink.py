@@ -56,7 +56,7 @@ class SqlSink:
         self._start(lambda _: None).add_done_callback(asyncio.Future.exception)
 
     async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
-        return await self._ask(lambda target: target.stands(topics))
+        return await self._ask(lambda target: target.committed_offsets(topics))
 
     async def apply(self, part: Slice) -> None:
         refusals = 0
@@ -121,7 +121,7 @@ class SqlSink:
 
         try:
             async with aclosing(batches()) as found:
-                yield TableContents(opened.stands, opened.columns, found, opened.deleted)
+                yield TableContents(opened.offsets, opened.columns, found, opened.deleted)
         finally:
             await self._run(lambda target: close_contents(target, opened))
 

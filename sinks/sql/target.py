@@ -79,17 +79,19 @@ class SqlTarget:
         self._fed: dict[str, tuple[TableId, int]] = {}
         self._drops: dict[TableId, Sequence[str]] = {}
 
-    def stands(self, topics: Sequence[str]) -> AppliedOffsets:
+    def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets:
         """Returns the stored offsets that count by the tables' own marks."""
         with translate_errors(self.dialect):
             connection = self.connect()
             try:
-                self._told = dict(self.stands_in(connection, topics))
+                self._told = dict(self.read_committed_offsets(connection, topics))
             finally:
                 connection.rollback()
         return dict(self._told)
 
-    def stands_in(self, connection: "sa.Connection", topics: Sequence[str]) -> AppliedOffsets:
+    def read_committed_offsets(
+        self, connection: "sa.Connection", topics: Sequence[str]
+    ) -> AppliedOffsets:
         """Returns the same in an open transaction."""
         self._generations.clear()
         self.tables.forget()
@@ -97,7 +99,7 @@ class SqlTarget:
         if self.offsets.is_there(connection):
             rows = self.offsets.read(connection, topics)
         counting, _ = self._counting(connection, rows)
-        return {partition: row.stand for partition, row in counting.items()}
+        return {partition: row.applied for partition, row in counting.items()}
 
     def begin(self, start: AppliedOffsets) -> None:
         """Locks the stored offsets; raises `Fenced` if they are not `start`."""
@@ -148,7 +150,7 @@ class SqlTarget:
         with translate_errors(self.dialect):
             self.offsets.replace(
                 self.connect(),
-                [(self._locked[part], self._move(part, stand)) for part, stand in end.items()],
+                [(self._locked[part], self._move(part, applied)) for part, applied in end.items()],
             )
             # Last, so that the generation of a table created meanwhile is higher.
             self.offsets.delete(self.connect(), self._stale)
@@ -270,7 +272,7 @@ class SqlTarget:
         self._stale = stale
         if self.shadow is not None:  # they belong to the generation that begins now
             self.offsets.delete(connection, stale)
-        fresh = {part: self._fresh(part, stand) for part, stand in start.items()}
+        fresh = {part: self._fresh(part, applied) for part, applied in start.items()}
         new = [row for part, row in fresh.items() if part not in counting]
         try:
             self.offsets.insert(connection, new)
@@ -341,15 +343,15 @@ class SqlTarget:
                     table=str(live),
                 )
 
-    def _fresh(self, partition: TopicPartition, stand: AppliedOffset) -> OffsetRow:
+    def _fresh(self, partition: TopicPartition, applied: AppliedOffset) -> OffsetRow:
         if self.shadow is None:
-            return OffsetRow(partition, 0, stand, None)
-        return OffsetRow(partition, self.shadow.generation, stand, self.shadow.table)
+            return OffsetRow(partition, 0, applied, None)
+        return OffsetRow(partition, self.shadow.generation, applied, self.shadow.table)
 
-    def _move(self, partition: TopicPartition, stand: AppliedOffset) -> OffsetRow:
+    def _move(self, partition: TopicPartition, applied: AppliedOffset) -> OffsetRow:
         held = self._locked[partition]
         target, generation = self._fed.get(partition.topic, (held.target, held.generation))
-        return OffsetRow(partition, generation, stand, target)
+        return OffsetRow(partition, generation, applied, target)
 
     def _is_fed_by_one(self, live: TableId) -> bool:
         """Returns whether at most one partition feeds the table: then schemas come in order, and

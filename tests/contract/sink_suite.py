@@ -35,10 +35,12 @@ def by_id(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["id"], str(row)))
 
 
-async def stands(sink: Sink, *topics: str) -> dict[str, int]:
+async def offsets(sink: Sink, *topics: str) -> dict[str, int]:
     found = await sink.committed_offsets(topics)
     assert found is not None
-    return {f"{part.topic}/{part.partition}": stand.next_offset for part, stand in found.items()}
+    return {
+        f"{part.topic}/{part.partition}": applied.next_offset for part, applied in found.items()
+    }
 
 
 class SinkContract:
@@ -99,7 +101,7 @@ class SinkContract:
             {"id": 8, "price": None},
         ]
         if self.remembers:
-            assert await stands(sink, orders.name, items.name) == {
+            assert await offsets(sink, orders.name, items.name) == {
                 f"{orders.name}/0": 2,
                 f"{items.name}/0": 3,
             }
@@ -115,7 +117,7 @@ class SinkContract:
 
         assert await bench.rows("public.orders") == []
         if self.remembers:
-            assert await stands(sink, topic.name) == {f"{topic.name}/0": 2}
+            assert await offsets(sink, topic.name) == {f"{topic.name}/0": 2}
         await sink.close()
 
     async def test_one_of_two_interleaved_sinks_is_fenced_and_nothing_doubles(
@@ -169,7 +171,7 @@ class SinkContract:
         await sink.committed_offsets([topic.name])
         await sink.apply(part)
 
-        stood = await stands(sink, topic.name)
+        stood = await offsets(sink, topic.name)
 
         assert stood == {f"{topic.name}/0": part.end[topic._at(0)].next_offset}
         with pytest.raises(Fenced):

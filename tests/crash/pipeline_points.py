@@ -244,8 +244,8 @@ class KillingSink:
 
     async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
         with self.fuse.around("stands read"):
-            stands = await self.sink.committed_offsets(topics)
-        return stands
+            offsets = await self.sink.committed_offsets(topics)
+        return offsets
 
     async def apply(self, part: Slice) -> None:
         with self.fuse.around("apply"):

@@ -116,8 +116,8 @@ async def test_the_sink_counts_every_change_once(
 
     counted = json.loads((tmp_path / "counts.json").read_text())["counts"]
     assert counted == {"public.orders insert": 3, "public.orders delete": 1}
-    [stand] = (await sink.committed_offsets([topic.name])).values()
-    assert stand == AppliedOffset(topic.topic_id, 6)
+    [applied] = (await sink.committed_offsets([topic.name])).values()
+    assert applied == AppliedOffset(topic.topic_id, 6)
     assert await sink.drop() and not await sink.drop()
 
 

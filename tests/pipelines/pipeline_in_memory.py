@@ -138,7 +138,7 @@ class MemoryTarget:
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[int, str]] = {}
-        self.stands: dict[TopicPartition, AppliedOffset] = {}
+        self.offsets: dict[TopicPartition, AppliedOffset] = {}
         self.applied: list[tuple[TopicPartition, int]] = []
         """Every change that ever took effect, by its place in the log."""
 
@@ -148,7 +148,7 @@ class MemorySink:
         self.target, self.fuse = target, fuse
 
     async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
-        return dict(self.target.stands)
+        return dict(self.target.offsets)
 
     async def apply(self, part: Slice) -> None:
         tables = {name: dict(rows) for name, rows in self.target.tables.items()}
@@ -167,11 +167,11 @@ class MemorySink:
                 else:
                     rows[row["id"]] = row["value"]
         self.fuse.before()
-        for place, stand in part.start.items():
-            if self.target.stands.get(place, AppliedOffset(stand.topic_id, 0)) != stand:
+        for place, start in part.start.items():
+            if self.target.offsets.get(place, AppliedOffset(start.topic_id, 0)) != start:
                 raise Fenced("somebody else has moved the target")
         self.target.tables = tables
-        self.target.stands |= part.end
+        self.target.offsets |= part.end
         self.target.applied += places
         self.fuse.done()
 

@@ -59,7 +59,7 @@ async def test_a_pause_that_deletes_did_not_outlast_is_no_silent_loss(
 
     await read(3)
     held = world.log.partitions[ORDERS]
-    gone = [each for each in held.entries if each.first >= world.target.stands[ORDERS].next_offset]
+    gone = [each for each in held.entries if each.first >= world.target.offsets[ORDERS].next_offset]
     gone = [each for each in gone if each.data][:1]  # the delete, with its tombstone
     for each in gone:
         each.data = b""

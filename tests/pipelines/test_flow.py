@@ -117,7 +117,7 @@ def test_a_source_transaction_of_many_batches_is_applied_as_a_whole() -> None:
     world = World([batches])
     asyncio.run(world.run(Fuse()))
 
-    starts = [stand.next_offset for stand in world.target.stands.values()]
+    starts = [applied.next_offset for applied in world.target.offsets.values()]
 
     assert world.target.tables == fold([batches])
     assert sum("Moved" in type(report).__name__ for report in world.reports) == 2
@@ -134,7 +134,7 @@ def test_rows_that_a_sink_reads_elsewhere_are_reported_all_the_same() -> None:
         async def apply(self, part: Slice) -> None:
             far = SliceReader(world.log, after_log=Unrouted(), fetch_bytes=200, skipped=dict)
             [_ async for _ in far.read(part)]
-            self.target.stands |= part.end
+            self.target.offsets |= part.end
             part.heard([*far.counts.values()])
 
     asyncio.run(world.run(Fuse(1 << 40)))
@@ -212,11 +212,13 @@ def test_changes_that_never_cease_are_readable_all_the_while() -> None:
 def test_a_target_ahead_of_the_log_stops() -> None:
     world = World([[[("orders", "c", 1, "a")]]])
     asyncio.run(world.run(Fuse()))
-    place, stand = next(
-        (place, stand) for place, stand in world.target.stands.items() if "orders" in place.topic
+    place, applied = next(
+        (place, applied)
+        for place, applied in world.target.offsets.items()
+        if "orders" in place.topic
     )
 
-    world.target.stands[place] = stand._replace(next_offset=stand.next_offset + 5)
+    world.target.offsets[place] = applied._replace(next_offset=applied.next_offset + 5)
 
     with pytest.raises(PositionLost, match="ahead of the log"):
         asyncio.run(world.deliver(Fuse()))
@@ -308,7 +310,7 @@ def test_a_fresh_target_is_no_sleeper() -> None:
     for place, partition in world.log.partitions.items():
         if "orders" in place.topic:
             partition.deletes_dropped_to = partition.end
-    world.target.tables, world.target.stands = {}, {}
+    world.target.tables, world.target.offsets = {}, {}
 
     asyncio.run(world.deliver(Fuse()))
 

@@ -23,54 +23,54 @@ class TopicCutovers:
     def add(
         self,
         generations: Generations,
-        stands: dict[TopicPartition, int],
+        offsets: dict[TopicPartition, int],
         *,
         at_work: Collection[str] = (),
     ) -> None:
         """Finds where the next topics begin, for `stands`. `at_work` are topics that the sink is
         about to apply, though it holds nothing of them yet."""
-        held = {*at_work, *(partition.topic for partition in stands)}
+        held = {*at_work, *(partition.topic for partition in offsets)}
         for switch in generations.switches:
             if switch.former in held:
                 held.add(switch.topic)
                 self._into[switch.topic] = switch
                 for partition, end in switch.ends.items():
-                    stands.setdefault(TopicPartition(switch.topic, partition), end)
+                    offsets.setdefault(TopicPartition(switch.topic, partition), end)
 
     def is_unfilled(self, topic: str) -> bool:
         """Returns whether the target's rows of the former topic are not part of this one."""
         switch = self._into.get(topic)
         return switch is not None and not switch.is_filled
 
-    def waits(self, topic: str, stands: Mapping[TopicPartition, int]) -> bool:
+    def waits(self, topic: str, offsets: Mapping[TopicPartition, int]) -> bool:
         """Returns whether the former topic must be read to its end first."""
         switch = self._into.get(topic)
-        return switch is not None and not is_finished(switch, stands)
+        return switch is not None and not is_finished(switch, offsets)
 
-    def find_unfinished(self, stands: Mapping[TopicPartition, int]) -> list[TopicSwitch]:
+    def find_unfinished(self, offsets: Mapping[TopicPartition, int]) -> list[TopicSwitch]:
         """Returns topics whose former topic must still be read."""
-        return [each for each in self._into.values() if not is_finished(each, stands)]
+        return [each for each in self._into.values() if not is_finished(each, offsets)]
 
 
-def is_finished(switch: TopicSwitch, stands: Mapping[TopicPartition, int]) -> bool:
+def is_finished(switch: TopicSwitch, offsets: Mapping[TopicPartition, int]) -> bool:
     return all(
-        stands.get(TopicPartition(switch.former, partition), 0) >= end
+        offsets.get(TopicPartition(switch.former, partition), 0) >= end
         for partition, end in switch.former_ends.items()
     )
 
 
 def carry_offsets(
-    generations: Generations, stands: AppliedOffsets, topic_ids: Mapping[str, str]
+    generations: Generations, applied: AppliedOffsets, topic_ids: Mapping[str, str]
 ) -> AppliedOffsets:
     """Returns a target's offsets in those topics.
 
     A topic of which the target has nothing yet counts too, if it has all that the topic was filled
     from. `topic_ids` are of the given topics.
     """
-    offsets = {partition: stand.next_offset for partition, stand in stands.items()}
+    offsets = {partition: each.next_offset for partition, each in applied.items()}
     crossings = TopicCutovers()
     crossings.add(generations, offsets)
-    begun = {partition.topic for partition in stands}
+    begun = {partition.topic for partition in applied}
     for topic in topic_ids:
         if topic not in begun and crossings.is_unfilled(topic):
             raise BeingReadAgain(
@@ -86,10 +86,10 @@ def carry_offsets(
                 topic=switch.topic,
                 former=switch.former,
             )
-    return dict(stands) | {
+    return dict(applied) | {
         partition: AppliedOffset(topic_ids[partition.topic], offset)
         for partition, offset in offsets.items()
-        if partition not in stands and partition.topic in topic_ids
+        if partition not in applied and partition.topic in topic_ids
     }
 
 

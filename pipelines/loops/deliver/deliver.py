@@ -127,7 +127,7 @@ async def deliver(delivery: Delivery, *, until_end: bool = False) -> None:
     """
     slicer = delivery.slicer
     remembered = await _read_remembered(delivery)
-    await slicer.start(await _stands(delivery) if remembered is None else remembered)
+    await slicer.start(await _load_group_offsets(delivery) if remembered is None else remembered)
     if until_end:
         slicer.hurry()
     state = None
@@ -161,7 +161,7 @@ async def _deliver_one(
     for each in applied.end:
         delivery.quarantine.note_progress(each.topic)
     if delivery.keeps_group:
-        await offsets.tell({each: stand.next_offset for each, stand in applied.end.items()})
+        await offsets.tell({each: end.next_offset for each, end in applied.end.items()})
         if waits:
             await offsets.wait_settled()
     _tell(delivery, applied)
@@ -189,7 +189,7 @@ async def _read_remembered(delivery: Delivery) -> AppliedOffsets | None:
             _hold(delivery, topic, table, error, is_unopened=True)
 
 
-async def _stands(delivery: Delivery) -> AppliedOffsets:
+async def _load_group_offsets(delivery: Delivery) -> AppliedOffsets:
     offsets = await delivery.log.committed_offsets(delivery.group)
     ids = {each.topic: await _id_of(delivery.log, each.topic) for each in offsets}
     return {each: AppliedOffset(ids[each.topic], offset) for each, offset in offsets.items()}
@@ -351,8 +351,8 @@ def _hold(
 def _without(part: Slice, topics: set[str]) -> Slice:
     return replace(
         part,
-        start={each: stand for each, stand in part.start.items() if each.topic not in topics},
-        end={each: stand for each, stand in part.end.items() if each.topic not in topics},
+        start={each: applied for each, applied in part.start.items() if each.topic not in topics},
+        end={each: applied for each, applied in part.end.items() if each.topic not in topics},
         is_whole=part.is_whole and topics <= part.left_out,
     )
 
@@ -378,10 +378,11 @@ def _tell(delivery: Delivery, part: Slice) -> None:
                 now_ms,
             )
         )
-    stands = {
-        f"{topic}-{number}": str(stand.next_offset) for (topic, number), stand in part.end.items()
+    offsets = {
+        f"{topic}-{number}": str(applied.next_offset)
+        for (topic, number), applied in part.end.items()
     }
-    delivery.report(OffsetsApplied(delivery.pipeline, delivery.task, stands))
+    delivery.report(OffsetsApplied(delivery.pipeline, delivery.task, offsets))
 
 
 def _tell_state(delivery: Delivery, table: str, state: TaskState, reason: str = "") -> None:

@@ -10,22 +10,22 @@ REBUILD = "headwater rebuild PIPELINE/TABLE --swap rebuilds the table from the r
 
 
 def lost_topics(
-    stands: AppliedOffsets, bounds: Mapping[TopicPartition, Bounds], topic_ids: Mapping[str, str]
+    offsets: AppliedOffsets, bounds: Mapping[TopicPartition, Bounds], topic_ids: Mapping[str, str]
 ) -> dict[str, PositionLost]:
     """Returns topics with the reason why continuing would skip changes or bring rows back."""
     lost: dict[str, PositionLost] = {}
-    for partition, stand in stands.items():
+    for partition, applied in offsets.items():
         try:
-            check_same_log(partition, stand, bounds[partition], topic_ids[partition.topic])
-            check_stand(partition, stand.next_offset, bounds[partition])
+            check_same_log(partition, applied, bounds[partition], topic_ids[partition.topic])
+            check_offset(partition, applied.next_offset, bounds[partition])
         except PositionLost as error:
             lost.setdefault(partition.topic, error)
     return lost
 
 
-async def check_same_topics(log: Log, stands: AppliedOffsets) -> None:
+async def check_same_topics(log: Log, offsets: AppliedOffsets) -> None:
     """Checks the topic's id: another topic of the same name has another history."""
-    for topic, topic_id in {(each.topic, stand.topic_id) for each, stand in stands.items()}:
+    for topic, topic_id in {(each.topic, applied.topic_id) for each, applied in offsets.items()}:
         if await log.topic_id(topic) != topic_id:
             raise PositionLost(
                 "the topic was deleted and recreated while it was read",
@@ -47,7 +47,7 @@ def check_reached(partition: TopicPartition, end: int, log: Bounds) -> None:
         )
 
 
-def check_stand(partition: TopicPartition, held: int, log: Bounds | RetainedRange) -> None:
+def check_offset(partition: TopicPartition, held: int, log: Bounds | RetainedRange) -> None:
     """Checks the offset of a partition; a partition without rows in the target has nothing to
     lose."""
     if held and held < log.start:
@@ -71,21 +71,21 @@ def check_stand(partition: TopicPartition, held: int, log: Bounds | RetainedRang
 
 
 def check_same_log(
-    partition: TopicPartition, stand: AppliedOffset, log: Bounds, topic_id: str
+    partition: TopicPartition, applied: AppliedOffset, log: Bounds, topic_id: str
 ) -> None:
-    if topic_id != stand.topic_id:
+    if topic_id != applied.topic_id:
         raise PositionLost(
             "the target was filled from a deleted topic of the same name",
             hint=REBUILD,
             topic=partition.topic,
             partition=partition.partition,
         )
-    if stand.next_offset > log.end:
+    if applied.next_offset > log.end:
         raise PositionLost(
             "the target is ahead of the log: the log has lost records or is another log",
             hint="restore the log, or rebuild the table from the present log",
             topic=partition.topic,
             partition=partition.partition,
-            target=stand.next_offset,
+            target=applied.next_offset,
             log_end=log.end,
         )

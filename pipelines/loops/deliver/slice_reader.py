@@ -103,8 +103,8 @@ class SliceReader:
     async def _read(self, part: Slice) -> AsyncGenerator[TableChanges, None]:
         self._after_log.prepare()
         ends = {
-            partition: stand.next_offset
-            for partition, stand in part.end.items()
+            partition: applied.next_offset
+            for partition, applied in part.end.items()
             if partition.topic != COMMITS
         }
         # One set of columns for the whole slice, or one table would have two forms.
@@ -118,7 +118,7 @@ class SliceReader:
 
         async def check() -> None:
             after, _ = await gather(
-                self._log.retained_ranges(ends), check_same_topics(self._log, begun.stands)
+                self._log.retained_ranges(ends), check_same_topics(self._log, begun.offsets)
             )
             check_no_delete_was_missed(part.start, before=before, after=after)
 
@@ -204,7 +204,7 @@ class SliceReader:
             limit = replace(self._limit, wait_ms_max=0) if is_all_there else self._limit
             fetched = await self._log.fetch(wanted, limit=limit, isolation=Isolation.COMMITTED)
             if not fetched:
-                await check_same_topics(self._log, begun.stands)
+                await check_same_topics(self._log, begun.offsets)
                 reached |= await self._beyond_compacted(ends, begun)
             if self._after_log.filters:  # compaction goes on while a long slice is read
                 kept = await self._log.retained_ranges(wanted)
@@ -252,7 +252,7 @@ class SliceReader:
 class _Begun:
     """A slice that is being read, and the progress."""
 
-    stands: AppliedOffsets
+    offsets: AppliedOffsets
     """The end offsets of topics whose ids are known."""
     reached: dict[TopicPartition, int]
     cleaned: dict[TopicPartition, int]

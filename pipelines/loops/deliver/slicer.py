@@ -19,8 +19,8 @@ from headwater.pipelines.loops.deliver.cutover import TopicCutovers, prehistory_
 from headwater.pipelines.loops.deliver.group_offsets import CommitFollower
 from headwater.pipelines.loops.deliver.offset_check import (
     REBUILD,
+    check_offset,
     check_same_log,
-    check_stand,
     lost_topics,
 )
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, ConsistentCut, Slice, SplitReader
@@ -72,7 +72,7 @@ class Slicer:
         self._read, self._clock = read, clock
         self._split_reader = split_reader
         self._home = commits_home(pipeline)
-        self._stands: dict[TopicPartition, int] = {}
+        self._offsets: dict[TopicPartition, int] = {}
         self._boundary: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, str] = {}
         self._topics: Collection[str] = ()
@@ -114,7 +114,7 @@ class Slicer:
     def find_replaced(self, part: Slice) -> set[str]:
         """Returns topics of a slice that begin in it with the whole table, though the target holds
         rows of the former topic."""
-        begun = {place.topic for place, stand in part.start.items() if stand.next_offset}
+        begun = {place.topic for place, applied in part.start.items() if applied.next_offset}
         return {
             place.topic
             for place in part.start
@@ -127,16 +127,16 @@ class Slicer:
         if not set(self._topics) - self._lost.keys():
             raise error
 
-    async def start(self, stands: AppliedOffsets) -> None:
+    async def start(self, offsets: AppliedOffsets) -> None:
         """Starts at the target's offsets; raises PositionLost if no topic can continue."""
         stored = await every_topic_of(self._log, self._pipeline)
         self._tables = {topic: str(each.schema.table) for topic, each in stored.items()}
-        self._stands = {**self._beginnings}
-        self._stands |= {part: stand.next_offset for part, stand in stands.items()}
-        self._topic_ids = {part.topic: stand.topic_id for part, stand in stands.items()}
+        self._offsets = {**self._beginnings}
+        self._offsets |= {part: applied.next_offset for part, applied in offsets.items()}
+        self._topic_ids = {part.topic: applied.topic_id for part, applied in offsets.items()}
         self._generations = await load_generations(self._log, self._pipeline, stored)
         self._crossings = TopicCutovers()
-        self._crossings.add(self._generations, self._stands)
+        self._crossings.add(self._generations, self._offsets)
         topics = {*stored, *self._topic_ids} - self._generations.hidden - {self._home.topic}
         if self._wanted is not None:
             topics &= set(self._wanted)
@@ -151,14 +151,14 @@ class Slicer:
         # below the former has its boundary below the latter.
         bounds = await self._log.bounds(partitions)
         home = (await self._log.bounds([self._home]))[self._home]
-        data = {part: stand for part, stand in stands.items() if part.topic in topics}
+        data = {part: applied for part, applied in offsets.items() if part.topic in topics}
         self._lost = {}
         for topic, error in lost_topics(data, bounds, self._topic_ids).items():
             self.lose(topic, error)
         for topic, error in gone.items():
             self.lose(topic, error)
-        if self._home in stands:
-            check_same_log(self._home, stands[self._home], home, self._topic_ids[self._home.topic])
+        if self._home in offsets:
+            check_same_log(self._home, offsets[self._home], home, self._topic_ids[self._home.topic])
         self._dropped_before |= {
             part: each.deletes_dropped_to
             for part, each in bounds.items()
@@ -168,7 +168,7 @@ class Slicer:
         self._decided_at = home.end
         self._ends, self._are_ends_later = {part: each.end for part, each in bounds.items()}, False
         forgotten = (await read_desired(self._log, self._pipeline)).commits_from
-        resume_at = max(self._stands.get(self._home, 0), forgotten)
+        resume_at = max(self._offsets.get(self._home, 0), forgotten)
         if resume_at < home.start:
             resume_at = home.start
             self._boundary |= await prehistory_ends(self._log, self._pipeline, self._decided)
@@ -176,7 +176,7 @@ class Slicer:
         self._forgets = resume_at > home.start
         if self._forgets:  # earlier commits may add to a table that was quarantined
             behind = [
-                part for part, each in bounds.items() if each.stable > self._stands.get(part, 0)
+                part for part, each in bounds.items() if each.stable > self._offsets.get(part, 0)
             ]
             self._truncated |= {partition.topic for partition in behind}
         self._commits = CommitFollower(self._log, self._pipeline, from_offset=resume_at)
@@ -211,7 +211,7 @@ class Slicer:
 
     def advance(self, part: Slice) -> None:
         """Moves the offsets to the slice's end."""
-        self._stands |= {partition: stand.next_offset for partition, stand in part.end.items()}
+        self._offsets |= {partition: applied.next_offset for partition, applied in part.end.items()}
         behind = {partition.topic for partition in self._moves(())}
         self._truncated -= {partition.topic for partition in part.end} - behind
         self._last_applied_ms = self._clock.monotonic_ms()
@@ -219,7 +219,7 @@ class Slicer:
 
     async def _start_again(self) -> None:
         self._cut = None
-        await self.start({part: self._stand(part, at) for part, at in self._stands.items()})
+        await self.start({part: self._applied(part, at) for part, at in self._offsets.items()})
 
     async def _meet(self, topic: str) -> list[TopicPartition]:
         self._topic_ids[topic] = await self._log.topic_id(topic)
@@ -230,7 +230,7 @@ class Slicer:
         """Returns former topics that the target has not finished, and those that it never will
         because they were dropped."""
         found, gone = set[str](), dict[str, PositionLost]()
-        for switch in self._crossings.find_unfinished(self._stands):
+        for switch in self._crossings.find_unfinished(self._offsets):
             present = self._generations.present(self._generations.first(switch.topic))
             if present not in topics:
                 continue
@@ -250,7 +250,7 @@ class Slicer:
         """Moves tables to their next topics; unfinished former topics are read first."""
         topics = commit.switched
         self._generations = await load_generations(self._log, self._pipeline, topics)
-        self._crossings.add(self._generations, self._stands, at_work=self._topics)
+        self._crossings.add(self._generations, self._offsets, at_work=self._topics)
         for switch in self._generations.switches:
             self._tables.setdefault(switch.topic, self.table_of(switch.former))
         if self._wanted is not None:
@@ -272,7 +272,7 @@ class Slicer:
                 await self._meet(partition.topic)
                 self._topics = {*self._topics, partition.topic}
             self._boundary[partition] = max(self._boundary.get(partition, 0), stretch.end)
-            if stretch.end > self._stands.get(partition, 0):
+            if stretch.end > self._offsets.get(partition, 0):
                 self._records += stretch.records
                 self._bytes += stretch.bytes
         self._truncated |= commit.truncated
@@ -301,7 +301,7 @@ class Slicer:
         has passed."""
         if self._decided and self._commits.next_offset >= self._decided_at:
             for partition, end in self._decided.items():
-                known = max(self._boundary.get(partition, 0), self._stands.get(partition, 0))
+                known = max(self._boundary.get(partition, 0), self._offsets.get(partition, 0))
                 if self._is_beyond(end, known):
                     self._boundary[partition] = end
                     self._truncated.add(partition.topic)
@@ -314,10 +314,10 @@ class Slicer:
         return {
             partition: end
             for partition, end in self._boundary.items()
-            if end > self._stands.get(partition, 0)
+            if end > self._offsets.get(partition, 0)
             and partition.topic not in held
             and partition.topic not in self._lost
-            and not self._crossings.waits(partition.topic, self._stands)
+            and not self._crossings.waits(partition.topic, self._offsets)
         }
 
     def _is_due(self) -> bool:
@@ -363,12 +363,12 @@ class Slicer:
             moves = moves | {self._home: self._commits.next_offset}
         self._records = self._bytes = 0
         topics = {partition.topic for partition in moves}
-        left_out = await self._of_no_moment({**self._stands, **moves})
+        left_out = await self._of_no_moment({**self._offsets, **moves})
         self._begun_ms = self._clock.monotonic_ms()
         return Slice(
             log=self._log,
-            start={part: self._stand(part, self._stands.get(part, 0)) for part in moves},
-            end={part: self._stand(part, offset) for part, offset in moves.items()},
+            start={part: self._applied(part, self._offsets.get(part, 0)) for part in moves},
+            end={part: self._applied(part, offset) for part, offset in moves.items()},
             cut=cut,
             read=self._read,
             truncated=frozenset(self._truncated & topics),
@@ -378,12 +378,12 @@ class Slicer:
             left_out=left_out,
         )
 
-    async def _of_no_moment(self, stands: Mapping[TopicPartition, int]) -> frozenset[str]:
+    async def _of_no_moment(self, offsets: Mapping[TopicPartition, int]) -> frozenset[str]:
         """Returns topics, with their former ones, of tables that the source is reading again."""
         if not self._tells_moments:
             return frozenset()
         positions = await load_positions(self._log, self._pipeline)
-        found = topics_of_no_moment(positions, stands, self._topic_ids)
+        found = topics_of_no_moment(positions, offsets, self._topic_ids)
         return frozenset(self._generations.line_of(found))
 
     def _are_all_at_the_cut(
@@ -391,13 +391,13 @@ class Slicer:
     ) -> bool:
         """Returns whether all tables are at the cut after this slice. For tables quarantined
         earlier this is known only after every boundary of that time."""
-        stands = {**self._stands, **moves}
+        offsets = {**self._offsets, **moves}
         ends = {part: end for part, end in self._boundary.items() if part.topic not in left_out}
         is_lost = bool(self._lost.keys() - left_out)
-        if is_lost or any(end > stands.get(part, 0) for part, end in ends.items()):
+        if is_lost or any(end > offsets.get(part, 0) for part, end in ends.items()):
             return False
         return not self._forgets or not any(
-            self._is_beyond(end, max(self._boundary.get(part, 0), stands.get(part, 0)))
+            self._is_beyond(end, max(self._boundary.get(part, 0), offsets.get(part, 0)))
             for part, end in self._decided.items()
             if part.topic not in left_out
         )
@@ -411,8 +411,8 @@ class Slicer:
             ):  # empty targets have nothing to lose
                 dropped_to = 0
             try:
-                check_stand(
-                    part, self._stands.get(part, 0), replace(held, deletes_dropped_to=dropped_to)
+                check_offset(
+                    part, self._offsets.get(part, 0), replace(held, deletes_dropped_to=dropped_to)
                 )
             except PositionLost as error:
                 self.lose(part.topic, error)
@@ -426,12 +426,12 @@ class Slicer:
             theirs = {part: end for part, end in moves.items() if part.topic == topic}
             if len(theirs) == 1:
                 [(part, end)] = theirs.items()
-                theirs = {part: min(end, self._stands.get(part, 0) + left)}
+                theirs = {part: min(end, self._offsets.get(part, 0) + left)}
             portion |= theirs
-            left -= sum(end - self._stands.get(part, 0) for part, end in theirs.items())
+            left -= sum(end - self._offsets.get(part, 0) for part, end in theirs.items())
             if left <= 0:
                 break
         return portion
 
-    def _stand(self, partition: TopicPartition, offset: int) -> AppliedOffset:
+    def _applied(self, partition: TopicPartition, offset: int) -> AppliedOffset:
         return AppliedOffset(self._topic_ids[partition.topic], offset)

@@ -73,9 +73,9 @@ class LogSplitReader:
             for topic in sorted({part.topic for part in end}):
                 ranges = {
                     part: TruncateRange(
-                        max(start[part].next_offset, bounds[part].start), stand.next_offset
+                        max(start[part].next_offset, bounds[part].start), applied.next_offset
                     )
-                    for part, stand in end.items()
+                    for part, applied in end.items()
                     if part.topic == topic
                 }
                 for barrier in await find_barriers(log, ranges):
@@ -94,7 +94,9 @@ class LogSplitReader:
     def read(
         self, start: AppliedOffsets, end: AppliedOffsets, heard: Heard = lambda _: None
     ) -> Iterator[TableChanges]:
-        records = sum(stand.next_offset - start[part].next_offset for part, stand in end.items())
+        records = sum(
+            applied.next_offset - start[part].next_offset for part, applied in end.items()
+        )
         if records >= record_views.WORTH_RECORDS:  # splits have a check, samples do not
             record_views.hurry()
             scanner.hurry()

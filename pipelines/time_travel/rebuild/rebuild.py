@@ -331,10 +331,10 @@ async def _swap(
     if is_running:
         await _wish_paused(rebuilding, log, is_paused=True, clock=clock)
     try:
-        stands = await _settle(rebuilding, live, is_running=is_running)
+        offsets = await _settle(rebuilding, live, is_running=is_running)
         await _fill(rebuilding, shadow, log, rebuilt, clock=clock, tell=tell)
         _check_reached(
-            rebuilding, await shadow.committed_offsets(sorted(rebuilding.topics)), stands
+            rebuilding, await shadow.committed_offsets(sorted(rebuilding.topics)), offsets
         )
         carry_over = CarryOver(rebuilding.subject.schema.key)
         rebuilt.kept = await live.swap(rebuilding.target, carry_over)
@@ -363,13 +363,13 @@ async def _wish_paused(
 async def _settle(rebuilding: TableRebuild, live: Sink, *, is_running: bool) -> AppliedOffsets:
     """Returns the live table's offsets after it has stopped."""
     topics = [*sorted(rebuilding.topics), COMMITS]
-    stands = _data_of(rebuilding, await live.committed_offsets(topics))
+    offsets = _data_of(rebuilding, await live.committed_offsets(topics))
     quiet = 0
     while is_running and quiet < QUIET_POLLS:
         await asyncio.sleep(POLL_S)
         now = _data_of(rebuilding, await live.committed_offsets(topics))
-        quiet, stands = (quiet + 1 if now == stands else 0), now
-    return stands
+        quiet, offsets = (quiet + 1 if now == offsets else 0), now
+    return offsets
 
 
 def _recipe(rebuilding: TableRebuild, wanted: RebuildOptions) -> RebuildRecipe:
@@ -396,8 +396,8 @@ def _recipe(rebuilding: TableRebuild, wanted: RebuildOptions) -> RebuildRecipe:
     return RebuildRecipe(rebuilding.target, newest, repr(decides))
 
 
-def _data_of(rebuilding: TableRebuild, stands: AppliedOffsets | None) -> AppliedOffsets:
-    return {part: at for part, at in (stands or {}).items() if part.topic in rebuilding.topics}
+def _data_of(rebuilding: TableRebuild, offsets: AppliedOffsets | None) -> AppliedOffsets:
+    return {part: at for part, at in (offsets or {}).items() if part.topic in rebuilding.topics}
 
 
 def _check_reached(
@@ -406,11 +406,11 @@ def _check_reached(
     """Raises if the copy is older than the table that it replaces. A recreated topic is an
     exception: its offsets cannot be compared."""
     reached = _data_of(rebuilding, copy)
-    ids = {partition.topic: stand.topic_id for partition, stand in reached.items()}
-    for partition, stand in live.items():
-        if ids.get(partition.topic, stand.topic_id) != stand.topic_id:
+    ids = {partition.topic: applied.topic_id for partition, applied in reached.items()}
+    for partition, applied in live.items():
+        if ids.get(partition.topic, applied.topic_id) != applied.topic_id:
             continue
-        if partition not in reached or reached[partition].next_offset < stand.next_offset:
+        if partition not in reached or reached[partition].next_offset < applied.next_offset:
             raise LogUnavailable(
                 "the copy has not reached the live table's offsets",
                 hint="run it again: the copy continues at its offsets",

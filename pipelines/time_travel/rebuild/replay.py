@@ -58,7 +58,7 @@ async def replay(
     task = TaskRun(loaded, part.name, log, lambda: desired, clock, report=lambda _: None)
     delivery = delivery_of(task, part, sink, topics=topics)
     ids = {topic: await log.topic_id(topic) for topic in topics}
-    stands = await _standing(sink, start, end, ids)
+    offsets = await _load_offsets(sink, start, end, ids)
     skipped = delivery.set_aside.skipped_offsets
     split_reader = None if through else split_reader_of(loaded, log, skipped=skipped)
 
@@ -67,14 +67,14 @@ async def replay(
         return changes if through is None else through(changes)
 
     records = max(PORTION_RECORDS, getattr(part.settings, "slice_rows", 0))
-    wanted = sum(end[each] - at for each, at in stands.items())
-    truncated = await CommitIndex(log, loaded.name).find_truncated(stands, end)
+    wanted = sum(end[each] - at for each, at in offsets.items())
+    truncated = await CommitIndex(log, loaded.name).find_truncated(offsets, end)
     changes = done = 0
     for topic in topics:
-        while moves := _portion(topic, stands, end, records=records):
+        while moves := _portion(topic, offsets, end, records=records):
             part_of_it = Slice(
                 log=log,
-                start={each: AppliedOffset(ids[topic], stands[each]) for each in moves},
+                start={each: AppliedOffset(ids[topic], offsets[each]) for each in moves},
                 end={each: AppliedOffset(ids[topic], to) for each, to in moves.items()},
                 cut=None,
                 read=read,
@@ -85,46 +85,46 @@ async def replay(
             delivery.reader.counts = {}
             await _apply(delivery, part_of_it)
             changes += sum(count.rows for count in delivery.reader.counts.values())
-            done += sum(to - stands[each] for each, to in moves.items())
-            stands |= moves
+            done += sum(to - offsets[each] for each, to in moves.items())
+            offsets |= moves
             tell(Replay(changes, done, wanted))
     return changes
 
 
-async def _standing(
+async def _load_offsets(
     sink: Sink, start: Ends, end: Ends, ids: Mapping[str, str]
 ) -> dict[TopicPartition, int]:
     """Returns where each partition continues: an interrupted replay does not start again."""
     found: AppliedOffsets = await sink.committed_offsets(sorted(ids)) or {}
-    stands: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for partition, to in end.items():
-        stand = found.get(partition)
-        if stand is None:
-            stands[partition] = start.get(partition, 0)
+        applied = found.get(partition)
+        if applied is None:
+            offsets[partition] = start.get(partition, 0)
             continue
-        if stand.topic_id != ids[partition.topic] or stand.next_offset > to:
+        if applied.topic_id != ids[partition.topic] or applied.next_offset > to:
             raise SinkRejected(
                 "the target already has a later state",
                 hint="drop it there, or choose another place with --into",
                 topic=partition.topic,
                 partition=partition.partition,
-                stands_at=stand.next_offset,
+                target=applied.next_offset,
                 wanted=to,
             )
-        stands[partition] = stand.next_offset
-    return stands
+        offsets[partition] = applied.next_offset
+    return offsets
 
 
 def _portion(
-    topic: str, stands: Mapping[TopicPartition, int], end: Ends, *, records: int
+    topic: str, offsets: Mapping[TopicPartition, int], end: Ends, *, records: int
 ) -> dict[TopicPartition, int]:
     """Returns a part of a single partition; several partitions stay together, because a truncate is
     one event in all of them."""
-    behind = {part: to for part, to in end.items() if part.topic == topic and to > stands[part]}
+    behind = {part: to for part, to in end.items() if part.topic == topic and to > offsets[part]}
     count = sum(part.topic == topic for part in end)
     if count > 1:
         return behind
-    return {part: min(to, stands[part] + records) for part, to in behind.items()}
+    return {part: min(to, offsets[part] + records) for part, to in behind.items()}
 
 
 async def _apply(delivery: Delivery, part: Slice) -> None:

@@ -60,12 +60,12 @@ async def repair_target(repair: TargetRepair, sink: Sink, log: Log, after_log: A
     Keys that changed meanwhile are right already. Returns the number of rows written.
     """
     for _ in range(ATTEMPTS_MAX):
-        stands = await _stands(repair, sink)
-        moved = await _moved_since(repair, stands, log, after_log)
+        offsets = await _load_offsets(repair, sink)
+        moved = await _moved_since(repair, offsets, log, after_log)
         left = {} if moved is None else {at: k for at, k in repair.keys.items() if at not in moved}
         if not left:
             return 0
-        rows = await _rows(repair, left, stands, log, after_log)
+        rows = await _rows(repair, left, offsets, log, after_log)
 
         async def read(
             _: Slice, rows: Sequence[TableChanges] = rows
@@ -73,7 +73,7 @@ async def repair_target(repair: TargetRepair, sink: Sink, log: Log, after_log: A
             for changes in rows:
                 yield changes
 
-        part = Slice(log=log, start=stands, end=stands, cut=None, read=read)
+        part = Slice(log=log, start=offsets, end=offsets, cut=None, read=read)
         try:
             await sink.apply(part)
         except Fenced:
@@ -86,19 +86,19 @@ async def repair_target(repair: TargetRepair, sink: Sink, log: Log, after_log: A
     )
 
 
-async def _stands(repair: TargetRepair, sink: Sink) -> AppliedOffsets:
+async def _load_offsets(repair: TargetRepair, sink: Sink) -> AppliedOffsets:
     found = await sink.committed_offsets(repair.subject.topics) or {}
-    return {part: stand for part, stand in found.items() if part in repair.ends}
+    return {part: applied for part, applied in found.items() if part in repair.ends}
 
 
 async def _moved_since(
-    repair: TargetRepair, stands: AppliedOffsets, log: Log, after_log: AfterLog
+    repair: TargetRepair, offsets: AppliedOffsets, log: Log, after_log: AfterLog
 ) -> set[int] | None:
     """Returns digests of keys applied since the comparison; None if there was a truncate."""
     reader = SliceReader(
         log, after_log=after_log, fetch_bytes=FETCH_BYTES, skipped=dict[TopicPartition, set[int]]
     )
-    behind = {part: at for part, at in stands.items() if at.next_offset > repair.ends[part]}
+    behind = {part: at for part, at in offsets.items() if at.next_offset > repair.ends[part]}
     start = {part: AppliedOffset(at.topic_id, repair.ends[part]) for part, at in behind.items()}
     moved: set[int] = set()
     part = Slice(log=log, start=start, end=behind, cut=None, read=reader.read)
@@ -114,7 +114,7 @@ async def _moved_since(
 async def _rows(
     repair: TargetRepair,
     keys: Mapping[int, DifferingKey],
-    stands: AppliedOffsets,
+    offsets: AppliedOffsets,
     log: Log,
     after_log: AfterLog,
 ) -> list[TableChanges]:
@@ -127,13 +127,13 @@ async def _rows(
     if repair.deleted is not DeletedRows.GONE:
         extra = [each for each in extra if each.end_us != THERE]
     if extra:
-        rows.append(_deletes(repair, extra, stands))
+        rows.append(_deletes(repair, extra, offsets))
     places = [each.place for each in keys.values() if each.place is not None]
     for changes in await changes_at(log, places, after_log):
         projected = repair.shape.project(changes.rows)
         told = replace(changes, schema=repair.subject.schema, rows=projected, before=None)
         rows.append(told)
-        rows += _ends(repair, told, keys, stands)
+        rows += _ends(repair, told, keys, offsets)
     return rows
 
 
@@ -141,7 +141,7 @@ def _ends(
     repair: TargetRepair,
     told: TableChanges,
     keys: Mapping[int, DifferingKey],
-    stands: AppliedOffsets,
+    offsets: AppliedOffsets,
 ) -> list[TableChanges]:
     """Returns the deletes of rows that were deleted again."""
     digests, _ = repair.shape.digests(told.rows)
@@ -152,11 +152,11 @@ def _ends(
     partition = told.log_partition
     assert partition is not None, "what was read knows its place"
     gone = told.rows.filter(pa.array(is_gone))
-    return [_find_deleted(repair, gone, ends_us[is_gone], partition, stands)]
+    return [_find_deleted(repair, gone, ends_us[is_gone], partition, offsets)]
 
 
 def _deletes(
-    repair: TargetRepair, extra: Sequence[DifferingKey], stands: AppliedOffsets
+    repair: TargetRepair, extra: Sequence[DifferingKey], offsets: AppliedOffsets
 ) -> TableChanges:
     schema = repair.subject.schema
     given = pa.RecordBatch.from_pylist(
@@ -164,7 +164,7 @@ def _deletes(
         schema=pa.schema([schema.arrow.field(name) for name in schema.key]),
     )
     ends_us = np.array([max(each.end_us, 0) for each in extra], np.int64)
-    return _find_deleted(repair, repair.shape.project(given), ends_us, next(iter(stands)), stands)
+    return _find_deleted(repair, repair.shape.project(given), ends_us, next(iter(offsets)), offsets)
 
 
 def _find_deleted(
@@ -172,7 +172,7 @@ def _find_deleted(
     rows: pa.RecordBatch,
     ends_us: Int64Array,
     partition: TopicPartition,
-    stands: AppliedOffsets,
+    offsets: AppliedOffsets,
 ) -> TableChanges:
     count = rows.num_rows
     return TableChanges(
@@ -181,5 +181,5 @@ def _find_deleted(
         operations=pa.array(np.full(count, Operation.DELETE, np.uint8)),
         source={"ts_us": pa.array(ends_us)},
         log_partition=partition,
-        log_offsets=pa.array(np.full(count, stands[partition].next_offset - 1)),
+        log_offsets=pa.array(np.full(count, offsets[partition].next_offset - 1)),
     )

@@ -136,8 +136,8 @@ class TableComparison:
                     contents = await stack.enter_async_context(
                         sink.contents(subject.schema, topics)
                     )
-                    stands = carry_offsets(generations, contents.stands, ids)
-                    opened[name] = replace(contents, stands=stands)
+                    offsets = carry_offsets(generations, contents.offsets, ids)
+                    opened[name] = replace(contents, offsets=offsets)
             moments = await self._moments(subject, of_source, opened, found)
             if not subject.schema.key:
                 await self._compare_bags(subject, moments, opened, of_source, found)
@@ -189,15 +189,15 @@ class TableComparison:
         self, contents: TableContents, partitions: Sequence[TopicPartition]
     ) -> CutPoint:
         ids = {part.topic: await self.log.topic_id(part.topic) for part in partitions}
-        for partition, stand in contents.stands.items():
-            if partition.topic in ids and stand.topic_id != ids[partition.topic]:
+        for partition, applied in contents.offsets.items():
+            if partition.topic in ids and applied.topic_id != ids[partition.topic]:
                 raise PositionLost(
                     "the table was filled from a deleted topic of the same name",
                     hint=REBUILD,
                     topic=partition.topic,
                 )
         ends = {
-            part: contents.stands[part].next_offset if part in contents.stands else 0
+            part: contents.offsets[part].next_offset if part in contents.offsets else 0
             for part in partitions
         }
         named = ",".join(f"{part.partition}:{end}" for part, end in ends.items())

@@ -142,12 +142,13 @@ def commit_info(
     *,
     operation: str,
     cut: ConsistentCut | None,
-    stands: AppliedOffsets,
+    offsets: AppliedOffsets,
     now_ms: int,
     read_version: int | None,
 ) -> dict[str, Any]:
     held: list[list[object]] = [
-        [part.topic, part.partition, stand.next_offset] for part, stand in sorted(stands.items())
+        [part.topic, part.partition, applied.next_offset]
+        for part, applied in sorted(offsets.items())
     ]
     found: dict[str, Any] = {
         "timestamp": now_ms,
@@ -167,7 +168,7 @@ def commit_info(
     return {"commitInfo": found}
 
 
-def stands_said(info: Mapping[str, Any]) -> dict[TopicPartition, int]:
+def recorded_offsets(info: Mapping[str, Any]) -> dict[TopicPartition, int]:
     said = info.get(ENGINE) or {}
     return {TopicPartition(topic, number): at for topic, number, at in said.get("stands", ())}
 

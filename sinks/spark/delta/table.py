@@ -61,7 +61,7 @@ class DeltaLakeTable:
             id=creation.id,
             schema=creation.schema,
             files=(),
-            stands={},
+            offsets={},
             generation=creation.generation,
             mode=creation.mode,
             key=creation.key,
@@ -209,7 +209,7 @@ class DeltaLakeTable:
             id=str(metadata.id),
             schema=actions.arrow_schema(table.schema().to_json()),
             files=tuple(_files(table, partition_by, key=said.key)),
-            stands=said.stands(table.transaction_version),
+            offsets=said.offsets(table.transaction_version),
             generation=said.generation,
             mode=said.mode,
             key=said.key,
@@ -266,18 +266,18 @@ class DeltaLakeTable:
             actions.commit_info(
                 operation=change.operation,
                 cut=change.cut,
-                stands=change.stands,
+                offsets=change.offsets,
                 now_ms=now_ms,
                 read_version=state.version if state.version >= 0 else None,
             ),
             *begun,
             *(
                 actions.txn(
-                    transaction_name(like.owner.pipeline, part, stand, like.generation),
-                    stand.next_offset,
+                    transaction_name(like.owner.pipeline, part, applied, like.generation),
+                    applied.next_offset,
                     now_ms=now_ms,
                 )
-                for part, stand in sorted(change.stands.items())
+                for part, applied in sorted(change.offsets.items())
             ),
             *(
                 actions.remove(
@@ -363,5 +363,5 @@ def _version(info: Mapping[str, Any]) -> Version:
         cut=said.get("cut"),
         source_ms=said.get("committed_ms"),
         positions=said.get("positions") or {},
-        stands=actions.stands_said(info),
+        offsets=actions.recorded_offsets(info),
     )

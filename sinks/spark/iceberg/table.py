@@ -187,10 +187,10 @@ class IcebergLakeTable:
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
         offsets = {
-            transaction_name(like.owner.pipeline, part, stand, like.generation): str(
-                stand.next_offset
+            transaction_name(like.owner.pipeline, part, applied, like.generation): str(
+                applied.next_offset
             )
-            for part, stand in change.stands.items()
+            for part, applied in change.offsets.items()
         }
         # Our files name their columns; the table maps each name to its field id.
         names = transaction.table_metadata.schema().name_mapping.model_dump_json()
@@ -226,7 +226,7 @@ class IcebergLakeTable:
             id=settings.get(f"{PREFIX}id", str(table.metadata.table_uuid)),
             schema=pa.schema([pa.field(each.name, plain(each.type)) for each in found]),
             files=tuple(_file(table, path, each, said.key) for path, each in files.items()),
-            stands=said.stands(lambda name: _number(settings.get(name))),
+            offsets=said.offsets(lambda name: _number(settings.get(name))),
             generation=said.generation,
             mode=said.mode,
             key=said.key,

@@ -37,7 +37,7 @@ def said_of(change: TableCommit) -> dict[str, str]:
     """Returns a version's own properties, for `version_of`."""
     said: dict[str, Any] = {
         "stands": [
-            [part.topic, part.partition, at.next_offset] for part, at in change.stands.items()
+            [part.topic, part.partition, at.next_offset] for part, at in change.offsets.items()
         ]
     }
     if change.cut is not None:
@@ -58,7 +58,7 @@ def version_of(snapshot: "Snapshot") -> Version:
         cut=said.get("cut"),
         source_ms=said.get("committed_ms"),
         positions=said.get("positions", {}),
-        stands={TopicPartition(topic, part): at for topic, part, at in said.get("stands", ())},
+        offsets={TopicPartition(topic, part): at for topic, part, at in said.get("stands", ())},
     )
 
 

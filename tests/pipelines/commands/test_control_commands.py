@@ -201,8 +201,8 @@ def test_offsets_show_both_ends(shop: Shop) -> None:
 
     found = ran.envelope["data"]
     assert found["source"] == {"stream": "0/1A", "chunk/1": "done"}
-    (stand,) = found["sinks"]["sql"]
-    assert (stand["topic"], stand["offset"], stand["lag"]) == (shop.topic, 0, 0)
+    (applied,) = found["sinks"]["sql"]
+    assert (applied["topic"], applied["offset"], applied["lag"]) == (shop.topic, 0, 0)
 
 
 def test_a_source_at_work_is_not_moved(shop: Shop) -> None:

@@ -151,7 +151,7 @@ def test_a_former_topic_may_go_once_the_stream_is_through_with_it(
 ) -> None:
     write(served, 1)
     options = options_of(served)
-    stands = newest(options)
+    offsets = newest(options)
     if not is_finished:
         write(served, 2)
     next_generation(served, partitions=1)
@@ -159,7 +159,7 @@ def test_a_former_topic_may_go_once_the_stream_is_through_with_it(
     served.run(lambda: served.log.topics.delete(TOPIC))
 
     if is_finished:
-        assert between(options, stands, newest(options)) == [(".g2", 3)]
+        assert between(options, offsets, newest(options)) == [(".g2", 3)]
     else:
         with pytest.raises(PositionLost, match="dropped before its end"):
-            between(options, stands, newest(options))
+            between(options, offsets, newest(options))

@@ -21,8 +21,8 @@ WIDER = schema_of("public.orders", id=pa.int64(), note=pa.string(), total=pa.flo
 async def read(sink: FilesSink, schema: TableSchema) -> tuple[list[dict[str, Any]], list[int]]:
     async with sink.contents(schema, ["shop.public.orders"]) as contents:
         rows = [row async for batch in contents.batches for row in batch.to_pylist()]
-        stands = [stand.next_offset for stand in contents.stands.values()]
-    return sorted(rows, key=lambda row: int(row["id"])), stands
+        offsets = [applied.next_offset for applied in contents.offsets.values()]
+    return sorted(rows, key=lambda row: int(row["id"])), offsets
 
 
 FORMATS: list[dict[str, Any]] = [
@@ -45,10 +45,10 @@ async def test_only_the_newest_of_a_key_counts_and_deletes_and_truncates_do(
     topic.append(WIDER, ("u", {"id": 1, "note": "new", "total": 1.5}), ("d", {"id": 2}))
     await sink.apply(topic.slice())
 
-    rows, stands = await read(sink, WIDER)
+    rows, offsets = await read(sink, WIDER)
 
     assert rows == [{"id": 1, "note": "new", "total": 1.5}]
-    assert stands == [topic.ends[0]]
+    assert offsets == [topic.ends[0]]
 
 
 async def test_an_empty_target_has_no_rows_and_stands_nowhere(tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def first_slice(orders: ScriptedTopic, audit: ScriptedTopic) -> Slice:
 
 
 async def applied_from(sink: Sink, orders: ScriptedTopic) -> int:
-    stands = await sink.committed_offsets([orders.name])
-    assert stands is not None
-    return stands[orders._at(0)].next_offset if stands else 0
+    offsets = await sink.committed_offsets([orders.name])
+    assert offsets is not None
+    return offsets[orders._at(0)].next_offset if offsets else 0
 
 
 def committed_names(bench: FilesBench) -> set[str]:
@@ -177,8 +177,8 @@ async def test_a_commit_whose_answer_got_lost_counts_once(tmp_path: Path) -> Non
     await sink.apply(part)
 
     assert len(await bench.rows("public.orders")) == 7
-    stands = await sink.committed_offsets([orders.name])
-    assert stands == {orders._at(0): AppliedOffset(orders.topic_id, 8)}
+    offsets = await sink.committed_offsets([orders.name])
+    assert offsets == {orders._at(0): AppliedOffset(orders.topic_id, 8)}
 
 
 async def test_a_table_of_another_pipeline_is_left_alone(tmp_path: Path) -> None:

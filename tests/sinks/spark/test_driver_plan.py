@@ -108,8 +108,8 @@ async def slices(
         fetch_bytes=1 << 20,
         skipped=dict,
     )
-    end = served.stands(topic, at_end=True)
-    begin = served.stands(topic, at_end=False) if start is None else start
+    end = served.offsets(topic, at_end=True)
+    begin = served.offsets(topic, at_end=False) if start is None else start
     try:
         yield Slice(
             log=log,
@@ -227,7 +227,7 @@ async def test_a_small_slice_that_rewrites_much_is_given_to_executors(
 ) -> None:
     here = {"tables": {"*": {"file_rows": 70}}}
     bench = LakeBench(str(tmp_path / "lake"), chosen=here)
-    start = served.stands(orders.topic, at_end=True)
+    start = served.offsets(orders.topic, at_end=True)
     await applied(bench, served, orders.topic)
     orders.write(("u", row(1, "once")), ("u", row(299, "more")))
     bench.chosen = {**here, "rewritten_rows": 0}
@@ -271,8 +271,8 @@ def test_rows_pass_spark_as_whole_batches(
 ) -> None:
     """Spark neither sorts them nor takes them apart, and shuffles them once."""
     sink = LakeBench(str(tmp_path / "lake")).sink()
-    start = served.stands(orders.topic, at_end=False)
-    end = served.stands(orders.topic, at_end=True)
+    start = served.offsets(orders.topic, at_end=False)
+    end = served.offsets(orders.topic, at_end=True)
     bounds = served.run(lambda: served.log.bounds(end))
     session, reader = sink._portions._session, cast(Any, NoReader())
     work = SparkWork(

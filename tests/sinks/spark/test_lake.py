@@ -151,7 +151,7 @@ async def test_a_version_says_which_part_of_the_source_it_holds(tmp_path: Path) 
 
     assert (first.version, newest.version) == (0, 1)
     assert newest.positions == {"stream": "{0: 4}"} and newest.cut == 4
-    assert list(newest.stands.values()) == [4]
+    assert list(newest.offsets.values()) == [4]
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
@@ -171,7 +171,7 @@ async def test_a_version_says_of_every_partition_where_it_stands(kind: str, tmp_
 
     versions = await bench.sink().versions(TABLE, newest=2)
 
-    offsets = [[stand.next_offset for _, stand in sorted(each.stands.items())] for each in versions]
+    offsets = [[end.next_offset for _, end in sorted(each.offsets.items())] for each in versions]
     assert offsets == [[2, 8], [2, 6]]
 
 

@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import Fenced, SinkRejected
 from headwater.sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
-from tests.contract.sink_suite import ORDERS, by_id, stands
+from tests.contract.sink_suite import ORDERS, by_id, offsets
 from tests.sinks.deleted_rows import ALL, SECOND, swapped
 from tests.sinks.spark.orders import TABLE, applied, bench_of, many, state_of
 from tests.sinks.spark.targets import LakeBench
@@ -44,7 +44,7 @@ async def test_a_copy_is_filled_beside_and_takes_the_place_in_one_commit(
     assert not has_log(Path(bench.address("public.orders"), "shadow-g2"))
     assert after.version == before.version + 2 and str(before.version + 1) in kept
     assert (after.generation, after.mode, after.id) == (2, "soft_delete", before.id)
-    assert await stands(again, topic.name) == {f"{topic.name}/0": 7}
+    assert await offsets(again, topic.name) == {f"{topic.name}/0": 7}
     with pytest.raises(Fenced):
         await again.apply(topic.slice(start={0: 0}))
     topic.append(ORDERS, ("c", {"id": 9, "note": "on"}))
@@ -62,7 +62,7 @@ async def test_a_rebuild_goes_on_with_the_copy_that_is_there(tmp_path: Path) -> 
 
     second = await bench.sink().shadow(RebuildRecipe(TABLE))
 
-    assert await stands(second, topic.name) == {f"{topic.name}/0": 5}
+    assert await offsets(second, topic.name) == {f"{topic.name}/0": 5}
 
 
 async def test_a_table_that_is_put_back_to_before_its_swap_goes_on_from_there(
@@ -86,7 +86,7 @@ async def test_a_table_that_is_put_back_to_before_its_swap_goes_on_from_there(
 
     DeltaTable(bench.address("public.orders")).restore(before.version)
 
-    assert await stands(bench.sink(), topic.name) == {f"{topic.name}/0": 5}
+    assert await offsets(bench.sink(), topic.name) == {f"{topic.name}/0": 5}
     sink = bench.sink()
     await sink.committed_offsets([topic.name])
     await sink.apply(topic.slice(start={0: 5}, without=[8]))

@@ -25,7 +25,7 @@ from headwater.pipelines.time_travel.rebuild.rebuild import RebuildOptions, find
 from headwater.pipelines.time_travel.rebuild.replay import Replay, replay
 from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.sinks.sink import Slice
-from tests.served_log import ServedLog, served_log, stands_of
+from tests.served_log import ServedLog, offsets_of, served_log
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import COMMITTED_US, changes_of, schema_of
 
@@ -175,7 +175,7 @@ async def test_a_topic_made_anew_while_executors_read_it_is_named_and_nothing_is
     assert start is not None
 
     async with shop.client() as log:
-        end = await stands_of(log, TOPIC, at_end=True)
+        end = await offsets_of(log, TOPIC, at_end=True)
         split_reader = split_reader_of(loaded, log, skipped=dict)
         after_log = RowTransforms([], [])
         reader = SliceReader(log, after_log=after_log, fetch_bytes=1 << 20, skipped=dict)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headwater.core_log.foundation.errors import SinkUnavailable
-from tests.contract.sink_suite import ITEMS, ORDERS, by_id, stands
+from tests.contract.sink_suite import ITEMS, ORDERS, by_id, offsets
 from tests.sinks.spark.targets import LakeBench
 from tests.slices import ScriptedTopic, together
 
@@ -30,7 +30,7 @@ async def test_a_sink_whose_ledger_was_lost_goes_on_where_its_tables_stand(tmp_p
     orders.append(ORDERS, ("u", {"id": 1, "note": "b"}))
     with pytest.raises(SinkUnavailable) as caught:
         await sink.apply(together(orders.slice(start={0: 0}), items.slice(start={0: 0})))
-    found = await stands(sink, orders.name, items.name)
+    found = await offsets(sink, orders.name, items.name)
     await sink.apply(orders.slice(start={0: found[f"{orders.name}/0"]}))
 
     assert begun == {}
@@ -52,7 +52,7 @@ async def test_a_running_sink_hardly_notices_that_its_ledger_is_lost(tmp_path: P
 
     await sink.apply(topic.slice())
 
-    assert await stands(bench.sink(), topic.name) == {f"{topic.name}/0": 4}
+    assert await offsets(bench.sink(), topic.name) == {f"{topic.name}/0": 4}
     assert by_id(await bench.rows("public.orders")) == [
         {"id": 1, "note": "a"},
         {"id": 2, "note": "b"},

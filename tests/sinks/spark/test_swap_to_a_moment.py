@@ -39,5 +39,5 @@ async def test_a_table_put_back_to_a_moment_gets_all_that_has_happened_since(
 
     # resume: the sink begins anew where its target says that it stands
     again = bench.sink()
-    stands = await again.committed_offsets([topic.name])
-    assert stands == {TopicPartition(topic.name, 0): AppliedOffset(topic.topic_id, 4)}
+    offsets = await again.committed_offsets([topic.name])
+    assert offsets == {TopicPartition(topic.name, 0): AppliedOffset(topic.topic_id, 4)}

@@ -100,7 +100,7 @@ async def read(
 ) -> tuple[dict[int, Mapping[str, Any]], AppliedOffsets]:
     async with sink.contents(schema, [topic]) as found:
         rows = [row async for batch in found.batches for row in batch.to_pylist()]
-        return {row["id"]: row for row in rows}, found.stands
+        return {row["id"]: row for row in rows}, found.offsets
 
 
 async def filled(bench: SqlBench, **settings: Any) -> tuple[SqlSink, ScriptedTopic]:
@@ -152,11 +152,11 @@ async def test_every_type_comes_back_with_its_value(bench: SqlBench) -> None:
 async def test_only_current_rows_are_read_in_every_mode(bench: SqlBench, mode: str) -> None:
     sink, topic = await filled(bench, tables={"*": {"mode": mode}})
 
-    rows, stands = await read(sink, ORDERS)
+    rows, offsets = await read(sink, ORDERS)
 
     current = {id: row["note"] for id, row in rows.items() if row.get(DELETED_AT) is None}
     assert current == {1: "new", 3: None}
-    assert [stand.next_offset for stand in stands.values()] == [topic.ends[0]]
+    assert [applied.next_offset for applied in offsets.values()] == [topic.ends[0]]
     await sink.close()
 
 

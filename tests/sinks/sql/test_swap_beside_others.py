@@ -35,9 +35,9 @@ async def test_a_sink_keeps_its_offsets_after_a_swap_by_another_process(
         await live.apply(topic.slice())
 
         next_run = bench.sink(**chosen)
-        stands = await next_run.committed_offsets([topic.name])
+        offsets = await next_run.committed_offsets([topic.name])
 
-        assert stands and [each.next_offset for each in stands.values()] == [4]
+        assert offsets and [each.next_offset for each in offsets.values()] == [4]
         for each in (live, other, shadow, next_run):
             await each.close()
 

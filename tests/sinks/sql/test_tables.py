@@ -361,7 +361,7 @@ async def test_a_rebuilt_copy_takes_the_tables_place_with_its_offsets(bench: Sql
     await sink.apply(topic.slice())
 
     assert "__headwater_old" in old and before != [{"id": 1, "note": "wrong"}]
-    assert stood is not None and [stand.next_offset for stand in stood.values()] == [4]
+    assert stood is not None and [applied.next_offset for applied in stood.values()] == [4]
     assert by_id(await bench.rows("public.orders")) == [
         {"id": 1, "note": "later"},
         {"id": 2, "note": "b"},

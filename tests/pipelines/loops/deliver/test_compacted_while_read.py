@@ -30,7 +30,7 @@ from headwater.pipelines.time_travel.verify.verify import Verifier
 from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.sinks.sink import Slice
 from tests.pipelines.time_travel.world import World, tell
-from tests.served_log import ServedLog, served_log, stands_of
+from tests.served_log import ServedLog, offsets_of, served_log
 from tests.slices import changes_of, schema_of
 
 PIPELINE = """
@@ -162,8 +162,8 @@ async def mirrored(served: ServedLog, log: Any, topic: str) -> dict[int, int]:
     """What a table is that takes the changes in as they come."""
     after_log = RowTransforms([LARGE], [])
     reader = SliceReader(log, after_log=after_log, fetch_bytes=1, skipped=dict)
-    start = await stands_of(served.log, topic, at_end=False)
-    end = await stands_of(served.log, topic, at_end=True)
+    start = await offsets_of(served.log, topic, at_end=False)
+    end = await offsets_of(served.log, topic, at_end=True)
     part = Slice(log=log, start=start, end=end, cut=None, read=reader.read)
     rows: dict[int, int] = {}
     async for changes in part.changes():

@@ -57,11 +57,11 @@ class SlicedLog:
             await transaction.append(HOME, encode_commit(commit, now_ms=0))
 
     async def slicer(
-        self, stands: AppliedOffsets, *, records_due: int = 1, wait_ms: int = 0
+        self, offsets: AppliedOffsets, *, records_due: int = 1, wait_ms: int = 0
     ) -> Slicer:
         limits = SliceLimits(records=records_due, bytes=1 << 30, wait_ms=wait_ms)
         slicer = Slicer(self.log, "shop", limits=limits, read=nothing, clock=self.clock)
-        await slicer.start(stands)
+        await slicer.start(offsets)
         return slicer
 
     async def forget_boundaries(self) -> None:
@@ -89,7 +89,7 @@ async def drain(slicer: Slicer, held: frozenset[str] = frozenset()) -> list[Slic
 
 
 def ends(part: Slice) -> dict[TopicPartition, int]:
-    return {place: stand.next_offset for place, stand in part.end.items() if place != HOME}
+    return {place: applied.next_offset for place, applied in part.end.items() if place != HOME}
 
 
 def test_a_slice_ends_where_its_last_transaction_ended() -> None:

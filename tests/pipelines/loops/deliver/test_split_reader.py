@@ -63,7 +63,7 @@ def reader_of(
 
 
 def divided(served: ServedLog, *, records: int) -> list[Split]:
-    start, end = served.stands(TOPIC, at_end=False), served.stands(TOPIC, at_end=True)
+    start, end = served.offsets(TOPIC, at_end=False), served.offsets(TOPIC, at_end=True)
     bounds = served.run(lambda: served.log.bounds(end))
     return splits_of(start, end, bounds, records=records)
 

@@ -73,16 +73,16 @@ class CountingSink(MemorySink):
                 changes.rows.to_pylist(), changes.operations.to_pylist(), strict=True
             ):
                 seen.append((LETTERS[operation], row["id"], row["value"]))
-        for place, stand in part.start.items():
-            if self.target.stands.get(place, stand) != stand:
+        for place, applied in part.start.items():
+            if self.target.offsets.get(place, applied) != applied:
                 raise Fenced("somebody else has moved the target")
         self.fuse.before()
         self.counting.seen += seen
-        self.target.stands |= part.end
+        self.target.offsets |= part.end
         self.fuse.done()
 
     async def committed_offsets(self, topics: Sequence[str]) -> AppliedOffsets | None:
-        return {each: at for each, at in self.target.stands.items() if each.topic in topics}
+        return {each: at for each, at in self.target.offsets.items() if each.topic in topics}
 
 
 class MigratingWorld(World):

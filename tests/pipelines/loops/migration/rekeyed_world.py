@@ -125,12 +125,12 @@ class KeyedSink(MemorySink):
                 else:
                     mirror[tuple(row[name] for name in key)] = row
         self.fuse.before()
-        for place, stand in part.start.items():
-            if self.target.stands.get(place, stand) != stand:
+        for place, applied in part.start.items():
+            if self.target.offsets.get(place, applied) != applied:
                 raise Fenced("somebody else has moved the target")
         self.keyed.key, self.keyed.seen = key, seen
         self.keyed.mirror = list(mirror.values())
-        self.target.stands |= part.end
+        self.target.offsets |= part.end
         self.fuse.done()
 
 

@@ -94,7 +94,7 @@ def test_a_sink_that_holds_nothing_gets_everything_from_the_new_topic() -> None:
         world.log.delete_topic("shop.public.orders")
         await world.read(5, Fuse())
         await world.write(Fuse())
-        return world.counting.seen, {each.topic for each in world.target.stands}
+        return world.counting.seen, {each.topic for each in world.target.offsets}
 
     seen, topics = asyncio.run(live())
 

@@ -90,10 +90,10 @@ def test_a_running_sink_goes_on_after_a_swap(
             task.cancel()
         await asyncio.wait([sink, follow])
         assert not isinstance(ended, Fenced), ended
-        stands = await _stands(world)
-        assert stands, "the sink would fill the table from the start of the log"
+        offsets = await _load_offsets(world)
+        assert offsets, "the sink would fill the table from the start of the log"
 
-    async def _stands(world: World) -> Any:
+    async def _load_offsets(world: World) -> Any:
         sink = make_sink(world.loaded, world.loaded.sinks[0], clock=SystemClock())
         found = await sink.committed_offsets(["shop.shop.orders", "shop.orders"])
         await sink.close()

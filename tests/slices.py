@@ -12,7 +12,7 @@ from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.sinks.sink import AppliedOffset, ConsistentCut, Slice
 
 COMMITTED_US = 1_700_000_000_000_000
-LETTERS = {
+OP_CODES = {
     "r": Operation.READ,
     "c": Operation.INSERT,
     "u": Operation.UPDATE,
@@ -46,7 +46,7 @@ def changes_of(
     return TableChanges(
         schema=schema,
         rows=pa.RecordBatch.from_pylist(rows, schema=schema.arrow),
-        operations=pa.array([LETTERS[letter] for letter, _ in changes], pa.uint8()),
+        operations=pa.array([OP_CODES[letter] for letter, _ in changes], pa.uint8()),
         source=source_times(pa.array(times, pa.int64())),
     )
 

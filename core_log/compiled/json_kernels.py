@@ -19,7 +19,7 @@ Room: TypeAlias = tuple[Matrix, Matrix, Matrix, BoolArray]
 last one marks columns that need a second step: texts with escapes, floats that one division does
 not give exactly."""
 ScannedFields: TypeAlias = tuple[UInt8Array, BoolArray, Int64Array]
-"""The operations' letters, whether there is a row before an update, and commit times."""
+"""The operations' codes, whether there is a row before an update, and commit times."""
 
 INTEGER, BOOLEAN, STRING, FLOAT = range(4)
 NAME_FIRST, NAME_WORDS, NAME_BYTES, KIND, PLACE, LIMIT = range(6)
@@ -70,7 +70,7 @@ def scan_events(
     """Fills the arrays after `columns`. The row of a delete is its `before`. `words` are the eight
     bytes at every byte, with some slack after the last value. `hints` has room for two numbers,
     because compiled code allocates no memory."""
-    letters, has_image, committed_us = found
+    codes, has_image, committed_us = found
     numbers, bounds, is_null, have_escapes = rows
     numbers_before, bounds_before, is_null_before, have_escapes_before = images
     hints[:] = NOWHERE
@@ -84,10 +84,10 @@ def scan_events(
             return HAS_IMAGES
         if at < 0 or not _is_at(data, at, stop, SOURCE) or data[stop - 1] != CLOSING:
             return ODD
-        letter = _behind(data, at, stop, hints, committed_us, row)
-        if letter < 0 or (data[letter] == SMALL_D) != is_deleted:
+        code = _behind(data, at, stop, hints, committed_us, row)
+        if code < 0 or (data[code] == SMALL_D) != is_deleted:
             return ODD
-        letters[row] = data[letter]
+        codes[row] = data[code]
     return SOUND
 
 
@@ -161,7 +161,7 @@ def _rows(
 def _behind(
     data: UInt8Array, at: int, stop: int, hints: Int64Array, committed_us: Int64Array, row: int
 ) -> Any:
-    """Reads the commit time; returns where the operation's letter is. `hints` has the previous
+    """Reads the commit time; returns where the operation's code is. `hints` has the previous
     event's positions, which are tried first."""
     time = at + hints[0]
     if hints[0] < 0 or not _is_at(data, time, stop, TIME):
@@ -177,8 +177,8 @@ def _behind(
     if after < 0 or (data[after] != COMMA and data[after] != CLOSING):
         return NOWHERE
     committed_us[row] = number
-    letter = operation + len(OPERATION)
-    return letter if letter + 1 < stop and data[letter + 1] == QUOTE else NOWHERE
+    code = operation + len(OPERATION)
+    return code if code + 1 < stop and data[code + 1] == QUOTE else NOWHERE
 
 
 @_compiled

@@ -27,8 +27,8 @@ class Operation(IntEnum):
     REREAD = 5  # a row seen beside the stream, which may be as it was before
 
 
-LETTERS = ("r", "c", "u", "d", "t", "r")
-"""Debezium's letter of every `Operation`."""
+OP_CODES = ("r", "c", "u", "d", "t", "r")
+"""Debezium's code (`op`) of every `Operation`."""
 HAVE_NO_ROW = pa.array([Operation.DELETE, Operation.TRUNCATE], pa.uint8())
 
 
@@ -153,8 +153,8 @@ class EventMessages:
     values: pa.BinaryArray
 
 
-def letters_of(operations: pa.Array) -> pa.StringArray:
-    return pa.array(LETTERS, pa.string()).take(operations)
+def op_codes(operations: pa.Array) -> pa.StringArray:
+    return pa.array(OP_CODES, pa.string()).take(operations)
 
 
 class Phase(Enum):

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from headwater.core_log.foundation.array_types import BoolArray
 from headwater.core_log.foundation.errors import SchemaRefused
-from headwater.core_log.model.changes import Operation, TableChanges, letters_of
+from headwater.core_log.model.changes import Operation, TableChanges, op_codes
 from headwater.core_log.model.column_history import ColumnHistory
 from headwater.core_log.model.table_schema import Column, TableSchema
 from headwater.pipelines.loops.deliver.split_reader import LogSplitReader
@@ -95,7 +95,7 @@ class TypedColumns:
         source = pa.StructArray.from_arrays([pc.divide(times, 1_000), times], ["ts_ms", "ts_us"])
         return pa.RecordBatch.from_arrays(
             [
-                letters_of(changes.operations),
+                op_codes(changes.operations),
                 self._struct(before, has_before),
                 self._struct(rows, has_after),
                 source,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import SinkRejected
-from headwater.core_log.model.changes import TableChanges, letters_of
+from headwater.core_log.model.changes import TableChanges, op_codes
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 
 OPERATION, OFFSET, COMMITTED_AT = "_headwater_op", "_headwater_offset", "_headwater_committed_at"
@@ -41,7 +41,7 @@ def to_append_rows(changes: TableChanges, *, has_metadata: bool) -> AppendedRows
         assert changes.log_offsets is not None, "what a sink gets has its place in the log"
         columns += ADDED
         arrays += [
-            letters_of(changes.operations),
+            op_codes(changes.operations),
             changes.log_offsets,
             changes.committed_us.cast(pa.timestamp("us", "UTC")),
         ]

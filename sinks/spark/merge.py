@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import BoolArray, Int64Array
-from headwater.core_log.model.changes import Operation, letters_of
+from headwater.core_log.model.changes import Operation, op_codes
 from headwater.core_log.rows.digests import Digests, digests_of
 from headwater.sinks.fold import (
     NONE,
@@ -65,9 +65,9 @@ def add_missing(base: pa.Table, rows: pa.Table, layout: LakeTableLayout) -> pa.T
 
 def to_append_rows(events: pa.Table) -> pa.Table:
     """Returns every change as a row."""
-    letters = letters_of(pa.array(np.asarray(events.column(OP))))
+    codes = op_codes(pa.array(np.asarray(events.column(OP))))
     moments = events.column(COMMITTED_AT).cast(pa.int64()).cast(MOMENT)
-    replaced = {OP: pa.chunked_array([letters]), COMMITTED_AT: moments}
+    replaced = {OP: pa.chunked_array([codes]), COMMITTED_AT: moments}
     names = events.schema.names
     return pa.table([replaced.get(name, events.column(name)) for name in names], names=names)
 

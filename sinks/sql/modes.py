@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.core_log.model.changes import Operation, letters_of
+from headwater.core_log.model.changes import Operation, op_codes
 from headwater.sinks.fold import NONE, counting, soft_fold, versions
 from headwater.sinks.sink import DELETED_AT
 from headwater.sinks.sql.change_buffer import (
@@ -92,7 +92,7 @@ def _append(
     partitions = pa.array([part.partition for part in chunk.partitions], pa.int32())
     places = pa.array(chunk.origins)
     own = {
-        OP: letters_of(pa.array(chunk.operations)),
+        OP: op_codes(pa.array(chunk.operations)),
         TOPIC: topics.take(places),
         PARTITION: partitions.take(places),
         OFFSET: chunk.offsets,

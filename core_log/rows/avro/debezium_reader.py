@@ -8,13 +8,13 @@ import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.foundation.errors import DecodeError
-from headwater.core_log.model.changes import LETTERS, Operation, TableChanges, concat_changes
+from headwater.core_log.model.changes import OP_CODES, Operation, TableChanges, concat_changes
 from headwater.core_log.rows.avro.schema import fit, row_columns
 from headwater.core_log.rows.avro.writer import spread
 from headwater.core_log.rows.converters.row import RowConverters, refuse
 from headwater.core_log.rows.json.flat_codec import ADDED, OPERATION, TIME_US
 
-OPERATIONS = pa.array(LETTERS[: Operation.TRUNCATE], pa.string())
+OPERATIONS = pa.array(OP_CODES[: Operation.TRUNCATE], pa.string())
 DecodedPart = tuple[Int64Array, TableChanges]
 """Indices of records, and their content."""
 

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.core_log.model.changes import LETTERS, ColumnOrValue, Operation, TableChanges
+from headwater.core_log.model.changes import OP_CODES, ColumnOrValue, Operation, TableChanges
 from headwater.core_log.rows.avro.writer import (
     FIRST_BRANCH,
     NOTHING,
@@ -31,7 +31,7 @@ def envelope_pieces(
         *_cells(changes.source, source_schema(changes.source)),
         *_transaction(changes.transaction),
         ONE_LETTER,
-        pa.array(LETTERS, pa.string()).cast(pa.binary()).take(changes.operations),
+        pa.array(OP_CODES, pa.string()).cast(pa.binary()).take(changes.operations),
         *(constant(pa.int64(), time, is_optional=True)
           for time in (now_us // 1_000, now_us, now_us * 1_000)),
     ]  # fmt: skip

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.foundation.errors import RowsRejected
-from headwater.core_log.model.changes import LETTERS, ColumnOrValue, Operation, TableChanges
+from headwater.core_log.model.changes import OP_CODES, ColumnOrValue, Operation, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.record_views import RecordField
 from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded, with_tombstones
@@ -32,10 +32,10 @@ from headwater.core_log.rows.json.strict_reader import carrier
 from headwater.core_log.rows.json.writer import JsonPart, join, object_pieces
 from headwater.core_log.rows.settings import WireSettings
 
-OPERATIONS = pa.array([f'"{letter}"' for letter in LETTERS[: Operation.TRUNCATE]], pa.string())
+OPERATIONS = pa.array([f'"{code}"' for code in OP_CODES[: Operation.TRUNCATE]], pa.string())
 NO_OPERATION = 255
-LETTER_OPERATIONS = np.full(256, NO_OPERATION, np.uint8)
-LETTER_OPERATIONS[[ord(letter) for letter in LETTERS[: Operation.TRUNCATE]]] = range(4)
+CODE_OPERATIONS = np.full(256, NO_OPERATION, np.uint8)
+CODE_OPERATIONS[[ord(code) for code in OP_CODES[: Operation.TRUNCATE]]] = range(4)
 UNKNOWN = "`op` is none of r, c, u and d"
 
 
@@ -63,7 +63,7 @@ def scan_events(values: RecordField, forms: RowConverters) -> TableChanges | Non
 
 def _read_scanned(scanned: ScannedEvents, forms: RowConverters) -> TableChanges:
     """Reads events by the compiled scan: those of our own encoder, which are nearly all."""
-    operations = LETTER_OPERATIONS[scanned.letters]
+    operations = CODE_OPERATIONS[scanned.codes]
     refuse({UNKNOWN: pa.array(operations == NO_OPERATION)})
     rows = forms.from_wire(scanned.rows, len(operations), unpack=without_carrier)
     forms.refuse_nulls(rows, pa.array(operations == Operation.DELETE))
@@ -79,7 +79,7 @@ def _read_scanned(scanned: ScannedEvents, forms: RowConverters) -> TableChanges:
 
 def _read_layout(layout: EventLayout, forms: RowConverters) -> TableChanges:
     """Reads them without compiled code, or if rows have nested columns."""
-    operations = LETTER_OPERATIONS[layout.letters]
+    operations = CODE_OPERATIONS[layout.codes]
     is_unknown = (operations == NO_OPERATION) | (
         (operations == Operation.DELETE) != layout.is_deleted
     )

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import BoolArray
-from headwater.core_log.model.changes import LETTERS, ColumnOrValue, Operation, TableChanges
+from headwater.core_log.model.changes import OP_CODES, ColumnOrValue, Operation, TableChanges
 from headwater.core_log.records.json_escapes import quote
 from headwater.core_log.rows.json.writer import NULL, JsonPart, constant, join, json_text
 
@@ -32,12 +32,12 @@ def envelope(
     closing: JsonPart = ""
     if len(pc.unique(operations)) == 1:
         operation = operations[0].as_py()
-        letter: JsonPart = LETTERS[operation]
+        code: JsonPart = OP_CODES[operation]
         if operation == Operation.DELETE:
             opening, closing = [], ',"after":null'
     else:
         is_deleted = pc.equal(operations, int(Operation.DELETE))
-        letter = pa.array(LETTERS, pa.string()).take(operations)
+        code = pa.array(OP_CODES, pa.string()).take(operations)
         if pc.any(is_deleted).as_py():
             known = NOT_BEFORE if before is None else join(opening, len(changes))
             opening = [pc.if_else(is_deleted, "", known)]
@@ -46,7 +46,7 @@ def envelope(
         '{"before":', *opening, *row, closing,
         ',"source":', *cells(changes.source),
         ',"transaction":', *cells(changes.transaction),
-        ',"op":"', letter, f'",{_times(now_us)}}}',
+        ',"op":"', code, f'",{_times(now_us)}}}',
     ]  # fmt: skip
 
 

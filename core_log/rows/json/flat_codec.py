@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.model.changes import LETTERS, Operation, TableChanges
+from headwater.core_log.model.changes import OP_CODES, Operation, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.record_views import RecordField
 from headwater.core_log.records.row_parts import RowColumn
@@ -109,7 +109,7 @@ def _kind(forms: RowConverters) -> pa.StructType:
 
 def _read(columns: Sequence[pa.Array], row_count: int, forms: RowConverters) -> TableChanges:
     added_columns = dict(zip(ADDED, columns[-len(ADDED) :], strict=True))
-    operations = pc.index_in(added_columns[OPERATION], pa.array(LETTERS[: Operation.TRUNCATE]))
+    operations = pc.index_in(added_columns[OPERATION], pa.array(OP_CODES[: Operation.TRUNCATE]))
     refuse(
         {
             "`__op` is none of r, c, u and d": operations.is_null(),
@@ -128,7 +128,7 @@ def metadata_columns(changes: TableChanges) -> list[pa.Array]:
     committed_us = changes.committed_us
     return [
         is_deleted.cast(pa.string()),
-        pa.array(LETTERS, pa.string()).take(changes.operations),
+        pa.array(OP_CODES, pa.string()).take(changes.operations),
         pc.divide(committed_us, 1_000),
         committed_us,
     ]

@@ -33,7 +33,7 @@ class EventLayout(NamedTuple):
 
     row: pa.StringArray
     is_deleted: BoolArray
-    letters: UInt8Array
+    codes: UInt8Array
     committed_us: Int64Array
 
 
@@ -60,8 +60,8 @@ def cut(texts: pa.StringArray) -> EventLayout | None:
         return None
     starts = text.starts + np.where(is_deleted, len(BEFORE), len(NO_BEFORE)) - 1
     ends = sources - np.where(is_deleted, len(NO_AFTER), 0)
-    letters = data[operations + len(OPERATION)]
-    return EventLayout(_between(texts, starts, ends), is_deleted, letters, committed_us)
+    codes = data[operations + len(OPERATION)]
+    return EventLayout(_between(texts, starts, ends), is_deleted, codes, committed_us)
 
 
 class _Text(NamedTuple):

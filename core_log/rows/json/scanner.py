@@ -39,7 +39,7 @@ class ScannedEvents(NamedTuple):
     """Columns of events; `images` are the rows before updates, of the events that have one."""
 
     rows: Sequence[pa.Array]
-    letters: UInt8Array
+    codes: UInt8Array
     committed_us: Int64Array
     images: Sequence[pa.Array]
     has_image: BoolArray
@@ -81,9 +81,9 @@ class EventScanner:
             return None
         shape = (*bytes_of, self._names, self._about)
         rows, images = self._room(count), self._room(0)
-        letters, times = np.empty(count, np.uint8), np.empty(count, np.int64)
+        codes, times = np.empty(count, np.uint8), np.empty(count, np.int64)
         has_image = np.zeros(count, np.bool_)
-        into, hints = (letters, has_image, times), np.empty(2, np.int64)
+        into, hints = (codes, has_image, times), np.empty(2, np.int64)
         found = json_kernels.scan_events(*shape, rows, images, into, hints)
         if found == json_kernels.HAS_IMAGES:
             images = self._room(count)
@@ -93,7 +93,7 @@ class EventScanner:
         try:
             return ScannedEvents(
                 self._columns(rows, words, None),
-                letters,
+                codes,
                 times,
                 self._columns(images, words, has_image) if has_image.any() else [],
                 has_image,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.model.changes import LETTERS, Operation, TableChanges
+from headwater.core_log.model.changes import OP_CODES, Operation, TableChanges
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.arrow_codec import RecordColumns
@@ -142,7 +142,7 @@ async def _describe(
                     offset,
                     appended[offset],
                     committed_us // 1_000,
-                    LETTERS[operation],
+                    OP_CODES[operation],
                     commits[offset].decode(),
                     row if is_there else None,
                 )

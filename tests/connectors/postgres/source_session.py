@@ -21,7 +21,7 @@ from headwater.core_log.model.changes import ChangeBatch, EventMessages, Operati
 from tests.databases import Guest
 
 LATE_S = 0.2
-LETTERS = {each.value: letter for each, letter in zip(Operation, "rcudtr", strict=True)}
+OP_CODES = {each.value: letter for each, letter in zip(Operation, "rcudtr", strict=True)}
 
 
 def ignore(_: SourceReport) -> None:
@@ -127,7 +127,7 @@ def events_of(changes: TableChanges) -> list[Event]:
     return [
         Event(
             changes.schema.table.name,
-            LETTERS[operation],
+            OP_CODES[operation],
             row,
             befores[at],
             {

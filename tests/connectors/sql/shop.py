@@ -14,7 +14,7 @@ from headwater.core_log.model.changes import ChangeBatch, Operation
 from tests.fakes import SimulatedClock
 
 KINDS = ("sqlite", "postgresql", "mariadb")
-LETTERS = dict(zip(Operation, "rcudtr", strict=True))
+OP_CODES = dict(zip(Operation, "rcudtr", strict=True))
 
 
 class Shop:
@@ -64,7 +64,7 @@ async def one_round(
 
 def changes_in(batch: ChangeBatch) -> list[tuple[str, dict[str, Any]]]:
     return [
-        (LETTERS[Operation(operation)], row)
+        (OP_CODES[Operation(operation)], row)
         for changes in batch.tables
         for operation, row in zip(
             changes.operations.to_pylist(), changes.rows.to_pylist(), strict=True

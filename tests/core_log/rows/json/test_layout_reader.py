@@ -36,7 +36,7 @@ def test_rows_of_many_widths_are_cut_where_they_end() -> None:
     assert layout is not None
     assert [json.loads(row)["id"] for row in layout.row.to_pylist()] == numbers
     assert layout.is_deleted.tolist() == [False, True, False, False] * 3
-    assert bytes(layout.letters) == b"cdur" * 3
+    assert bytes(layout.codes) == b"cdur" * 3
     assert layout.committed_us.tolist() == times
 
 

@@ -29,7 +29,7 @@ from tests.pipelines.pipeline_in_memory import (
     schema_of,
 )
 
-LETTERS = {operation: letter for letter, operation in OPERATIONS.items()}
+OP_CODES = {operation: letter for letter, operation in OPERATIONS.items()}
 TABLE = "orders"
 Seen = tuple[str, int | None, str | None]
 """Letter, key and value of a change."""
@@ -72,7 +72,7 @@ class CountingSink(MemorySink):
             for row, operation in zip(
                 changes.rows.to_pylist(), changes.operations.to_pylist(), strict=True
             ):
-                seen.append((LETTERS[operation], row["id"], row["value"]))
+                seen.append((OP_CODES[operation], row["id"], row["value"]))
         for place, applied in part.start.items():
             if self.target.offsets.get(place, applied) != applied:
                 raise Fenced("somebody else has moved the target")

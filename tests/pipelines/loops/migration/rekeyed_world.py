@@ -20,7 +20,13 @@ from headwater.pipelines.loops.deliver.deliver import deliver
 from headwater.pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate
 from headwater.sinks.sink import Slice
 from tests.memory_log import Fuse
-from tests.pipelines.loops.migration.migrations import LETTERS, TABLE, MigratingWorld, Nothing, Seen
+from tests.pipelines.loops.migration.migrations import (
+    OP_CODES,
+    TABLE,
+    MigratingWorld,
+    Nothing,
+    Seen,
+)
 from tests.pipelines.pipeline_in_memory import (
     OPERATIONS,
     PIPELINE,
@@ -117,7 +123,7 @@ class KeyedSink(MemorySink):
             for row, operation in zip(
                 changes.rows.to_pylist(), changes.operations.to_pylist(), strict=True
             ):
-                seen.append((LETTERS[operation], row["id"], row["value"]))
+                seen.append((OP_CODES[operation], row["id"], row["value"]))
                 if operation == Operation.TRUNCATE:
                     mirror.clear()
                 elif operation == Operation.DELETE:

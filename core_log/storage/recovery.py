@@ -71,7 +71,8 @@ class LogRecovery:
         )
         tail.check()
         self.cut, end_offset = tail.cut, tail.end_offset
-        snapshots.drop_after(end_offset)
+        # a later snapshot would mean that the indexes are on disk, which is as uncertain
+        snapshots.drop_after(min(end_offset, recovery_point or 0))
         producers = ProducerStates()
         restore_producers(
             producers,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.core_log.foundation.errors import CorruptLog
-from headwater.core_log.storage.files import Files, write_all
+from headwater.core_log.storage.files import File, Files, write_all
 from headwater.core_log.storage.scan import CHECK_BYTES, CheckedBatches, Damage, find_batch, is_zero
 from headwater.core_log.storage.segment import Segment
 from headwater.core_log.storage.segments import DAMAGE_HINT, Segments
@@ -49,7 +49,8 @@ class Tail:
         self.cut: Truncation | None = None
 
     def check(self) -> None:
-        """Truncates every segment to its valid part and syncs it; `end_offset` is the new end."""
+        """Truncates every segment to its valid part, writes again what may not be on disk, and
+        syncs it; `end_offset` is the new end."""
         promised = self._recovery_point or 0
         checked = list(self._segments.from_offset(max(promised - 1, 0)))
         for number, segment in enumerate(checked):
@@ -104,8 +105,10 @@ class Tail:
             next_offset=self.end_offset,
             may_skip=self._recovery_point is None,  # nothing is compacted before it is on disk
         )
+        unproved = segment.size
         for position, header, _ in batches:
             segment.note(position, header.total_bytes, header.last_offset, header.max_timestamp)
+        write_again(segment.file, unproved, segment.size)
         self.end_offset = batches.next_offset
         return batches.damage
 
@@ -199,3 +202,12 @@ class Tail:
         for path in self._segments.drop(following[::-1]):
             self._files.remove(path)
         segment.cut(damage.position, damage.offset)
+
+
+def write_again(file: File, position: int, end: int) -> None:
+    """Makes the next sync prove these bytes. If a sync of the process before had failed, the system
+    may hold them as clean pages that are not on disk, which a sync alone would pass over."""
+    while position < end:
+        chunk = file.read(position, min(CHECK_BYTES, end - position))
+        write_all(file, position, chunk)
+        position += len(chunk)

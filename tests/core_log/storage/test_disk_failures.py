@@ -2,6 +2,7 @@
 
 import errno
 import os
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -110,6 +111,28 @@ def test_a_partition_is_offline_after_a_failed_sync_and_claims_nothing_more() ->
         append(log, "third")
     with pytest.raises(StorageFailed, match="offline"):
         log.read(0, below=1, bytes_max=100, at_least_one=True)
+
+
+@given(count=st.integers(1, 12), seed=st.integers(0, 2**32))
+def test_a_failed_sync_is_not_forgotten_by_a_killed_process(count: int, seed: int) -> None:
+    disk = MemoryFiles()
+    files = FaultyFiles(disk)
+    store, log = open_log(files, config=CONFIG)
+    written: list[tuple[int, bytes | None]] = []
+    write(log, 3, written)
+    sync(log, store)
+    write(log, count, written)
+    failing_sync(files)
+    with pytest.raises(OSError, match="Input/output error"):
+        log.sync_job().run()
+    disk.after_kill()
+
+    store, log = open_log(disk, config=CONFIG)
+    write(log, 3, written)
+    sync(log, store)
+
+    _, log = open_log(disk.after_power_cut(Random(seed)), config=CONFIG)
+    assert values_of(log) == written
 
 
 def test_an_offline_partition_is_reopened_with_what_the_disk_gives_back() -> None:

@@ -36,7 +36,8 @@ class EmbeddedLog(KafkaLog):
         return KafkaSettings(bootstrap=[self.endpoint], unknown_topic_for_ms=UNKNOWN_TOPIC_FOR_MS)
 
     async def _dial(self, host: str, port: int) -> InProcessChannel:
-        return InProcessChannel(self.running.server)
+        server = self.running.server
+        return InProcessChannel(server, server.address)
 
     @property
     def endpoint(self) -> str:

@@ -23,7 +23,8 @@ class InProcessChannel:
     waits for the disk.
     """
 
-    def __init__(self, server: BrokerServer) -> None:
+    def __init__(self, server: BrokerServer, address: tuple[str, int]) -> None:
+        """`address` is what clients are told to connect to."""
         self._server = server
         self._asked: deque[tuple[bytearray, Future[memoryview] | None]] = deque()
         self._unanswered: set[Future[memoryview]] = set()
@@ -31,7 +32,7 @@ class InProcessChannel:
         self.is_open = True
         self.is_closed = False
         self.client_host, self.client_port = "in-process", 0
-        self.listener_host, self.listener_port = server.address
+        self.listener_host, self.listener_port = address
         server.join(self)
 
     @property

@@ -13,7 +13,7 @@ from typing import Self
 
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.broker.dispatch import load_handlers
-from headwater.core_log.broker.log_cleaner import LogCleaner
+from headwater.core_log.broker.log_cleaner import Compact, LogCleaner
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.server import BrokerServer
 from headwater.core_log.foundation.clock import Clock, SystemClock
@@ -27,6 +27,7 @@ from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.replication.metadata import METADATA_TOPIC
+from headwater.core_log.storage.compaction import compact
 from headwater.core_log.storage.files import Files, OsFiles
 from headwater.core_log.storage.store import Store
 
@@ -39,9 +40,9 @@ class PeriodicTasks:
     """Three loops: a long compaction must not delay retention, and neither of them the recovery of
     a partition."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "Broker", compact: Compact = compact) -> None:
         self._broker = broker
-        self.cleaner = LogCleaner(broker)
+        self.cleaner = LogCleaner(broker, compact)
         self.recovery = PartitionRecovery(broker)
         self._tasks: list[asyncio.Task[None]] = []
 

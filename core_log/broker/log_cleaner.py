@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.partition import Partition
@@ -22,14 +23,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 NO_TIMESTAMP = -1
+Compact = Callable[[CompactionRequest], Awaitable[CompactionResult]]
+"""Runs one compaction outside the event loop."""
 
 
 class LogCleaner:
     """Compacts one partition at a time: two workers for one partition would write the same files. A
     damaged partition is reported and left alone until the next start."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, broker: "Broker", compact: Compact = compact) -> None:
+        self._broker, self._compact = broker, compact
         self._at_work = asyncio.Lock()
         self._damaged: set[Partition] = set()
 
@@ -70,7 +73,7 @@ class LogCleaner:
 
     async def _clean(self, partition: Partition, found: Cleanable, now_ms: int) -> None:
         try:
-            result = await compact(request_for(partition, found, now_ms))
+            result = await self._compact(request_for(partition, found, now_ms))
             if not partition.is_offline:
                 await self._take_over(partition, found, result)
         except CorruptLog as error:

@@ -53,7 +53,7 @@ class Machine:
     async def dial(self, host: str, port: int) -> Channel:
         if self._running is None:
             raise ConnectionLost("the machine is off")
-        line = Line(InProcessChannel(self._running.server))
+        line = Line(InProcessChannel(self._running.server, self._running.server.address))
         self._lines.append(line)
         return line
 

@@ -263,7 +263,7 @@ async def test_an_advertised_version_is_answered_in_its_own_format(
     assert topic is not None
     fill = REQUESTS.get(kind)
     request = kind() if fill is None else fill(kind, version, topic.topic_id)
-    channel = InProcessChannel(running.server)
+    channel = InProcessChannel(running.server, running.server.address)
 
     answer = await channel.ask(request_frame(request, version, 1, "test"), 1)
 

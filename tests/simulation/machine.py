@@ -1,0 +1,134 @@
+"""A simulated machine with one broker: its process may be killed or paused, its power cut, its disk
+fail."""
+
+import errno
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from headwater.core_log.broker.broker import Broker
+from headwater.core_log.broker.dispatch import load_handlers
+from headwater.core_log.broker.lifecycle import PeriodicTasks
+from headwater.core_log.broker.server import BrokerServer
+from headwater.core_log.foundation.settings import BrokerSettings
+from headwater.core_log.storage.compaction import CompactionRequest, CompactionResult
+from headwater.core_log.storage.compaction_worker import Compaction
+from headwater.core_log.storage.store import Store
+from tests.fakes import FaultyFiles, MemoryFiles
+from tests.simulation.network import Network
+from tests.simulation.virtual_time import LoopClock, Process
+
+SERVED = load_handlers()
+DATA = Path("/data")
+
+
+class Machine:
+    """Comes back under the same address with what its disk holds."""
+
+    def __init__(
+        self,
+        network: Network,
+        clock: LoopClock,
+        random: Random,
+        *,
+        settings: Mapping[str, Any],
+        node_id: int = 1,
+    ) -> None:
+        self._network, self._clock, self._random = network, clock, random
+        self._settings, self._node_id = settings, node_id
+        self.address = (f"node-{node_id}", 9092)
+        self._disk = MemoryFiles()
+        self.files = FaultyFiles(self._disk)
+        self.process: Process | None = None
+        self.broker: Broker | None = None
+        self._server: BrokerServer | None = None
+        self._periodic: PeriodicTasks | None = None
+
+    @property
+    def is_up(self) -> bool:
+        return self.process is not None
+
+    def boot(self) -> None:
+        """Starts the broker; it listens once it is ready."""
+        assert self.process is None, "a machine runs one broker"
+        self.process = Process(f"broker {self._node_id}")
+        self.process.start(self._start(self.process))
+
+    async def _start(self, process: Process) -> None:
+        random = Random(self._random.random())
+        store = Store.open(
+            DATA, files=self.files, clock=self._clock, random=random, node_id=self._node_id
+        )
+        settings = BrokerSettings(**self._settings)
+        broker = Broker(settings, store, SERVED, clock=self._clock, random=random)
+        server = BrokerServer(broker, SERVED)
+        await broker.open(*self.address)
+        periodic = PeriodicTasks(broker, compact=self._compact)
+        periodic.start()
+        self.broker, self._server, self._periodic = broker, server, periodic
+        self._network.listen(self.address, server, process)
+
+    async def _compact(self, request: CompactionRequest) -> CompactionResult:
+        return Compaction(request, self.files).run()
+
+    def kill(self) -> None:
+        """As kill -9 does: the operating system keeps what was written."""
+        self._end(is_silent=False)
+        self._disk.after_kill()
+
+    def cut_power(self) -> None:
+        """What was not synced may be gone."""
+        self._end(is_silent=True)
+        self._disk = self._disk.after_power_cut(self._random)
+        faulty = FaultyFiles(self._disk)
+        faulty.fail_at = self.files.fail_at
+        self.files = faulty
+
+    def _end(self, *, is_silent: bool) -> None:
+        assert self.process is not None, "only a running broker can be ended"
+        self.process.kill()
+        self._network.leave(self.address, is_silent=is_silent)
+        self.process = self.broker = self._server = self._periodic = None
+
+    async def stop(self) -> None:
+        """A clean stop, if the broker has started."""
+        process, broker, server, periodic = self.process, self.broker, self._server, self._periodic
+        if process is None or broker is None or server is None or periodic is None:
+            return
+
+        async def work() -> None:
+            await periodic.stop()
+            broker.end_waits()
+            await server.drain(10.0)
+            await broker.close()
+
+        await process.start(work())
+        self._end(is_silent=False)
+        self._disk.after_kill()
+
+    def fail_syncs(self) -> None:
+        """Every sync fails until the disk is healed."""
+
+        def fault(operation: str, path: Path) -> None:
+            if operation == "sync":
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+        self.files.fault = fault
+
+    def fill_disk(self) -> None:
+        """Nothing can be written until the disk is healed."""
+
+        def fault(operation: str, path: Path) -> None:
+            if operation in {"write", "create", "replace", "make_directory"}:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+        self.files.fault = fault
+
+    def heal_disk(self) -> None:
+        self.files.heal()
+
+    def content(self) -> Mapping[str, bytes]:
+        """What lies on the disk, by path."""
+        return {str(path): bytes(file.content) for path, file in self._disk.files.items()}

@@ -1,0 +1,182 @@
+"""An event loop whose time passes only where everybody waits, and processes that end or stand still
+anywhere."""
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context, ContextVar, copy_context
+from random import Random
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+START_S = 1_000.0
+EPOCH_MS = 1_700_000_000_000
+THREAD_S = (0.0001, 0.003)
+"""Time of work in a thread, such as a sync: least and most."""
+
+_process: ContextVar["Process | None"] = ContextVar("process", default=None)
+
+
+class NothingLeft(Exception):
+    """Everybody waits for something that nobody will do."""
+
+
+class Process:
+    """All that one simulated process has started: it can be killed, or paused, between any two
+    steps."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.is_over, self.is_paused = name, False, False
+        self._held: list[tuple[Context, Callable[..., object], tuple[Any, ...]]] = []
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def context(self) -> Context:
+        context = copy_context()
+        context.run(_process.set, self)
+        return context
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Starts a task of this process on the running loop."""
+        return asyncio.get_running_loop().create_task(work, context=self.context())
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """Keeps a task alive: garbage would run what it left to do at its end."""
+        if len(self._tasks) > 1_000:
+            self._tasks = [each for each in self._tasks if not each.done()]
+        self._tasks.append(task)
+
+    def run(self, context: Context, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        if self.is_over:
+            return
+        if self.is_paused:
+            self._held.append((context, callback, args))
+        else:
+            callback(*args)
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Does everything that has come meanwhile, in its order."""
+        self.is_paused = False
+        held, self._held = self._held, []
+        loop = asyncio.get_running_loop()
+        for context, callback, args in held:
+            loop.call_soon(callback, *args, context=context)
+
+    def kill(self) -> None:
+        """Nothing of it is ever done again, not even what it does at its end."""
+        self.is_over = True
+        self._held.clear()
+
+
+class _NoSockets(selectors.SelectSelector):
+    """Where nobody has anything to do, the time until the next deadline is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = START_S
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise NothingLeft
+        self.now_s += max(timeout, 0)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Runs callbacks for their process, and work for threads after a random time."""
+
+    def __init__(self, random: Random) -> None:
+        self._time = _NoSockets()
+        self._random = random
+        super().__init__(self._time)
+        self.set_task_factory(_new_task)  # type: ignore[arg-type]
+
+    def time(self) -> float:
+        return self._time.now_s
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        context = copy_context() if context is None else context
+        process = context.get(_process)
+        if process is None:
+            return super().call_soon(callback, *args, context=context)
+        return super().call_soon(process.run, context, callback, args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        context = copy_context() if context is None else context
+        process = context.get(_process)
+        if process is None:
+            return super().call_at(when, callback, *args, context=context)
+        return super().call_at(when, process.run, context, callback, args, context=context)
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: object, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        outcome: asyncio.Future[T] = self.create_future()
+
+        def work() -> None:
+            if outcome.cancelled():
+                return
+            try:
+                outcome.set_result(func(*args))
+            except Exception as error:
+                outcome.set_exception(error)
+
+        self.call_later(self._random.uniform(*THREAD_S), work)
+        return outcome
+
+
+def _new_task(
+    loop: asyncio.AbstractEventLoop,
+    work: Coroutine[Any, Any, T],
+    context: Context | None = None,
+) -> asyncio.Task[T]:
+    context = copy_context() if context is None else context
+    task = asyncio.Task(work, loop=loop, context=context)
+    process = context.get(_process)
+    if process is not None:
+        process.adopt(task)
+    return task
+
+
+class LoopClock:
+    """A machine's clock: the loop's time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + self.monotonic_ms()
+
+    def monotonic_ms(self) -> int:
+        return round(self._loop.time() * 1000)
+
+
+def simulate(random: Random, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Runs to the end whatever it simulates, on a loop of its own."""
+    loop = VirtualLoop(random)
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(work())
+    finally:
+        for task in asyncio.all_tasks(loop):
+            bury(task)
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+def bury(task: asyncio.Task[Any]) -> None:
+    """Ends what a killed process has left, once nobody looks any more."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    with suppress(BaseException):
+        task.get_coro().close()

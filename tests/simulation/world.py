@@ -1,0 +1,259 @@
+"""One history: a broker, its clients, and what goes wrong, all from one seed."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from headwater.core_log.client import KafkaLog
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.model.log import FetchLimit, Isolation, TopicPartition
+from tests.simulation.checker import Observed, problems_of
+from tests.simulation.load import (
+    AppendingClient,
+    Client,
+    ReaderClient,
+    RelayClient,
+    WriterClient,
+    client_settings,
+    records_in,
+)
+from tests.simulation.machine import Machine
+from tests.simulation.network import Network
+from tests.simulation.virtual_time import LoopClock, simulate
+
+SMALL_SEGMENTS = {"segment.bytes": "16384", "index.interval.bytes": "1024"}
+TOPICS = [
+    TopicSettings(name="orders", partitions=3, config=SMALL_SEGMENTS),
+    TopicSettings(name="copies", partitions=2, config=SMALL_SEGMENTS),
+]
+ORDERS, COPIES = (
+    [TopicPartition(topic.name, index) for index in range(topic.partitions)] for topic in TOPICS
+)
+BROKER: Mapping[str, Any] = {"internal_partitions": 2, "housekeeping_interval_ms": 500}
+FAULT_S = 1.0
+"""Time between two faults, on average."""
+SETTLED_S = 10.0
+"""Once nothing fails any more, everybody succeeds again within this time."""
+
+
+@dataclass(frozen=True)
+class History:
+    """What one seed has led to."""
+
+    seed: int
+    problems: list[str]
+    digest: str
+    """Of all bytes on the disk, and of all that clients saw."""
+    faults: list[str]
+    seen: Observed
+
+
+class World:
+    """A machine, its network and its clients."""
+
+    def __init__(
+        self, seed: int, settings: Mapping[str, Any], faults: Sequence[Callable[["World"], Any]]
+    ) -> None:
+        self._possible = faults
+        loop = asyncio.get_running_loop()
+        self.random = Random(seed)
+        self.network = Network(self._fork())
+        self.machine = Machine(
+            self.network, LoopClock(loop), self._fork(), settings={**BROKER, **settings}
+        )
+        self.seen = Observed()
+        self.faults: list[str] = []
+        at, seen, network = self.machine.address, self.seen, self.network
+        self.clients: list[Client] = [
+            WriterClient("w1", at, network, self._fork(), seen, ORDERS),
+            WriterClient("w2", at, network, self._fork(), seen, ORDERS),
+            AppendingClient("plain", at, network, self._fork(), seen, ORDERS),
+            RelayClient("relay", at, network, self._fork(), seen, ORDERS, COPIES),
+        ]
+        everything = [*ORDERS, *COPIES]
+        self.readers: list[Client] = [
+            ReaderClient(str(each), at, network, self._fork(), seen, everything, each)
+            for each in Isolation
+        ]
+
+    def _fork(self) -> Random:
+        return Random(self.random.random())
+
+    async def live(self, virtual_s: float) -> None:
+        """Works under faults for a time, and then without any until everybody has succeeded."""
+        self.machine.boot()
+        await self._create_topics()
+        works = [asyncio.ensure_future(each.work()) for each in [*self.clients, *self.readers]]
+        end_s = asyncio.get_running_loop().time() + virtual_s
+        while (left_s := end_s - asyncio.get_running_loop().time()) > 0:
+            await asyncio.sleep(min(left_s, self.random.expovariate(1 / FAULT_S)))
+            broken = [each for each in works if each.done()]
+            assert not broken, [each.exception() for each in broken]
+            if self._possible:
+                await self._fail()
+        self._heal()
+        await self._settle()
+        for each in [*self.clients, *self.readers]:
+            each.is_over = True
+        await asyncio.gather(*works)
+        try:
+            await self._drain_relay()
+            await self._read_everything()
+        except HeadwaterError as error:
+            self.seen.stuck.append(str(error))
+        for each in [*self.clients, *self.readers]:
+            await each.log.close()
+        await self.machine.stop()
+
+    async def _create_topics(self) -> None:
+        log = self._new_log("creator")
+        await log.ensure_topic(*TOPICS)
+        await log.close()
+
+    def _new_log(self, name: str) -> KafkaLog:
+        return KafkaLog(
+            client_settings(self.machine.address),
+            dial=self.network.dialer(name),
+            random=self._fork(),
+        )
+
+    async def _fail(self) -> None:
+        choice = self.random.choice(self._possible)
+        self.faults.append(f"{asyncio.get_running_loop().time():.3f} {choice.__name__}")
+        await choice(self)
+        if not self.machine.is_up:
+            self.machine.boot()
+
+    def _heal(self) -> None:
+        self.network.heal()
+        self.machine.heal_disk()
+        if not self.machine.is_up:
+            self.machine.boot()
+
+    async def _settle(self) -> None:
+        """Liveness: every client does something within the time."""
+        before = {each.name: each.done_count for each in self.clients}
+        end_s = asyncio.get_running_loop().time() + SETTLED_S
+        while waiting := [each for each in self.clients if each.done_count <= before[each.name]]:
+            if asyncio.get_running_loop().time() > end_s:
+                self.seen.stuck += [each.name for each in waiting]
+                return
+            await asyncio.sleep(0.05)
+
+    async def _drain_relay(self) -> None:
+        """Lets the relay copy what is left, until it finds nothing more."""
+        relay = next(each for each in self.clients if isinstance(each, RelayClient))
+        while True:
+            before = len(self.seen.sent)
+            await relay.step()
+            if len(self.seen.sent) == before:
+                return
+
+    async def _read_everything(self) -> None:
+        log, limit = self._new_log("last"), FetchLimit(wait_ms_max=0)
+        everything = [*ORDERS, *COPIES]
+        end_s = asyncio.get_running_loop().time() + SETTLED_S
+        while True:
+            bounds = await log.bounds(everything)
+            open_at = {str(at): each for at, each in bounds.items() if each.stable < each.end}
+            if not open_at:
+                break
+            if asyncio.get_running_loop().time() > end_s:
+                self.seen.stuck += [f"open transaction in {at}" for at in open_at]
+                break
+            await asyncio.sleep(0.1)
+        for at in everything:
+            offset, found = bounds[at].start, self.seen.final.setdefault(at, [])
+            while offset < bounds[at].stable:
+                for each in await log.fetch(
+                    {at: offset}, limit=limit, isolation=Isolation.COMMITTED
+                ):
+                    found += records_in(each.data, from_offset=offset)
+                    offset = each.next_offset
+        await log.close()
+
+    async def kill(self) -> None:
+        self.machine.kill()
+        await asyncio.sleep(self.random.uniform(0, 0.5))
+
+    async def cut_power(self) -> None:
+        self.machine.cut_power()
+        await asyncio.sleep(self.random.uniform(0, 0.5))
+
+    async def restart(self) -> None:
+        await self.machine.stop()
+
+    async def stall(self) -> None:
+        """The process stands still, with its buffers filling up."""
+        process = self.machine.process
+        assert process is not None, "the machine is up"
+        process.pause()
+        await asyncio.sleep(self.random.choice([0.1, 1.0, 4.0]))
+        process.resume()
+
+    async def reset_connections(self) -> None:
+        self.network.reset(self.random)
+
+    async def cut_link(self) -> None:
+        """Nothing passes in one direction or both; the connection stays."""
+        client = self.random.choice([*self.clients, *self.readers]).name
+        directions = self.random.choice([("requests",), ("answers",), ("requests", "answers")])
+        self.network.cut_off(client, *directions)
+        await asyncio.sleep(self.random.choice([0.1, 1.0, 4.0]))
+        self.network.heal()
+
+    async def fail_syncs(self) -> None:
+        self.machine.fail_syncs()
+        await asyncio.sleep(self.random.uniform(0, 0.5))
+        self.machine.heal_disk()
+
+    async def fail_syncs_and_kill(self) -> None:
+        """Whoever starts next finds files whose last sync has failed."""
+        self.machine.fail_syncs()
+        await asyncio.sleep(self.random.uniform(0, 0.1))
+        self.machine.heal_disk()
+        self.machine.kill()
+
+    async def fill_disk(self) -> None:
+        self.machine.fill_disk()
+        await asyncio.sleep(self.random.uniform(0, 0.5))
+        self.machine.heal_disk()
+
+
+FAULTS: Sequence[Callable[[World], Any]] = [
+    World.kill,
+    World.cut_power,
+    World.restart,
+    World.stall,
+    World.reset_connections,
+    World.cut_link,
+    World.fail_syncs,
+    World.fail_syncs_and_kill,
+    World.fill_disk,
+]
+
+
+def play(
+    seed: int,
+    *,
+    virtual_s: float = 20.0,
+    faults: Sequence[Callable[[World], Any]] = FAULTS,
+    **settings: Any,
+) -> History:
+    """Plays one history; the same seed always leads to the same one."""
+    random = Random(seed)
+
+    async def work() -> History:
+        world = World(seed, settings, faults)
+        await world.live(virtual_s)
+        digest = hashlib.sha256(repr(world.seen).encode())
+        for path, content in sorted(world.machine.content().items()):
+            digest.update(path.encode() + content)
+        problems = problems_of(world.seen)
+        return History(seed, problems, digest.hexdigest(), world.faults, world.seen)
+
+    return simulate(random, work)

@@ -1,4 +1,4 @@
-"""Clients of a simulated log: writers, a relay, and readers. Each remembers what it was told."""
+"""Clients of a simulated log (writers, a relay, readers), which remember what they were told."""
 
 import asyncio
 from collections.abc import Sequence

@@ -222,11 +222,15 @@ def temporary_directory(name: str) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def run_as_nobody(command: Sequence[object]) -> None:
+def run_as_nobody(command: Sequence[object], *, stdin: bytes | None = None) -> None:
     done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, check=False, **_as_nobody()
+        [str(part) for part in command],
+        capture_output=True,
+        input=stdin,
+        check=False,
+        **_as_nobody(),
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, (done.stdout + done.stderr).decode(errors="replace")
 
 
 def start_as_nobody(command: Sequence[object], *, log: Path) -> subprocess.Popen[bytes]:

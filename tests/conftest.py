@@ -39,7 +39,7 @@ TOGETHER = {
 parse every file once, the third share a Spark that takes long to start."""
 
 
-SERVICES = {"apache_kafka", "mariadb", "postgres", "s3", "spark"}
+SERVICES = {"apache_kafka", "mariadb", "mysql_server", "postgres", "s3", "spark"}
 """Fixtures that start a server or a Spark."""
 SERVED_KINDS = {"mariadb", "postgres", "postgresql"}
 """Parameters by which other fixtures choose one of them."""

@@ -1,0 +1,1 @@
+"""Source: MySQL and MariaDB, from the binary log and a snapshot."""

@@ -1,0 +1,1 @@
+"""The binary log: events, rows, values, and the connection that streams them."""

@@ -1,0 +1,201 @@
+"""Streams events from a server: the dump commands, packets, and what their errors mean."""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pymysql.constants import COMMAND
+
+from headwater.connectors.mysql.binlog.byte_reader import ByteReader
+from headwater.connectors.mysql.server.connection import MysqlConnection, in_our_words
+from headwater.connectors.mysql.server.gtid_set import GtidSet, MariadbGtids
+from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
+from headwater.core_log.foundation.errors import (
+    DecodeError,
+    HeadwaterError,
+    PositionLost,
+    SourceRejected,
+    SourceUnavailable,
+)
+
+COM_BINLOG_DUMP_GTID = 0x1E
+PACKET_BYTES_MAX = 0xFFFFFF
+EVENT_BYTES_MAX = 1 << 30
+RECEIVE_BYTES = 1 << 20
+POSITION_MAX = 2**32 - 1
+FATAL_READ, REPLICA_ID_TWICE = 1236, 4052
+PURGED = (
+    "could not find first log file",
+    "purged required binary logs",
+    "could not find gtid state",
+    "requested to start from gtid",
+    "not in the master's binlog",
+)
+AHEAD = ("more gtids than", "position > file size", "impossible position", "bogus data",
+         "in the middle of event", "truncated")  # fmt: skip
+CLASH = ("same server_uuid/server_id", "same server_id")
+NEWER_HINT = "write `position_mismatch: resnapshot` into the source, which reads all rows again"
+
+
+@dataclass(frozen=True, slots=True)
+class DumpStart:
+    """Where the stream begins: at GTIDs, or at a place of this server's files."""
+
+    place: FilePosition | None
+    gtids: GtidSet | MariadbGtids | None
+
+
+class BinlogTransport:
+    """The stream of one connection. `burst` blocks, and `close` ends it from another thread."""
+
+    def __init__(self, connection: MysqlConnection) -> None:
+        self._connection = connection
+        self._socket: Any = connection.raw._sock
+        self._buffer = bytearray()
+        self._partial = bytearray()
+        """The begin of an event of several packets."""
+
+    def start(
+        self, server: MysqlServer, start: DumpStart, *, server_id: int, heartbeat_s: float
+    ) -> None:
+        connection = self._connection
+        nanoseconds = int(heartbeat_s * 1_000_000_000)
+        with in_our_words("the binary log cannot be read"):
+            connection.execute(
+                f"SET @source_binlog_checksum = '{server.checksum}',"
+                f" @master_binlog_checksum = '{server.checksum}',"
+                f" @source_heartbeat_period = {nanoseconds},"
+                f" @master_heartbeat_period = {nanoseconds}"
+            )
+            if server.is_mariadb:
+                connection.execute("SET @mariadb_slave_capability = 4")
+            if server.is_mariadb and start.gtids is not None:
+                connection.execute(
+                    f"SET @slave_connect_state = '{start.gtids}', @slave_gtid_strict_mode = 1,"
+                    " @slave_gtid_ignore_duplicates = 0"
+                )
+            command, data = self._dump(server, start, server_id)
+            connection.raw._execute_command(command, data)
+        self._socket.settimeout(max(3 * heartbeat_s, 10))
+
+    def _dump(self, server: MysqlServer, start: DumpStart, server_id: int) -> tuple[int, bytes]:
+        if isinstance(start.gtids, GtidSet):
+            gtids = start.gtids.encode()
+            head = struct.pack("<HII", 0, server_id, 0)
+            return COM_BINLOG_DUMP_GTID, head + struct.pack("<QI", 4, len(gtids)) + gtids
+        place = start.place if start.gtids is None else None
+        file, position = (place.file, place.position) if place else ("", 4)
+        if position > POSITION_MAX:
+            raise SourceRejected(
+                "the position is beyond 4 GiB of its file, from which only GTIDs can start",
+                hint="SET GLOBAL gtid_mode = ON, step by step as MySQL's manual says",
+            )
+        head = struct.pack("<IHI", position, 0, server_id)
+        return COMMAND.COM_BINLOG_DUMP, head + file.encode()
+
+    def burst(self, bytes_max: int) -> list[bytes]:
+        """Waits for events, and returns all that are there, up to about `bytes_max`."""
+        events: list[bytes] = []
+        size = 0
+        while True:
+            for event in self._events():
+                events.append(event)
+                size += len(event)
+                if size >= bytes_max:
+                    return events
+            if events:
+                return events
+            self._receive()
+
+    def _receive(self) -> None:
+        try:
+            data = self._socket.recv(RECEIVE_BYTES)
+        except TimeoutError:
+            raise SourceUnavailable("the server has stopped sending its binary log") from None
+        except (OSError, ValueError) as error:
+            raise SourceUnavailable(
+                "the connection to the binary log broke", why=type(error).__name__
+            ) from None
+        if not data:
+            raise SourceUnavailable("the server has closed the connection to the binary log")
+        self._buffer += data
+
+    def _events(self) -> Iterator[bytes]:
+        buffer, pos = self._buffer, 0
+        try:
+            while len(buffer) - pos >= 4:
+                length = int.from_bytes(buffer[pos : pos + 3], "little")
+                end = pos + 4 + length
+                if len(buffer) < end:
+                    break
+                payload = bytes(buffer[pos + 4 : end])
+                pos = end
+                if len(self._partial) + length > EVENT_BYTES_MAX:
+                    raise DecodeError("an event of the binary log is larger than one gibibyte")
+                if length == PACKET_BYTES_MAX:
+                    self._partial += payload
+                    continue
+                if self._partial:
+                    payload = bytes(self._partial) + payload
+                    self._partial.clear()
+                if payload[:1] == b"\0":
+                    yield payload[1:]
+                else:
+                    self._end(payload)
+        finally:
+            del buffer[:pos]
+
+    def _end(self, payload: bytes) -> None:
+        """Raises the error of the server."""
+        if payload[:1] == b"\xff":
+            reader = ByteReader(payload, 1)
+            code = reader.uint(2)
+            said = reader.rest().decode(errors="replace")
+            raise stream_error(code, said[6:] if said.startswith("#") else said)
+        raise SourceUnavailable("the server has ended the stream of its binary log")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def interrupt(self) -> None:
+        """Ends a `burst` that waits in another thread."""
+        try:
+            self._socket.shutdown(2)
+        except OSError:
+            return
+
+
+def stream_error(code: int, said: str) -> HeadwaterError:
+    """Returns the error of a dump by its words: nearly all have the same number."""
+    words = said.lower()
+    if code == REPLICA_ID_TWICE or any(each in words for each in CLASH):
+        return SourceRejected(
+            "another replica has connected with the same server id",
+            hint="give each reader a `server_id` of its own, and stop the other one",
+        )
+    if code == FATAL_READ and any(each in words for each in PURGED):
+        return PositionLost(
+            "the server has purged the binary log after our position",
+            why=said,
+            hint=f"{NEWER_HINT}; keep the log longer with binlog_expire_logs_seconds",
+        )
+    if code == FATAL_READ and any(each in words for each in AHEAD):
+        return PositionLost(
+            "our position is ahead of the server, which has lost changes or is another one",
+            why=said,
+            hint=NEWER_HINT,
+        )
+    if code in (1227, 1045):
+        return SourceRejected(
+            "the user may not read the binary log",
+            why=said,
+            hint="GRANT REPLICATION SLAVE ON *.* TO the user",
+        )
+    if code == FATAL_READ:
+        return SourceRejected(
+            "the server cannot send its binary log", why=said, hint="headwater doctor"
+        )
+    return SourceUnavailable(
+        "the server has ended the stream of its binary log", code=code, why=said
+    )

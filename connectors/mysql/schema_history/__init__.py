@@ -1,0 +1,1 @@
+"""The structure of tables with the position, and the DDL that changes it."""

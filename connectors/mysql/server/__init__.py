@@ -1,0 +1,1 @@
+"""Connections, the kind of server, its GTIDs and its catalogue."""

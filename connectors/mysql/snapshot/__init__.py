@@ -1,0 +1,1 @@
+"""Reading rows of tables beside the stream, chunk by chunk."""

@@ -1,0 +1,1 @@
+"""Columns of MySQL and MariaDB as columns of the log."""

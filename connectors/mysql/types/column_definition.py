@@ -1,0 +1,145 @@
+"""A column as the catalogue declares it, and the form in which the binary log must have it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headwater.connectors.mysql.binlog import table_map as wire
+from headwater.connectors.mysql.binlog.table_map import TableMap, WireColumn
+from headwater.connectors.mysql.types import charsets
+
+INTEGER_TYPES = {
+    "tinyint": wire.TINY, "smallint": wire.SHORT, "mediumint": wire.INT24, "int": wire.LONG,
+    "bigint": wire.LONGLONG,
+}  # fmt: skip
+TEXT_LENGTHS = {
+    "tinytext": 1, "text": 2, "mediumtext": 3, "longtext": 4,
+    "tinyblob": 1, "blob": 2, "mediumblob": 3, "longblob": 4,
+}  # fmt: skip
+GEOMETRIES = {
+    "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring",
+    "multipolygon", "geometrycollection", "geomcollection",
+}  # fmt: skip
+FIXED = {"uuid": 16, "inet6": 16, "inet4": 4}
+PLAIN_TYPES = {
+    "float": wire.FLOAT, "double": wire.DOUBLE, "year": wire.YEAR, "date": wire.DATE,
+    "json": wire.JSON, **dict.fromkeys(GEOMETRIES, wire.GEOMETRY),
+}  # fmt: skip
+TIMES = {"time": wire.TIME2, "datetime": wire.DATETIME2, "timestamp": wire.TIMESTAMP2}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDefinition:
+    """One row of the catalogue."""
+
+    name: str
+    data_type: str
+    """`int`, `varchar`; without sizes."""
+    column_type: str
+    """The whole declaration: `int(10) unsigned`."""
+    is_nullable: bool
+    is_key: bool = False
+    charset: str = ""
+    octets: int = 0
+    """Length limit in bytes, of texts and bytes."""
+    precision: int = 0
+    scale: int = 0
+    fraction: int = 0
+    """Digits of fractions of a second."""
+    labels: tuple[str, ...] = ()
+    is_generated: bool = False
+
+    @property
+    def is_unsigned(self) -> bool:
+        return " unsigned" in self.column_type
+
+    @property
+    def is_compressed(self) -> bool:
+        return "/*M!100301 COMPRESSED" in self.column_type
+
+    @property
+    def problem(self) -> str:
+        """Returns why the column cannot be captured; '' if it can."""
+        known = {*INTEGER_TYPES, *TEXT_LENGTHS, *PLAIN_TYPES, *FIXED, *TIMES, "decimal", "char",
+                 "varchar", "binary", "varbinary", "bit", "enum", "set", "vector"}  # fmt: skip
+        if self.data_type not in known:
+            return f"column {self.name} has the unsupported type {self.data_type}"
+        if self.charset and not charsets.knows(self.charset):
+            return f"column {self.name} has the unsupported character set {self.charset}"
+        return ""
+
+    def to_json(self) -> list[Any]:
+        return [self.name, self.data_type, self.column_type, self.is_nullable, self.is_key,
+                self.charset, self.octets, self.precision, self.scale, self.fraction,
+                list(self.labels), self.is_generated]  # fmt: skip
+
+    @classmethod
+    def from_json(cls, parts: Sequence[Any]) -> "ColumnDefinition":
+        values = dict(zip(cls.__slots__, parts, strict=True))  # in the order of `to_json`
+        return cls(**values | {"labels": tuple(values["labels"])})
+
+    def is_logged_as(self, column: WireColumn, charsets_by_collation: Mapping[int, str]) -> bool:
+        """Whether the log's column is this one, with this very type."""
+        if column.name != self.name or column.is_nullable != self.is_nullable:
+            return False
+        if self._has_other_charset(column, charsets_by_collation):
+            return False
+        name, kind, meta = self.data_type, column.real_type, column.meta
+        if name in INTEGER_TYPES:
+            return (kind, column.is_unsigned) == (INTEGER_TYPES[name], self.is_unsigned)
+        if name in ("enum", "set"):
+            return self._has_labels(column)
+        if name in ("char", "binary", *FIXED):
+            return kind == wire.STRING and column.length == FIXED.get(name, self.octets)
+        if name == "bit":
+            return kind == wire.BIT and (meta >> 8) * 8 + (meta & 0xFF) == self.precision
+        if name in PLAIN_TYPES:
+            return kind == PLAIN_TYPES[name]
+        if name == "vector":
+            return kind == wire.VECTOR or (kind == wire.VARCHAR and not meta % 4)
+        return (kind, meta) in self._kinds_and_metas()
+
+    def _has_other_charset(
+        self, column: WireColumn, charsets_by_collation: Mapping[int, str]
+    ) -> bool:
+        if not self.charset or column.collation is None:
+            return False
+        return charsets_by_collation.get(column.collation) != self.charset
+
+    def _kinds_and_metas(self) -> set[tuple[int, int]]:
+        """Returns the types and metadata by which the log may have it; a compressed column has no
+        declared length."""
+        name = self.data_type
+        if name in TIMES:
+            return {(TIMES[name], self.fraction)}
+        if name in TEXT_LENGTHS:
+            kind = wire.BLOB_COMPRESSED if self.is_compressed else wire.BLOB
+            return {(kind, TEXT_LENGTHS[name])}
+        if name == "decimal":
+            return {(wire.NEWDECIMAL, self.precision << 8 | self.scale)}
+        if self.is_compressed:
+            return {(wire.VARCHAR_COMPRESSED, self.octets + more) for more in (0, 1)}
+        return {(wire.VARCHAR, self.octets)}
+
+    def _has_labels(self, column: WireColumn) -> bool:
+        if column.real_type != (wire.ENUM if self.data_type == "enum" else wire.SET):
+            return False
+        decode = charsets.text_decoder(self.charset, column=self.name)
+        found = tuple(decode(label) for label in column.labels or ())
+        return found == self.labels
+
+
+def is_logged_as(
+    columns: Sequence[ColumnDefinition],
+    key: Sequence[str],
+    table: TableMap,
+    charsets_by_collation: Mapping[int, str],
+) -> bool:
+    """Whether the log has the table in this form: the same columns, and the same primary key."""
+    if len(columns) != len(table.columns):
+        return False
+    pairs = zip(columns, table.columns, strict=True)
+    if not all(own.is_logged_as(each, charsets_by_collation) for own, each in pairs):
+        return False
+    names = tuple(columns[place].name for place in table.key or ())
+    return names == tuple(key)

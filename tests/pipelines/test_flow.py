@@ -17,7 +17,7 @@ from headwater.core_log.model.table_schema import TableSchema
 from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.loops.deliver.deliver import deliver
 from headwater.pipelines.loops.deliver.slice_reader import SliceReader
-from headwater.pipelines.loops.ingest.ingest import HELD_MS_MAX
+from headwater.pipelines.loops.ingest.ingest import OPEN_MS_MAX
 from headwater.pipelines.reports import (
     OffsetsApplied,
     RowsMoved,
@@ -206,7 +206,7 @@ def test_changes_that_never_cease_are_readable_all_the_while() -> None:
     asyncio.run(run())
 
     ends = [each for each in world.reports if isinstance(each, OffsetsApplied)]
-    assert len(ends) >= 100 * 10 // (HELD_MS_MAX + 30)
+    assert len(ends) >= 100 * 10 // (OPEN_MS_MAX + 30)
 
 
 def test_a_target_ahead_of_the_log_stops() -> None:

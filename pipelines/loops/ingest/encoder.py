@@ -2,9 +2,7 @@
 compression."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -13,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.changes import ChangeBatch, Operation, Positions, Reject, TableChanges
@@ -98,22 +95,31 @@ class _Route:
     codec: RowCodec
 
 
-class _Made(NamedTuple):
-    portions: Sequence[PartitionBatch]
+class _EncodedPart(NamedTuple):
+    batches: Sequence[PartitionBatch]
     rejects: Sequence[Reject]
 
 
-_Making = asyncio.Future[_Made]
+_Part = asyncio.Future[_EncodedPart]
 
 
-class _Begun(NamedTuple):
-    """Changes whose encoding was started before their turn."""
+@dataclass(eq=False, slots=True)
+class StartedChanges:
+    """Changes of one table on their way through the encoder."""
 
     changes: TableChanges
-    kept: TableChanges
+    is_from_log: bool = False
+    """Whether the rows are masked already."""
+    stored: StoredSchema | None = None
+    """The schema of `parts`; None if they could not be started before their turn."""
+    kept: TableChanges | None = None
     """The changes as stored in the log."""
-    stored: StoredSchema
-    makings: Sequence[_Making]
+    parts: Sequence[_Part] = ()
+
+
+class StartedBatch(NamedTuple):
+    batch: ChangeBatch
+    tables: Sequence[StartedChanges]
 
 
 class Encoder:
@@ -133,38 +139,43 @@ class Encoder:
         self._log, self._topics, self._wire = log, topics, wire
         self._row_estimates, self._rows = row_estimates, dict[TableId, int]()
         self._before_log, self._compression = before_log, compression
-        self._book = SchemaStore(log, topics.pipeline)
+        self._schemas = SchemaStore(log, topics.pipeline)
         self._routes: dict[TableId, _Route] = {}
         self._owners: dict[str, TableId] = {}
         self._stored: dict[TableId, StoredSchema] = {}
         self._followed: set[TableId] = set()
         self._accepted: dict[TableId, TableSchema] = {}
         """The newest schemas announced to the source as acceptable."""
-        self._begun = deque[_Begun]()
+        self._started = set[StartedChanges]()
         self.rejects: list[Reject] = []
         """Rejected rows, until the caller takes them."""
         self._turns: dict[str, int] = {}  # of tables without a key, which rotate
 
-    def begin(self, batch: ChangeBatch, *, now_ms: int) -> None:
-        """Starts to encode a batch while others are appended or committed.
+    def start_batch(self, batch: ChangeBatch, *, now_ms: int) -> StartedBatch:
+        """Starts to encode a batch while others are appended or committed."""
+        return StartedBatch(
+            batch, [self.start(each, now_ms=now_ms) for each in batch.tables if len(each)]
+        )
 
-        `encode` is called for the same changes in the same order. Changes of a table that is new,
-        or has another schema by then, are encoded there.
-        """
-        for changes in batch.tables:
-            if not len(changes):
-                continue  # `encode` will not be called for it
-            stored = self._stored.get(changes.schema.table)
-            if stored is None:
-                continue
-            try:
-                kept = self._before_log.apply(changes)
-            except ConfigError:
-                continue  # again in its turn, when all masked columns are known
-            if stored.schema == recall_columns(declare_nan_columns(kept.schema), stored.schema):
-                route = self._routes[kept.schema.table]
-                makings = self._makings(route, kept, stored, now_ms)
-                self._begun.append(_Begun(changes, kept, stored, makings))
+    def start(
+        self, changes: TableChanges, *, now_ms: int, is_from_log: bool = False
+    ) -> StartedChanges:
+        """Starts to encode changes. A table that is new, or has another schema by its turn, is
+        encoded by `encode`."""
+        started = StartedChanges(changes, is_from_log)
+        stored = self._stored.get(changes.schema.table)
+        if stored is None:
+            return started
+        try:
+            kept = changes if is_from_log else self._before_log.apply(changes)
+        except ConfigError:
+            return started  # again in its turn, when all masked columns are known
+        if stored.schema == recall_columns(declare_nan_columns(kept.schema), stored.schema):
+            route = self._routes[kept.schema.table]
+            started.stored, started.kept = stored, kept
+            started.parts = self._start_parts(route, kept, stored, now_ms)
+            self._started.add(started)
+        return started
 
     @property
     def topics(self) -> TopicRules:
@@ -172,7 +183,7 @@ class Encoder:
 
     async def newest_form(self, schema: TableSchema) -> TableSchema | None:
         """Returns the last schema of the table's topic, including this transaction's."""
-        stored = await self._book.newest(self._topics.name_of(schema.table))
+        stored = await self._schemas.newest(self._topics.name_of(schema.table))
         return None if stored is None else stored.schema
 
     def stored_form(self, schema: TableSchema) -> TableSchema:
@@ -204,7 +215,7 @@ class Encoder:
     ) -> PartitionBatch:
         """Moves the table's changes to another topic; returns its first schema."""
         await self._follow(schema.table)
-        if (before := await self._book.newest(self._topics.name_of(schema.table))) is not None:
+        if (before := await self._schemas.newest(self._topics.name_of(schema.table))) is not None:
             self._before_log.check(schema, before.schema)
         former = self._routes.pop(schema.table, None)
         if former is not None:
@@ -212,7 +223,7 @@ class Encoder:
         self._stored.pop(schema.table, None)
         self._topics = replace(self._topics, generations=generations)
         route = await self._route(schema)
-        stored, _ = await self._book.current(
+        stored, _ = await self._schemas.current(
             route.topic, self.stored_form(schema), self._wire, positions=dict, now_ms=now_ms
         )
         return PartitionBatch(schemas_home(route.topic), encode_schema(stored), is_data=False)
@@ -223,28 +234,22 @@ class Encoder:
         return [TopicPartition(route.topic, each) for each in range(route.partition_count)]
 
     async def encode(
-        self,
-        changes: TableChanges,
-        *,
-        now_ms: int,
-        is_from_log: bool = False,
+        self, started: StartedChanges, *, now_ms: int
     ) -> AsyncGenerator[Sequence[PartitionBatch], None]:
-        """Yields batches in the order of their appends; batches of one list may be sent together.
-        `is_from_log`: the rows are masked already."""
-        begun = self._begun_of(changes)
-        makings: Sequence[_Making] = () if begun is None else begun.makings
+        """Yields batches in the order of their appends; batches of one list may be sent
+        together."""
+        changes, kept = started.changes, started.kept
         try:
-            if begun is None:
+            is_masked = started.is_from_log or kept is not None
+            if kept is None:
                 await self._follow(changes.schema.table)
-                kept = changes if is_from_log else self._before_log.apply(changes)
-            else:
-                kept = begun.kept
+                kept = changes if is_masked else self._before_log.apply(changes)
             route = await self._route(kept.schema)
-            newest = await self._book.newest(route.topic)
+            newest = await self._schemas.newest(route.topic)
             before = None if newest is None else newest.schema
-            if before is not None and begun is None and not is_from_log:
+            if before is not None and not is_masked:
                 self._before_log.check(changes.schema, before)
-            stored, is_new = await self._book.current(
+            stored, is_new = await self._schemas.current(
                 route.topic,
                 recall_columns(declare_nan_columns(kept.schema), before),
                 self._wire,
@@ -256,44 +261,42 @@ class Encoder:
                 self._before_log.follow(stored.schema)
                 home = schemas_home(route.topic)
                 yield [PartitionBatch(home, encode_schema(stored), is_data=False)]
-            if begun is None or begun.stored is not stored:
-                await _end(makings)
-                makings = self._makings(route, kept, stored, now_ms)
-            for making in makings:  # the later ones are encoded while the first are appended
-                made = await making
-                self.rejects += made.rejects
-                yield made.portions
+            if started.stored is not stored:
+                await _end(started.parts)
+                started.parts = self._start_parts(route, kept, stored, now_ms)
+            for part in started.parts:  # the later ones are encoded while the first are appended
+                encoded = await part
+                self.rejects += encoded.rejects
+                yield encoded.batches
         finally:
-            await _end(makings)
+            self._started.discard(started)
+            await _end(started.parts)
 
     async def _follow(self, table: TableId) -> None:
         if table in self._followed:
             return
-        for each in await self._book.history(self._topics.name_of(table)):
+        for each in await self._schemas.history(self._topics.name_of(table)):
             self._before_log.follow(each.schema)
         self._followed.add(table)
 
     async def aclose(self) -> None:
         """Cancels all started work."""
-        while self._begun:
-            await _end(self._begun.popleft().makings)
+        while self._started:
+            await _end(self._started.pop().parts)
 
-    def _begun_of(self, changes: TableChanges) -> _Begun | None:
-        is_begun = bool(self._begun) and self._begun[0].changes is changes
-        return self._begun.popleft() if is_begun else None
-
-    def _makings(
+    def _start_parts(
         self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
-    ) -> list[_Making]:
+    ) -> list[_Part]:
         pieces = split_batch(changes)
         size = changes.rows.nbytes // len(pieces)
         return [
-            start_work(partial(self._make, route, each, stored, now_ms), size) for each in pieces
+            start_work(partial(self._encode_part, route, each, stored, now_ms), size)
+            for each in pieces
         ]
 
-    def _make(
+    def _encode_part(
         self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
-    ) -> _Made:
+    ) -> _EncodedPart:
         changes, encoded, rejects = encoded_or_set_aside(
             changes,
             with_size_check(
@@ -301,10 +304,12 @@ class Encoder:
             ),
         )
         if encoded is None:
-            return _Made([], rejects)
+            return _EncodedPart([], rejects)
         if changes.is_truncate:
-            return _Made(self._marker(route, encoded, changes, stored, now_ms), rejects)
-        portions: list[PartitionBatch] = []
+            return _EncodedPart(
+                self._truncate_markers(route, encoded, changes, stored, now_ms), rejects
+            )
+        found: list[PartitionBatch] = []
         headers = headers_of(changes, encoded, stored.id)
         for partition, rows in self._spread(route, encoded):
             keys, values, theirs = encoded.keys, encoded.values, headers
@@ -320,8 +325,8 @@ class Encoder:
                 laid_out_bytes_max=arrow_codec.LAID_OUT_BYTES_MAX,
             )
             home = TopicPartition(route.topic, partition)
-            portions += [PartitionBatch(home, batch) for batch in batches]
-        return _Made(portions, rejects)
+            found += [PartitionBatch(home, batch) for batch in batches]
+        return _EncodedPart(found, rejects)
 
     def _spread(
         self, route: _Route, encoded: Encoded
@@ -342,7 +347,7 @@ class Encoder:
             if ends[partition] < ends[partition + 1]
         ]
 
-    def _marker(
+    def _truncate_markers(
         self,
         route: _Route,
         encoded: Encoded,
@@ -391,7 +396,7 @@ class Encoder:
 
     async def _partitions_of(self, topic: TopicSettings, schema: TableSchema) -> int:
         """Creates the topic if it is missing; its number of partitions never changes then."""
-        if topic.keeps_partitions and not await self._book.has(topic.name):
+        if topic.keeps_partitions and not await self._schemas.has(topic.name):
             if schema.table not in self._rows:
                 self._rows |= await self._row_estimates()
             rows = self._rows.setdefault(schema.table, 0)
@@ -411,20 +416,10 @@ def _no_changes(schema: TableSchema) -> TableChanges:
     )
 
 
-async def begun_early(
-    batches: AsyncGenerator[ChangeBatch, None], encoder: Encoder, clock: Clock
-) -> AsyncGenerator[ChangeBatch, None]:
-    """Yields the same batches; the encoding of each starts on arrival."""
-    async with aclosing(batches):
-        async for batch in batches:
-            encoder.begin(batch, now_ms=clock.now_ms())
-            yield batch
-
-
-async def _end(makings: Sequence[_Making]) -> None:
-    left = [each for each in makings if not each.done() or each.cancelled() or each.exception()]
-    for making in left:
-        making.cancel()
+async def _end(parts: Sequence[_Part]) -> None:
+    left = [each for each in parts if not each.done() or each.cancelled() or each.exception()]
+    for part in left:
+        part.cancel()
     if left:  # a single change need not wait for another turn of the loop
         await asyncio.gather(*left, return_exceptions=True)
 

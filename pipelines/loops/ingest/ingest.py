@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headwater.connectors.source import Source
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.model.changes import ChangeBatch, TableChanges
+from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.log import Log, TopicPartition, Transaction, Writer
 from headwater.core_log.records.batch_header import Batch
 from headwater.pipelines.dead_letters.dead_letter import encode_rejects
@@ -20,17 +20,21 @@ from headwater.pipelines.journal.event_topics import EventTopics
 from headwater.pipelines.journal.generations import Generations, source_parts
 from headwater.pipelines.journal.positions import encode_positions, load_positions, positions_home
 from headwater.pipelines.loops.ingest.commit_rate import CommitRate
-from headwater.pipelines.loops.ingest.encoder import Encoder, PartitionBatch, begun_early
-from headwater.pipelines.loops.ingest.prefetch import (
-    OffsetMispredicted,
-    OffsetPrediction,
-    Prefetch,
-    Touched,
-    read_ahead,
-    stretch_of,
+from headwater.pipelines.loops.ingest.encoder import (
+    Encoder,
+    PartitionBatch,
+    StartedBatch,
+    StartedChanges,
 )
+from headwater.pipelines.loops.ingest.prefetch import Prefetch, prefetch
 from headwater.pipelines.loops.ingest.replacement import Replacements, ReplacementStates
 from headwater.pipelines.loops.ingest.signals import Controls, relaying
+from headwater.pipelines.loops.ingest.speculative_commit import (
+    OffsetMispredicted,
+    SpeculativeCommit,
+    Touched,
+    add_batch,
+)
 from headwater.pipelines.loops.reject_budget import RejectBudget
 from headwater.pipelines.reports import (
     DeadLettersAdded,
@@ -43,17 +47,15 @@ from headwater.pipelines.reports import (
 )
 
 SOURCE = "source"
-HELD_MS_MAX = 50
+OPEN_MS_MAX = 50
 """Longest time that a log transaction stays open if more changes always wait: changes are visible
 only after its end."""
-TOGETHER_BYTES_MAX = 64 << 10
+UNSENT_BYTES_MAX = 64 << 10
 """Bytes of data that wait to be sent together with the transaction's next append."""
-LANDING_BYTES_MAX = 1 << 20
+IN_FLIGHT_BYTES_MAX = 1 << 20
 """Bytes in flight: appends are sent without waiting for each answer, because the log shares our
 processors."""
 STOP_AFTER = StopAfter()
-KEPT_BYTES_MAX = 1 << 20
-"""Bytes of a transaction that are kept for a second attempt; larger ones are not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,77 +95,79 @@ async def ingest(
     resume_from = source_parts(positions)
     report(OffsetsApplied(pipeline, SOURCE, resume_from))
     report(StateChanged(pipeline, SOURCE, "", TaskState.RUNNING))
-    encoder, spacing = new_encoder(Generations.of(positions)), CommitRate(limits.batch_wait_ms)
+    encoder, commit_rate = new_encoder(Generations.of(positions)), CommitRate(limits.batch_wait_ms)
     notices, topic_ids = EventTopics(log, pipeline), TopicIds(log)
+    speculation = SpeculativeCommit()
     replacements = Replacements.of(pipeline, log, encoder, positions)
-    begun = partial(
-        _Filling,
+    begin = partial(
+        _LogTransaction,
         pipeline,
         encoder,
         notices,
         clock,
         limits,
-        spacing,
+        commit_rate,
         topic_ids,
-        OffsetPrediction(),
+        speculation,
         replacements,
     )
     states = ReplacementStates(pipeline, SOURCE, report)
     budget = RejectBudget(pipeline, SOURCE, stop_after)
     states.tell(replacements.stored)
-    await _delete_missing(replacements, writer, begun, report)
+    await _delete_missing(replacements, writer, begin, report)
     states.tell(replacements.stored)
     async with (
         aclosing(encoder),
-        read_ahead(begun_early(source.changes(resume_from), encoder, clock)) as batches,
+        prefetch(source.changes(resume_from), encoder, clock) as batches,
         relaying(source, controls, resume_from),
     ):
         while (first := await batches.next()) is not None:
-            filling = begun()
+            filled = begin()
             try:
-                async with writer.transaction() as transaction, filling:
-                    batch: ChangeBatch | None = first
+                async with writer.transaction() as transaction, filled:
+                    batch: StartedBatch | None = first
                     while batch is not None:
-                        await filling.append(transaction, batch)
-                        batch = await filling.following(batches)
-                    spacing.take_token(clock.monotonic_ms())
-                    await filling.close(transaction)
+                        await filled.append(transaction, batch)
+                        batch = await filled.next_batch(batches)
+                    commit_rate.take_token(clock.monotonic_ms())
+                    await filled.close(transaction)
             except OffsetMispredicted:
-                again, filling = filling.batches, begun()
-                filling.keep_nothing()
-                async with writer.transaction() as transaction, filling:
-                    for batch in again:
-                        await filling.append(transaction, batch)
-                    await filling.close(transaction)
-            filling.foresight.note_commit(filling.touched)
-            await source.acknowledge(filling.positions)
-            for each in filling.take_reports():
-                report(each)
-            if (remark := budget.count(filling.rows, filling.rejected)) is not None:
+                again, filled = speculation.batches, begin()
+                speculation.keep_nothing()
+                async with writer.transaction() as transaction, filled:
+                    for each in again:
+                        started = encoder.start_batch(each, now_ms=clock.now_ms())
+                        await filled.append(transaction, started)
+                    await filled.close(transaction)
+            speculation.note_commit(filled.touched)
+            await source.acknowledge(filled.positions)
+            for line in filled.reports():
+                report(line)
+            if (remark := budget.count(filled.rows, filled.rejected)) is not None:
                 report(remark)
             states.tell(replacements.stored)
-            await _delete_missing(replacements, writer, begun, report)
+            await _delete_missing(replacements, writer, begin, report)
             states.tell(replacements.stored)
 
 
 async def _delete_missing(
     replacements: Replacements,
     writer: Writer,
-    begun: Callable[[], "_Filling"],
+    begin: Callable[[], "_LogTransaction"],
     report: Reporter,
 ) -> None:
     """Appends the deletes of re-reads whose rows are all in the log, one transaction each."""
     for done in replacements.complete:
-        filling = begun()
-        async with writer.transaction() as transaction, filling:
-            filling.keep_nothing()
+        filled = begin()
+        async with writer.transaction() as transaction, filled:
+            filled.speculation.keep_nothing()
             async for deletes in replacements.deletes(done):
-                await filling.append_table(transaction, deletes, is_from_log=True)
-            await filling.settle(transaction)
-            filling.parts |= await replacements.delete_appended(done)
-            await filling.close(transaction)
-        filling.foresight.note_commit(filling.touched)
-        for each in filling.take_reports():
+                await filled.append_from_log(transaction, deletes)
+            await filled.flush(transaction)
+            filled.parts |= await replacements.delete_appended(done)
+            await filled.close(transaction)
+        filled.speculation.note_commit(filled.touched)
+        for each in filled.reports():
             report(each)
 
 
@@ -188,19 +192,19 @@ class _Tally:
     committed_ms: int = 0
 
 
-class _Landing(NamedTuple):
+class _Append(NamedTuple):
     """Data or schemas in flight to the log."""
 
-    portions: Sequence[PartitionBatch]
-    appended: asyncio.Future[Mapping[TopicPartition, int]]
+    batches: Sequence[PartitionBatch]
+    offsets: asyncio.Future[Mapping[TopicPartition, int]]
 
     @property
     def size(self) -> int:
-        return _size_of(self.portions)
+        return _size_of(self.batches)
 
 
 @dataclass(slots=True)
-class _Filling:
+class _LogTransaction:
     """One transaction of the log while it fills; an abort discards everything."""
 
     pipeline: str
@@ -208,9 +212,9 @@ class _Filling:
     notices: EventTopics
     clock: Clock
     limits: IngestLimits
-    spacing: CommitRate
+    commit_rate: CommitRate
     topic_ids: "TopicIds"
-    foresight: OffsetPrediction
+    speculation: SpeculativeCommit
     replacements: Replacements
     positions: dict[str, str] = field(default_factory=dict)
     parts: dict[str, str | None] = field(default_factory=dict)
@@ -219,26 +223,23 @@ class _Filling:
     tallies: dict[str, _Tally] = field(default_factory=dict)
     truncated: set[str] = field(default_factory=set)
     switched: set[str] = field(default_factory=set)
-    set_aside: list[DeadLettersAdded] = field(default_factory=list)
+    dead_letters: list[DeadLettersAdded] = field(default_factory=list)
     is_at_boundary: bool = False
     bytes: int = 0
-    batches: list[ChangeBatch] = field(default_factory=list)
-    """The batches, while they are few."""
     opened_ms: int = field(init=False)
-    _kept_bytes: int = field(default=0, init=False)
-    _landings: deque[_Landing] = field(default_factory=deque, init=False)
-    """The last appends, so that the next is prepared meanwhile and follows them."""
-    _held: dict[TopicPartition, PartitionBatch] = field(default_factory=dict, init=False)
-    """Batches not yet sent."""
+    _in_flight: deque[_Append] = field(default_factory=deque, init=False)
+    """The last appends; the next batches are prepared meanwhile."""
+    _unsent: dict[TopicPartition, PartitionBatch] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        self.speculation.begin()
         self.opened_ms = self.clock.monotonic_ms()
 
     async def __aenter__(self) -> None:
         """Waits for appends in flight before the transaction ends, in every case."""
 
     async def __aexit__(self, *failure: object) -> None:
-        left = [each.appended for each in self._landings]
+        left = [each.offsets for each in self._in_flight]
         for each in left:
             each.cancel()
         if left:
@@ -247,18 +248,18 @@ class _Filling:
             if not each.cancelled():
                 each.exception()
 
-    async def append(self, transaction: Transaction, batch: ChangeBatch) -> None:
-        self._keep(batch)
+    async def append(self, transaction: Transaction, started: StartedBatch) -> None:
+        batch = started.batch
+        self.speculation.keep(batch)
         if batch.replacements:
-            self.keep_nothing()
-            await self.settle(transaction)
+            self.speculation.keep_nothing()
+            await self.flush(transaction)
             taken = await self.replacements.take(batch, self.touched, now_ms=self.clock.now_ms())
             self.parts |= taken.parts
             self.switched |= taken.switched
-            await self._hold(transaction, taken.schemas)
-        for changes in batch.tables:
-            if len(changes):
-                await self.append_table(transaction, changes)
+            await self._append_soon(transaction, taken.schemas)
+        for each in started.tables:
+            await self._append_table(transaction, each)
         self.parts |= self.replacements.end(batch)
         rejects = [*batch.rejects, *self.encoder.rejects]
         self.encoder.rejects.clear()
@@ -267,18 +268,20 @@ class _Filling:
                 self.pipeline, rejects, now_ms=self.clock.now_ms()
             ):
                 await transaction.append(partition, encoded)
-            self.set_aside += [
+            self.dead_letters += [
                 DeadLettersAdded(self.pipeline, SOURCE, str(reject.table), 1, reject.problem)
                 for reject in rejects
             ]
-        for each in batch.notices:
-            async for partition, encoded in self.notices.encode(each, now_ms=self.clock.now_ms()):
+        for message in batch.notices:
+            async for partition, encoded in self.notices.encode(
+                message, now_ms=self.clock.now_ms()
+            ):
                 await transaction.append(partition, encoded)
         self.positions |= batch.positions
         self.is_at_boundary = bool(batch.positions)
 
-    async def following(self, batches: Prefetch) -> ChangeBatch | None:
-        """Yields more changes for this transaction: the rest of the source's own transaction,
+    async def next_batch(self, batches: Prefetch) -> StartedBatch | None:
+        """Returns more changes for this transaction: the rest of the source's own transaction,
         changes before `batch_wait` permits the next commit, and for a moment those that are
         there."""
         if not self.is_at_boundary:
@@ -290,26 +293,10 @@ class _Filling:
         if self.bytes >= self.limits.transaction_bytes_max:
             return None
         now_ms = self.clock.monotonic_ms()
-        left_ms = self.spacing.left_ms(now_ms)
-        if left_ms <= 0 and now_ms >= self.opened_ms + HELD_MS_MAX:
+        left_ms = self.commit_rate.left_ms(now_ms)
+        if left_ms <= 0 and now_ms >= self.opened_ms + OPEN_MS_MAX:
             return None
         return await batches.next_within(left_ms)
-
-    def _keep(self, batch: ChangeBatch) -> None:
-        if self._kept_bytes >= KEPT_BYTES_MAX:
-            return
-        self._kept_bytes += sum(changes.rows.nbytes for changes in batch.tables)
-        self._kept_bytes += sum(each.keys.nbytes + each.values.nbytes for each in batch.notices)
-        if batch.rejects or self._kept_bytes >= KEPT_BYTES_MAX:  # rejected rows may have any size
-            self.keep_nothing()
-        else:
-            self.batches.append(batch)
-
-    def keep_nothing(self) -> None:
-        """Stops keeping batches. The transaction is written once, so its boundary waits for the
-        real offsets."""
-        self._kept_bytes = KEPT_BYTES_MAX
-        self.batches.clear()
 
     async def close(self, transaction: Transaction) -> None:
         """Ends the transaction: position and boundary are sent last, together with batches not yet
@@ -318,26 +305,25 @@ class _Filling:
         The boundary names the offsets of all batches. It uses predicted offsets only if everything
         can be written again after a misprediction.
         """
-        await self._wait_landed()
-        touched = self.foresight.of(self.touched, self._held.values()) if self.batches else None
+        await self._wait_appended()
+        touched = self.speculation.predict(self.touched, self._unsent.values())
         if touched is None:
-            await self._set_out(transaction)
-            await self._wait_landed()
+            await self.flush(transaction)
             touched = dict(self.touched)
         parts = {**self.positions, **self.parts}
         position = encode_positions(self.pipeline, parts, now_ms=self.clock.now_ms())
         boundary = await self._boundary(touched)
-        held = self._let_go()
-        last = {each.partition: each.batch for each in held}
+        unsent = self._take_unsent()
+        last = {each.partition: each.batch for each in unsent}
         last[positions_home(self.pipeline)] = position
         last[commits_home(self.pipeline)] = boundary
-        self._touch(held, await transaction.append_each(last))
-        self.foresight.check(touched, self.touched)
+        self._touch(unsent, await transaction.append_each(last))
+        self.speculation.check(touched, self.touched)
 
-    async def settle(self, transaction: Transaction) -> None:
+    async def flush(self, transaction: Transaction) -> None:
         """Waits until the log has everything so far."""
-        await self._set_out(transaction)
-        await self._wait_landed()
+        await self._send(transaction)
+        await self._wait_appended()
 
     async def _boundary(self, touched: Touched) -> Batch:
         commit = Commit(
@@ -357,9 +343,9 @@ class _Filling:
 
     @property
     def rejected(self) -> Mapping[str, int]:
-        return Counter(each.table for each in self.set_aside)
+        return Counter(each.table for each in self.dead_letters)
 
-    def take_reports(self) -> list[Report]:
+    def reports(self) -> list[Report]:
         now_ms = self.clock.now_ms()
         moved = [
             RowsMoved(
@@ -367,74 +353,73 @@ class _Filling:
             )
             for table, each in self.tallies.items()
         ]
-        return [*moved, *self.set_aside, OffsetsApplied(self.pipeline, SOURCE, self.positions)]
+        return [*moved, *self.dead_letters, OffsetsApplied(self.pipeline, SOURCE, self.positions)]
 
-    async def append_table(
-        self, transaction: Transaction, changes: TableChanges, *, is_from_log: bool = False
-    ) -> None:
+    async def append_from_log(self, transaction: Transaction, changes: TableChanges) -> None:
+        now_ms = self.clock.now_ms()
+        started = self.encoder.start(changes, now_ms=now_ms, is_from_log=True)
+        await self._append_table(transaction, started)
+
+    async def _append_table(self, transaction: Transaction, started: StartedChanges) -> None:
+        changes = started.changes
         tally = self.tallies.setdefault(str(changes.schema.table), _Tally())
         tally.rows += len(changes)
         tally.committed_ms = changes.committed_us[len(changes) - 1].as_py() // 1_000
-        encoded = self.encoder.encode(
-            changes,
-            now_ms=self.clock.now_ms(),
-            is_from_log=is_from_log,
-        )
-        async with aclosing(encoded) as pieces:
-            async for portions in pieces:
-                for portion in portions:
-                    if not portion.is_data:
-                        self.keep_nothing()  # the encoder has already counted it as stored
+        async with aclosing(self.encoder.encode(started, now_ms=self.clock.now_ms())) as encoded:
+            async for batches in encoded:
+                for each in batches:
+                    if not each.is_data:
+                        # The encoder has already counted the schema as stored.
+                        self.speculation.keep_nothing()
                         continue
                     if changes.is_truncate:
-                        self.truncated.add(portion.partition.topic)
-                    tally.bytes += len(portion.batch.data)
-                    self.bytes += len(portion.batch.data)
-                await self._hold(transaction, portions)
+                        self.truncated.add(each.partition.topic)
+                    tally.bytes += len(each.batch.data)
+                    self.bytes += len(each.batch.data)
+                await self._append_soon(transaction, batches)
 
-    async def _hold(self, transaction: Transaction, portions: Sequence[PartitionBatch]) -> None:
+    async def _append_soon(
+        self, transaction: Transaction, batches: Sequence[PartitionBatch]
+    ) -> None:
         """Delays small batches to send them with the next append; nothing passes a schema."""
-        for portion in portions:
-            size = _size_of([*self._held.values(), portion])
-            if portion.partition in self._held or size > TOGETHER_BYTES_MAX:
-                await self._set_out(transaction)
-            self._held[portion.partition] = portion
-            if len(portion.batch.data) > TOGETHER_BYTES_MAX:
-                await self._set_out(transaction)
-        if not all(each.is_data for each in portions):
-            await self._set_out(transaction)
-            await self._wait_landed()
+        for each in batches:
+            size = _size_of([*self._unsent.values(), each])
+            if each.partition in self._unsent or size > UNSENT_BYTES_MAX:
+                await self._send(transaction)
+            self._unsent[each.partition] = each
+            if len(each.batch.data) > UNSENT_BYTES_MAX:
+                await self._send(transaction)
+        if not all(each.is_data for each in batches):
+            await self.flush(transaction)
 
-    async def _set_out(self, transaction: Transaction) -> None:
-        if not (portions := self._let_go()):
+    async def _send(self, transaction: Transaction) -> None:
+        if not (batches := self._take_unsent()):
             return
-        await self._wait_landed(left_max=LANDING_BYTES_MAX - _size_of(portions))
-        appending = transaction.append_each({each.partition: each.batch for each in portions})
-        self._landings.append(_Landing(portions, asyncio.ensure_future(appending)))
+        await self._wait_appended(left_max=IN_FLIGHT_BYTES_MAX - _size_of(batches))
+        appending = transaction.append_each({each.partition: each.batch for each in batches})
+        self._in_flight.append(_Append(batches, asyncio.ensure_future(appending)))
 
-    def _let_go(self) -> list[PartitionBatch]:
-        portions = [*self._held.values()]
-        self._held.clear()
-        return portions
+    def _take_unsent(self) -> list[PartitionBatch]:
+        batches = [*self._unsent.values()]
+        self._unsent.clear()
+        return batches
 
-    async def _wait_landed(self, *, left_max: int = 0) -> None:
+    async def _wait_appended(self, *, left_max: int = 0) -> None:
         """Waits until at most this many bytes are in flight."""
-        while self._landings and sum(each.size for each in self._landings) > max(0, left_max):
-            landing = self._landings[0]
-            firsts = await landing.appended
-            self._landings.popleft()
-            self._touch(landing.portions, firsts)
+        while self._in_flight and sum(each.size for each in self._in_flight) > max(0, left_max):
+            first = self._in_flight[0]
+            offsets = await first.offsets
+            self._in_flight.popleft()
+            self._touch(first.batches, offsets)
 
     def _touch(
-        self, portions: Sequence[PartitionBatch], firsts: Mapping[TopicPartition, int]
+        self, batches: Sequence[PartitionBatch], offsets: Mapping[TopicPartition, int]
     ) -> None:
-        for partition, batch, is_data in portions:
-            if not is_data:
-                continue
-            stretch = stretch_of(batch.record_count, len(batch.data), firsts[partition])
-            earlier = self.touched.get(partition)
-            self.touched[partition] = earlier.extend_to(stretch) if earlier else stretch
+        for partition, batch, is_data in batches:
+            if is_data:
+                size, first = len(batch.data), offsets[partition]
+                add_batch(self.touched, partition, batch.record_count, size, first)
 
 
-def _size_of(portions: Iterable[PartitionBatch]) -> int:
-    return sum(len(each.batch.data) for each in portions)
+def _size_of(batches: Iterable[PartitionBatch]) -> int:
+    return sum(len(each.batch.data) for each in batches)

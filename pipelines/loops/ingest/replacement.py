@@ -28,7 +28,7 @@ from headwater.pipelines.journal.replacements import (
 from headwater.pipelines.journal.schemas import newest_schema
 from headwater.pipelines.loops.deliver.records_by_offset import changes_at
 from headwater.pipelines.loops.ingest.encoder import Encoder, PartitionBatch
-from headwater.pipelines.loops.ingest.prefetch import Touched
+from headwater.pipelines.loops.ingest.speculative_commit import Touched
 from headwater.pipelines.reports import Reporter, StateChanged, TaskState
 
 logger = logging.getLogger(__name__)

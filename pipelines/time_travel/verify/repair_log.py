@@ -266,7 +266,9 @@ async def _append(
     )
     touched: dict[TopicPartition, OffsetRange] = {}
     keys = set(_keys_of(repair, changes, before_log).to_pylist())
-    async with aclosing(encoder.encode(changes, now_ms=now_ms)) as pieces:
+    async with aclosing(
+        encoder.encode(encoder.start(changes, now_ms=now_ms), now_ms=now_ms)
+    ) as pieces:
         async for portions in pieces:
             for portion in portions:
                 assert portion.is_data, "only rows under a schema that the log has are written"

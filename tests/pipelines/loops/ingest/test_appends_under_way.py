@@ -94,7 +94,7 @@ async def test_appends_go_out_beside_each_other_and_stay_in_order(
 
 
 async def test_no_more_is_under_way_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest, "LANDING_BYTES_MAX", 1)
+    monkeypatch.setattr(ingest, "IN_FLIGHT_BYTES_MAX", 1)
     world, slow = World(script()), Slow(monkeypatch)
 
     await ingested(world)

@@ -24,7 +24,7 @@ from headwater.pipelines.journal.commits import (
 from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.journal.read_to_end import read_decided
 from headwater.pipelines.journal.schemas import SchemaReader
-from headwater.pipelines.loops.ingest import ingest
+from headwater.pipelines.loops.ingest import speculative_commit
 from tests.memory_log import Entry, Fuse, MemoryTransaction
 from tests.pipelines.pipeline_in_memory import PIPELINE, ScriptedSource, Transaction, World
 
@@ -196,7 +196,7 @@ async def test_a_transaction_too_large_to_be_kept_waits_for_the_answer(
 ) -> None:
     world = await prepared()
     were_beside = watch_appends(monkeypatch)
-    monkeypatch.setattr(ingest, "KEPT_BYTES_MAX", 0)
+    monkeypatch.setattr(speculative_commit, "KEPT_BYTES_MAX", 0)
 
     await world.ingest_from(OneByOne(nothing))
 

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.rows.digests import Digests, digests_of
+from headwater.sinks.fold import newest_of_digests
 
 ROW, DELETE, TRUNCATE = 0, 1, 2
 
@@ -72,9 +73,7 @@ class CurrentRows:
             mine = origins == origin
             is_left &= ~(mine & (orders <= orders[mine & (kinds == TRUNCATE)].max()))
         rows = np.flatnonzero(is_left)
-        rows = rows[np.lexsort((orders[rows], digests[rows]))]
-        is_last = np.append(digests[rows][1:] != digests[rows][:-1], True)[: len(rows)]
-        newest = rows[is_last]
+        newest = rows[newest_of_digests(digests[rows], orders[rows])]
         found[newest[kinds[newest] == ROW]] = True
         return found
 

@@ -11,6 +11,7 @@ from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.rows.digests import Digests
 from headwater.pipelines.journal.generations import carried_marks
+from headwater.sinks.fold import newest_of_digests
 
 THERE = np.iinfo(np.int64).min
 """Stands for no delete time: the row exists."""
@@ -68,18 +69,15 @@ def fold(pieces: Sequence[PartitionChanges], *, keeps_deleted: bool) -> Partitio
     delete; or the first delete without a row."""
     if not pieces:
         return NOTHING
-    keys = np.concatenate([piece.keys for piece in pieces])
-    order = np.argsort(keys)  # equal keys are in order anyhow: a stable sort takes twice as long
-    if not len(order):
-        return NOTHING
-    ordered = keys[order]
-    begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     whole = concat_pieces(pieces)
+    if not len(whole.keys):
+        return NOTHING
     if not keeps_deleted:
-        newest = np.maximum.reduceat(order, begins)
+        newest = newest_of_digests(whole.keys)
         return whole.take(newest[whole.is_row[newest]])
-    order = np.argsort(keys, kind="stable")
-    return _with_ends(whole.take(order), begins)
+    whole = whole.take(np.argsort(whole.keys, kind="stable"))
+    begins = np.flatnonzero(np.append(True, whole.keys[1:] != whole.keys[:-1]))
+    return _with_ends(whole, begins)
 
 
 def concat_pieces(pieces: Sequence[PartitionChanges]) -> PartitionChanges:

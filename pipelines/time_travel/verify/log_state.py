@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -157,6 +158,61 @@ class LogState:
         return places, self.keys[places] == keys
 
 
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class LogPass:
+    """Reads topics of a table from their start, without records that no reader can decode."""
+
+    log: Log
+    after_log: AfterLog
+    fetch_bytes: int
+    skipped: dict[TopicPartition, set[int]] = field(default_factory=dict)
+    """Such records, which therefore no target has."""
+
+    async def read(
+        self,
+        ends: Ends,
+        start: Callable[[], T],
+        take: Callable[[T, TableChanges], None],
+        *,
+        has_barriers: bool = False,
+    ) -> T:
+        """Returns what `take` made of all changes. With `has_barriers` a truncate waits for the
+        changes of all partitions before it."""
+        while True:
+            found = start()
+            try:
+                await self._read(ends, partial(take, found), has_barriers=has_barriers)
+            except RecordsRejected as error:
+                place = TopicPartition(error.topic, error.partition)
+                self.skipped.setdefault(place, set()).update(error.reasons)
+            else:
+                return found
+
+    async def _read(
+        self, ends: Ends, take: Callable[[TableChanges], None], *, has_barriers: bool
+    ) -> None:
+        reader = SliceReader(
+            self.log,
+            after_log=self.after_log,
+            fetch_bytes=self.fetch_bytes,
+            skipped=lambda: self.skipped,
+        )
+        part = Slice(
+            log=self.log,
+            start={part: AppliedOffset("", 0) for part in ends},
+            end={part: AppliedOffset("", end) for part, end in ends.items()},
+            cut=None,
+            read=reader.read,
+            truncated=frozenset(part.topic for part in ends if has_barriers),
+        )
+        async with aclosing(reader.read(part)) as read:
+            async for changes in read:
+                await beside(partial(take, changes), changes.rows.nbytes)
+
+
 class LogFold:
     """Reads every topic once for all requested moments."""
 
@@ -170,53 +226,26 @@ class LogFold:
         keeps_deleted: bool = False,
     ) -> None:
         """With `keeps_deleted` the states include deleted rows."""
-        self._log, self._shape, self._keeps_deleted = log, shape, keeps_deleted
-        self._after_log, self._fetch_bytes = after_log, fetch_bytes
-        self.skipped: dict[TopicPartition, set[int]] = {}
-        """Records that no reader could decode, and that no target therefore has."""
+        self._shape, self._keeps_deleted = shape, keeps_deleted
+        self._pass = LogPass(log, after_log, fetch_bytes)
+        self.skipped = self._pass.skipped
 
-    async def states(
-        self, moments: Sequence[Ends], tell: Callable[[int], None] = lambda _: None
-    ) -> list[LogState]:
-        """Yields the state at each moment; `tell` gets the number of records read so far."""
-        partitions = tuple(sorted({part for ends in moments for part in ends}))
-        while True:
-            tallies = {
-                part: _Tally(sorted({ends.get(part, 0) for ends in moments}), self._keeps_deleted)
-                for part in partitions
-            }
-            try:
-                await self._read(tallies, tell)
-            except RecordsRejected as error:
-                place = TopicPartition(error.topic, error.partition)
-                self.skipped.setdefault(place, set()).update(error.reasons)
-            else:
-                return [_state(tallies, ends) for ends in moments]
+    async def states(self, moments: Sequence[Ends]) -> list[LogState]:
+        """Returns the state at each moment."""
+        stops = {
+            part: sorted({ends.get(part, 0) for ends in moments})
+            for part in sorted({part for ends in moments for part in ends})
+        }
+        tallies = await self._pass.read(
+            {part: each[-1] for part, each in stops.items()},
+            lambda: {part: _Tally(each, self._keeps_deleted) for part, each in stops.items()},
+            self._take,
+        )
+        return [_state(tallies, ends) for ends in moments]
 
-    async def _read(
-        self, tallies: Mapping[TopicPartition, "_Tally"], tell: Callable[[int], None]
-    ) -> None:
-        reader = SliceReader(
-            self._log,
-            after_log=self._after_log,
-            fetch_bytes=self._fetch_bytes,
-            skipped=lambda: self.skipped,
-        )
-        part = Slice(
-            log=self._log,
-            start={part: AppliedOffset("", 0) for part in tallies},
-            end={part: AppliedOffset("", tally.stops[-1]) for part, tally in tallies.items()},
-            cut=None,
-            read=reader.read,
-        )
-        count = 0
-        async with aclosing(reader.read(part)) as read:
-            async for changes in read:
-                assert changes.log_partition is not None, "what was read knows its place"
-                tally = tallies[changes.log_partition]
-                await beside(partial(tally.take, changes, self._shape), changes.rows.nbytes)
-                count += len(changes)
-                tell(count)
+    def _take(self, tallies: Mapping[TopicPartition, "_Tally"], changes: TableChanges) -> None:
+        assert changes.log_partition is not None, "what was read knows its place"
+        tallies[changes.log_partition].take(changes, self._shape)
 
 
 @dataclass(slots=True)

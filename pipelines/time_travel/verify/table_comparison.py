@@ -27,7 +27,6 @@ from headwater.pipelines.time_travel.history.cut_points import (
     newest_moment,
 )
 from headwater.pipelines.time_travel.rebuild.lock import being_read_again
-from headwater.pipelines.time_travel.verify.bag_diff import BagDiff, LogBag, compare_bags
 from headwater.pipelines.time_travel.verify.dead_letter_rows import (
     dead_letters_of,
     still_unread,
@@ -41,6 +40,11 @@ from headwater.pipelines.time_travel.verify.keyed_diff import (
     KeyedDiff,
 )
 from headwater.pipelines.time_travel.verify.log_state import ComparedColumns, LogFold, LogState
+from headwater.pipelines.time_travel.verify.multiset_diff import (
+    LogMultiset,
+    Multiset,
+    multiset_diff,
+)
 from headwater.pipelines.time_travel.verify.repair_log import SourceRepair, repair_log
 from headwater.pipelines.time_travel.verify.repair_target import check_few
 from headwater.pipelines.time_travel.verify.result import (
@@ -140,7 +144,7 @@ class TableComparison:
                     opened[name] = replace(contents, offsets=offsets)
             moments = await self._moments(subject, of_source, opened, found)
             if not subject.schema.key:
-                await self._compare_bags(subject, moments, opened, of_source, found)
+                await self._multiset_diff(subject, moments, opened, of_source, found)
                 return
             for columns in dict.fromkeys(
                 opened[name].columns if name in opened else subject.schema.names for name in moments
@@ -206,7 +210,7 @@ class TableComparison:
             await check_exact(self.log, self.loaded.name, moment, is_recent=True)
         return moment
 
-    async def _compare_bags(
+    async def _multiset_diff(
         self,
         subject: ComparedTable,
         moments: Mapping[str, CutPoint],
@@ -217,9 +221,9 @@ class TableComparison:
         """Compares a table without a key."""
         for name, moment in moments.items():
             with outcomes(subject, [name], into=found):
-                found.append(await self._compare_bag(subject, name, moment, opened, of_source))
+                found.append(await self._keyless_verdict(subject, name, moment, opened, of_source))
 
-    async def _compare_bag(
+    async def _keyless_verdict(
         self,
         subject: ComparedTable,
         name: str,
@@ -230,7 +234,7 @@ class TableComparison:
         began_ms = self.clock.monotonic_ms()
         columns = opened[name].columns if name in opened else subject.schema.names
         shape = ComparedColumns(subject.schema, columns)
-        told = LogBag(
+        told = LogMultiset(
             self.log,
             shape,
             moment.ends,
@@ -243,16 +247,16 @@ class TableComparison:
             batches = of_source.rows(subject)
         else:
             batches = opened[name].batches
-        ours, theirs = await told.read(as_rows=name == SOURCE), BagDiff()
+        ours, theirs = await told.read(as_rows=name == SOURCE), Multiset()
         async for batch in batches:
-            await beside(partial(_put, theirs, shape, batch), batch.nbytes)
+            await beside(partial(_add, theirs, shape, batch), batch.nbytes)
         if (lost := await self._lost_error(moment)) is not None:
             raise lost
         unread = await still_unread(self.log, told.skipped, moment.ends)
-        compared, dead = compare_bags(told, ours, theirs), list[RecordOffset]()
+        compared, dead = multiset_diff(told, ours, theirs), list[RecordOffset]()
         if name != SOURCE and compared.differing:
             letters = await dead_letters_of(self.log, self.loaded.name, name, subject)
-            compared, dead = await self._bag_without_dead(told, theirs, compared, letters)
+            compared, dead = await self._keyless_without_dead(told, theirs, compared, letters)
         if name == SOURCE and of_source is not None and not of_source.snapshot.sees_deletes:
             compared = _without_missing(compared)
         left_out = tuple(set(subject.schema.names) - set(columns))
@@ -271,8 +275,12 @@ class TableComparison:
         )
         return replace(verdict, named=await self._name(verdict))
 
-    async def _bag_without_dead(
-        self, told: LogBag, theirs: BagDiff, compared: ComparisonResult, letters: Set[RecordOffset]
+    async def _keyless_without_dead(
+        self,
+        told: LogMultiset,
+        theirs: Multiset,
+        compared: ComparisonResult,
+        letters: Set[RecordOffset],
     ) -> tuple[ComparisonResult, list[RecordOffset]]:
         """Returns the log's rows without a key minus dead letters, if the target has exactly
         these."""
@@ -280,7 +288,7 @@ class TableComparison:
             return compared, []
         for place, offset in letters:
             told.skipped.setdefault(place, set()).add(offset)
-        again = compare_bags(told, await told.read(as_rows=False), theirs)
+        again = multiset_diff(told, await told.read(as_rows=False), theirs)
         return (compared, []) if again.differing else (again, sorted(letters))
 
     async def _fold_and_compare(
@@ -475,8 +483,8 @@ def _take(comparison: KeyedDiff, shape: ComparedColumns, batch: pa.RecordBatch) 
     comparison.take(shape.project(batch), ends_us)
 
 
-def _put(bag: BagDiff, shape: ComparedColumns, rows: pa.RecordBatch) -> None:
-    bag.add(shape.digests(shape.project(rows))[1])
+def _add(found: Multiset, shape: ComparedColumns, rows: pa.RecordBatch) -> None:
+    found.add(shape.digests(shape.project(rows))[1])
 
 
 def _without_missing(compared: ComparisonResult) -> ComparisonResult:

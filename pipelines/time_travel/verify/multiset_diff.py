@@ -1,20 +1,17 @@
 """Comparison of tables without a key as multisets: the count of each distinct row."""
 
 from collections.abc import Mapping
-from contextlib import aclosing
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.core_log.foundation.array_types import Int64Array
-from headwater.core_log.foundation.errors import RecordsRejected, SinkRejected
+from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.changes import Operation, TableChanges
-from headwater.core_log.model.log import Log, TopicPartition
+from headwater.core_log.model.log import Log
 from headwater.core_log.rows.digests import Digests
-from headwater.pipelines.loops.deliver.slice_reader import AfterLog, SliceReader
-from headwater.pipelines.loops.thread_offload import beside
+from headwater.pipelines.loops.deliver.slice_reader import AfterLog
 from headwater.pipelines.time_travel.history.cut_points import Ends
 from headwater.pipelines.time_travel.verify.keyed_diff import (
     KEYS_KEPT,
@@ -22,15 +19,14 @@ from headwater.pipelines.time_travel.verify.keyed_diff import (
     DifferenceKind,
     DifferingKey,
 )
-from headwater.pipelines.time_travel.verify.log_state import ComparedColumns
-from headwater.sinks.sink import AppliedOffset, Slice
+from headwater.pipelines.time_travel.verify.log_state import ComparedColumns, LogPass
 
 MERGE_ROWS = 2_000_000
 """Rows that are held before equal ones are counted."""
 NOWHERE = -1
 
 
-class BagDiff:
+class Multiset:
     """For every distinct row two counts, and its last place in the log."""
 
     def __init__(self) -> None:
@@ -70,75 +66,46 @@ class BagDiff:
         self._places = np.maximum.reduceat(places[order], begins)
 
 
-class LogBag:
+class LogMultiset:
     """A table's rows in the log up to a moment."""
 
     def __init__(
         self, log: Log, shape: ComparedColumns, ends: Ends, *, after_log: AfterLog, fetch_bytes: int
     ) -> None:
-        self._log, self._shape, self._ends = log, shape, ends
-        self._after_log, self._fetch_bytes = after_log, fetch_bytes
-        self._partitions = sorted(ends)
-        self.skipped: dict[TopicPartition, set[int]] = {}
-        """Records that no reader could decode, and that no target therefore has."""
+        self._shape, self._ends, self._partitions = shape, ends, sorted(ends)
+        self._pass = LogPass(log, after_log, fetch_bytes)
+        self.skipped = self._pass.skipped
 
-    async def read(self, *, as_rows: bool) -> BagDiff:
+    async def read(self, *, as_rows: bool) -> Multiset:
         """Reads the source's rows, or every change as a row, as change logs keep them."""
-        while True:
-            bag = BagDiff()
-            try:
-                await self._read(bag, as_rows=as_rows)
-            except RecordsRejected as error:
-                place = TopicPartition(error.topic, error.partition)
-                self.skipped.setdefault(place, set()).update(error.reasons)
-            else:
-                return bag
+        take = self._take_rows if as_rows else self._take_changes
+        return await self._pass.read(self._ends, Multiset, take, has_barriers=True)
 
     def place(self, code: int) -> Mapping[str, int | str]:
         partition = self._partitions[code >> 48]
         return {"partition": partition.partition, "offset": code & (1 << 48) - 1}
 
-    async def _read(self, bag: BagDiff, *, as_rows: bool) -> None:
-        reader = SliceReader(
-            self._log,
-            after_log=self._after_log,
-            fetch_bytes=self._fetch_bytes,
-            skipped=lambda: self.skipped,
-        )
-        part = Slice(
-            log=self._log,
-            start={each: AppliedOffset("", 0) for each in self._partitions},
-            end={each: AppliedOffset("", end) for each, end in self._ends.items()},
-            cut=None,
-            read=reader.read,
-            truncated=frozenset(each.topic for each in self._partitions),
-        )
-        take = self._take_rows if as_rows else self._take_changes
-        async with aclosing(reader.read(part)) as read:
-            async for changes in read:
-                await beside(partial(take, bag, changes), changes.rows.nbytes)
+    def _take_changes(self, found: Multiset, changes: TableChanges) -> None:
+        found.add(self._digests(changes.rows), places=self._places(changes))
 
-    def _take_changes(self, bag: BagDiff, changes: TableChanges) -> None:
-        bag.add(self._digests(changes.rows), places=self._places(changes))
-
-    def _take_rows(self, bag: BagDiff, changes: TableChanges) -> None:
+    def _take_rows(self, found: Multiset, changes: TableChanges) -> None:
         operations = changes.operations.to_numpy()
         if changes.is_truncate:
             if changes.truncated_where:
                 raise _unknown("a truncate removed only some of its rows", changes)
-            bag.empty()
+            found.empty()
             return
         rows, places = self._digests(changes.rows), self._places(changes)
         is_gone = operations == Operation.DELETE
-        bag.add(rows[~is_gone], places=places[~is_gone])
-        bag.add(rows[is_gone], times=-1)
+        found.add(rows[~is_gone], places=places[~is_gone])
+        found.add(rows[is_gone], times=-1)
         is_update = operations == Operation.UPDATE
         if is_update.any():
             if changes.before is None or changes.before.filter(pa.array(is_update)).null_count:
                 raise _unknown("an update does not say which row it changed", changes)
             images = changes.before.filter(pa.array(is_update))
             before = pa.RecordBatch.from_arrays(images.flatten(), schema=changes.rows.schema)
-            bag.add(self._digests(before), times=-1)
+            found.add(self._digests(before), times=-1)
 
     def _digests(self, rows: pa.RecordBatch) -> Digests:
         return self._shape.digests(self._shape.project(rows))[1]
@@ -151,7 +118,7 @@ class LogBag:
         return found
 
 
-def compare_bags(log: LogBag, ours: BagDiff, theirs: BagDiff) -> ComparisonResult:
+def multiset_diff(log: LogMultiset, ours: Multiset, theirs: Multiset) -> ComparisonResult:
     """Compares both sides; missing rows without a key are named by their place in the log."""
     (our_rows, our_counts, places), (their_rows, their_counts, _) = ours.content(), theirs.content()
     rows = np.union1d(our_rows, their_rows)

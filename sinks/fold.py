@@ -220,8 +220,9 @@ def newest_of_digests(digests: Digests, orders: Int64Array | None = None) -> Int
     ordered = digests[places]
     is_first = np.append(True, ordered[1:] != ordered[:-1])
     if orders is not None:
-        return places[np.append(is_first[1:], True)]
-    newest: Int64Array = np.maximum.reduceat(places, np.flatnonzero(is_first))
+        newest: Int64Array = places[np.append(is_first[1:], True)]
+    else:
+        newest = np.maximum.reduceat(places, np.flatnonzero(is_first))
     return newest
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headwater.core_log.foundation.errors import ConfigError, LogRejected
-from headwater.pipelines.terminal.confirmation import confirm, yes_option
+from headwater.pipelines.terminal.control_writer import confirm, yes_option
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import (
     Output,
@@ -16,8 +16,8 @@ from headwater.pipelines.terminal.output import (
     shared_options,
     table,
 )
+from headwater.pipelines.terminal.quantities import time_text
 from headwater.pipelines.terminal.signals import run_until_signal
-from headwater.pipelines.terminal.times import time_text
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
@@ -217,7 +217,7 @@ async def choose_letters(
 ) -> "list[StoredDeadLetter]":
     """Returns the dead letters that the options select, oldest first."""
     from headwater.pipelines.dead_letters.dead_letter import read_letters
-    from headwater.pipelines.terminal.confirmation import find_table
+    from headwater.pipelines.terminal.control_writer import find_table
 
     try:
         letters = await read_letters(log, pipeline)
@@ -250,7 +250,7 @@ async def describe_letter(
     stored: "StoredDeadLetter", schemas: "SchemaReader"
 ) -> tuple[dict[str, object], list[str]]:
     """Returns a dead letter as JSON for programs, and as lines for people."""
-    from headwater.pipelines.dead_letters.row_display import content_of
+    from headwater.pipelines.terminal.record_lines import content_of
 
     letter, content = stored.letter, await content_of(stored.letter, schemas)
     place = (

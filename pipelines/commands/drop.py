@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
-from headwater.pipelines.terminal.confirmation import confirm, split_target, yes_option
-from headwater.pipelines.terminal.control_writer import check_pipeline, now_ms, running_pipelines
+from headwater.pipelines.terminal.control_writer import (
+    check_pipeline,
+    confirm,
+    now_ms,
+    running_pipelines,
+    split_target,
+    yes_option,
+)
 from headwater.pipelines.terminal.log_address import LogAddress, file_option
 from headwater.pipelines.terminal.output import Output, shared_options
 from headwater.pipelines.terminal.signals import run_until_signal
@@ -142,7 +148,7 @@ async def _drop_table(
     from headwater.pipelines.journal.cleanup import drop_table_from_log
     from headwater.pipelines.journal.inventory import every_schema_of, tables_of
     from headwater.pipelines.loops.assembly import make_source
-    from headwater.pipelines.terminal.confirmation import find_table
+    from headwater.pipelines.terminal.control_writer import find_table
 
     pipeline = loaded.name
     await _check_at_rest(address, pipeline)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headwater.pipelines.terminal.confirmation import confirm, yes_option
+from headwater.pipelines.terminal.control_writer import confirm, yes_option
 from headwater.pipelines.terminal.output import (
     DifferencesFound,
     Output,
@@ -13,7 +13,7 @@ from headwater.pipelines.terminal.output import (
     shared_options,
     table,
 )
-from headwater.pipelines.terminal.times import time_text
+from headwater.pipelines.terminal.quantities import time_text
 
 if TYPE_CHECKING:
     from headwater.core_log.model.log import TopicPartition

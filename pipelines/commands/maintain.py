@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.pipelines.terminal.confirmation import split_target
-from headwater.pipelines.terminal.control_writer import TARGET
+from headwater.pipelines.terminal.control_writer import TARGET, split_target
 from headwater.pipelines.terminal.log_address import file_option
 from headwater.pipelines.terminal.output import (
     DifferencesFound,

@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.pipelines.terminal.confirmation import confirm, yes_option
-from headwater.pipelines.terminal.control_writer import check_pipeline, now_ms, running_pipelines
+from headwater.pipelines.terminal.control_writer import (
+    check_pipeline,
+    confirm,
+    now_ms,
+    running_pipelines,
+    yes_option,
+)
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import (
     Output,

@@ -7,8 +7,7 @@ import click
 
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.commands.replay import RebuildProgress, ReplayProgress
-from headwater.pipelines.terminal.confirmation import split_target
-from headwater.pipelines.terminal.control_writer import now_ms, running_pipelines
+from headwater.pipelines.terminal.control_writer import now_ms, running_pipelines, split_target
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import DifferencesFound, Output, printable, shared_options
 from headwater.pipelines.terminal.signals import run_until_signal
@@ -86,8 +85,7 @@ async def _rebuild(
     output: Output, address: LogAddress, options: _Options
 ) -> tuple[dict[str, Any], list[str]]:
     from headwater.core_log.foundation.clock import SystemClock
-    from headwater.pipelines.file.given_files import load_named
-    from headwater.pipelines.file.inline_sink import sink_elsewhere
+    from headwater.pipelines.file.given_files import load_named, sink_elsewhere
     from headwater.pipelines.time_travel.history.cut_points import moment_called
     from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
     from headwater.pipelines.time_travel.rebuild.rebuild import (
@@ -185,7 +183,7 @@ def _lines(
     rebuilt: "RebuildResult",
     facts: Mapping[str, Any],
 ) -> Iterator[str]:
-    from headwater.pipelines.dead_letters.row_display import row_line
+    from headwater.pipelines.terminal.record_lines import row_line
 
     where = "into another place" if options.into else f"into a copy of {facts['table']}"
     when = f" as of {facts['as_of']}" if options.as_of else ""

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.pipelines.terminal.confirmation import split_target
 from headwater.pipelines.terminal.control_writer import (
     TARGET,
     check_pipeline,
     now_ms,
     running_pipelines,
+    split_target,
 )
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, shared_options
+from headwater.pipelines.terminal.quantities import duration_text
 from headwater.pipelines.terminal.signals import run_until_signal
-from headwater.pipelines.watching.quantities import duration_text
 
 if TYPE_CHECKING:
     from headwater.pipelines.reports import Report
@@ -72,8 +72,7 @@ async def _replay(
     output: Output, address: LogAddress, target: str, start: str, end: str, into: str
 ) -> dict[str, Any]:
     from headwater.core_log.foundation.clock import SystemClock
-    from headwater.pipelines.file.given_files import load_named
-    from headwater.pipelines.file.inline_sink import sink_of_words
+    from headwater.pipelines.file.given_files import load_named, sink_of_words
     from headwater.pipelines.loops.assembly import make_sink
     from headwater.pipelines.time_travel.history.cut_points import (
         begun_at,

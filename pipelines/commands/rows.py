@@ -8,12 +8,15 @@ import click
 
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.topic_generations import number_of
-from headwater.pipelines.terminal.confirmation import split_target
-from headwater.pipelines.terminal.control_writer import check_pipeline, running_pipelines
+from headwater.pipelines.terminal.control_writer import (
+    check_pipeline,
+    running_pipelines,
+    split_target,
+)
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, printable, shared_options, table
+from headwater.pipelines.terminal.quantities import time_text
 from headwater.pipelines.terminal.signals import run_until_signal
-from headwater.pipelines.terminal.times import time_text
 
 if TYPE_CHECKING:
     from headwater.core_log.model.log import Log, TopicPartition
@@ -124,7 +127,7 @@ async def _warn_of_compaction(output: Output, log: "Log", changes: "Sequence[Key
 
 
 def _lines(changes: "Sequence[KeyChange]") -> list[str]:
-    from headwater.pipelines.dead_letters.row_display import row_line
+    from headwater.pipelines.terminal.record_lines import row_line
 
     head = ("OFFSET", "COMMITTED", "TRANSACTION", "", "ROW")
     cells = [
@@ -141,7 +144,7 @@ def _lines(changes: "Sequence[KeyChange]") -> list[str]:
 
 
 def _row_lines(changes: "Sequence[KeyChange]") -> list[str]:
-    from headwater.pipelines.dead_letters.row_display import row_line
+    from headwater.pipelines.terminal.record_lines import row_line
 
     return [
         row_line(each.row)

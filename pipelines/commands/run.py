@@ -75,7 +75,7 @@ def run(
     """
     from headwater.core_log.foundation.preload import all_of_it_stays
     from headwater.pipelines.running.worker_spawn import spawn
-    from headwater.pipelines.terminal.log_owner import find_owner
+    from headwater.pipelines.terminal.log_place import find_owner
 
     quiet = logging.ERROR if output.is_quiet else logging.INFO
     level = logging.DEBUG if output.verbosity else quiet
@@ -87,7 +87,7 @@ def run(
         from headwater.config.redaction import Redaction
         from headwater.pipelines.running.run import RunOptions
         from headwater.pipelines.running.run import run as run_pipelines
-        from headwater.pipelines.running.switch_interval import take_short_turns
+        from headwater.pipelines.running.worker_spawn import take_short_turns
         from headwater.pipelines.terminal.signals import run_until_signal
 
     set_up_logging(level, scrub=lambda text: output.scrub(text))

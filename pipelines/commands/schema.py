@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.pipelines.terminal.confirmation import find_table, split_target
-from headwater.pipelines.terminal.control_writer import check_pipeline, running_pipelines
+from headwater.pipelines.terminal.control_writer import (
+    check_pipeline,
+    find_table,
+    running_pipelines,
+    split_target,
+)
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, printable, shared_options, table
+from headwater.pipelines.terminal.quantities import time_text
 from headwater.pipelines.terminal.signals import run_until_signal
-from headwater.pipelines.terminal.times import time_text
 
 if TYPE_CHECKING:
     from headwater.core_log.model.table_schema import Column

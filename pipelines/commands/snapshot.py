@@ -93,7 +93,7 @@ async def _wish(address: LogAddress, target: str, action: str, where: str) -> Ma
     """
     from headwater.pipelines.journal.control import Signal, write_control
     from headwater.pipelines.journal.inventory import tables_of
-    from headwater.pipelines.terminal.confirmation import find_table, split_target
+    from headwater.pipelines.terminal.control_writer import find_table, split_target
 
     pipeline, given = split_target(target)
     running = await running_pipelines(address)

@@ -96,7 +96,7 @@ def row_diff(difference: "TableDifference") -> Iterator[str]:
     """Returns differing rows with equal ones around them, which show their place."""
     from difflib import SequenceMatcher
 
-    from headwater.pipelines.dead_letters.row_display import row_line
+    from headwater.pipelines.terminal.record_lines import row_line
 
     expected = [row_line(row) for row in difference.expected]
     found = [row_line(row) for row in difference.found]

@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.pipelines.terminal.confirmation import split_target
-from headwater.pipelines.terminal.control_writer import TARGET, check_pipeline, running_pipelines
+from headwater.pipelines.terminal.control_writer import (
+    TARGET,
+    check_pipeline,
+    running_pipelines,
+    split_target,
+)
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import (
     DependencyMissing,
@@ -127,7 +131,7 @@ async def _verify(
 
 def facts_of(verdict: "TableVerdict") -> dict[str, Any]:
     """Returns the results for programs."""
-    from headwater.pipelines.dead_letters.row_display import to_json_value
+    from headwater.pipelines.terminal.record_lines import to_json_value
 
     compared = verdict.compared
     return {
@@ -200,7 +204,7 @@ def _find(verdict: "TableVerdict") -> int | str:
 
 
 def _details(verdict: "TableVerdict") -> Iterator[str]:
-    from headwater.pipelines.dead_letters.row_display import row_line
+    from headwater.pipelines.terminal.record_lines import row_line
 
     name = f"{printable(str(verdict.subject.target))} in {printable(verdict.side)}"
     if verdict.problem:

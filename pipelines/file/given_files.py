@@ -1,10 +1,18 @@
 """Loads the pipeline files of a command, and keeps their secrets out of its output."""
 
 import os
-from pathlib import Path
+from collections.abc import Collection, Mapping
+from pathlib import Path, PurePath
 
+from headwater.config.document import ListNode, MappingNode, parse_document
+from headwater.config.mistake_codes import Code
+from headwater.config.mistakes import MistakesFound
+from headwater.config.redaction import Redaction
+from headwater.config.substitution import substitute
+from headwater.config.validation import Validator
 from headwater.core_log.foundation.database_url import NOT_SET
 from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.file.loaded_parts import LoadedPart, load_part, part_again
 from headwater.pipelines.file.loader import LoadedPipeline, check, load, redaction_of
 from headwater.pipelines.terminal.output import Output
 
@@ -32,3 +40,56 @@ def load_named(output: Output, path: Path, pipeline: str) -> LoadedPipeline:
             pipeline=pipeline,
         )
     return found[pipeline]
+
+
+PLACES = ("path", "url")
+"""Keys that name a sink's target."""
+NAME = "replay"
+"""The name of such a sink without one; two pipelines, or two sinks of one, keep their tables apart
+by it."""
+
+
+def sink_elsewhere(part: LoadedPart, place: str) -> LoadedPart:
+    """Returns the same sink with another target."""
+    key = next((key for key in PLACES if key in part.content), None)
+    if key is None:
+        raise ConfigError(
+            "a sink of this type cannot have another target", sink=part.name, type=part.kind
+        )
+    if str(part.content[key]) == place or PurePath(str(part.content[key])) == PurePath(place):
+        raise ConfigError(
+            "this is the target of the live table",
+            hint="--swap puts a copy in its place; --into wants another one",
+            sink=part.name,
+        )
+    return part_again(part.name, {**part.content, key: place}, is_source=False)
+
+
+def sink_of_words(
+    words: str, *, taken: Collection[str], environment: Mapping[str, str]
+) -> tuple[LoadedPart, Redaction]:
+    """Returns the sink of `console`, or of `{type: files, path: ./out}`, with a redaction of its
+    secrets."""
+    if words in taken:
+        raise ConfigError(
+            "the sink belongs to the pipeline and has its own offsets",
+            hint="headwater rebuild PIPELINE/TABLE --swap rebuilds its table; `{type: ...}` names"
+            " another target",
+            sink=words,
+        )
+    text = words if words.startswith("{") else f"{{type: {words}}}"
+    substituted = substitute(parse_document(text.encode(), Path("--into")), environment)
+    document = substituted.document
+    validator = Validator(document, [*substituted.mistakes, *substituted.unset])
+    if not isinstance(document.root, MappingNode | ListNode):
+        validator.tell(Code.WRONG_KIND, document.root.place, "should be keys with values")
+    part = load_part(validator, document.root, (), is_source=False)
+    if part is None or validator.mistakes:
+        raise MistakesFound(validator.mistakes)
+    named = "name" in part.content
+    name = part.name if named else NAME
+    if name in taken:
+        raise ConfigError(
+            "a sink of the pipeline already has this name", sink=name, hint="give it another"
+        )
+    return part_again(name, dict(part.content), is_source=False), substituted.redaction

@@ -33,7 +33,7 @@ from headwater.pipelines.loops.deliver.slicer import SliceLimits, Slicer
 from headwater.pipelines.loops.deliver.split_reader import LogSplitReader
 from headwater.pipelines.loops.ingest.encoder import Encoder
 from headwater.pipelines.loops.ingest.ingest import SOURCE, IngestLimits, ingest
-from headwater.pipelines.loops.ingest.pause import free_space, unless_paused
+from headwater.pipelines.loops.ingest.signals import free_space, unless_paused
 from headwater.pipelines.loops.ingest.table_topics import TopicRules
 from headwater.pipelines.loops.ingest.unserializable_rows import RECORD_BYTES_MAX
 from headwater.pipelines.reports import GaugesRead, ReadProgress, RemarksMade, Reporter, TaskRun

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import HeadwaterError, LogRejected, LogUnavailable
-from headwater.pipelines.watching.quantities import size_text
+from headwater.pipelines.terminal.quantities import size_text
 
 if TYPE_CHECKING:
     from headwater.connectors.source import Source

@@ -14,8 +14,8 @@ from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.core_log.rows.codec import codec_for
 from headwater.core_log.rows.settings import WireSettings
-from headwater.pipelines.dead_letters.row_display import to_json_value
 from headwater.pipelines.file.spec import GivenChange, PipelineTest
+from headwater.pipelines.terminal.record_lines import to_json_value
 from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.pipelines.transforms.before_log import MasksAndDrops
 from headwater.pipelines.transforms.columns import parsed_type

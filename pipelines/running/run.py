@@ -38,7 +38,7 @@ from headwater.pipelines.running.processes import WorkerProcesses
 from headwater.pipelines.running.running_pipelines import RunningPipelines
 from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, expected_error
 from headwater.pipelines.running.tasks import SOURCE, TaskRunner
-from headwater.pipelines.terminal.log_owner import find_owner, is_running
+from headwater.pipelines.terminal.log_place import find_owner, is_running
 from headwater.pipelines.terminal.resting_log import LOOK_AGAIN_S, SILENT_S_MAX, LogLender
 from headwater.pipelines.watching.report_stream import ReportStream
 from headwater.pipelines.watching.status import StatusBoard

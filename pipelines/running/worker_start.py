@@ -7,8 +7,8 @@ def start() -> None:
     """Everything heavy is imported before the first order, while the owner makes its start."""
     with all_of_it_stays():
         from headwater.pipelines.running.first_checks import checked_first, prepare_source
-        from headwater.pipelines.running.switch_interval import take_short_turns
         from headwater.pipelines.running.worker import main
+        from headwater.pipelines.running.worker_spawn import take_short_turns
     take_short_turns()
     main(checked_first(), prepare_source)
 

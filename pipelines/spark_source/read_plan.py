@@ -14,7 +14,7 @@ from headwater.pipelines.journal.generations import Generations, TopicSwitch, lo
 from headwater.pipelines.journal.schemas import every_topic_of
 from headwater.pipelines.spark_source.extent import Extent, open_log, stored_schemas
 from headwater.pipelines.spark_source.options import ReadOptions
-from headwater.pipelines.spark_source.raw import ARROW
+from headwater.pipelines.spark_source.source import ARROW
 from headwater.pipelines.spark_source.typed import TypedColumns
 from headwater.pipelines.time_travel.history.cut_points import check_order
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets

@@ -17,6 +17,105 @@ from headwater.pipelines.spark_source.options import ReadOptions, endless, read_
 if TYPE_CHECKING:
     import pyarrow as pa
 
+from collections.abc import AsyncGenerator
+
+import pyarrow as pa
+
+from headwater.core_log.client import KafkaLog
+from headwater.core_log.foundation.errors import PositionLost
+from headwater.core_log.model.log import Fetched, FetchLimit, Isolation, Log
+from headwater.core_log.records import arrow_codec
+from headwater.core_log.records.record_headers import header_lists
+from headwater.pipelines.spark_source.extent import open_log
+from headwater.sinks.spark.reader.splits import Split
+
+BATCH_BYTES_MAX = 16 << 20
+"""Records of one partition that become one batch for Spark, about."""
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+ARROW = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("headers", HEADERS),
+    ]
+)
+
+
+def raw_batches(options: ReadOptions, split: Split) -> Iterator[pa.RecordBatch]:
+    """Connects when the first is asked for."""
+    batches = _batches(options, split)
+    with asyncio.Runner() as runner:
+        # `runner.run` would set a signal for each, and for that make a text of what is found.
+        loop = runner.get_loop()
+        try:
+            while (batch := loop.run_until_complete(_next(batches))) is not None:
+                yield batch
+        finally:
+            loop.run_until_complete(batches.aclose())
+
+
+async def _next(batches: AsyncGenerator[pa.RecordBatch, None]) -> pa.RecordBatch | None:
+    return await anext(batches, None)
+
+
+async def _batches(options: ReadOptions, split: Split) -> AsyncGenerator[pa.RecordBatch, None]:
+    limit, offset = FetchLimit(bytes_max=options.fetch_bytes), split.start
+    async with open_log(options) as log:
+        await _check_same_topic(log, split)
+        while offset < split.end:
+            wanted = {split.partition: offset}
+            fetched = await log.fetch(wanted, limit=limit, isolation=options.isolation)
+            if not fetched:
+                # Compaction can have removed all that was left before an end that is decided.
+                offset = await _beyond(log, split, offset, options.isolation)
+            for part in fetched:
+                for batch in _decode(part, split, offset):
+                    yield batch
+                offset = part.next_offset
+
+
+async def _check_same_topic(log: KafkaLog, split: Split) -> None:
+    if await log.topic_id(split.partition.topic) != split.topic_id:
+        raise PositionLost(
+            "the topic was deleted and recreated while it was read",
+            hint="start the query again",
+            topic=split.partition.topic,
+        )
+
+
+async def _beyond(log: Log, split: Split, offset: int, isolation: Isolation) -> int:
+    bounds = (await log.bounds([split.partition]))[split.partition]
+    reached = bounds.stable if isolation is Isolation.COMMITTED else bounds.end
+    return split.end if reached >= split.end else offset
+
+
+def _decode(fetched: Fetched, split: Split, offset: int) -> Iterator[pa.RecordBatch]:
+    for columns in arrow_codec.decode_parts(
+        fetched.data,
+        from_offset=offset,
+        bytes_max=BATCH_BYTES_MAX,
+        partition=split.partition,
+    ):
+        count = int(columns.offsets.searchsorted(split.end))
+        if not count:
+            return
+        yield pa.RecordBatch.from_arrays(
+            [
+                columns.keys[:count],
+                columns.values[:count],
+                pa.repeat(pa.scalar(split.partition.topic), count),
+                pa.repeat(pa.scalar(split.partition.partition, pa.int32()), count),
+                pa.array(columns.offsets[:count]),
+                pa.array(columns.timestamps_ms[:count] * 1_000).view(ARROW.field("timestamp").type),
+                header_lists(columns.headers[:count]).cast(HEADERS),
+            ],
+            schema=ARROW,
+        )
+
 
 class HeadwaterSource(DataSource):
     """Made anew by Spark for every step, each in a process of its own: it keeps nothing but its
@@ -96,8 +195,6 @@ def _read(
     if partition is None:
         return
     if options.columns == "raw":
-        from headwater.pipelines.spark_source.raw import raw_batches
-
         yield from raw_batches(options, partition.value.split)
     else:
         from headwater.pipelines.spark_source.typed import typed_batches

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headwater.core_log.foundation.errors import ConfigError, LogRejected
 from headwater.core_log.model.topic_generations import first_of, generation_name, number_of
-from headwater.pipelines.terminal.confirmation import find_table, split_target
+from headwater.pipelines.terminal.control_writer import find_table, split_target
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog

@@ -11,7 +11,7 @@ import click
 
 from headwater.core_log.foundation.endpoint import FILE_NAME, Endpoint
 from headwater.core_log.foundation.errors import ConfigError, DirectoryInUse, LogUnavailable
-from headwater.pipelines.terminal.log_owner import find_owner, is_opened, read_owner
+from headwater.pipelines.terminal.log_place import find_owner, is_opened, read_owner
 from headwater.pipelines.terminal.output import Output
 
 if TYPE_CHECKING:

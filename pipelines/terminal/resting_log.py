@@ -14,7 +14,7 @@ from headwater.core_log.foundation.endpoint import Endpoint
 from headwater.core_log.foundation.errors import DirectoryInUse, LogUnavailable
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.running.log_clients import kafka_settings
-from headwater.pipelines.terminal.log_owner import find_owner
+from headwater.pipelines.terminal.log_place import find_owner
 
 if TYPE_CHECKING:
     from headwater.core_log.embedded import EmbeddedLog

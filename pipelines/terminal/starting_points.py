@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headwater.core_log.foundation.errors import ConfigError, OffsetOutOfRange
 from headwater.core_log.model.log import Bounds, Offsets, TopicPartition
-from headwater.pipelines.terminal.times import parse_time
+from headwater.pipelines.terminal.quantities import parse_time
 
 if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog

@@ -11,8 +11,12 @@ from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.column_history import missing_text, missing_value
 from headwater.core_log.model.table_schema import Column, TableSchema
 from headwater.core_log.rows.column_types import parse_type, type_text
-from headwater.pipelines.transforms.expressions import MS_MAX, Expressions
-from headwater.pipelines.transforms.row_filter import answers_of
+from headwater.pipelines.transforms.expressions import (
+    MS_MAX,
+    ExpressionFailed,
+    Expressions,
+    PreparedQuery,
+)
 from headwater.pipelines.transforms.rows import (
     at_table,
     failing_rows,
@@ -182,3 +186,17 @@ def _keeps_apart(old: pa.DataType, new: pa.DataType) -> bool:
             else new.bit_width > old.bit_width and pa.types.is_signed_integer(new)
         )
     return pa.types.is_string(new) and not pa.types.is_floating(old) and not pa.types.is_nested(old)
+
+
+def answers_of(
+    expressions: PreparedQuery, changes: TableChanges, goes: pa.BooleanArray
+) -> list[pa.Array]:
+    """Of deletes only the key is sure to be there: what cannot be computed of them is null."""
+    try:
+        return expressions.evaluate(changes.rows)
+    except ExpressionFailed as unanswered:
+        reasons = unanswered.reasons
+    blamed = {row: reason for row, reason in reasons.items() if not goes[row].as_py()}
+    if blamed:
+        raise rejection("an expression cannot be computed", changes, blamed)
+    return expressions.evaluate_or_null(changes.rows)

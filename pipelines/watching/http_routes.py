@@ -24,9 +24,8 @@ from headwater.core_log.model.log import Log, TopicPartition
 from headwater.pipelines.journal.control import RESTART, Signal, pause_wish, write_control
 from headwater.pipelines.journal.generations import source_parts
 from headwater.pipelines.journal.positions import load_positions
-from headwater.pipelines.terminal.confirmation import find_table
-from headwater.pipelines.watching.http_api import RequestAnswer
-from headwater.pipelines.watching.http_guard import App, AsgiSend, Receive, Scope
+from headwater.pipelines.terminal.control_writer import find_table
+from headwater.pipelines.watching.http_api import App, AsgiSend, Receive, RequestAnswer, Scope
 from headwater.pipelines.watching.metrics import exposition
 from headwater.pipelines.watching.task_status import SOURCE
 

@@ -9,7 +9,7 @@ from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId
 from headwater.pipelines.terminal.output import printable, table
-from headwater.pipelines.terminal.times import time_text
+from headwater.pipelines.terminal.quantities import time_text
 from headwater.pipelines.time_travel.history.as_of import STREAM, format_position, order_of
 from headwater.pipelines.time_travel.history.cut_points import ReportedOffsets, told_below
 from headwater.pipelines.time_travel.verify.table_selection import subjects_of

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from headwater.pipelines.terminal.output import format_count, printable
-from headwater.pipelines.watching.quantities import (
+from headwater.pipelines.terminal.quantities import (
     UNKNOWN,
     count_text,
     duration_text,

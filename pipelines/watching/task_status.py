@@ -14,7 +14,7 @@ from headwater.pipelines.reports import (
     StateChanged,
     TaskState,
 )
-from headwater.pipelines.watching.quantities import Rate
+from headwater.pipelines.terminal.quantities import Rate
 
 SOURCE = "source"
 

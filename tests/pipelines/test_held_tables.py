@@ -12,7 +12,7 @@ from headwater.core_log.model.table_schema import TableId
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.ingest.ingest import SOURCE
-from headwater.pipelines.loops.ingest.pause import free_space
+from headwater.pipelines.loops.ingest.signals import free_space
 from headwater.pipelines.reports import Report, StateChanged, TaskRun, TaskState
 from headwater.pipelines.running.first_checks import checked_first
 from headwater.pipelines.time_travel.rebuild.lock import check_not_reread

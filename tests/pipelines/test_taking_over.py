@@ -20,7 +20,7 @@ from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.storage.files import OsFiles
 from headwater.pipelines.terminal import exit_codes
 from headwater.pipelines.terminal.log_address import LogAddress
-from headwater.pipelines.terminal.log_owner import find_owner
+from headwater.pipelines.terminal.log_place import find_owner
 from headwater.pipelines.terminal.output import Output
 from tests.pipelines.commands.test_run import (
     ENDLESS,

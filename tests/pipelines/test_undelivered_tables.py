@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.pipelines.file.spec import StopAfter
-from headwater.pipelines.loops.reject_budget import RejectBudget
+from headwater.pipelines.loops.ingest.unserializable_rows import RejectBudget
 from headwater.pipelines.reports import RemarksMade, Report, StateChanged, TableKnown, TaskState
 from headwater.pipelines.terminal import exit_codes
 from headwater.pipelines.watching.status import (

@@ -5,7 +5,7 @@ from typing import Any
 
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.loops.assembly import make_sink
-from headwater.pipelines.terminal.times import time_text
+from headwater.pipelines.terminal.quantities import time_text
 from headwater.pipelines.time_travel.history.as_of import parse_as_of
 from headwater.pipelines.time_travel.history.commit_index import CommitIndex
 from headwater.pipelines.time_travel.history.cut_points import ReportedOffsets

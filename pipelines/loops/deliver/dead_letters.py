@@ -1,5 +1,6 @@
 """Moves records that can never be applied into the dead-letter topic."""
 
+from collections import deque
 from collections.abc import Mapping
 
 from headwater.core_log.foundation.clock import Clock
@@ -10,7 +11,6 @@ from headwater.core_log.records.record_headers import header_lists
 from headwater.core_log.rows.codec import AT_HEADER
 from headwater.pipelines.dead_letters.dead_letter import DeadLetter, FailureStage, append_letters
 from headwater.pipelines.file.spec import StopAfter
-from headwater.pipelines.loops.reject_budget import DeadLetterBudget
 from headwater.pipelines.reports import DeadLettersAdded, Reporter
 
 ONE_BATCH = FetchLimit(bytes_max=1)
@@ -98,3 +98,28 @@ class RejectedRecords:
             task=self._task,
             topic_id=await self._log.topic_id(partition.topic),
         )
+
+
+class DeadLetterBudget:
+    """Counts the rejected ones among the last records of one table."""
+
+    def __init__(self, *, failures: int, of_last: int) -> None:
+        self._failures_max, self._of_last = failures, of_last
+        self._seen = 0
+        self._failed: deque[tuple[int, int]] = deque()  # records seen, records failed
+
+    def add(self, records: int, *, failed: int) -> None:
+        """Adds `records` processed, `failed` of them rejected."""
+        self._seen += records
+        if failed:
+            self._failed.append((self._seen, failed))
+        while self._failed and self._failed[0][0] <= self._seen - self._of_last:
+            self._failed.popleft()
+
+    @property
+    def failures(self) -> int:
+        return sum(failed for _, failed in self._failed)
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.failures >= self._failures_max

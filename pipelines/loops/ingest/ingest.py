@@ -35,7 +35,7 @@ from headwater.pipelines.loops.ingest.speculative_commit import (
     Touched,
     add_batch,
 )
-from headwater.pipelines.loops.reject_budget import RejectBudget
+from headwater.pipelines.loops.ingest.unserializable_rows import RejectBudget
 from headwater.pipelines.reports import (
     DeadLettersAdded,
     OffsetsApplied,

@@ -1,6 +1,6 @@
 """Rows that the value format cannot express: each is rejected alone, and the others continue."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import sha256
 
@@ -14,6 +14,9 @@ from headwater.core_log.foundation.errors import RowsRejected
 from headwater.core_log.model.changes import Operation, Reject, TableChanges
 from headwater.core_log.records.compression import compress
 from headwater.core_log.rows.codec import Encoded
+from headwater.pipelines.file.spec import StopAfter
+from headwater.pipelines.loops.deliver.dead_letters import DeadLetterBudget
+from headwater.pipelines.reports import RemarksMade
 
 Encode = Callable[[TableChanges], Encoded]
 RECORD_BYTES_MAX = 64 << 20
@@ -21,6 +24,8 @@ RECORD_BYTES_MAX = 64 << 20
 HEAD_BYTES = 64 << 10
 """Bytes left for the headers of a record and of its batch."""
 DIGEST_DIGITS = 16
+EXHAUSTED = "dead letters"
+"""The subject of the message."""
 
 
 def encoded_or_set_aside(
@@ -138,3 +143,42 @@ def _text(value: pa.Array) -> str | None:
         return str(value[0])
     text = value.cast(pa.string())[0].as_py()
     return None if text is None else str(text)
+
+
+class RejectBudget:
+    """The limit during one run of a source. A table beyond it stays reported, because its rows are
+    missing."""
+
+    def __init__(self, pipeline: str, task: str, stop_after: StopAfter) -> None:
+        self._pipeline, self._task, self._stop_after = pipeline, task, stop_after
+        self._budgets: dict[str, DeadLetterBudget] = {}
+        self._exhausted: set[str] = set()
+
+    def count(self, passed: Mapping[str, int], failed: Mapping[str, int]) -> RemarksMade | None:
+        """Counts `passed` rows in the log and `failed` rows in the dead-letter topic; returns a
+        message if another table is beyond the limit."""
+        before = len(self._exhausted)
+        for table in passed.keys() | failed.keys():
+            if table not in self._budgets:
+                self._budgets[table] = DeadLetterBudget(
+                    failures=self._stop_after.failures, of_last=self._stop_after.of_last
+                )
+            lost = failed.get(table, 0)
+            self._budgets[table].add(passed.get(table, 0) + lost, failed=lost)
+            if self._budgets[table].is_exhausted:
+                self._exhausted.add(table)
+        return self._remark() if len(self._exhausted) > before else None
+
+    def _remark(self) -> RemarksMade:
+        names = sorted(self._exhausted)
+        limit = self._stop_after
+        return RemarksMade(
+            self._pipeline,
+            self._task,
+            EXHAUSTED,
+            f"{limit.failures} or more of {limit.of_last} rows are dead letters of the source: "
+            f"{', '.join(names)}",
+            f"headwater dlq ls {self._pipeline} shows why; correct the rows, or raise "
+            "errors.dead_letter.stop_after in the file",
+            tuple(names),
+        )

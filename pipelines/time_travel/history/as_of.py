@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.pipelines.terminal.times import parse_time, time_text
+from headwater.pipelines.terminal.quantities import parse_time, time_text
 
 CLOCKS_APART_MS = 60_000
 """A source's clock may be ahead of ours by this much."""

@@ -14,7 +14,7 @@ from headwater.pipelines.journal.commits import Commit, OffsetRange, commits_hom
 from headwater.pipelines.journal.control import read_desired
 from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.loops.deliver.decoder import RecordDecoder
-from headwater.pipelines.terminal.times import time_text
+from headwater.pipelines.terminal.quantities import time_text
 from headwater.pipelines.time_travel.history.as_of import (
     STREAM,
     PositionAsOf,

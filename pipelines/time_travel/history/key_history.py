@@ -18,13 +18,13 @@ from headwater.core_log.records.murmur2 import partition_of
 from headwater.core_log.records.record_headers import header_column
 from headwater.core_log.records.record_views import RecordScratch, locate
 from headwater.core_log.rows.codec import AT_HEADER, TRUNCATE_KEY, codec_for
-from headwater.pipelines.dead_letters.row_display import to_json_value
 from headwater.pipelines.journal.inventory import schemas_of
 from headwater.pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home
 from headwater.pipelines.loops.deliver.decoder import RecordDecoder
 from headwater.pipelines.loops.deliver.truncate_barriers import batches_with
-from headwater.pipelines.terminal.confirmation import find_table
-from headwater.pipelines.terminal.times import time_text
+from headwater.pipelines.terminal.control_writer import find_table
+from headwater.pipelines.terminal.quantities import time_text
+from headwater.pipelines.terminal.record_lines import to_json_value
 from headwater.pipelines.time_travel.history.commit_index import CommitIndex
 
 WINDOW_OFFSETS = 100_000

@@ -35,9 +35,14 @@ from headwater.pipelines.time_travel.history.cut_points import (
     newest_moment,
     told_below,
 )
-from headwater.pipelines.time_travel.rebuild.former_rows import fill_former, keeps_deleted
 from headwater.pipelines.time_travel.rebuild.lock import alone_with
-from headwater.pipelines.time_travel.rebuild.replay import Tell, begin_empty, replay
+from headwater.pipelines.time_travel.rebuild.replay import (
+    Tell,
+    begin_empty,
+    fill_former,
+    keeps_deleted,
+    replay,
+)
 from headwater.pipelines.time_travel.verify.result import TableVerdict
 from headwater.pipelines.time_travel.verify.table_comparison import ComparableSink
 from headwater.pipelines.time_travel.verify.table_selection import (

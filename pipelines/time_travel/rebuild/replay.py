@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -10,7 +10,7 @@ from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import RecordsRejected, SinkRejected
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.log import Log, TopicPartition
-from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.pipelines.file.loaded_parts import LoadedPart
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.journal.control import DesiredTaskState
@@ -19,6 +19,7 @@ from headwater.pipelines.loops.deliver.deliver import Delivery
 from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.time_travel.history.commit_index import CommitIndex
 from headwater.pipelines.time_travel.history.cut_points import Ends
+from headwater.sinks.evolution import holds
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Sink, Slice
 
 PORTION_RECORDS = 500_000
@@ -178,4 +179,65 @@ def _truncate(schema: TableSchema, left: Mapping[TopicPartition, int]) -> TableC
         log_partition=place,
         log_offsets=pa.array([markers[place]], pa.int64()),
         markers=markers,
+    )
+
+
+def keeps_deleted(part: LoadedPart, table: TableId) -> bool:
+    """Returns whether the target keeps rows that the source has deleted."""
+    if not hasattr(part.settings, "of"):
+        return False
+    chosen = part.settings.of(str(table))
+    return bool(chosen.mode == "soft_delete" or chosen.deletes == "ignore")
+
+
+async def fill_former(
+    loaded: LoadedPipeline,
+    part: LoadedPart,
+    shadow: Sink,
+    log: Log,
+    schema: TableSchema,
+    *,
+    live: AppliedOffsets,
+    beginnings: Mapping[TopicPartition, int],
+    clock: Clock,
+) -> None:
+    """Fills a copy up to the last re-read, if the live table has not reached it: rows deleted
+    before are not among those that are carried over."""
+    if all(place in live and live[place].next_offset >= at for place, at in beginnings.items()):
+        return
+    held = await shadow.committed_offsets(sorted({place.topic for place in beginnings})) or {}
+    if all(place in held and held[place].next_offset >= at for place, at in beginnings.items()):
+        return
+
+    async def fitted(changes: AsyncIterator[TableChanges]) -> AsyncIterator[TableChanges]:
+        async for each in changes:
+            yield fit(each, schema)
+
+    start = dict.fromkeys(beginnings, 0)
+    await begin_empty(shadow, schema, log, start)  # compaction may have left no records for it
+    await replay(
+        loaded, part, shadow, log, start=start, end=beginnings, clock=clock, through=fitted
+    )
+
+
+def fit(changes: TableChanges, newest: TableSchema) -> TableChanges:
+    """Returns the rows in the present columns. Values that these types cannot hold become null,
+    because they must not be converted silently."""
+    rows, given = changes.rows, set(changes.rows.schema.names)
+    columns = tuple(
+        column if column.name in newest.key else replace(column, is_nullable=True)
+        for column in newest.columns
+    )
+    values = [
+        rows.column(column.name).cast(column.type)
+        if column.name in given and holds(column.type, rows.schema.field(column.name).type)
+        else pa.nulls(len(changes), column.type)
+        for column in columns
+    ]
+    schema = replace(newest, columns=columns)
+    return replace(
+        changes,
+        schema=schema,
+        rows=pa.RecordBatch.from_arrays(values, schema=schema.arrow),
+        before=None,
     )

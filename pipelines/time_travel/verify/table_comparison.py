@@ -33,11 +33,13 @@ from headwater.pipelines.time_travel.verify.dead_letter_rows import (
     without_dead,
 )
 from headwater.pipelines.time_travel.verify.deleted_rows import cleaned_to, ends_in
-from headwater.pipelines.time_travel.verify.digest_precheck import Glancing, glancing, keys_at
 from headwater.pipelines.time_travel.verify.keyed_diff import (
     ComparisonResult,
     DifferenceKind,
     KeyedDiff,
+    Precheck,
+    keys_at,
+    precheck,
 )
 from headwater.pipelines.time_travel.verify.log_state import ComparedColumns, LogFold, LogState
 from headwater.pipelines.time_travel.verify.multiset_diff import (
@@ -124,13 +126,13 @@ class TableComparison:
         repairs_log: bool,
     ) -> None:
         async with AsyncExitStack() as stack:
-            seen: Glancing | None = None
+            seen: Precheck | None = None
             if of_source is not None and of_source.snapshot.positions and subject.schema.key:
                 rows, shape = (
                     of_source.rows(subject),
                     ComparedColumns(subject.schema, subject.schema.names),
                 )
-                seen = await stack.enter_async_context(glancing(rows, shape))
+                seen = await stack.enter_async_context(precheck(rows, shape))
             opened: dict[str, TableContents] = {}
             generations = await load_generations(self.log, self.loaded.name, subject.topics)
             ids = {topic: await self.log.topic_id(topic) for topic in subject.topics}
@@ -298,7 +300,7 @@ class TableComparison:
         moments: Mapping[str, CutPoint],
         opened: Mapping[str, TableContents],
         of_source: SourceSide | None,
-        seen: Glancing | None,
+        seen: Precheck | None,
         found: list[TableVerdict],
         *,
         repairs_log: bool,

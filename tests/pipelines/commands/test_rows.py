@@ -13,7 +13,7 @@ from headwater.core_log.foundation.errors import ConfigError, HeadwaterError
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.reports import StateChanged, TaskState
 from headwater.pipelines.running.owner_client import LockHolder
-from headwater.pipelines.terminal.times import time_text
+from headwater.pipelines.terminal.quantities import time_text
 from headwater.pipelines.time_travel.history import key_history as searching
 from headwater.pipelines.time_travel.history.as_of import parse_as_of
 from headwater.pipelines.time_travel.history.cut_points import moment_of

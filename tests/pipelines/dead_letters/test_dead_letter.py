@@ -22,8 +22,7 @@ from headwater.pipelines.dead_letters.dead_letter import (
     read_letters,
 )
 from headwater.pipelines.file.spec import StopAfter
-from headwater.pipelines.loops.deliver.dead_letters import RejectedRecords
-from headwater.pipelines.loops.reject_budget import DeadLetterBudget
+from headwater.pipelines.loops.deliver.dead_letters import DeadLetterBudget, RejectedRecords
 from headwater.pipelines.reports import DeadLettersAdded, Report
 from tests.fakes import SimulatedClock
 from tests.memory_log import MemoryLog

@@ -14,7 +14,7 @@ from headwater.core_log.foundation.settings import SecuritySettings, TopicSettin
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.file.spec import PipelineSpec
 from headwater.pipelines.running.data_directory_lock import COMING, claim, join_broker
-from headwater.pipelines.terminal.log_owner import find_owner
+from headwater.pipelines.terminal.log_place import find_owner
 
 
 def a_pipeline(**log: object) -> Any:

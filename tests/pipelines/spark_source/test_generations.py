@@ -18,7 +18,7 @@ from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.loops.migration.migrate import MigrationRules, TopicMove, migrate
 from headwater.pipelines.spark_source import read_plan
 from headwater.pipelines.spark_source.options import ReadOptions, read_options
-from headwater.pipelines.spark_source.raw import raw_batches
+from headwater.pipelines.spark_source.source import raw_batches
 from headwater.pipelines.spark_source.typed import typed_batches
 from tests.pipelines.loops.migration.migrations import Nothing
 from tests.served_log import PIPELINE, ServedLog, served_log

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.pipelines.terminal.times import parse_time, time_text
+from headwater.pipelines.terminal.quantities import parse_time, time_text
 
 NOW_MS = 1_700_000_000_000
 

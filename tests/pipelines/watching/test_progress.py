@@ -20,8 +20,8 @@ from headwater.pipelines.reports import (
     TaskState,
 )
 from headwater.pipelines.terminal import exit_codes
+from headwater.pipelines.terminal.quantities import count_text, duration_text, rate_text, size_text
 from headwater.pipelines.watching.progress import ProgressView, draw_status, is_drawable, log_lines
-from headwater.pipelines.watching.quantities import count_text, duration_text, rate_text, size_text
 from headwater.pipelines.watching.status import StatusBoard
 from headwater.pipelines.watching.status_screen import plain, screen, shorten
 from tests.fakes import SimulatedClock

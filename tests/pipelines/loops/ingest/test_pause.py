@@ -8,8 +8,8 @@ import pytest
 
 from headwater.core_log.foundation.errors import SourceUnavailable
 from headwater.pipelines.journal.control import DesiredTaskState
-from headwater.pipelines.loops.ingest import pause as pause_module
-from headwater.pipelines.loops.ingest.pause import unless_paused
+from headwater.pipelines.loops.ingest import signals as pause_module
+from headwater.pipelines.loops.ingest.signals import unless_paused
 from headwater.pipelines.reports import Report, StateChanged, TaskState
 
 

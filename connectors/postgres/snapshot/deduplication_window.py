@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.connectors.postgres.server.lsn import PgSnapshot
-from headwater.core_log.foundation.array_types import BoolArray, Int64Array
+from headwater.connectors.snapshot.row_keys import having_keys, own_copy
+from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.rows.decimal_nan import declare_nan_columns
 
@@ -111,58 +111,6 @@ class StreamedKeys:
             self.streamed = np.union1d(self.streamed, xids)
         if not self._windows or not len(changes):
             return
-        keys, form = _alone(changes.keys), declare_nan_columns(changes.schema).arrow
+        keys, form = own_copy(changes.keys), declare_nan_columns(changes.schema).arrow
         for window in self._windows:
             window.note_keys(keys, form)
-
-
-def _alone(keys: pa.RecordBatch) -> pa.RecordBatch:
-    """Copies keys: text of the stream shares memory with the whole WAL batch."""
-    everything = pa.array(np.arange(keys.num_rows))
-    columns = [
-        column if pa.types.is_primitive(column.type) else column.take(everything)
-        for column in keys.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=keys.schema)
-
-
-def having_keys(rows: pa.RecordBatch, keys: pa.RecordBatch) -> BoolArray:
-    """Returns the rows that have one of the keys; the columns of `keys` are the key's."""
-    if not rows.num_rows or not keys.num_rows:
-        return np.zeros(rows.num_rows, dtype=bool)
-    names = keys.schema.names
-    ours, theirs = lines_of(rows.select(names)), lines_of(keys)
-    found: BoolArray = pc.is_in(ours, value_set=theirs).to_numpy(zero_copy_only=False)
-    return found
-
-
-def lines_of(keys: pa.RecordBatch) -> pa.Array:
-    """Returns one value per row, which two rows share only if their keys are the same."""
-    if keys.num_columns == 1:
-        return plain_column(keys.column(0))
-    parts: list[pa.Array] = []
-    for column in keys.columns:
-        text = bytes_of(column)
-        lengths = pc.fill_null(pc.binary_length(text), -1)
-        parts += [lengths.cast(pa.string()).cast(pa.binary()), pc.fill_null(text, b"")]
-    return pc.binary_join_element_wise(*parts, b":")
-
-
-def plain_column(column: pa.Array) -> pa.Array:
-    kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return column
-    return bytes_of(column)
-
-
-def bytes_of(column: pa.Array) -> pa.Array:
-    """Returns bytes for any type, which are the same for the same value."""
-    kind = column.type
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return column
-    if pa.types.is_temporal(kind) and kind.bit_width in (32, 64):
-        column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
-    if pa.types.is_nested(kind) or pa.types.is_interval(kind):
-        texts = [None if value is None else repr(value).encode() for value in column.to_pylist()]
-        return pa.array(texts, pa.binary())
-    return column.cast(pa.string()).cast(pa.binary())

@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 
 from headwater.connectors.postgres.server.lsn import PgSnapshot
-from headwater.connectors.postgres.snapshot.deduplication_window import having_keys
 from headwater.connectors.postgres.snapshot.progress import (
     LeafProgress,
     TableSnapshotProgress,
     chunks_of,
 )
+from headwater.connectors.snapshot.row_keys import having_keys
 from headwater.connectors.snapshot.time_window import RateLimit
 from headwater.core_log.foundation.errors import DecodeError
 from tests.fakes import SimulatedClock

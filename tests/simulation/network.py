@@ -53,6 +53,17 @@ class Network:
 
         return dial  # type: ignore[return-value]
 
+    @property
+    def clients(self) -> list[str]:
+        """The names of those that are connected."""
+        return sorted({each.client for each in self.connections})
+
+    def forget(self, client: str) -> None:
+        """The kernel closes the connections of a client that is gone."""
+        for each in list(self.connections):
+            if each.client == client:
+                each.close("the client is gone")
+
     def delay_s(self) -> float:
         if self._random.random() < SLOW_SHARE:
             return self._random.uniform(0, SLOW_S)
@@ -110,7 +121,7 @@ class Connection:
         server: BrokerServer,
         process: Process,
     ) -> None:
-        self._network, self._process, self.address = network, process, address
+        self._network, self.client, self.address = network, client, address
         self._requests = _Direction(network, client, "requests")
         self._answers = _Direction(network, client, "answers")
         self._context = process.context()

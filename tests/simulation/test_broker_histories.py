@@ -2,7 +2,7 @@
 nothing, and works again once nothing fails any more."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headwater.core_log.records.batch_header import BatchHeader
 from headwater.core_log.storage import tail
 from headwater.core_log.storage.producers import ProducerStates
-from tests.simulation.world import History, World, play
+from tests.simulation.world import Fault, Faults, History, play
 
 pytestmark = pytest.mark.simulation
 
@@ -52,7 +52,7 @@ def test_no_history_breaks_a_promise(seed: int) -> None:
     assert not history.problems, "\n".join([*history.faults, *history.problems[:20]])
 
 
-def first_found(*faults: Callable[[World], object], **broker: str) -> History:
+def first_found(*faults: Fault, **broker: str) -> History:
     """The first history in which something is found, of a world that knows only these faults."""
     for seed in count():
         history = play(seed, virtual_s=SHORT_S, faults=faults, **broker)
@@ -62,7 +62,7 @@ def first_found(*faults: Callable[[World], object], **broker: str) -> History:
 
 
 def test_a_log_that_does_not_wait_for_the_disk_is_found() -> None:
-    history = first_found(World.cut_power, fsync="never")
+    history = first_found(Faults.cut_power, fsync="never")
 
     assert any(each.startswith("lost: ") for each in history.problems)
 
@@ -75,7 +75,7 @@ def test_a_log_that_does_not_know_a_repeated_batch_is_found(
 
     monkeypatch.setattr(ProducerStates, "check", check_nothing)
 
-    history = first_found(World.reset_connections, World.cut_link)
+    history = first_found(Faults.reset_connections, Faults.cut_link)
 
     assert any(each.startswith("doubled: ") for each in history.problems)
 
@@ -85,6 +85,6 @@ def test_a_log_that_believes_what_a_failed_sync_left_is_found(
 ) -> None:
     monkeypatch.setattr(tail, "write_again", lambda file, position, end: None)
 
-    history = first_found(World.fail_syncs_and_kill, World.cut_power)
+    history = first_found(Faults.fail_syncs_and_kill, Faults.cut_power)
 
     assert history.problems

@@ -4,7 +4,6 @@ anywhere."""
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from random import Random
 from typing import Any, TypeVar
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 START_S = 1_000.0
 EPOCH_MS = 1_700_000_000_000
+BURIED_S = 60.0
 THREAD_S = (0.0001, 0.003)
 """Time of work in a thread, such as a sync: least and most."""
 
@@ -38,7 +38,10 @@ class Process:
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Starts a task of this process on the running loop."""
-        return asyncio.get_running_loop().create_task(work, context=self.context())
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop), "processes are simulated on virtual time"
+        loop.processes.add(self)
+        return loop.create_task(work, context=self.context())
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """Keeps a task alive: garbage would run what it left to do at its end."""
@@ -47,9 +50,7 @@ class Process:
         self._tasks.append(task)
 
     def run(self, context: Context, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
-        if self.is_over:
-            return
-        if self.is_paused:
+        if self.is_over or self.is_paused:
             self._held.append((context, callback, args))
         else:
             callback(*args)
@@ -61,14 +62,18 @@ class Process:
         """Does everything that has come meanwhile, in its order."""
         self.is_paused = False
         held, self._held = self._held, []
-        loop = asyncio.get_running_loop()
+        loop = asyncio.get_event_loop()
         for context, callback, args in held:
             loop.call_soon(callback, *args, context=context)
 
     def kill(self) -> None:
-        """Nothing of it is ever done again, not even what it does at its end."""
+        """Nothing of it is done again while anybody looks, not even what it does at its end."""
         self.is_over = True
-        self._held.clear()
+
+    def bury(self) -> None:
+        """Lets it come to its end."""
+        self.is_over = False
+        self.resume()
 
 
 class _NoSockets(selectors.SelectSelector):
@@ -91,6 +96,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, random: Random) -> None:
         self._time = _NoSockets()
         self._random = random
+        self.processes: set[Process] = set()
         super().__init__(self._time)
         self.set_task_factory(_new_task)  # type: ignore[arg-type]
 
@@ -169,14 +175,20 @@ def simulate(random: Random, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         return loop.run_until_complete(work())
     finally:
-        for task in asyncio.all_tasks(loop):
-            bury(task)
+        bury(loop)
         asyncio.set_event_loop(None)
         loop.close()
 
 
-def bury(task: asyncio.Task[Any]) -> None:
-    """Ends what a killed process has left, once nobody looks any more."""
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
-    with suppress(BaseException):
-        task.get_coro().close()
+def bury(loop: VirtualLoop) -> None:
+    """Lets killed processes come to their ends once nobody looks any more: as garbage they would
+    complain."""
+    loop.set_exception_handler(lambda loop, context: None)
+    pending = asyncio.all_tasks(loop)
+    for process in loop.processes:
+        process.bury()
+    for task in pending:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        task.cancel()
+    if pending:
+        loop.run_until_complete(asyncio.wait(pending, timeout=BURIED_S))

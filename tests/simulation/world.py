@@ -52,12 +52,81 @@ class History:
     seen: Observed
 
 
+class Faults:
+    """Everything that may go wrong with a machine and the connections to it. Each fault is over
+    when its method returns, but that a broker which is down must be booted."""
+
+    def __init__(self, machine: Machine, network: Network, random: Random) -> None:
+        self._machine, self._network, self._random = machine, network, random
+
+    async def kill(self) -> None:
+        self._machine.kill()
+        await self._boot_again()
+
+    async def cut_power(self) -> None:
+        self._machine.cut_power()
+        await self._boot_again()
+
+    async def restart(self) -> None:
+        await self._machine.stop()
+        if not self._machine.is_up:
+            self._machine.boot()
+
+    async def _boot_again(self) -> None:
+        await asyncio.sleep(self._random.uniform(0, 0.5))
+        self._machine.boot()
+
+    async def stall(self) -> None:
+        """The process stands still, with its buffers filling up."""
+        process = self._machine.process
+        assert process is not None, "the machine is up"
+        process.pause()
+        await asyncio.sleep(self._random.choice([0.1, 1.0, 4.0]))
+        process.resume()
+
+    async def reset_connections(self) -> None:
+        self._network.reset(self._random)
+
+    async def cut_link(self) -> None:
+        """Nothing passes in one direction or both; the connection stays."""
+        client = self._random.choice(self._network.clients)
+        directions = self._random.choice([("requests",), ("answers",), ("requests", "answers")])
+        self._network.cut_off(client, *directions)
+        await asyncio.sleep(self._random.choice([0.1, 1.0, 4.0]))
+        self._network.heal()
+
+    async def fail_syncs(self) -> None:
+        self._machine.fail_syncs()
+        await asyncio.sleep(self._random.uniform(0, 0.5))
+        self._machine.heal_disk()
+
+    async def fail_syncs_and_kill(self) -> None:
+        """The next process finds files whose last sync has failed."""
+        self._machine.fail_syncs()
+        await asyncio.sleep(self._random.uniform(0, 0.1))
+        self._machine.heal_disk()
+        self._machine.kill()
+        await self._boot_again()
+
+    async def fill_disk(self) -> None:
+        self._machine.fill_disk()
+        await asyncio.sleep(self._random.uniform(0, 0.5))
+        self._machine.heal_disk()
+
+    def heal(self) -> None:
+        self._network.heal()
+        self._machine.heal_disk()
+        if not self._machine.is_up:
+            self._machine.boot()
+
+
+Fault = Callable[[Faults], Any]
+
+
 class World:
     """A machine, its network and its clients."""
 
-    def __init__(
-        self, seed: int, settings: Mapping[str, Any], faults: Sequence[Callable[["World"], Any]]
-    ) -> None:
+    def __init__(self, seed: int, settings: Mapping[str, Any], faults: Sequence[Fault]) -> None:
         self._possible = faults
         loop = asyncio.get_running_loop()
         self.random = Random(seed)
@@ -65,8 +134,10 @@ class World:
         self.machine = Machine(
             self.network, LoopClock(loop), self._fork(), settings={**BROKER, **settings}
         )
+        self.faults = Faults(self.machine, self.network, self._fork())
         self.seen = Observed()
-        self.faults: list[str] = []
+        self.said: list[str] = []
+        """The faults that there were, with their times."""
         at, seen, network = self.machine.address, self.seen, self.network
         self.clients: list[Client] = [
             WriterClient("w1", at, network, self._fork(), seen, ORDERS),
@@ -95,7 +166,7 @@ class World:
             assert not broken, [each.exception() for each in broken]
             if self._possible:
                 await self._fail()
-        self._heal()
+        self.faults.heal()
         await self._settle()
         for each in [*self.clients, *self.readers]:
             each.is_over = True
@@ -122,17 +193,9 @@ class World:
         )
 
     async def _fail(self) -> None:
-        choice = self.random.choice(self._possible)
-        self.faults.append(f"{asyncio.get_running_loop().time():.3f} {choice.__name__}")
-        await choice(self)
-        if not self.machine.is_up:
-            self.machine.boot()
-
-    def _heal(self) -> None:
-        self.network.heal()
-        self.machine.heal_disk()
-        if not self.machine.is_up:
-            self.machine.boot()
+        fault = self.random.choice(self._possible)
+        self.said.append(f"{asyncio.get_running_loop().time():.3f} {fault.__name__}")
+        await fault(self.faults)
 
     async def _settle(self) -> None:
         """Liveness: every client does something within the time."""
@@ -176,64 +239,17 @@ class World:
                     offset = each.next_offset
         await log.close()
 
-    async def kill(self) -> None:
-        self.machine.kill()
-        await asyncio.sleep(self.random.uniform(0, 0.5))
 
-    async def cut_power(self) -> None:
-        self.machine.cut_power()
-        await asyncio.sleep(self.random.uniform(0, 0.5))
-
-    async def restart(self) -> None:
-        await self.machine.stop()
-
-    async def stall(self) -> None:
-        """The process stands still, with its buffers filling up."""
-        process = self.machine.process
-        assert process is not None, "the machine is up"
-        process.pause()
-        await asyncio.sleep(self.random.choice([0.1, 1.0, 4.0]))
-        process.resume()
-
-    async def reset_connections(self) -> None:
-        self.network.reset(self.random)
-
-    async def cut_link(self) -> None:
-        """Nothing passes in one direction or both; the connection stays."""
-        client = self.random.choice([*self.clients, *self.readers]).name
-        directions = self.random.choice([("requests",), ("answers",), ("requests", "answers")])
-        self.network.cut_off(client, *directions)
-        await asyncio.sleep(self.random.choice([0.1, 1.0, 4.0]))
-        self.network.heal()
-
-    async def fail_syncs(self) -> None:
-        self.machine.fail_syncs()
-        await asyncio.sleep(self.random.uniform(0, 0.5))
-        self.machine.heal_disk()
-
-    async def fail_syncs_and_kill(self) -> None:
-        """Whoever starts next finds files whose last sync has failed."""
-        self.machine.fail_syncs()
-        await asyncio.sleep(self.random.uniform(0, 0.1))
-        self.machine.heal_disk()
-        self.machine.kill()
-
-    async def fill_disk(self) -> None:
-        self.machine.fill_disk()
-        await asyncio.sleep(self.random.uniform(0, 0.5))
-        self.machine.heal_disk()
-
-
-FAULTS: Sequence[Callable[[World], Any]] = [
-    World.kill,
-    World.cut_power,
-    World.restart,
-    World.stall,
-    World.reset_connections,
-    World.cut_link,
-    World.fail_syncs,
-    World.fail_syncs_and_kill,
-    World.fill_disk,
+FAULTS: Sequence[Fault] = [
+    Faults.kill,
+    Faults.cut_power,
+    Faults.restart,
+    Faults.stall,
+    Faults.reset_connections,
+    Faults.cut_link,
+    Faults.fail_syncs,
+    Faults.fail_syncs_and_kill,
+    Faults.fill_disk,
 ]
 
 
@@ -241,7 +257,7 @@ def play(
     seed: int,
     *,
     virtual_s: float = 20.0,
-    faults: Sequence[Callable[[World], Any]] = FAULTS,
+    faults: Sequence[Fault] = FAULTS,
     **settings: Any,
 ) -> History:
     """Plays one history; the same seed always leads to the same one."""
@@ -254,6 +270,6 @@ def play(
         for path, content in sorted(world.machine.content().items()):
             digest.update(path.encode() + content)
         problems = problems_of(world.seen)
-        return History(seed, problems, digest.hexdigest(), world.faults, world.seen)
+        return History(seed, problems, digest.hexdigest(), world.said, world.seen)
 
     return simulate(random, work)

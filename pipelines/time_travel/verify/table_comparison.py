@@ -1,14 +1,13 @@
 """Compares one table of the log with its source and its targets, each pair at one moment."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence, Set
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, AsyncExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from headwater.connectors.source import SourceSnapshot
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import LogUnavailable, PositionLost
 from headwater.core_log.model.log import Log, TopicPartition
@@ -63,7 +62,7 @@ from headwater.sinks.sink import DELETED_AT, Comparable, DeletedRows, Sink, Tabl
 
 KEYS_NAMED = 20
 """Differing keys that are named per comparison."""
-LOOKS = 3
+READS_MAX = 3
 """Reads of a source without positions before a difference counts."""
 
 
@@ -72,9 +71,9 @@ class ComparableSink(Sink, Comparable, Protocol):
     """A sink whose tables can be read."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TableComparison:
-    """A comparison through the pipeline's own transforms and codec."""
+    """The comparison of one table through the pipeline's own transforms and codec."""
 
     loaded: LoadedPipeline
     log: Log
@@ -82,116 +81,96 @@ class TableComparison:
     after_log: RowTransforms
     is_running: bool
     """Whether the pipeline runs meanwhile."""
+    subject: ComparedTable
+    of_source: SourceSide | None
+    sinks: Mapping[str, ComparableSink]
+    repairs_log: bool
+    """Whether differing rows are written to the log again."""
+    _found: list[TableVerdict] = field(default_factory=list, init=False)
+    _opened: dict[str, TableContents] = field(default_factory=dict, init=False)
+    _precheck: Precheck | None = field(default=None, init=False)
 
-    async def verdicts(
-        self,
-        subject: ComparedTable,
-        of_source: SourceSide | None,
-        sinks: Mapping[str, ComparableSink],
-        *,
-        repairs_log: bool,
-    ) -> list[TableVerdict]:
-        """Returns a verdict per side; with `repairs_log` differing rows are written again.
-        A failed side is a verdict; only an unreachable log ends the comparison."""
-        found: list[TableVerdict] = []
-        sides = [*([SOURCE] if of_source is not None else []), *sinks]
-        with outcomes(subject, sides, into=found):
-            if subject.failure is not None:
-                raise subject.failure
-            if of_source is not None:
-                with outcomes(subject, [SOURCE], into=found):
-                    await self._check_not_reread(subject, of_source)
-                of_source = None if found else of_source
-            await self._compare(subject, of_source, sinks, found, repairs_log=repairs_log)
-        return found
+    async def verdicts(self) -> list[TableVerdict]:
+        """Returns a verdict per side. A failed side is a verdict; only an unreachable log ends the
+        comparison."""
+        sides = [*([SOURCE] if self.of_source is not None else []), *self.sinks]
+        with self._outcomes(sides):
+            if self.subject.failure is not None:
+                raise self.subject.failure
+            if self.of_source is not None:
+                with self._outcomes([SOURCE]):
+                    await self._check_not_reread(self.of_source)
+                self.of_source = None if self._found else self.of_source
+            await self._compare()
+        return self._found
 
-    async def _check_not_reread(self, subject: ComparedTable, of_source: SourceSide) -> None:
+    def _outcomes(self, sides: Iterable[str]) -> AbstractContextManager[None]:
+        return outcomes(self.subject, sides, into=self._found)
+
+    async def _check_not_reread(self, of_source: SourceSide) -> None:
         """Raises if the table may differ from its stream, or has been read again since just before
         the snapshot."""
         now = last_replacements(await load_positions(self.log, self.loaded.name))
-        for table in (stored.schema.table for stored in subject.sources):
+        for table in (stored.schema.table for stored in self.subject.sources):
             found, before = now.get(table), of_source.replacements.get(table)
             if found is not None and not (found == before and found.has_ended):
                 raise being_read_again(
                     found, "compare it again later: headwater status says how far it is"
                 )
 
-    async def _compare(
-        self,
-        subject: ComparedTable,
-        of_source: SourceSide | None,
-        sinks: Mapping[str, ComparableSink],
-        found: list[TableVerdict],
-        *,
-        repairs_log: bool,
-    ) -> None:
+    async def _compare(self) -> None:
+        subject, of_source = self.subject, self.of_source
         async with AsyncExitStack() as stack:
-            seen: Precheck | None = None
             if of_source is not None and of_source.snapshot.positions and subject.schema.key:
-                rows, shape = (
-                    of_source.rows(subject),
-                    ComparedColumns(subject.schema, subject.schema.names),
-                )
-                seen = await stack.enter_async_context(precheck(rows, shape))
-            opened: dict[str, TableContents] = {}
+                shape = ComparedColumns(subject.schema, subject.schema.names)
+                check = precheck(of_source.rows(subject), shape)
+                self._precheck = await stack.enter_async_context(check)
             generations = await load_generations(self.log, self.loaded.name, subject.topics)
             ids = {topic: await self.log.topic_id(topic) for topic in subject.topics}
-            for name, sink in sinks.items():
-                with outcomes(subject, [name], into=found):
-                    topics = generations.line_of(subject.topics)
-                    contents = await stack.enter_async_context(
-                        sink.contents(subject.schema, topics)
-                    )
+            topics = generations.line_of(subject.topics)
+            for name, sink in self.sinks.items():
+                with self._outcomes([name]):
+                    opening = sink.contents(subject.schema, topics)
+                    contents = await stack.enter_async_context(opening)
                     offsets = carry_offsets(generations, contents.offsets, ids)
-                    opened[name] = replace(contents, offsets=offsets)
-            moments = await self._moments(subject, of_source, opened, found)
+                    self._opened[name] = replace(contents, offsets=offsets)
+            moments = await self._cut_points()
             if not subject.schema.key:
-                await self._multiset_diff(subject, moments, opened, of_source, found)
+                for name, moment in moments.items():
+                    with self._outcomes([name]):
+                        self._found.append(await self._keyless_verdict(name, moment))
                 return
-            for columns in dict.fromkeys(
-                opened[name].columns if name in opened else subject.schema.names for name in moments
-            ):
+            for columns in dict.fromkeys(map(self._columns_of, moments)):
                 chosen = {
                     name: moment
                     for name, moment in moments.items()
-                    if (opened[name].columns if name in opened else subject.schema.names) == columns
+                    if self._columns_of(name) == columns
                 }
-                with outcomes(subject, chosen, into=found):
-                    await self._fold_and_compare(
-                        subject,
-                        ComparedColumns(subject.schema, columns),
-                        chosen,
-                        opened,
-                        of_source,
-                        seen,
-                        found,
-                        repairs_log=repairs_log,
-                    )
+                with self._outcomes(chosen):
+                    await self._fold_and_compare(ComparedColumns(subject.schema, columns), chosen)
 
-    async def _moments(
-        self,
-        subject: ComparedTable,
-        of_source: SourceSide | None,
-        opened: Mapping[str, TableContents],
-        found: list[TableVerdict],
-    ) -> dict[str, CutPoint]:
+    def _columns_of(self, side: str) -> tuple[str, ...]:
+        opened = self._opened.get(side)
+        return self.subject.schema.names if opened is None else opened.columns
+
+    async def _cut_points(self) -> dict[str, CutPoint]:
         """Returns the end of the log for each side."""
-        partitions = await subject.partitions(self.log)
+        partitions = await self.subject.partitions(self.log)
         moments: dict[str, CutPoint] = {}
-        if of_source is not None:
-            with outcomes(subject, [SOURCE], into=found):
+        if self.of_source is not None:
+            with self._outcomes([SOURCE]):
                 try:
-                    moment = await of_source.moment(partitions)
-                    await self._check_not_reread(subject, of_source)
+                    moment = await self.of_source.moment(partitions)
+                    await self._check_not_reread(self.of_source)
                     moments[SOURCE] = moment
                 except LogUnavailable as error:  # the log has not reached the source's position
-                    found.append(failed_verdict(subject, SOURCE, error))
-        for name, contents in opened.items():
-            with outcomes(subject, [name], into=found):
-                moments[name] = await self._moment_of_target(contents, partitions)
+                    self._found.append(failed_verdict(self.subject, SOURCE, error))
+        for name, contents in self._opened.items():
+            with self._outcomes([name]):
+                moments[name] = await self._cut_point_of_target(contents, partitions)
         return moments
 
-    async def _moment_of_target(
+    async def _cut_point_of_target(
         self, contents: TableContents, partitions: Sequence[TopicPartition]
     ) -> CutPoint:
         ids = {part.topic: await self.log.topic_id(part.topic) for part in partitions}
@@ -212,31 +191,11 @@ class TableComparison:
             await check_exact(self.log, self.loaded.name, moment, is_recent=True)
         return moment
 
-    async def _multiset_diff(
-        self,
-        subject: ComparedTable,
-        moments: Mapping[str, CutPoint],
-        opened: Mapping[str, TableContents],
-        of_source: SourceSide | None,
-        found: list[TableVerdict],
-    ) -> None:
+    async def _keyless_verdict(self, name: str, moment: CutPoint) -> TableVerdict:
         """Compares a table without a key."""
-        for name, moment in moments.items():
-            with outcomes(subject, [name], into=found):
-                found.append(await self._keyless_verdict(subject, name, moment, opened, of_source))
-
-    async def _keyless_verdict(
-        self,
-        subject: ComparedTable,
-        name: str,
-        moment: CutPoint,
-        opened: Mapping[str, TableContents],
-        of_source: SourceSide | None,
-    ) -> TableVerdict:
         began_ms = self.clock.monotonic_ms()
-        columns = opened[name].columns if name in opened else subject.schema.names
-        shape = ComparedColumns(subject.schema, columns)
-        told = LogMultiset(
+        shape = ComparedColumns(self.subject.schema, self._columns_of(name))
+        of_log = LogMultiset(
             self.log,
             shape,
             moment.ends,
@@ -245,41 +204,54 @@ class TableComparison:
         )
         batches: AsyncIterator[pa.RecordBatch]
         if name == SOURCE:
-            assert of_source is not None, "only a source that was opened has a moment"
-            batches = of_source.rows(subject)
+            assert self.of_source is not None, "only a source that was opened has a cut point"
+            batches = self.of_source.rows(self.subject)
         else:
-            batches = opened[name].batches
-        ours, theirs = await told.read(as_rows=name == SOURCE), Multiset()
+            batches = self._opened[name].batches
+        ours, theirs = await of_log.read(as_rows=name == SOURCE), Multiset()
         async for batch in batches:
             await beside(partial(_add, theirs, shape, batch), batch.nbytes)
-        if (lost := await self._lost_error(moment)) is not None:
-            raise lost
-        unread = await still_unread(self.log, told.skipped, moment.ends)
-        compared, dead = multiset_diff(told, ours, theirs), list[RecordOffset]()
+        await self._check_not_lost(moment)
+        unread = await still_unread(self.log, of_log.skipped, moment.ends)
+        compared, dead = multiset_diff(of_log, ours, theirs), list[RecordOffset]()
         if name != SOURCE and compared.differing:
-            letters = await dead_letters_of(self.log, self.loaded.name, name, subject)
-            compared, dead = await self._keyless_without_dead(told, theirs, compared, letters)
-        if name == SOURCE and of_source is not None and not of_source.snapshot.sees_deletes:
+            letters = await dead_letters_of(self.log, self.loaded.name, name, self.subject)
+            compared, dead = await self._keyless_without_dead(of_log, theirs, compared, letters)
+        if name == SOURCE and self.of_source and not self.of_source.snapshot.sees_deletes:
             compared = _without_missing(compared)
-        left_out = tuple(set(subject.schema.names) - set(columns))
-        took_ms = self.clock.monotonic_ms() - began_ms
-        verdict = TableVerdict(
-            subject,
+        return await self._verdict(
+            name, shape, moment, compared, began_ms=began_ms, unread=unread, dead=dead
+        )
+
+    async def _verdict(
+        self,
+        name: str,
+        shape: ComparedColumns,
+        moment: CutPoint,
+        compared: ComparisonResult,
+        *,
+        began_ms: int,
+        **more: Any,
+    ) -> TableVerdict:
+        incomparable = IncomparableRows()
+        if self.of_source is not None and name == SOURCE:
+            incomparable = self.of_source.incomparable[self.subject.target]
+        return TableVerdict(
+            self.subject,
             name,
             shape,
             moment,
             compared,
-            left_out=left_out,
-            took_ms=took_ms,
-            unread=unread,
-            incomparable=_incomparable(of_source, subject, side=name),
-            dead=dead,
+            named=await self._name(compared, shape),
+            left_out=tuple(set(self.subject.schema.names) - set(shape.columns)),
+            took_ms=self.clock.monotonic_ms() - began_ms,
+            incomparable=incomparable,
+            **more,
         )
-        return replace(verdict, named=await self._name(verdict))
 
     async def _keyless_without_dead(
         self,
-        told: LogMultiset,
+        of_log: LogMultiset,
         theirs: Multiset,
         compared: ComparisonResult,
         letters: Set[RecordOffset],
@@ -289,97 +261,83 @@ class TableComparison:
         if not letters:
             return compared, []
         for place, offset in letters:
-            told.skipped.setdefault(place, set()).add(offset)
-        again = multiset_diff(told, await told.read(as_rows=False), theirs)
+            of_log.skipped.setdefault(place, set()).add(offset)
+        again = multiset_diff(of_log, await of_log.read(as_rows=False), theirs)
         return (compared, []) if again.differing else (again, sorted(letters))
 
     async def _fold_and_compare(
-        self,
-        subject: ComparedTable,
-        shape: ComparedColumns,
-        moments: Mapping[str, CutPoint],
-        opened: Mapping[str, TableContents],
-        of_source: SourceSide | None,
-        seen: Precheck | None,
-        found: list[TableVerdict],
-        *,
-        repairs_log: bool,
+        self, shape: ComparedColumns, moments: Mapping[str, CutPoint]
     ) -> None:
         began_ms = self.clock.monotonic_ms()
-        keeps_deleted = any(
-            opened[name].deleted is not DeletedRows.GONE for name in moments if name in opened
-        )
+        opened = [self._opened[name] for name in moments if name in self._opened]
+        keeps_deleted = any(each.deleted is not DeletedRows.GONE for each in opened)
         fold = self._fold(shape, keeps_deleted=keeps_deleted)
         states = await fold.states([moment.ends for moment in moments.values()])
-        marks: Ends = {}
-        beginnings: Ends = {}
-        has_former_key = False
-        if keeps_deleted:
-            marks = await cleaned_to(self.log, self.loaded.name, await subject.partitions(self.log))
-            positions = await load_positions(self.log, self.loaded.name)
-            ids = {topic: await self.log.topic_id(topic) for topic in subject.topics}
-            beginnings = beginnings_of(positions, ids)
-            has_former_key = any(
-                switch.topic in subject.topics and not switch.is_filled
-                for switch in Generations.of(positions).switches
-            )
-        for (name, moment), told in zip(moments.items(), states, strict=True):
-            with outcomes(subject, [name], into=found):
-                state = told.current()
-                if (lost := await self._lost_error(moment)) is not None:
-                    raise lost
-                unrepaired, deleted, dead = "", DeletedRows.GONE, list[RecordOffset]()
+        limits = await self._deleted_limits() if keeps_deleted else DeletedLimits({}, {}, False)
+        for (name, moment), state in zip(moments.items(), states, strict=True):
+            with self._outcomes([name]):
+                await self._check_not_lost(moment)
+                more: dict[str, Any] = {}
                 if name == SOURCE:
-                    assert of_source is not None, "only a source that was opened has a moment"
-                    equal = None if seen is None else (await seen).compare(state)
-                    compared = equal or await _compared_source(state, shape, of_source, subject)
-                    compared = await self._looked_again(subject, of_source, shape, compared)
-                    if not of_source.snapshot.sees_deletes:
-                        compared = _without_missing(compared)
-                    if repairs_log and compared.differing:
-                        snapshot = of_source.snapshot
-                        unrepaired = await self._repair_log(
-                            subject, shape, moment, compared, snapshot
-                        )
+                    compared = await self._compare_source(state.current(), shape)
+                    if self.repairs_log and compared.differing:
+                        more["unrepaired"] = await self._repair_log(shape, moment, compared)
                 else:
-                    deleted = opened[name].deleted
-                    if deleted is not DeletedRows.GONE:
-                        state = told.limit_to_known(marks).with_former(beginnings)
-                        if has_former_key:  # the deleted rows are in a former topic
-                            state = replace(state, is_whole=False)
-                    comparison = KeyedDiff(state, shape, deleted=deleted)
-                    compared = await _compare(comparison, opened[name].batches, shape)
+                    compared = await self._compare_target(name, state, shape, limits)
+                    more["deleted"] = self._opened[name].deleted
                     if compared.differing:
-                        letters = await dead_letters_of(self.log, self.loaded.name, name, subject)
-                        compared, dead = without_dead(compared, letters)
-                verdict = TableVerdict(
-                    subject,
-                    name,
-                    shape,
-                    moment,
-                    compared,
-                    left_out=tuple(set(subject.schema.names) - set(shape.columns)),
-                    took_ms=self.clock.monotonic_ms() - began_ms,
-                    unread=await still_unread(self.log, fold.skipped, moment.ends),
-                    unrepaired=unrepaired,
-                    deleted=deleted,
-                    incomparable=_incomparable(of_source, subject, side=name),
-                    dead=dead,
+                        letters = await dead_letters_of(
+                            self.log, self.loaded.name, name, self.subject
+                        )
+                        compared, more["dead"] = without_dead(compared, letters)
+                more["unread"] = await still_unread(self.log, fold.skipped, moment.ends)
+                verdict = await self._verdict(
+                    name, shape, moment, compared, began_ms=began_ms, **more
                 )
-                found.append(replace(verdict, named=await self._name(verdict)))
+                self._found.append(verdict)
+
+    async def _deleted_limits(self) -> "DeletedLimits":
+        partitions = await self.subject.partitions(self.log)
+        marks = await cleaned_to(self.log, self.loaded.name, partitions)
+        positions = await load_positions(self.log, self.loaded.name)
+        ids = {topic: await self.log.topic_id(topic) for topic in self.subject.topics}
+        has_former_key = any(
+            switch.topic in self.subject.topics and not switch.is_filled
+            for switch in Generations.of(positions).switches
+        )
+        return DeletedLimits(marks, beginnings_of(positions, ids), has_former_key)
+
+    async def _compare_source(self, state: LogState, shape: ComparedColumns) -> ComparisonResult:
+        assert self.of_source is not None, "only a source that was opened has a cut point"
+        equal = None if self._precheck is None else (await self._precheck).compare(state)
+        compared = equal or await _compared_source(state, shape, self.of_source, self.subject)
+        compared = await self._compare_again(self.of_source, shape, compared)
+        return compared if self.of_source.snapshot.sees_deletes else _without_missing(compared)
+
+    async def _compare_target(
+        self, name: str, state: LogState, shape: ComparedColumns, limits: "DeletedLimits"
+    ) -> ComparisonResult:
+        deleted, batches = self._opened[name].deleted, self._opened[name].batches
+        if deleted is DeletedRows.GONE:
+            state = state.current()
+        else:
+            state = state.limit_to_known(limits.marks).with_former(limits.beginnings)
+            if limits.has_former_key:  # the deleted rows are in a former topic
+                state = replace(state, is_whole=False)
+        comparison = KeyedDiff(state, shape, deleted=deleted)
+        async for batch in batches:
+            if batch.num_rows:
+                await beside(partial(_take, comparison, shape, batch), batch.nbytes)
+        return comparison.finish()
 
     async def _repair_log(
-        self,
-        subject: ComparedTable,
-        shape: ComparedColumns,
-        moment: CutPoint,
-        compared: ComparisonResult,
-        of: SourceSnapshot,
+        self, shape: ComparedColumns, moment: CutPoint, compared: ComparisonResult
     ) -> str:
         """Repairs the log while the compared snapshot is open; returns why it failed."""
+        assert self.of_source is not None, "only a source that was compared is repaired from"
         try:
-            check_few(compared, table=str(subject.target))
-            for stored in subject.sources:
+            check_few(compared, table=str(self.subject.target))
+            for stored in self.subject.sources:
                 repair = SourceRepair(
                     self.loaded,
                     stored,
@@ -388,45 +346,36 @@ class TableComparison:
                     {part: end for part, end in moment.ends.items() if part.topic == stored.topic},
                     compared.keys,
                 )
-                await repair_log(repair, of, self.log, clock=self.clock)
+                await repair_log(repair, self.of_source.snapshot, self.log, clock=self.clock)
         except LogUnavailable:
             raise
         except Exception as error:
-            return failed_verdict(subject, SOURCE, error).problem
+            return failed_verdict(self.subject, SOURCE, error).problem
         return ""
 
-    async def _lost_error(self, moment: CutPoint) -> PositionLost | None:
-        """Returns the error if compaction has passed the read, which is then incomplete."""
-        if not any(moment.ends.values()):
-            return None  # nothing was read
-        try:
+    async def _check_not_lost(self, moment: CutPoint) -> None:
+        """Raises PositionLost if compaction has passed the read, which is then incomplete."""
+        if any(moment.ends.values()):  # else nothing was read
             await check_exact(self.log, self.loaded.name, moment, is_recent=True)
-        except PositionLost as error:
-            return error
-        return None
 
-    async def _looked_again(
-        self,
-        subject: ComparedTable,
-        of_source: SourceSide,
-        shape: ComparedColumns,
-        compared: ComparisonResult,
+    async def _compare_again(
+        self, of_source: SourceSide, shape: ComparedColumns, compared: ComparisonResult
     ) -> ComparisonResult:
         """Compares a source without positions again: it was read at another moment than the log, so
         a passing difference is none."""
         if of_source.snapshot.positions or not self.is_running:
             return compared
-        for _ in range(LOOKS - 1):
+        for _ in range(READS_MAX - 1):
             if not compared.differing:
                 break
             await of_source.pause()
             reached = source_parts(await load_positions(self.log, self.loaded.name))
             async with of_source.source.snapshot(reached) as snapshot:
-                partitions = await subject.partitions(self.log)
+                partitions = await self.subject.partitions(self.log)
                 ends = (await newest_moment(self.log, partitions)).ends
                 [state] = await self._fold(shape).states([ends])
                 side = replace(of_source, snapshot=snapshot)
-                again = await _compared_source(state, shape, side, subject)
+                again = await _compared_source(state, shape, side, self.subject)
             compared = again.unchanged_since(compared)
         return compared
 
@@ -439,10 +388,12 @@ class TableComparison:
             keeps_deleted=keeps_deleted,
         )
 
-    async def _name(self, verdict: TableVerdict) -> list[Mapping[str, Any]]:
-        found = list(verdict.compared.keys.values())[:KEYS_NAMED]
+    async def _name(
+        self, compared: ComparisonResult, shape: ComparedColumns
+    ) -> list[Mapping[str, Any]]:
+        found = list(compared.keys.values())[:KEYS_NAMED]
         unnamed = [each.place for each in found if each.key is None and each.place is not None]
-        keys = await keys_at(self.log, unnamed, self.after_log, verdict.shape)
+        keys = await keys_at(self.log, unnamed, self.after_log, shape)
         return [
             {"key": keys.get(each.place) if each.key is None and each.place else each.key,
              "problem": each.kind.value}
@@ -450,12 +401,12 @@ class TableComparison:
         ]  # fmt: skip
 
 
-def _incomparable(
-    of_source: SourceSide | None, subject: ComparedTable, *, side: str
-) -> IncomparableRows:
-    if of_source is None or side != SOURCE:
-        return IncomparableRows()
-    return of_source.incomparable[subject.target]
+class DeletedLimits(NamedTuple):
+    """The deleted rows that the log may lack."""
+
+    marks: Ends
+    beginnings: Ends
+    has_former_key: bool
 
 
 async def _compared_source(
@@ -467,15 +418,6 @@ async def _compared_source(
             await beside(partial(_take, comparison, shape, batch), batch.nbytes)
     left_out = side.incomparable[subject.target]
     comparison.pass_over(None if left_out.nameless else left_out.digests(shape))
-    return comparison.finish()
-
-
-async def _compare(
-    comparison: KeyedDiff, batches: AsyncIterator[pa.RecordBatch], shape: ComparedColumns
-) -> ComparisonResult:
-    async for batch in batches:
-        if batch.num_rows:
-            await beside(partial(_take, comparison, shape, batch), batch.nbytes)
     return comparison.finish()
 
 

@@ -45,7 +45,6 @@ class Verifier:
         self._is_running, self._tell = is_running, tell
         spec = loaded.spec
         self.after_log = RowTransforms(spec.transform, spec.route, directory=loaded.directory)
-        self._comparison = TableComparison(loaded, log, clock, self.after_log, is_running)
 
     async def verify(
         self, subjects: Sequence[ComparedTable], sides: ComparedSides, *, repairs: bool = False
@@ -69,27 +68,27 @@ class Verifier:
                 unrepaired[verdict.name] = verdict.unrepaired
         touched = [each for each in subjects if any(v.subject is each for v in differing)]
         again = {v.name: v for v in await self._verify(touched, sides, repairs_log=False)}
-        after = [self._after_mending(each, again) for each in first]
+        after = [self._after_repair(each, again) for each in first]
         return [replace(each, unrepaired=unrepaired.get(each.name, "")) for each in after]
 
     async def _repair(self, verdict: TableVerdict) -> str:
         """Returns why the repair failed; empty if it succeeded."""
         try:
-            await self._mend_target(verdict)
+            await self._repair_target(verdict)
         except LogUnavailable:
             raise
         except Exception as error:
             return failed_verdict(verdict.subject, verdict.side, error).problem
         return ""
 
-    def _after_mending(
+    def _after_repair(
         self, verdict: TableVerdict, again: Mapping[tuple[str, str], TableVerdict]
     ) -> TableVerdict:
         later = again.get(verdict.name, verdict)
         repaired = verdict.compared.differing - later.compared.differing
         return replace(later, repaired=0 if later.problem else max(repaired, 0))
 
-    async def _mend_target(self, verdict: TableVerdict) -> None:
+    async def _repair_target(self, verdict: TableVerdict) -> None:
         check_few(verdict.compared, table=str(verdict.subject.target))
         part = next(part for part in self._loaded.sinks if part.name == verdict.side)
         sink = make_sink(self._loaded, part, clock=self._clock)
@@ -129,10 +128,28 @@ class Verifier:
             of_source = await self._open_source(stack) if sides.source else None
             for subject in subjects:
                 side = self._source_of(subject, of_source)
-                verdicts += await self._comparison.verdicts(
-                    subject, side, sinks, repairs_log=repairs_log
-                )
+                verdicts += await self._verdicts(subject, side, sinks, repairs_log=repairs_log)
         return verdicts
+
+    async def _verdicts(
+        self,
+        subject: ComparedTable,
+        of_source: SourceSide | None,
+        sinks: Mapping[str, ComparableSink],
+        *,
+        repairs_log: bool,
+    ) -> list[TableVerdict]:
+        return await TableComparison(
+            self._loaded,
+            self._log,
+            self._clock,
+            self.after_log,
+            self._is_running,
+            subject,
+            of_source,
+            sinks,
+            repairs_log,
+        ).verdicts()
 
     def _source_of(self, subject: ComparedTable, of_source: SourceSide | None) -> SourceSide | None:
         if of_source is None:
@@ -149,7 +166,7 @@ class Verifier:
         self, subject: ComparedTable, name: str, sink: ComparableSink
     ) -> TableVerdict:
         """Compares one table of one sink."""
-        [verdict] = await self._comparison.verdicts(subject, None, {name: sink}, repairs_log=False)
+        [verdict] = await self._verdicts(subject, None, {name: sink}, repairs_log=False)
         return verdict
 
     async def _open_source(self, stack: AsyncExitStack) -> SourceSide | None:

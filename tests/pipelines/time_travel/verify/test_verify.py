@@ -217,7 +217,7 @@ def test_the_command_names_the_keys_and_ends_in_four(
     [table] = ran.envelope["data"]["tables"]
     assert table["keys"] == [{"key": {"id": 7}, "problem": "is missing"}]
     assert (mended.code, again.code) == (0, 0)
-    assert "1 row mended" in mended.data
+    assert "1 row repaired" in mended.data
     assert {each["equal"] for each in again.envelope["data"]["tables"]} == {True}
 
 

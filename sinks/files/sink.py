@@ -137,7 +137,8 @@ class FilesSink:
         if files:
             manifest.announce(intent)
         for each in staged:
-            store.publish(each.file.name, each.path)
+            with failures_named(table=str(each.file.table)):
+                store.publish(each.file.name, each.path)
         commit = self._commit_of(part, head, intent, files)
         if not manifest.add(commit):
             self._check_ours(commit, intent)

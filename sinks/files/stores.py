@@ -1,5 +1,6 @@
 """The few operations on a target that the sink needs; a directory or a bucket."""
 
+import errno
 import os
 import shutil
 import tempfile
@@ -8,13 +9,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from headwater.core_log.foundation.errors import SinkRejected, SinkUnavailable
+from headwater.core_log.foundation.errors import HeadwaterError, SinkRejected, SinkUnavailable
 from headwater.core_log.s3.settings import S3Settings
 from headwater.core_log.storage.files import OsFiles
 
 S3_SCHEME = "s3://"
 OURS = "_headwater"
 SCRATCH = f"{OURS}/scratch"
+OF_ONE_PLACE = {
+    errno.EACCES,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOTDIR,
+    errno.EPERM,
+}
+"""Reasons of the disk that last until a person acts, and say nothing of other places."""
 
 
 class FileStore(Protocol):
@@ -201,13 +212,23 @@ class S3FileStore:
 
 @contextmanager
 def failures(*names: str) -> Iterator[None]:
-    """What the disk refuses, in words; room and rights can come back."""
+    """What the disk refuses, in words."""
     try:
         yield
     except OSError as error:
-        raise SinkUnavailable(
-            "the target's disk refuses", file=", ".join(names), reason=error.strerror
+        raise refusal(
+            "the target's disk refuses access",
+            error.errno,
+            file=", ".join(names),
+            reason=str(error.strerror),
         ) from error
+
+
+def refusal(problem: str, code: int | None, **facts: str) -> HeadwaterError:
+    """Returns the error for a reason of the system: room and disks can come back by themselves."""
+    if code in OF_ONE_PLACE:
+        return SinkRejected(problem, hint="make it a directory that we may write", **facts)
+    return SinkUnavailable(problem, **facts)
 
 
 def store_of(path: str, s3: S3Settings, *, directory: Path) -> FileStore:

@@ -1,7 +1,8 @@
 """Writes changes to topics of another cluster, with the sink's offsets in one transaction."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headwater.core_log.foundation.diagnostic import Diagnostic
@@ -148,7 +149,7 @@ class KafkaSink:
                 if not len(changes):
                     continue
                 now_ms = self._context.clock.now_ms()
-                with failures_named(table=str(changes.schema.table)):
+                with _failures_of(changes.schema.table):
                     outgoing = await self._outgoing_of(changes.schema.table)
                     for partition, batch in outgoing.encode(
                         changes, pipeline=self._context.pipeline, now_ms=now_ms
@@ -250,6 +251,18 @@ class KafkaSink:
                 transaction_timeout_ms=self._settings.transaction_timeout_ms,
             )
         )
+
+
+@contextmanager
+def _failures_of(table: TableId) -> Iterator[None]:
+    """Names the table. `topic` in an error of a sink is the source's; this one is the target's."""
+    try:
+        with failures_named(table=str(table)):
+            yield
+    except HeadwaterError as error:
+        named = {"topic": "target_topic"}
+        error.facts = {named.get(fact, fact): value for fact, value in error.facts.items()}
+        raise
 
 
 def _unavailable(error: HeadwaterError) -> SinkUnavailable:

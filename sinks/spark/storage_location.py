@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.core_log.foundation.errors import SinkRejected, SinkUnavailable
+from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.s3.settings import S3Settings
-from headwater.sinks.files.stores import S3_SCHEME, FileStore, store_of
+from headwater.sinks.files.stores import S3_SCHEME, FileStore, refusal, store_of
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -143,8 +143,9 @@ class StorageLocation:
                 file=f"{self.root}/{name}",
             ) from error
         except OSError as error:
-            raise SinkUnavailable(
+            raise refusal(
                 "the lake's store refuses access",
+                error.errno,
                 file=f"{self.root}/{name}",
                 reason=error.strerror or type(error).__name__,
             ) from error

@@ -1,13 +1,17 @@
 """One table that fails is an outcome of its own, and the others are done with all the same."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headwater.core_log.embedded import EmbeddedLog
+from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_task
-from headwater.pipelines.reports import StateChanged, TaskRun, TaskState
+from headwater.pipelines.reports import OffsetsApplied, StateChanged, TaskRun, TaskState
 from headwater.pipelines.time_travel.verify.result import ComparedSides
 from tests.pipelines.time_travel.verify.test_verify import execute
 from tests.pipelines.time_travel.world import World, tell
@@ -23,6 +27,17 @@ source: {{type: sql, url: "sqlite:///source.db", tables: ["*"], deletes: compare
 sink: {sink}
 errors: {{retry: {{for: 0s}}}}
 """
+REFUSING = {
+    "kafka": "{type: kafka, bootstrap: HOST, topic: 'to-{table}', commit_every: 0s}",
+    "files": "{type: files, path: target, commit_every: 0s}",
+    "sql": SINKS["sql"],
+    **{
+        kind: f"{{type: spark, path: target, format: {kind}, commit_every: 0s}}"
+        for kind in ("delta", "iceberg")
+    },
+    "parquet": "{type: spark, path: target, format: parquet, commit_every: 0s,"
+    " tables: {'*': {mode: append}}}",
+}
 CAST = "transform: [{table: a, cast: {v: int64}}]\n"
 TABLES = ("a", "b", "c")
 
@@ -145,6 +160,10 @@ def held_reasons(told: list[Any]) -> dict[str, str]:
 
 
 async def run_told(world: World, task: str) -> dict[str, str]:
+    return held_reasons(await reports_of(world, task))
+
+
+async def reports_of(world: World, task: str) -> list[Any]:
     told: list[Any] = []
     await run_task(
         TaskRun(
@@ -157,7 +176,7 @@ async def run_told(world: World, task: str) -> dict[str, str]:
             until_end=True,
         )
     )
-    return held_reasons(told)
+    return told
 
 
 def test_a_damaged_file_of_the_lake_holds_its_table_alone_at_every_start(
@@ -201,3 +220,42 @@ def test_a_target_that_refuses_every_table_is_said_once(tmp_path: Path, headwate
     assert planned.data.count("the path is a directory") == 1
     assert "shop.products, shop.orders, shop.order_lines cannot be planned in sql:" in planned.data
     assert "nothing to create" not in planned.data
+
+
+async def refuse(kind: str, directory: Path, target: EmbeddedLog) -> None:
+    """The target takes every table but `a`."""
+    if kind == "kafka":
+        small = TopicSettings(name="to-a", config={"max.message.bytes": "100"})
+        await target.ensure_topic(small)
+    elif kind == "sql":
+        execute(directory / "target.db", "CREATE VIEW a AS SELECT 1 AS id")
+    else:
+        (directory / "target").mkdir()
+        (directory / "target" / "a").write_text("a file is no directory")
+
+
+@pytest.fixture
+async def target(tmp_path: Path) -> AsyncIterator[EmbeddedLog]:
+    log = await EmbeddedLog.open(BrokerSettings(data=tmp_path / "log", listen="127.0.0.1:0"))
+    yield log
+    await log.close()
+
+
+@pytest.mark.parametrize("kind", REFUSING)
+async def test_a_table_that_its_target_refuses_is_quarantined_alone(
+    kind: str, tmp_path: Path, target: EmbeddedLog
+) -> None:
+    make_tables(tmp_path / "source.db")
+    await refuse(kind, tmp_path, target)
+    sink = REFUSING[kind].replace("HOST", target.endpoint)
+
+    async def story(world: World) -> list[Any]:
+        await world.run("source")
+        return await reports_of(world, world.loaded.sinks[0].name)
+
+    told = await asyncio.to_thread(tell, tmp_path, PIPELINE.format(sink=sink), story)
+
+    held = held_reasons(told)
+    applied = {name for each in told if isinstance(each, OffsetsApplied) for name in each.positions}
+    assert list(held) == ["a"] and "next try" in held["a"]
+    assert {name for name in applied if name.startswith("copy.")} == {"copy.b-0", "copy.c-0"}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from headwater.core_log.foundation.errors import (
+    BatchTooLarge,
     Cure,
     HeadwaterError,
     LogRejected,
@@ -21,6 +22,7 @@ OUTSIDE = (
     SinkRejected,
     RegistryRejected,
     LogRejected,
+    BatchTooLarge,
     PositionLost,
     TableFailed,
 )

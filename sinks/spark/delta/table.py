@@ -1,11 +1,13 @@
 """A Delta table: read by deltalake, committed by one new file of its log."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.core_log.foundation.errors import SinkRejected, SinkUnavailable
+from headwater.core_log.foundation.errors import HeadwaterError, SinkRejected
+from headwater.sinks.files.stores import refusal
 from headwater.sinks.spark.delta import actions
 from headwater.sinks.spark.identity import continue_table, identity_in, properties_of
 from headwater.sinks.spark.key_ranges import Bound, DataFile, bounds_in, has_ranges
@@ -29,6 +31,7 @@ CHECKPOINT_EVERY = 20
 HOUR_MS = 3_600_000
 
 
+OF_THE_SYSTEM = re.compile(r"\(os error (\d+)\)")
 DAMAGE = ("Json error", "Parquet error", "Arrow error", "Invalid JSON")
 """Parts of deltalake's messages about a log that cannot be read."""
 
@@ -156,8 +159,7 @@ class DeltaLakeTable:
                     hint="restore its files from a backup; or drop the table with its data, and "
                     "it is filled again: headwater drop PIPELINE/TABLE --data",
                 ) from error
-            why = str(error).partition("\n")[0]
-            raise SinkUnavailable("the lake's store refuses access", place=root, why=why) from error
+            raise _refusal(error, root) from error
 
     def _is_there(self, version: int) -> bool:
         """Returns whether the table still exists; it can have been dropped."""
@@ -195,10 +197,7 @@ class DeltaLakeTable:
         try:
             table.cleanup_metadata()
         except (DeltaError, OSError) as error:
-            root = self._place.root
-            raise SinkUnavailable(
-                "the lake's store refuses access", table=root, why=str(error)
-            ) from error
+            raise _refusal(error, self._place.root) from error
 
     def _state(self, table: "DeltaTable") -> LakeTableState:
         metadata = table.metadata()
@@ -309,6 +308,14 @@ class DeltaLakeTable:
 def _ntz(schema: pa.Schema) -> list[pa.Field]:
     """Returns the protocol with all features that the table already has."""
     return [pa.field(f"was {each.name}", each.type) for each in schema]
+
+
+def _refusal(error: Exception, root: str) -> HeadwaterError:
+    """Returns our error for one of deltalake, whose text names the number of the system's."""
+    said = str(error)
+    found = OF_THE_SYSTEM.search(said)
+    code, why = found and int(found[1]), said.partition("\n")[0]
+    return refusal("the lake's store refuses access", code, place=root, why=why)
 
 
 def _log_name(version: int) -> str:

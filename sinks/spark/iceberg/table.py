@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.core_log.foundation.errors import SchemaRefused, SinkRejected, SinkUnavailable
+from headwater.core_log.foundation.errors import SchemaRefused, SinkRejected
+from headwater.sinks.files.stores import refusal
 from headwater.sinks.spark.iceberg.versions import find_removable, newest_first, said_of, version_of
 from headwater.sinks.spark.identity import PREFIX, continue_table, identity_in, properties_of
 from headwater.sinks.spark.key_ranges import Bound, DataFile, bound_of, has_ranges
@@ -285,8 +286,9 @@ class IcebergLakeTable:
         try:
             yield
         except (SQLAlchemyError, RESTError, OSError) as error:
-            raise SinkUnavailable(
+            raise refusal(
                 "the catalog or its store refuses access",
+                getattr(error, "errno", None),
                 place=self._place.root,
                 why=type(error).__name__,
             ) from error

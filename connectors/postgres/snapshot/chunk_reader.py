@@ -27,6 +27,7 @@ from headwater.connectors.postgres.snapshot.transaction import (
     viewing,
     writers_over,
 )
+from headwater.connectors.postgres.snapshot.unreadable_tables import UnreadableTables, is_of_rows
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.model.changes import ChangeBatch
 from headwater.core_log.model.table_schema import TableId
@@ -46,6 +47,7 @@ class ChunkReader:
     catalog: Catalog
     jobs: SnapshotJobs
     outbox: PendingChunks
+    unreadable: UnreadableTables
 
     async def run(self) -> None:
         """Runs until nothing can be read at the moment."""
@@ -63,6 +65,9 @@ class ChunkReader:
                 try:
                     await self._advance(connection, job)
                 except HeadwaterError as error:
+                    if is_of_rows(error):
+                        self.unreadable.add(job, error)
+                        return
                     if error.facts.get("sqlstate") not in GONE:
                         raise
                     with in_our_words("the reading cannot be ended"):

@@ -20,6 +20,7 @@ from headwater.connectors.postgres.snapshot.progress import Pages, TableSnapshot
 from headwater.connectors.postgres.snapshot.rereads import Rereads
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
 from headwater.connectors.postgres.snapshot.signals import SnapshotSignals
+from headwater.connectors.postgres.snapshot.unreadable_tables import UnreadableTables
 from headwater.connectors.source import Control
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.model.changes import ChangeBatch, Positions, Replacement, TableChanges
@@ -51,7 +52,8 @@ class IncrementalSnapshot:
         self._connections = reader.settings.snapshot.parallel
         self._jobs = SnapshotJobs(tables, positions, reads_new=reads_new)
         self._outbox = PendingChunks(reader.context.report, connections=self._connections)
-        self._fetching = ChunkReader(reader, catalog, self._jobs, self._outbox)
+        self._unreadable = UnreadableTables(reader.context, self._outbox)
+        self._fetching = ChunkReader(reader, catalog, self._jobs, self._outbox, self._unreadable)
         self._rereads = Rereads(reader, self._jobs, self._outbox)
         self._wishes = SnapshotSignals(reader, self._jobs, self._outbox, self._rereads)
         self._tries: dict[tuple[int, Pages], int] = {}
@@ -63,7 +65,10 @@ class IncrementalSnapshot:
 
     @property
     def has_work(self) -> bool:
-        is_reading = any(not (job.ledger.is_paused or job.held) for job in self._jobs.all())
+        waiting = [
+            job.ledger.is_paused or job.held or job.is_unreadable for job in self._jobs.all()
+        ]
+        is_reading = not all(waiting)
         return is_reading or not self._outbox.is_empty
 
     @property
@@ -135,6 +140,7 @@ class IncrementalSnapshot:
     async def ready(self, lsn: int) -> ChangeBatch | None:
         """Returns what can be emitted at that position of the stream; called until it is None. A
         batch without a position is a part of those that follow."""
+        self._unreadable.keep({each.table.table for each in self._jobs.all()})
         self._start_workers()
         if (failure := self._failure or self._rereads.failure) is not None:
             raise failure
@@ -175,6 +181,7 @@ class IncrementalSnapshot:
         await self._wishes.fulfil(control)
 
     async def close(self) -> None:
+        self._unreadable.close()
         await self._rereads.close()
         workers = set(self._workers)
         for worker in workers:

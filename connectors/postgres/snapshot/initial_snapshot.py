@@ -1,6 +1,7 @@
 """Reads all tables at one moment, over several connections in parallel."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -28,15 +29,16 @@ from headwater.connectors.postgres.snapshot.progress import (
     part_of,
 )
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, SnapshotPoint, statement_of
+from headwater.connectors.postgres.snapshot.unreadable_tables import CHANGED, is_of_rows
 from headwater.connectors.source import SnapshotProgress
 from headwater.core_log.client.gather import let_go, together
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.changes import ChangeBatch, TableChanges
 
+logger = logging.getLogger(__name__)
+
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 NOW = "SELECT pg_catalog.pg_current_snapshot()::text, (extract(epoch FROM now()) * 1000000)::int8"
-CHANGED = {"42P01", "42703", "3F000"}
-"""The table, column or schema no longer exists: the next run looks again."""
 LOCK_MS = 5_000
 """Lock timeout. An ALTER TABLE waits for our connections that have read the table, and blocks the
 others; after all of them time out, the rest is read beside the stream."""
@@ -197,17 +199,25 @@ class _Plan:
             async with aclosing(pieces):
                 try:
                     first = await anext(pieces, None)
-                except SourceRejected:  # a column may have another type by now
+                    second = None if first is None else await anext(pieces, None)
+                except SourceRejected as error:  # a column may have another type by now
                     await self._check_unchanged(task)
-                    raise
+                    if not is_of_rows(error):
+                        raise
+                    self._leave(task.table, error)
+                    return  # its transaction is over
                 await self._check_unchanged(task)
-                second = None if first is None else await anext(pieces, None)
                 async with self._turn:  # batches of one chunk are not mixed with others
                     while second is not None:
                         assert first is not None, "the last piece is handed over below"
                         await self._hand_over(task, first, is_last=False)
                         first, second = second, await anext(pieces, None)
                     await self._hand_over(task, first, is_last=True)
+
+    def _leave(self, table: _Table, error: SourceRejected) -> None:
+        """Leaves the rest of a table that cannot be read to the reading beside the stream."""
+        logger.warning("%s is read beside the stream: %s", table.captured.table, error.statement)
+        self.tasks = deque(each for each in self.tasks if each.table is not table)
 
     async def _check_unchanged(self, task: _Task) -> None:
         leaf = task.size.leaf

@@ -48,6 +48,8 @@ class SnapshotJob:
     """Estimate of a re-read, made just before it starts."""
     is_estimated: bool = False
     """The estimate is made, or being made."""
+    is_unreadable: bool = False
+    """The server could not read its rows; it is tried again later."""
     held: str = ""
     """The reason why a re-read waits for a person."""
 
@@ -70,6 +72,8 @@ class SnapshotJob:
     @property
     def wants_work(self) -> bool:
         if self.is_over or self.is_taken or self.ledger.is_paused or not self.is_started:
+            return False
+        if self.is_unreadable:
             return False
         return bool(self.todo) or not self.is_prepared
 

@@ -1,0 +1,86 @@
+"""A table of which the server cannot read every row is left out alone, and read once it can."""
+
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from headwater.connectors.postgres.snapshot import unreadable_tables
+from headwater.connectors.postgres.snapshot.unreadable_tables import UNREADABLE
+from headwater.connectors.source import Control, Remark
+from headwater.core_log.model.table_schema import TableId
+from tests.connectors.postgres.snapshot.table_log import (
+    Folded,
+    differing,
+    live,
+    source_of,
+    until_equal,
+)
+from tests.connectors.postgres.snapshot.writer import ORDERS
+from tests.databases import Guest
+
+BROKEN = TableId("public", "broken")
+CREATE = (
+    "CREATE TYPE state AS ENUM ('new', 'old', 'lost')",
+    "CREATE TABLE broken (id int PRIMARY KEY, state state)",
+    "INSERT INTO broken SELECT id, CASE id WHEN 150 THEN 'lost' ELSE 'new' END::state"
+    " FROM generate_series(1, 200) id",
+)
+BREAK = "DELETE FROM pg_enum WHERE enumlabel = 'lost'"
+"""As after damage: reading that row is an error of the server."""
+MEND = "UPDATE broken SET state = 'old' WHERE id = 150"
+
+
+class Remarks:
+    """Which tables the newest remark names."""
+
+    def __init__(self) -> None:
+        self.left_out: list[tuple[str, ...]] = []
+
+    def __call__(self, told: Any) -> None:
+        if isinstance(told, Remark) and told.name == UNREADABLE:
+            self.left_out.append(told.finding.left_out if told.finding else ())
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+async def test_a_table_that_cannot_be_read_is_named_and_the_others_are_delivered(
+    guest: Guest, parallel: int
+) -> None:
+    guest.execute(*ORDERS, *CREATE, BREAK)
+    guest.publish()
+    folded, remarks, chosen = Folded(), Remarks(), {"parallel": parallel}
+
+    await live(folded, source_of(guest, until_end=True, report=remarks, snapshot=chosen))
+    named, without = remarks.left_out[-1], differing(folded, guest, "orders")
+    guest.execute(MEND)
+    await live(folded, source_of(guest, until_end=True, report=remarks, snapshot=chosen))
+
+    assert named == ("public.broken",) and not without
+    assert not differing(folded, guest, "broken")
+    assert len(folded.reads) == len(set(folded.reads))
+
+
+async def test_a_table_that_cannot_be_read_beside_the_stream_is_read_once_it_is_mended(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unreadable_tables, "RETRY_S", 0.05)
+    guest.execute(*ORDERS, *CREATE)
+    guest.publish()
+    folded, remarks = Folded(), Remarks()
+    await until_equal(folded, guest)
+    guest.execute(BREAK, "DELETE FROM orders WHERE id = 1")
+
+    source = source_of(guest, report=remarks, heartbeat="100ms")
+    async with aclosing(source.changes(dict(folded.positions))) as coming:
+        folded.take(await anext(coming))
+        await source.control(Control("again", "snapshot", BROKEN, {"action": "start"}))
+        while ("public.broken",) not in remarks.left_out:
+            folded.take(await anext(coming))
+        guest.execute("INSERT INTO orders VALUES (-1, 0, 'new')")
+        while not any(row["id"] == -1 for row in folded.rows("orders")):
+            folded.take(await anext(coming))
+        guest.execute(MEND)
+        while remarks.left_out[-1]:
+            folded.take(await anext(coming))
+
+    assert not differing(folded, guest, "orders") and not differing(folded, guest, "broken")

@@ -454,7 +454,7 @@ class SparkSink:
                 with failures_named(table=str(kept.table)):
                     if _is_ours(kept, is_known=True):
                         kept.lake.drop()
-                        said.append(f"removed table {kept.table} under {kept.place.root}")
+                        said.append(f"table {kept.table} under {kept.place.root}")
             except HeadwaterError as error:
                 failures.append(error)
         if failures:  # the sink state stays: the next attempt finds the tables by it

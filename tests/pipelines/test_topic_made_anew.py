@@ -1,6 +1,8 @@
-"""Somebody deletes a topic, and it is filled anew: a rebuild brings its table back."""
+"""Somebody deletes a topic, or the whole log: filled anew, a rebuild brings its tables back."""
 
 import os
+import re
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,6 +18,7 @@ from headwater.core_log.foundation.errors import PositionLost
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_task
+from headwater.pipelines.loops.deliver.quarantine import said_of
 from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
@@ -23,6 +26,9 @@ from headwater.pipelines.time_travel.rebuild.rebuild import (
     find_rebuilding,
     rebuild,
 )
+from tests.pipelines.test_failed_tables import TABLES, make_tables, pipeline
+from tests.pipelines.time_travel.verify.test_verify import execute
+from tests.pipelines.time_travel.world import World, tell
 from tests.served_log import ServedLog, served_log
 from tests.slices import COMMITTED_US, changes_of, schema_of
 
@@ -116,3 +122,33 @@ async def test_a_table_whose_topic_was_made_anew_comes_back_by_a_rebuild(
     assert result.verdict is not None
     assert result.verdict.is_equal
     assert notes(tmp_path) == dict.fromkeys(range(keys + 10), "of the second topic")
+
+
+@pytest.mark.parametrize("kind", ["sql", "spark"])
+def test_a_target_whose_log_was_lost_comes_back_by_a_rebuild_of_each_table(
+    kind: str, tmp_path: Path, headwater: Any
+) -> None:
+    make_tables(tmp_path / "source.db")
+    tell(tmp_path, pipeline(kind), World.run)
+    shutil.rmtree(tmp_path / "data")
+
+    async def stopped(world: World) -> str:
+        await world.run("source")
+        with pytest.raises(PositionLost) as lost:
+            await world.run(kind)
+        return said_of(lost.value, "copy")
+
+    said = tell(tmp_path, pipeline(kind), stopped)
+    for table in TABLES:
+        rebuild = ("rebuild", f"copy/{table}", "--sink", kind, "--swap")
+        assert headwater(*rebuild, "-f", tmp_path / "pipeline.yaml").code == 0
+    execute(tmp_path / "source.db", "UPDATE a SET v = 'new' WHERE id = 1")
+
+    async def after(world: World) -> dict[Any, Any]:
+        await world.run()
+        return await world.verified()
+
+    found = tell(tmp_path, pipeline(kind), after)
+
+    assert re.search("headwater rebuild copy/[abc] --swap", said)
+    assert len(found) == 2 * len(TABLES) and all(each.is_equal for each in found.values())

@@ -8,7 +8,7 @@ from headwater.core_log.client.gather import together
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import LogRejected, PositionLost
 from headwater.core_log.model.changes import TableChanges
-from headwater.core_log.model.log import Log, RetainedRange, TopicPartition
+from headwater.core_log.model.log import Bounds, Log, RetainedRange, TopicPartition
 from headwater.pipelines.journal.commits import Commit, commits_home
 from headwater.pipelines.journal.control import read_desired
 from headwater.pipelines.journal.generations import Generations, load_generations
@@ -97,6 +97,8 @@ class Slicer:
         self._lost: dict[str, PositionLost] = {}
         self._tables: dict[str, str] = {}
         self._generations, self._crossings = Generations(), TopicCutovers()
+        self._of_another_log: AppliedOffset | None = None
+        """The target's offset of commit boundaries, if another log has them."""
 
     @property
     def lost(self) -> Mapping[str, PositionLost]:
@@ -124,6 +126,7 @@ class Slicer:
     def lose(self, topic: str, error: PositionLost) -> None:
         """Marks topics as lost; raises the error if no other topic is left."""
         self._lost[topic] = error
+        error.facts.setdefault("table", self.table_of(topic))
         if not set(self._topics) - self._lost.keys():
             raise error
 
@@ -157,8 +160,7 @@ class Slicer:
             self.lose(topic, error)
         for topic, error in gone.items():
             self.lose(topic, error)
-        if self._home in offsets:
-            check_same_log(self._home, offsets[self._home], home, self._topic_ids[self._home.topic])
+        self._begin_boundaries(offsets.get(self._home), home)
         self._dropped_before |= {
             part: each.deletes_dropped_to
             for part, each in bounds.items()
@@ -181,6 +183,16 @@ class Slicer:
             self._truncated |= {partition.topic for partition in behind}
         self._commits = CommitFollower(self._log, self._pipeline, from_offset=resume_at)
         self._settle()
+
+    def _begin_boundaries(self, applied: AppliedOffset | None, home: Bounds) -> None:
+        """Begins at the first boundary if the target's is of another log. Its tables are of this
+        log, for example by a rebuild, or lost."""
+        topic_id, self._of_another_log = self._topic_ids[self._home.topic], None
+        if applied is not None and applied.topic_id != topic_id:
+            self._of_another_log = applied
+            del self._offsets[self._home]
+        elif applied is not None:
+            check_same_log(self._home, applied, home, topic_id)
 
     def is_caught_up(self, held: Collection[str] = ()) -> bool:
         """Returns whether everything decided before the start, and every boundary known since, is
@@ -212,6 +224,8 @@ class Slicer:
     def advance(self, part: Slice) -> None:
         """Moves the offsets to the slice's end."""
         self._offsets |= {partition: applied.next_offset for partition, applied in part.end.items()}
+        if self._home in part.end:
+            self._of_another_log = None
         behind = {partition.topic for partition in self._moves(())}
         self._truncated -= {partition.topic for partition in part.end} - behind
         self._last_applied_ms = self._clock.monotonic_ms()
@@ -219,7 +233,10 @@ class Slicer:
 
     async def _start_again(self) -> None:
         self._cut = None
-        await self.start({part: self._applied(part, at) for part, at in self._offsets.items()})
+        offsets = {part: self._applied(part, at) for part, at in self._offsets.items()}
+        if self._of_another_log is not None:
+            offsets[self._home] = self._of_another_log
+        await self.start(offsets)
 
     async def _meet(self, topic: str) -> list[TopicPartition]:
         self._topic_ids[topic] = await self._log.topic_id(topic)
@@ -367,7 +384,7 @@ class Slicer:
         self._begun_ms = self._clock.monotonic_ms()
         return Slice(
             log=self._log,
-            start={part: self._applied(part, self._offsets.get(part, 0)) for part in moves},
+            start={part: self._start_of(part) for part in moves},
             end={part: self._applied(part, offset) for part, offset in moves.items()},
             cut=cut,
             read=self._read,
@@ -432,6 +449,11 @@ class Slicer:
             if left <= 0:
                 break
         return portion
+
+    def _start_of(self, partition: TopicPartition) -> AppliedOffset:
+        if partition == self._home and self._of_another_log is not None:
+            return self._of_another_log
+        return self._applied(partition, self._offsets.get(partition, 0))
 
     def _applied(self, partition: TopicPartition, offset: int) -> AppliedOffset:
         return AppliedOffset(self._topic_ids[partition.topic], offset)

@@ -150,18 +150,18 @@ async def test_a_table_of_a_running_source_waits_for_a_key_and_goes_on(
     context = replace(source_context(), settle_ms=0, report=said.append)
     source = PostgresSource(PostgresSettings.model_validate(given), context)
 
-    phases = list[Phase]()
+    phases, is_cured = list[Phase](), False
     async with aclosing(source.changes(dict(folded.positions))) as batches:
         folded.take(await anext(batches))
         guest.execute(*loss)
         async for batch in batches:
             folded.take(batch)
             phases += [each.phase for each in batch.replacements]
-            if phases == [Phase.PENDING]:
+            if Phase.PENDING in phases and not is_cured:  # heartbeat and stream may both find it
                 with pytest.raises(SourceRejected, match="does not capture this table"):
                     await source.control(Control("again", "snapshot", ITEMS))
                 guest.execute(*cure, "INSERT INTO orders VALUES (7)")
-                phases.append(Phase.PENDING)
+                is_cured = True
             if Phase.COMPLETE in phases:
                 break
     await until_equal(folded, guest)

@@ -135,7 +135,7 @@ async def test_a_table_that_nobody_can_read_any_more_goes_with_the_others(
         await bench.sink().versions(ORDERS.table, newest=1)
     removed = await bench.sink().drop()
 
-    assert [each.split()[2] for each in removed] == ["public.items", "public.orders"]
+    assert [each.split()[1] for each in removed] == ["public.items", "public.orders"]
     assert await bench.sink().drop() == []
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import Fenced, SinkUnavailable
+from headwater.core_log.foundation.errors import Fenced, SinkRejected, SinkUnavailable
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.sinks.sink import (
@@ -59,12 +59,17 @@ class SqlSink:
         return await self._ask(lambda target: target.committed_offsets(topics))
 
     async def apply(self, part: Slice) -> None:
-        refusals = 0
+        refusals, refused = 0, list[str]()
         while True:
             try:
                 await self._apply_once(part)
             except SchemaChangeFirst as wanted:
-                await self._run_outside(wanted)
+                try:
+                    await self._run_outside(wanted)
+                except SinkRejected:  # the same statement of a killed run may have ended only now
+                    if wanted.statements == refused:
+                        raise
+                    refused = wanted.statements
             except RetryTransaction as refusal:
                 refusals += 1
                 if refusals == ATTEMPTS_MAX:

@@ -16,6 +16,7 @@ from headwater.core_log.rows.codec import AT_HEADER
 from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.read_to_end import read_decided
 from headwater.pipelines.journal.schemas import topics_of
+from headwater.pipelines.running.backoff import CRASHES_MAX
 from headwater.pipelines.running.log_clients import kafka_settings
 from scripts.embedded_postgres import EmbeddedPostgres
 from scripts.free_port import free_port
@@ -35,6 +36,8 @@ log: {{type: kafka, bootstrap: "{log}"}}
 sink: {{type: sql, url: "sqlite:///shop.db", commit_every: 100ms}}
 errors: {{retry: {{for: 10m, backoff: 50ms..400ms}}}}
 """
+CHILD_KILLS_MAX = CRASHES_MAX - 1
+"""Within ten minutes; a task whose process is killed once more is quarantined."""
 QUESTIONS = {
     "orders": "SELECT id, note, n, big FROM orders",
     "items": "SELECT order_id, line, n FROM items",
@@ -94,7 +97,10 @@ class Capture:
             self.server.start()
 
         everybody = [kill_runner, kill_broker, kill_server, stop_server]
-        return everybody if self.workers == "0" else [self.runner.kill_children, *everybody]
+        is_quarantine_next = self.runner.child_kills == CHILD_KILLS_MAX
+        if self.workers == "0" or is_quarantine_next:
+            return everybody
+        return [self.runner.kill_children, *everybody]
 
     def command(
         self, *arguments: object, attempts: int = 1, patience_s: float = PATIENCE_S

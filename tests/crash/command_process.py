@@ -45,6 +45,8 @@ class CommandProcess:
         self._arguments = [str(each) for each in arguments]
         self._directory, self._output, self._before = directory, output, before
         self._process: multiprocessing.process.BaseProcess | None = None
+        self.child_kills = 0
+        """Of this life."""
 
     def start(self) -> None:
         assert self._process is None, "one process at a time"
@@ -54,6 +56,7 @@ class CommandProcess:
             daemon=True,
         )
         self._process.start()
+        self.child_kills = 0
         assert self._process.pid is not None, "it has been started"
         end_with_owner(self._process.pid)
 
@@ -88,6 +91,7 @@ class CommandProcess:
     def kill_children(self) -> None:
         """Whoever it has started and still runs; it itself goes on."""
         assert self._process is not None, "whose children are killed has been started"
+        self.child_kills += 1
         for listed in Path(f"/proc/{self._process.pid}/task").glob("*/children"):
             for child in listed.read_text().split():
                 with suppress(ProcessLookupError):

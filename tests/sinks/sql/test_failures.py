@@ -1,6 +1,6 @@
 """A database that goes away in the middle is waited for, and nothing it says gives a row away."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pytest
 from headwater.core_log.foundation.errors import RecordsRejected, SinkRejected, SinkUnavailable
 from headwater.core_log.model.changes import TableChanges
 from headwater.sinks.sink import Slice
+from headwater.sinks.sql.target import SqlTarget
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.sinks.sql.databases import POISONS, SqlBench
 from tests.slices import ScriptedTopic, schema_of
@@ -194,3 +195,25 @@ async def test_a_column_that_the_database_does_not_drop_stays_and_the_rows_are_t
         {"id": 1, "note": "a"},
         {"id": 2, "note": None},
     ]
+
+
+async def test_a_table_that_a_killed_run_makes_at_the_last_moment_is_taken(
+    bench: SqlBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, asked = ScriptedTopic(), list[list[str]]()
+    run_outside = SqlTarget.run_outside
+
+    def run_late(target: SqlTarget, statements: Sequence[str], *, table: str) -> None:
+        asked.append([*statements])
+        run_outside(target, statements, table=table)  # of the killed run
+        run_outside(target, statements, table=table)
+
+    monkeypatch.setattr(SqlTarget, "run_outside", run_late)
+    topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
+    sink = bench.sink()
+
+    await sink.apply(topic.slice())
+    await sink.close()
+
+    assert [row["id"] for row in await bench.rows("public.orders")] == [1]
+    assert len(asked) == (1 if bench.kind == "mariadb" else 0)

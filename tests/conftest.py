@@ -1,10 +1,13 @@
-"""What holds for every test: how much Hypothesis tries, where Apache Kafka is needed, and which
-tests `pytest -n 2` leaves to one of its processes."""
+"""What holds for every test: how much Hypothesis tries, where files lie, where Apache Kafka is needed,
+and which tests `pytest -n 2` leaves to one of its processes."""
 
 import gc
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -19,9 +22,23 @@ if TYPE_CHECKING:
 
     from tests.databases import Guest
 
-settings.register_profile("short", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+BUDGET = os.environ.get("HEADWATER_BUDGET", "short")
+settings.register_profile(
+    "short", deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("long", settings.get_profile("short"), max_examples=2_000)
-settings.load_profile(os.environ.get("HEADWATER_BUDGET", "short"))
+settings.load_profile(BUDGET)
+
+MEMORY, MEMORY_BYTES_MIN = Path("/dev/shm"), 6 << 30
+"""A test is to find out what is synced and in which order; a disk that really does it takes most of
+the time of a short run. `make test` needs about a quarter of this room."""
+if (
+    BUDGET == "short"
+    and "TMPDIR" not in os.environ
+    and MEMORY.is_dir()
+    and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN
+):
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 """No Java lives long enough here for its better compiler to be worth its while."""

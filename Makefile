@@ -42,8 +42,8 @@ test: venv ## everything, with short budgets, in two processes: make test PROCES
 	@scripts/fetch_java_client.sh >/dev/null
 	$(PYTEST) -q --durations 10 -n $(PROCESSES) tests
 
-sim: venv ## long random histories in memory, from one seed: make sim SEED=42
-	HEADWATER_BUDGET=long $(PYTEST) -q tests -m simulation $(if $(SEED),--hypothesis-seed=$(SEED) --randomly-seed=$(SEED))
+sim: venv ## long random histories in memory and all properties, from one seed: make sim SEED=42
+	HEADWATER_BUDGET=long $(PYTEST) -q tests -m "simulation or hypothesis" $(if $(SEED),--hypothesis-seed=$(SEED) --randomly-seed=$(SEED))
 
 crash: venv ## 200 kills and 500 power cuts of the log; captures, pipelines and lakes killed
 	HEADWATER_BUDGET=long $(PYTEST) -q --capture=sys tests -m crash

@@ -1,5 +1,5 @@
-"""What holds for every test: how much Hypothesis tries, where files lie, where Apache Kafka is needed,
-and which tests `pytest -n 2` leaves to one of its processes."""
+"""What holds for every test: how much Hypothesis tries, where files lie, where Apache Kafka is
+needed, and which tests `pytest -n 2` leaves to one of its processes."""
 
 import gc
 import os

@@ -13,12 +13,21 @@ from headwater.core_log.records.batch_header import (
     BatchHeader,
     checksum_of,
 )
-from headwater.core_log.records.compression import Buffer, Compression, compress, decompress
+from headwater.core_log.records.compression import (
+    Buffer,
+    Compression,
+    compress,
+    declared_bytes,
+    decompress,
+    decompress_into,
+)
 from headwater.core_log.storage.log_config import LogConfig
 
 SMALL_BYTES, SMALL_RECORDS = 16 << 10, 400
 """Batches up to this size are checked at once, which takes less than half a millisecond."""
 SLICE_RECORDS = 1_000
+SCRATCH_BYTES_MAX = 16 << 20
+"""Memory that is kept between batches; larger ones get their own."""
 NULL = 1
 """The encoding of length -1."""
 
@@ -50,6 +59,22 @@ class MissingKeys(InvalidRecord):
         self.places = places
 
 
+class Scratch:
+    """Memory for the records of one large batch, which is used again for the next one: fresh memory
+    costs more than decompressing."""
+
+    def __init__(self) -> None:
+        self._memory = bytearray()
+
+    def take(self) -> bytearray:
+        """Returns the memory, which is the caller's until it is given back."""
+        memory, self._memory = self._memory, bytearray()
+        return memory
+
+    def give_back(self, memory: bytearray) -> None:
+        self._memory = memory
+
+
 def check_outline(header: BatchHeader, batch: memoryview) -> None:
     """Checks from the header whether the batch can hold that many records with that compression."""
     size = len(batch) - HEADER_BYTES
@@ -69,23 +94,37 @@ def is_small(batch: memoryview) -> bool:
 def check_contents(config: LogConfig, header: BatchHeader, batch: memoryview) -> memoryview:
     """Returns the batch as its topic requires it; raises `InvalidRecord` if it contradicts its
     header."""
-    section = _decompress(header, batch)
+    section = _decompress(header, batch, bytearray())
     for _ in _walk(section, header.record_count, needs_keys=config.is_compacted):
         pass
     return _compressed_for(config, header, batch, section)
 
 
-async def opened_aside(config: LogConfig, header: BatchHeader, batch: memoryview) -> memoryview:
+async def opened_aside(
+    config: LogConfig, header: BatchHeader, batch: memoryview, scratch: Scratch
+) -> memoryview:
     """Does the same for a large batch in a thread, while other requests are served."""
-    section = await asyncio.to_thread(_decompress, header, batch)
+    memory = scratch.take()
+    section = await asyncio.to_thread(_decompress, header, batch, memory)
     for _ in _walk(section, header.record_count, needs_keys=config.is_compacted):
         await asyncio.sleep(0)
-    return await asyncio.to_thread(_compressed_for, config, header, batch, section)
+    opened = await asyncio.to_thread(_compressed_for, config, header, batch, section)
+    section.release()
+    scratch.give_back(memory)  # not after a cancellation, when a thread may still use it
+    return opened
 
 
-def _decompress(header: BatchHeader, batch: memoryview) -> bytes:
+def _decompress(header: BatchHeader, batch: memoryview, memory: bytearray) -> memoryview:
+    """Decompresses into `memory`, which may grow, if the size is declared."""
+    payload = batch[HEADER_BYTES:]
     try:
-        return bytes(decompress(header.compression, batch[HEADER_BYTES:]))
+        size = declared_bytes(header.compression, payload)
+        if size is not None and size <= SCRATCH_BYTES_MAX:
+            memory.extend(bytes(max(size - len(memory), 0)))
+            room = memoryview(memory)[:size]
+            if decompress_into(header.compression, payload, room):
+                return room
+        return memoryview(decompress(header.compression, payload))
     except DecodeError as error:
         raise InvalidRecord("records cannot be decompressed", reason=error.problem) from error
 
@@ -117,7 +156,7 @@ def _level(config: LogConfig, code: int) -> int | None:
     return None
 
 
-def _walk(section: bytes, count: int, *, needs_keys: bool) -> Iterator[None]:
+def _walk(section: memoryview, count: int, *, needs_keys: bool) -> Iterator[None]:
     """Reads record after record, with pauses; checks each one's offset, and its key if required."""
     keyless: list[int] = []
     position = 0
@@ -135,7 +174,7 @@ def _walk(section: bytes, count: int, *, needs_keys: bool) -> Iterator[None]:
 
 
 def _step_over(  # noqa: C901 - all in line, since it is done for each record
-    section: bytes, position: int, places: range, keyless: list[int]
+    section: memoryview, position: int, places: range, keyless: list[int]
 ) -> int:
     """Returns where the record after these begins."""
     for place in places:
@@ -173,7 +212,7 @@ def _step_over(  # noqa: C901 - all in line, since it is done for each record
     return position
 
 
-def _read_varint(section: bytes, position: int) -> tuple[int, int]:
+def _read_varint(section: memoryview, position: int) -> tuple[int, int]:
     """Returns the encoded number, with its sign in the lowest bit, and where it ends."""
     number = shift = 0
     while (byte := section[position]) > 0x7F:

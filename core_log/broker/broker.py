@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from uuid import UUID
 
+from headwater.core_log.broker.batch_contents import Scratch
 from headwater.core_log.broker.coordination import Coordination, PartitionStateLog
 from headwater.core_log.broker.dispatch import ServedApi
 from headwater.core_log.broker.group_commit import GroupCommit
@@ -61,8 +62,8 @@ class Broker:
         self.node_id, self.cluster_id = settings.node_id, store.cluster_id
         self._random, self.broker_epoch, self.is_stopping = random, -1, False
         self.configs = TopicConfigs(settings.config)
-        self.opening = asyncio.Lock()
-        """Tasks that check large batches."""
+        self.opening, self.scratch = asyncio.Lock(), Scratch()
+        """For large batches, which are checked one after the other."""
         self.committer = GroupCommit(
             syncs=settings.fsync == "group",
             flush_wait_ms_max=settings.flush_wait_ms_max,

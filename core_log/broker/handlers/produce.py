@@ -125,7 +125,7 @@ class ProduceAttempt:
         self._check(header, partition.topic)
         check_header(config, header, self.broker.clock.now_ms())
         check_outline(header, part.records)
-        records = await opened_aside(config, header, part.records)
+        records = await opened_aside(config, header, part.records, self.broker.scratch)
         parts = list(self.request.parts)
         parts[place] = part._replace(records=records)
         self.request = self.request._replace(parts=parts)

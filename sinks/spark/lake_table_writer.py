@@ -575,10 +575,11 @@ def steps_by_cell(
                 mine.append(step)
             continue
         keys = pa.concat_arrays(step.column(layout.key[0]).chunks)
-        places = assign(keys, cells)
-        order = np.argsort(places, kind="stable")
-        ends = np.searchsorted(places[order], np.arange(len(cells) + 1))
-        sorted_ = step.take(pa.array(order))
+        places, sorted_ = assign(keys, cells), step
+        if np.any(places[1:] < places[:-1]):
+            order = np.argsort(places, kind="stable")
+            places, sorted_ = places[order], step.take(pa.array(order))
+        ends = np.searchsorted(places, np.arange(len(cells) + 1))
         for number, mine in enumerate(found):
             count = int(ends[number + 1] - ends[number])
             if count:

@@ -139,14 +139,22 @@ def _write_one(
 def _repetitive(rows: pa.Table) -> list[str]:
     """Returns columns with repeated values. A dictionary of other columns would take longer than
     the rest of writing, and save nothing."""
-    places = np.arange(0, rows.num_rows, -(-rows.num_rows // SAMPLE_ROWS))
-    sample = rows.take(pa.array(places))
+    sample = _every(rows, -(-rows.num_rows // SAMPLE_ROWS))
     return [
         name
         for name, column in zip(sample.schema.names, sample.columns, strict=True)
         if not pa.types.is_nested(column.type)
-        and 2 * pc.count_distinct(column, mode="all").as_py() <= len(places)
+        and 2 * pc.count_distinct(column, mode="all").as_py() <= sample.num_rows
     ]
+
+
+def _every(rows: pa.Table, step: int) -> pa.Table:
+    """Returns each `step`-th row. Chunk by chunk: Arrow would copy all of a column to take some."""
+    found, first = [], 0
+    for batch in rows.to_batches():
+        found.append(batch.take(pa.array(np.arange(first, batch.num_rows, step))))
+        first = (first - batch.num_rows) % step
+    return pa.Table.from_batches(found, rows.schema)
 
 
 def _with_ends(rows: pa.Table) -> bool | list[str]:

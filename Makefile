@@ -78,6 +78,7 @@ bench: venv ## all benchmarks, beside the rivals, into benchmarks/results
 	$(BIN)/python -m benchmarks.postgres
 	$(BIN)/python -m benchmarks.reread
 	$(BIN)/python -m benchmarks.lake
+	$(BIN)/python -m benchmarks.peers
 
 docs: venv ## write the generated pages again
 	$(BIN)/python -m scripts.write_docs

@@ -62,10 +62,10 @@ def pss_mb(pid: int) -> float:
 
 
 class PeakMemory:
-    """The largest memory seen while it watches."""
+    """The largest memory, and the CPU time, seen while it watches."""
 
     def __init__(self, pid: int, *, interval_s: float = 0.25) -> None:
-        self.mb = pss_mb(pid)
+        self.mb, self.cpu_s = pss_mb(pid), cpu_s(pid)
         self._pid, self._interval_s = pid, interval_s
         self._ended = threading.Event()
 
@@ -82,3 +82,4 @@ class PeakMemory:
     def _watch(self) -> None:
         while not self._ended.wait(self._interval_s):
             self.mb = max(self.mb, pss_mb(self._pid))
+            self.cpu_s = max(self.cpu_s, cpu_s(self._pid))

@@ -215,7 +215,6 @@ async def choose_letters(
     numbers: Sequence[int],
     limit: int | None,
 ) -> "list[StoredDeadLetter]":
-    """Returns the dead letters that the options select, oldest first."""
     from headwater.pipelines.dead_letters.dead_letter import read_letters
     from headwater.pipelines.terminal.control_writer import find_table
 

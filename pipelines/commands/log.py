@@ -142,7 +142,6 @@ def show_batches(
 
 
 def batch_facts(header: "BatchHeader") -> dict[str, object]:
-    """Returns a batch header for people."""
     marks = {"transactional": header.is_transactional, "control": header.is_control}
     facts: dict[str, object] = {
         "offsets": f"{header.base_offset}..{header.last_offset}",

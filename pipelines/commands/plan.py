@@ -103,12 +103,10 @@ async def _plan(output: Output, path: Path, sample: int | None) -> None:
 
 
 def plan_data(found: "Plan") -> dict[str, Any]:
-    """Returns the plan for programs."""
     return asdict(found) | {"statements": dict(found.statements), "moves": dict(found.moves)}
 
 
 def plan_lines(found: "Plan") -> list[str]:
-    """Returns the plan for people."""
     topics = [
         (
             each.topic,

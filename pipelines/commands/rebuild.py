@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 class _Options(NamedTuple):
-    """The options of the command."""
-
     target: str
     sink: str | None
     as_of: str | None

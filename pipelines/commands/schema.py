@@ -83,7 +83,6 @@ def diff(output: Output, target: str, ids: tuple[int, ...], address: LogAddress)
 
 
 def differences(before: "StoredSchema", after: "StoredSchema") -> list[dict[str, str]]:
-    """Yields the changes column by column."""
     old = {column.name: column for column in before.schema.columns}
     new = {column.name: column for column in after.schema.columns}
     found = [_change("dropped", name, before=_text(old[name])) for name in old if name not in new]

@@ -57,7 +57,6 @@ def status(
 
 
 def choose_pipeline(snapshot: Mapping[str, Any], pipeline: str | None) -> Mapping[str, Any]:
-    """Returns only the given pipeline."""
     if pipeline is None:
         return snapshot
     found = snapshot["pipelines"]

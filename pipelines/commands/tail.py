@@ -83,8 +83,6 @@ def tail(
 
 @dataclass(frozen=True, slots=True)
 class TailOptions:
-    """The options, and the topic."""
-
     target: str
     generation: int | None
     start: str

@@ -130,7 +130,6 @@ async def _verify(
 
 
 def facts_of(verdict: "TableVerdict") -> dict[str, Any]:
-    """Returns the results for programs."""
     from headwater.pipelines.terminal.record_lines import to_json_value
 
     compared = verdict.compared

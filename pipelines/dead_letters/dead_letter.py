@@ -180,8 +180,6 @@ def _headers(letter: DeadLetter, pipeline: str) -> list[Header]:
 
 @dataclass(frozen=True, slots=True)
 class StoredDeadLetter:
-    """A letter as the topic holds it."""
-
     letter: DeadLetter
     number: int
     """Its offset in the dead-letter topic: by that people call it."""

@@ -47,8 +47,6 @@ ATTEMPTS_MAX = 5
 
 
 class RedriveResult(Enum):
-    """What became of a letter."""
-
     REDRIVEN = "redriven"
     OVERTAKEN = "left: a newer record of its key exists"
     FORMER = (

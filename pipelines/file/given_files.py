@@ -30,7 +30,6 @@ def load_given(output: Output, path: Path, *, reaches_systems: bool = True) -> l
 
 
 def load_named(output: Output, path: Path, pipeline: str) -> LoadedPipeline:
-    """Returns the named pipeline of the files."""
     found = {each.name: each for each in load_given(output, path)}
     if pipeline not in found:
         raise ConfigError(
@@ -50,7 +49,6 @@ by it."""
 
 
 def sink_elsewhere(part: LoadedPart, place: str) -> LoadedPart:
-    """Returns the same sink with another target."""
     key = next((key for key in PLACES if key in part.content), None)
     if key is None:
         raise ConfigError(

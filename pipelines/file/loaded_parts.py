@@ -48,14 +48,12 @@ class LoadedPart:
 
 
 def component_of(kind: str, *, is_source: bool) -> type[Any]:
-    """Returns the class of a `type:`."""
     if is_source:
         return load_type(kind, SOURCES, group="headwater.sources")
     return load_type(kind, SINKS, group="headwater.sinks")
 
 
 def settings_of(kind: str, *, is_source: bool) -> type[Settings]:
-    """Returns the settings class of a `type:`."""
     if is_source:
         return load_settings(kind, SOURCE_SETTINGS, SOURCES, group="headwater.sources")
     return load_settings(kind, SINK_SETTINGS, SINKS, group="headwater.sinks")

@@ -57,7 +57,6 @@ class LoadedPipeline:
 
     @property
     def log_path(self) -> Path:
-        """Returns the embedded log's directory."""
         return (self.directory / self.spec.log.path).resolve()
 
     @property
@@ -158,7 +157,6 @@ def check(
 
 
 def redaction_of(pipelines: Sequence[LoadedPipeline]) -> Redaction:
-    """Returns a redaction of all their secrets."""
     return Redaction().merge(each.redaction for each in pipelines)
 
 

@@ -54,7 +54,6 @@ class Component(NamedTuple):
 
 
 def our_components() -> list[Component]:
-    """Returns the sources and sinks of this package."""
     return [
         component(kind, is_source=is_source)
         for is_source, table in ((True, SOURCES), (False, SINKS))

@@ -76,9 +76,6 @@ class DesiredTaskState:
         )
         return cls(pipeline, standing, "" in paused, frozenset(paused - {""}), commits_from)
 
-    def is_table_paused(self, table: str) -> bool:
-        return self.is_paused or table in self.paused_tables
-
     def fresh_start(self, table: str = "") -> str:
         """Names the newest wish that a table, or its pipeline, begin afresh: it was resumed or
         restarted. Who knew another one before lifts a quarantine, or restarts."""
@@ -176,7 +173,6 @@ class DesiredState:
 
 
 async def read_desired(log: Log, pipeline: str) -> DesiredTaskState:
-    """What is wanted of a pipeline, read to the uncommitted end."""
     return await DesiredState(log, pipeline).load()
 
 

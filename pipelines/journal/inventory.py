@@ -28,8 +28,6 @@ GROUP_PREFIX = "headwater."
 
 @dataclass(frozen=True, slots=True)
 class PipelineInventory:
-    """Of one pipeline."""
-
     topics: tuple[str, ...]
     groups: tuple[str, ...]
     """Each remembers for the log's own tools how far a sink has come."""

@@ -153,7 +153,6 @@ async def row_estimates(source: Source) -> Mapping[TableId, int]:
 
 
 def topic_config(log: LogSettings) -> dict[str, str]:
-    """Returns `log:` as Kafka's topic configuration."""
     retention = log.retention
     return {
         "cleanup.policy": log.cleanup,

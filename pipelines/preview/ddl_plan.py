@@ -17,8 +17,6 @@ from headwater.pipelines.transforms.after_log import RowTransforms
 
 @dataclass(frozen=True, slots=True)
 class TargetOutcome:
-    """Of one table in one sink."""
-
     sink: str
     statements: tuple[str, ...]
     """What it would create or alter in place."""
@@ -30,8 +28,6 @@ class TargetOutcome:
 
 @dataclass(frozen=True, slots=True)
 class DdlPlan:
-    """Of one table."""
-
     source: DdlOutcome
     targets: tuple[TargetOutcome, ...]
 

@@ -43,8 +43,6 @@ class TableDifference:
 
 @dataclass(frozen=True, slots=True)
 class ExampleResult:
-    """What became of one test."""
-
     name: str
     differences: tuple[TableDifference, ...] = ()
     rejected: tuple[str, ...] = ()
@@ -215,7 +213,6 @@ class MirroredTables:
         self._tables: dict[str, dict[ExpectedKey, ExpectedRow]] = {}
 
     def rows(self, table: str) -> list[ExpectedRow]:
-        """In the order of their keys."""
         held = self._tables.get(table, {})
         return [held[key] for key in sorted(held, key=_sortable)]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from headwater.core_log.foundation.errors import (
     ConfigError,
@@ -77,11 +77,6 @@ class LockHolder:
                 address=self.address,
                 failure=type(error).__name__,
             ) from None
-
-
-def path_of(*parts: str) -> str:
-    """A path whose parts may hold anything."""
-    return "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
 def _read(response: http.client.HTTPResponse) -> Mapping[str, Any]:

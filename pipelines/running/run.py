@@ -63,8 +63,6 @@ OVER = {state.value for state in (TaskState.DONE, TaskState.STOPPED, TaskState.Q
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a `headwater run` was asked for."""
-
     load: Callable[[], Sequence[LoadedPipeline]]
     show: Show
     keep_unsaid: Callable[[Sequence[LoadedPipeline]], None] = lambda _: None

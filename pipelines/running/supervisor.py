@@ -67,8 +67,6 @@ class TaskEnded:
 
 @dataclass(frozen=True, slots=True)
 class TaskEnvironment:
-    """What supervision needs of the world."""
-
     clock: Clock
     random: Random
     sleep: Sleep = asyncio.sleep

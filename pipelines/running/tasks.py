@@ -30,8 +30,6 @@ SOURCE = "source"
 
 @dataclass(frozen=True, slots=True)
 class TaskAssignment:
-    """One task to be run."""
-
     loaded: "LoadedPipeline"
     name: str
     until_end: bool = False
@@ -64,8 +62,6 @@ OpenLog = Callable[["LoadedPipeline"], AbstractAsyncContextManager[Log]]
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Who is told what about tasks."""
-
     report: Reporter
     ended: Callable[[TaskEnded], None]
     """A task is done, fenced or given up; one that is given up may be resumed."""

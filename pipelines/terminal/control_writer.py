@@ -44,7 +44,6 @@ def split_target(target: str) -> tuple[str, str]:
 
 
 def find_table(given: str, known: Collection[str], *, pipeline: str) -> str:
-    """The full name of a table of a pipeline."""
     if given in known:
         return given
     meant = [table for table in known if table.rpartition(".")[2] == given]

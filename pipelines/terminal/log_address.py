@@ -146,7 +146,6 @@ class LogAddress:
             await log.close()
 
     def find(self) -> list[str]:
-        """HOST:PORT of brokers."""
         if self._bootstrap is not None:
             return [part.strip() for part in self._bootstrap.split(",") if part.strip()]
         return [self._endpoint().kafka]
@@ -269,7 +268,6 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def file_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Declares -f."""
     return click.option(
         "-f",
         "--file",

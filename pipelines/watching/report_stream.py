@@ -145,10 +145,6 @@ def encode_report(report: Report) -> bytes:
     return orjson.dumps(report_to_json(report), option=orjson.OPT_APPEND_NEWLINE)
 
 
-def decode_report(line: bytes) -> Report:
-    return report_from_json(read_object(line))
-
-
 def read_object(line: bytes) -> dict[str, Any]:
     """A line that must be a JSON object."""
     try:

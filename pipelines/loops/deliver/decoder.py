@@ -52,8 +52,6 @@ SchemaRecords = tuple[RecordViews, StoredSchema]
 
 @dataclass(frozen=True, slots=True)
 class DecodedChanges:
-    """Changes, and the size of their records."""
-
     changes: TableChanges
     bytes: int
 
@@ -115,7 +113,6 @@ class RecordDecoder:
     async def decode_records(
         self, partition: TopicPartition, columns: RecordColumns
     ) -> Sequence[DecodedChanges]:
-        """Decodes selected records."""
         return [
             decoded
             for stretch in await self._stretches(partition, RecordViews.of(columns))

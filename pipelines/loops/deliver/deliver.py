@@ -46,8 +46,6 @@ from headwater.sinks.sink import AppliedOffset, AppliedOffsets, Sink, Slice
 
 
 class RebuildWanted(NamedTuple):
-    """The need for a rebuild of one table."""
-
     table: str
     refusal: str
     """Why the table cannot take the schema in place."""
@@ -87,8 +85,6 @@ PAUSE_POLL_S = 0.5
 
 @dataclass(slots=True)
 class Delivery:
-    """The parts of one sink's delivery."""
-
     pipeline: str
     task: str
     sink: Sink
@@ -284,7 +280,6 @@ def _tell_lost(delivery: Delivery) -> None:
 
 
 def _without_lost(delivery: Delivery, part: Slice, error: PositionLost) -> Slice:
-    """Returns the slice without lost topics."""
     topic = str(error.facts.get("topic", ""))
     if topic not in {each.topic for each in part.end}:
         raise error

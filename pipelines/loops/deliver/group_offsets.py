@@ -32,7 +32,6 @@ class GroupOffsetReporter:
             self._telling = asyncio.create_task(self._tell())
 
     async def wait_settled(self) -> None:
-        """Returns when all offsets are committed."""
         telling, self._telling = self._telling, None
         if telling is not None:
             self._is_awaited.set()

@@ -37,8 +37,6 @@ Barrier = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class TruncateRange:
-    """An offset range of one partition."""
-
     start: int
     end: int
 
@@ -130,8 +128,6 @@ def _content(batch: memoryview) -> Buffer:
 
 
 class _Memory(threading.local):
-    """A buffer per thread."""
-
     def __init__(self) -> None:
         self.scratch = RecordScratch()
 

@@ -78,8 +78,6 @@ async def nothing_known() -> Mapping[TableId, int]:
 
 
 class PartitionBatch(NamedTuple):
-    """A batch for one partition."""
-
     partition: TopicPartition
     batch: Batch
     is_data: bool = True
@@ -88,8 +86,6 @@ class PartitionBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """The decisions for one table."""
-
     topic: str
     partition_count: int
     codec: RowCodec
@@ -280,7 +276,6 @@ class Encoder:
         self._followed.add(table)
 
     async def aclose(self) -> None:
-        """Cancels all started work."""
         while self._started:
             await _end(self._started.pop().parts)
 

@@ -266,7 +266,6 @@ class _NewestPerKey:
             self._merge()
 
     def offsets_before(self) -> Int64Array:
-        """Returns offsets in ascending order."""
         if not self.offsets:
             return np.zeros(0, np.int64)
         self._merge()

@@ -36,7 +36,6 @@ class SpeculativeCommit:
         self._kept_bytes = 0
 
     def begin(self) -> None:
-        """Begins a transaction."""
         self.batches, self._kept_bytes = [], 0
 
     def keep(self, batch: ChangeBatch) -> None:

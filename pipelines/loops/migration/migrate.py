@@ -88,8 +88,6 @@ class TopicMove:
 
 @dataclass(frozen=True, slots=True)
 class MigrationRules:
-    """Rules for all topics of a pipeline."""
-
     wire: WireSettings
     masks: RecordMasker
     compression: int

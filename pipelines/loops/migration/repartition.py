@@ -33,8 +33,6 @@ class RecordRun(NamedTuple):
 
 
 class CopiedRecords(NamedTuple):
-    """The copy of a part."""
-
     batches: Sequence[tuple[int, Batch]]
     """With their partitions, in the order of their appends."""
     newest_ms: int

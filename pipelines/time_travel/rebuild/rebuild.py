@@ -100,8 +100,6 @@ class RebuildOptions:
 
 @dataclass(slots=True)
 class RebuildResult:
-    """The result of a rebuild."""
-
     rows: int = 0
     kept: str = ""
     """The place of the old table after a swap."""

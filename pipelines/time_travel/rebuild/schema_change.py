@@ -95,8 +95,6 @@ async def _holds_nothing(rebuilding: TableRebuild, log: Log, *, clock: Clock) ->
 
 @dataclass(slots=True)
 class _Told:
-    """Progress of the new table."""
-
     pipeline: str
     task: str
     table: str

@@ -37,8 +37,6 @@ class DifferenceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DifferingKey:
-    """One differing key."""
-
     kind: DifferenceKind
     key: Mapping[str, Any] | None
     """None if only its digest is known; `place` then says where it can be read."""
@@ -53,8 +51,6 @@ class DifferingKey:
 
 @dataclass(slots=True)
 class ComparisonResult:
-    """The result of a comparison."""
-
     log_rows: int
     rows: int = 0
     counts: dict[DifferenceKind, int] = field(
@@ -248,7 +244,6 @@ async def _read_digests(
 async def keys_at(
     log: Log, places: Collection[RecordOffset], after_log: AfterLog, shape: ComparedColumns
 ) -> Mapping[RecordOffset, Mapping[str, Any]]:
-    """Returns the keys of the rows."""
     of_keys = ComparedColumns(shape.schema, shape.schema.key)
     named: dict[RecordOffset, Mapping[str, Any]] = {}
     for changes in await changes_at(log, places, after_log):

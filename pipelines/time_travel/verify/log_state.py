@@ -231,7 +231,6 @@ class LogFold:
         self.skipped = self._pass.skipped
 
     async def states(self, moments: Sequence[Ends]) -> list[LogState]:
-        """Returns the state at each moment."""
         stops = {
             part: sorted({ends.get(part, 0) for ends in moments})
             for part in sorted({part for ends in moments for part in ends})

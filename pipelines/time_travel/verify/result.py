@@ -90,8 +90,6 @@ UNREAD_NAMED = 20
 
 @dataclass(frozen=True, slots=True)
 class ComparedSides:
-    """The sides that are compared with the log."""
-
     source: bool = True
     targets: bool = True
     only: str | None = None

@@ -58,7 +58,6 @@ async def test_the_last_command_counts(log: EmbeddedLog) -> None:
 
     assert not now.is_paused
     assert now.paused_tables == {ORDERS}
-    assert now.is_table_paused(ORDERS) and not now.is_table_paused("public.items")
 
 
 async def test_a_pause_survives_a_restart_of_the_log(tmp_path: Path) -> None:
@@ -81,7 +80,7 @@ async def test_a_paused_pipeline_pauses_all_of_its_tables_and_no_other(log: Embe
 
     found = [await read_desired(log, name) for name in neighbours[:1]]
 
-    assert (await read_desired(log, "shop")).is_table_paused(ORDERS)
+    assert (await read_desired(log, "shop")).is_paused
     assert found == [DesiredTaskState(neighbours[0])], "they share a partition, but no wishes"
 
 

@@ -14,7 +14,7 @@ from headwater.pipelines.reports import (
     StateChanged,
     TaskState,
 )
-from headwater.pipelines.watching.report_stream import decode_report, encode_report
+from headwater.pipelines.watching.report_stream import encode_report, read_object, report_from_json
 
 REPORTS: list[Report] = [
     StateChanged("shop", "source", "", TaskState.QUARANTINED, "no such slot\n  hint: make it"),
@@ -32,7 +32,7 @@ def test_a_report_comes_back_from_its_line_as_it_was(report: Report) -> None:
     line = encode_report(report)
 
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
-    assert decode_report(line) == report
+    assert report_from_json(read_object(line)) == report
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_a_report_comes_back_from_its_line_as_it_was(report: Report) -> None:
 )
 def test_a_line_that_is_no_report_is_named_as_such(line: bytes) -> None:
     with pytest.raises(DecodeError, match="a line of another process"):
-        decode_report(line)
+        report_from_json(read_object(line))

@@ -287,10 +287,10 @@ def line_of(row: Row, collected: Collected) -> str:
         spread(values) if (values := collected.values(row.name, who, row.figure)) else "-"
         for who in (OURS, PLAIN, DEBEZIUM, TUNED, LIMIT)
     ]
-    return f"| {row.what} | {wish(row)} | {' | '.join(cells)} | {verdict(row, collected)} |"
+    return f"| {row.what} | {signal(row)} | {' | '.join(cells)} | {verdict(row, collected)} |"
 
 
-def wish(row: Row) -> str:
+def signal(row: Row) -> str:
     if row.goal is None:
         return "-"
     parts = [f"at {'least' if row.is_least else 'most'} {row.goal:,g}"]

@@ -252,11 +252,11 @@ class ReplicationSession:
     async def _take_up_wishes(self, following: StreamFollower) -> None:
         """One that cannot be fulfilled is said, and stops nothing."""
         self._following = following
-        for wish in self._wishes:
+        for signal in self._wishes:
             try:
-                await following.control(wish)
+                await following.control(signal)
             except HeadwaterError as error:
-                logger.warning("the wish for a %s is not fulfilled: %s", wish.kind, error)
+                logger.warning("the wish for a %s is not fulfilled: %s", signal.kind, error)
         self._wishes = []
 
     def _find_gone(

@@ -150,7 +150,7 @@ class SqlSource:
         """Polls each table once. Tables in `read` are done; the others are added to it."""
         from headwater.connectors.sql.table_poll import part_of
 
-        wishes, self._wishes = self._wishes, []
+        signals, self._wishes = self._wishes, []
         tables = await _on(thread, database.tables)
         there = {table.id for table in tables}
         self._failed = {table: each for table, each in self._failed.items() if table in there}
@@ -158,7 +158,7 @@ class SqlSource:
         for table in tables:
             if not rounds.is_known(table):
                 rounds.resume(table, resume_from.get(part_of(table)))
-            if any(wish.table in (None, table.id) for wish in wishes):
+            if any(signal.table in (None, table.id) for signal in signals):
                 rounds.again(table)
             elif table.id in read:
                 continue
@@ -171,8 +171,8 @@ class SqlSource:
                 self._say_refused(database.refused)
         if tables and there == self._failed.keys():
             raise next(iter(self._failed.values()))
-        if wishes:
-            yield ChangeBatch((), {f"{CONTROL}{wish.id}": wish.kind for wish in wishes})
+        if signals:
+            yield ChangeBatch((), {f"{CONTROL}{signal.id}": signal.kind for signal in signals})
 
     async def _of_table(
         self, thread: ThreadPoolExecutor, rounds: "PollingRounds", table: "SqlTable"

@@ -2,7 +2,7 @@
 
 import click
 
-from headwater.pipelines.terminal.control_writer import TARGET, wish_state
+from headwater.pipelines.terminal.control_writer import TARGET, send_pause
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, shared_options
 from headwater.pipelines.terminal.signals import run_until_signal
@@ -20,5 +20,5 @@ def pause(output: Output, target: str, address: LogAddress) -> None:
     written to the log, but not to targets. The pause lasts over restarts, until `headwater resume`.
     Note that a source keeps unread changes: a PostgreSQL server keeps its write-ahead log.
     """
-    said = run_until_signal(wish_state(address, target, is_paused=True))
+    said = run_until_signal(send_pause(address, target, is_paused=True))
     output.result(said, [f"{target} is to pause; headwater resume {target} lets it go on"])

@@ -2,7 +2,7 @@
 
 import click
 
-from headwater.pipelines.terminal.control_writer import TARGET, wish_state
+from headwater.pipelines.terminal.control_writer import TARGET, send_pause
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, shared_options
 from headwater.pipelines.terminal.signals import run_until_signal
@@ -19,7 +19,7 @@ def resume(output: Output, target: str, address: LogAddress) -> None:
     It continues at its offsets. A quarantine ends, and the failed work is tried again. Tables that
     were paused one by one stay paused when their pipeline is resumed.
     """
-    said = run_until_signal(wish_state(address, target, is_paused=False))
+    said = run_until_signal(send_pause(address, target, is_paused=False))
     output.result(said, [f"{target} is to go on"])
     still_paused = said["paused_tables"]
     if still_paused and not said["table"]:

@@ -65,8 +65,8 @@ def _command(action: str, about: str, answer: str) -> click.Command:
     @log_options
     @shared_options
     @click.pass_obj
-    def wish(output: Output, target: str, address: LogAddress, where: str = "") -> None:
-        said = run_until_signal(_wish(address, target, action, where))
+    def signal(output: Output, target: str, address: LogAddress, where: str = "") -> None:
+        said = run_until_signal(_signal(address, target, action, where))
         output.result(said, [answer.format(target)])
         if not said["is_running"]:
             output.note(
@@ -78,14 +78,14 @@ def _command(action: str, about: str, answer: str) -> click.Command:
                 "shows its progress"
             )
 
-    return wish
+    return signal
 
 
 for _action, (_about, _answer) in ACTIONS.items():
     snapshot.add_command(_command(_action, _about, _answer))
 
 
-async def _wish(address: LogAddress, target: str, action: str, where: str) -> Mapping[str, Any]:
+async def _signal(address: LogAddress, target: str, action: str, where: str) -> Mapping[str, Any]:
     """Sends a signal; returns once it is on disk, and accepted by the source if that runs and
     answers soon.
 
@@ -103,17 +103,17 @@ async def _wish(address: LogAddress, target: str, action: str, where: str) -> Ma
         known |= set(running.get(pipeline, {}).get("tables", ()))
         table = find_table(given, known, pipeline=pipeline) if given else ""
         options = {ACTION: action} | ({WHERE: where} if where else {})
-        wish = Signal(KIND, table, secrets.token_hex(8), options)
-        await write_control(log, pipeline, [wish], now_ms=now_ms())
+        signal = Signal(KIND, table, secrets.token_hex(8), options)
+        await write_control(log, pipeline, [signal], now_ms=now_ms())
     is_running = pipeline in running
     return {
         "pipeline": pipeline,
         "table": table or None,
         "action": action,
         "where": where or None,
-        "id": wish.id,
+        "id": signal.id,
         "is_running": is_running,
-        "is_taken_up": is_running and await _is_taken_up(address, pipeline, wish.id),
+        "is_taken_up": is_running and await _is_taken_up(address, pipeline, signal.id),
     }
 
 

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 PAUSE, RESTART, DROPPED = "pause", "restart", "dropped"
 VERIFIED = "verified"
-"""No wish, but what `verify` has found of a table; it is kept where `status` looks."""
+"""No signal, but what `verify` has found of a table; it is kept where `status` looks."""
 MIGRATE = "migrate"
 """That topics may get new generations, for what its option names."""
 RUNTIME = {PAUSE, RESTART, DROPPED, VERIFIED, MIGRATE}
@@ -53,7 +53,7 @@ class DesiredTaskState:
     """Everything that is wanted of one pipeline, as of one moment."""
 
     pipeline: str
-    wishes: tuple[Signal, ...] = ()
+    signals: tuple[Signal, ...] = ()
     """In the order of their writing."""
     is_paused: bool = False
     """The whole pipeline; its tables can be paused by themselves as well."""
@@ -63,27 +63,28 @@ class DesiredTaskState:
     former one of its name, which was dropped."""
 
     @classmethod
-    def of(cls, pipeline: str, wishes: Iterable[Signal]) -> "DesiredTaskState":
-        standing = tuple(wishes)
+    def of(cls, pipeline: str, signals: Iterable[Signal]) -> "DesiredTaskState":
+        signals = tuple(signals)
         paused = {
-            wish.table
-            for wish in standing
-            if wish.kind == PAUSE and wish.options.get(WANTED) == PAUSED
+            signal.table
+            for signal in signals
+            if signal.kind == PAUSE and signal.options.get(WANTED) == PAUSED
         }
         commits_from = max(
-            (int(wish.options[COMMITS_FROM]) for wish in standing if wish.kind == DROPPED),
+            (int(signal.options[COMMITS_FROM]) for signal in signals if signal.kind == DROPPED),
             default=0,
         )
-        return cls(pipeline, standing, "" in paused, frozenset(paused - {""}), commits_from)
+        return cls(pipeline, signals, "" in paused, frozenset(paused - {""}), commits_from)
 
     def fresh_start(self, table: str = "") -> str:
-        """Names the newest wish that a table, or its pipeline, begin afresh: it was resumed or
+        """Names the newest signal that a table, or its pipeline, begin afresh: it was resumed or
         restarted. Who knew another one before lifts a quarantine, or restarts."""
-        for wish in reversed(self.wishes):
-            if wish.table in ("", table) and (
-                wish.kind == RESTART or (wish.kind == PAUSE and wish.options.get(WANTED) == RUNNING)
+        for signal in reversed(self.signals):
+            if signal.table in ("", table) and (
+                signal.kind == RESTART
+                or (signal.kind == PAUSE and signal.options.get(WANTED) == RUNNING)
             ):
-                return wish.id
+                return signal.id
         return ""
 
     def controls(self) -> "list[Control]":
@@ -94,13 +95,13 @@ class DesiredTaskState:
 
         return [
             Control(
-                wish.id,
-                wish.kind,
-                TableId(*_split(wish.table)) if wish.table else None,
-                wish.options,
+                signal.id,
+                signal.kind,
+                TableId(*_split(signal.table)) if signal.table else None,
+                signal.options,
             )
-            for wish in self.wishes
-            if wish.kind not in RUNTIME
+            for signal in self.signals
+            if signal.kind not in RUNTIME
         ]
 
 
@@ -110,7 +111,7 @@ class DesiredState:
     def __init__(self, log: Log, pipeline: str) -> None:
         self.now = DesiredTaskState(pipeline)
         self._log, self._home = log, control_home(pipeline)
-        self._standing: dict[tuple[str, str], Signal] = {}
+        self._signals: dict[tuple[str, str], Signal] = {}
         self._offset: int | None = None
         self._changed = asyncio.Event()
 
@@ -119,7 +120,7 @@ class DesiredState:
         try:
             bounds = (await self._log.bounds([self._home]))[self._home]
         except LogRejected:
-            return self.now  # the topic is made with the first wish or the first run
+            return self.now  # the topic is made with the first signal or the first run
         self._offset = max(self._offset or 0, bounds.start)
         while self._offset < bounds.end:
             await self._read(wait_ms=FOLLOW_WAIT_MS)
@@ -163,10 +164,10 @@ class DesiredState:
         for key, value in zip(columns.keys.to_pylist(), columns.values.to_pylist(), strict=True):
             pipeline, table, kind = orjson.loads(key)
             if pipeline == before.pipeline:
-                self._standing.pop((table, kind), None)
+                self._signals.pop((table, kind), None)
                 if value is not None:
-                    self._standing[table, kind] = _wish(table, kind, value)
-        now = DesiredTaskState.of(before.pipeline, self._standing.values())
+                    self._signals[table, kind] = _signal(table, kind, value)
+        now = DesiredTaskState.of(before.pipeline, self._signals.values())
         if now != before:
             self.now = now
             self._changed.set()
@@ -176,25 +177,27 @@ async def read_desired(log: Log, pipeline: str) -> DesiredTaskState:
     return await DesiredState(log, pipeline).load()
 
 
-async def write_control(log: Log, pipeline: str, wishes: Iterable[Signal], *, now_ms: int) -> None:
-    """Returns once the wishes are on disk."""
+async def write_control(log: Log, pipeline: str, signals: Iterable[Signal], *, now_ms: int) -> None:
+    """Returns once the signals are on disk."""
     await log.ensure_topic(control_topic())
-    for batch in encode_wishes(pipeline, wishes, now_ms=now_ms):
+    for batch in encode_signals(pipeline, signals, now_ms=now_ms):
         await log.append(control_home(pipeline), batch)
 
 
 async def forget_control(log: Log, pipeline: str, *, now_ms: int, table: str | None = None) -> int:
     """Takes back everything that is wanted, of one table or of all; returns how much that was."""
-    found = (await read_desired(log, pipeline)).wishes
-    standing = [wish for wish in found if wish.kind != DROPPED and table in (None, wish.table)]
-    if standing:
-        keys = [_key(pipeline, wish) for wish in standing]
+    found = (await read_desired(log, pipeline)).signals
+    signals = [
+        signal for signal in found if signal.kind != DROPPED and table in (None, signal.table)
+    ]
+    if signals:
+        keys = [_key(pipeline, signal) for signal in signals]
         for batch in _encode(keys, [None] * len(keys), now_ms=now_ms):
             await log.append(control_home(pipeline), batch)
-    return len(standing)
+    return len(signals)
 
 
-def pause_wish(*, table: str, is_paused: bool, id: str) -> Signal:
+def pause_signal(*, table: str, is_paused: bool, id: str) -> Signal:
     return Signal(PAUSE, table, id, {WANTED: PAUSED if is_paused else RUNNING})
 
 
@@ -206,20 +209,20 @@ def control_topic() -> TopicSettings:
     return next(topic for topic in internal_topics(history_ms=0) if topic.name == CONTROL)
 
 
-def encode_wishes(pipeline: str, wishes: Iterable[Signal], *, now_ms: int) -> "list[Batch]":
-    chosen = list(wishes)
+def encode_signals(pipeline: str, signals: Iterable[Signal], *, now_ms: int) -> "list[Batch]":
+    chosen = list(signals)
     values: list[bytes | None] = [
         orjson.dumps(
             {
                 "version": FORMAT_VERSION,
-                "id": wish.id,
+                "id": signal.id,
                 "at_ms": now_ms,
-                "options": dict(wish.options),
+                "options": dict(signal.options),
             }
         )
-        for wish in chosen
+        for signal in chosen
     ]
-    return _encode([_key(pipeline, wish) for wish in chosen], values, now_ms=now_ms)
+    return _encode([_key(pipeline, signal) for signal in chosen], values, now_ms=now_ms)
 
 
 def _encode(keys: list[bytes], values: list[bytes | None], *, now_ms: int) -> "list[Batch]":
@@ -232,11 +235,11 @@ def _encode(keys: list[bytes], values: list[bytes | None], *, now_ms: int) -> "l
     )
 
 
-def _key(pipeline: str, wish: Signal) -> bytes:
-    return orjson.dumps([pipeline, wish.table, wish.kind])
+def _key(pipeline: str, signal: Signal) -> bytes:
+    return orjson.dumps([pipeline, signal.table, signal.kind])
 
 
-def _wish(table: str, kind: str, value: bytes) -> Signal:
+def _signal(table: str, kind: str, value: bytes) -> Signal:
     said = orjson.loads(value)
     if said["version"] > FORMAT_VERSION:
         raise DecodeError(

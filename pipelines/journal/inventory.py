@@ -38,7 +38,7 @@ class PipelineInventory:
 
 
 async def pipelines_in(log: Log) -> frozenset[str]:
-    """Everybody who has a position, a schema or a wish in the log."""
+    """Everybody who has a position, a schema or a signal in the log."""
     found: set[str] = set()
     for topic in (POSITIONS, CONTROL):
         found |= await _owners(log, topic)

@@ -1,4 +1,4 @@
-"""That somebody has agreed to new generations of topics: a wish, for exactly what the file asks."""
+"""The approval of new generations of topics: a signal for exactly one form of the file."""
 
 import hashlib
 import json
@@ -18,14 +18,14 @@ DIGEST_DIGITS = 32
 async def agree(loaded: "LoadedPipeline", log: Log, *, now_ms: int) -> None:
     """Who runs the source obeys it, now or after any crash; another edit has to be agreed to
     again."""
-    wish = Signal(MIGRATE, "", secrets.token_hex(8), {ASKED: asked_by(loaded)})
-    await write_control(log, loaded.name, [wish], now_ms=now_ms)
+    signal = Signal(MIGRATE, "", secrets.token_hex(8), {ASKED: asked_by(loaded)})
+    await write_control(log, loaded.name, [signal], now_ms=now_ms)
 
 
 def is_agreed(loaded: "LoadedPipeline", desired: DesiredTaskState) -> bool:
     return any(
-        wish.kind == MIGRATE and wish.options.get(ASKED) == asked_by(loaded)
-        for wish in desired.wishes
+        signal.kind == MIGRATE and signal.options.get(ASKED) == asked_by(loaded)
+        for signal in desired.signals
     )
 
 

@@ -235,10 +235,10 @@ class _TaskLives:
         await self._is_informed.wait()
         seen, told = desired.now, dict[str, str]()
         while True:
-            for wish in seen.wishes:
-                if wish.kind == VERIFIED and told.get(wish.table) != wish.id:
-                    told[wish.table] = wish.id
-                    self._listeners.report(_to_verified(self._job.loaded.name, wish))
+            for signal in seen.signals:
+                if signal.kind == VERIFIED and told.get(signal.table) != signal.id:
+                    told[signal.table] = signal.id
+                    self._listeners.report(_to_verified(self._job.loaded.name, signal))
             seen = await desired.wait_for_change(seen)
 
     async def _until_other(
@@ -252,13 +252,13 @@ class _TaskLives:
             seen = await desired.wait_for_change(seen)
 
 
-def _to_verified(pipeline: str, wish: Signal) -> TableVerified:
-    options = wish.options
+def _to_verified(pipeline: str, signal: Signal) -> TableVerified:
+    options = signal.options
     return TableVerified(
         pipeline,
         VERIFY,
-        wish.table,
-        wish.at_ms,
+        signal.table,
+        signal.at_ms,
         int(options["differing"]),
         int(options["rows"]),
         options["sides"],
@@ -267,5 +267,7 @@ def _to_verified(pipeline: str, wish: Signal) -> TableVerified:
 
 
 def _newest_restart(desired: DesiredTaskState) -> str:
-    restarts = [wish.id for wish in desired.wishes if wish.kind == RESTART and not wish.table]
+    restarts = [
+        signal.id for signal in desired.signals if signal.kind == RESTART and not signal.table
+    ]
     return restarts[-1] if restarts else ""

@@ -68,9 +68,9 @@ def find_table(given: str, known: Collection[str], *, pipeline: str) -> str:
 TARGET = click.argument("target", metavar="PIPELINE[/TABLE]")
 
 
-async def wish_state(address: LogAddress, target: str, *, is_paused: bool) -> Mapping[str, Any]:
-    """Returns once the wish is on disk; who runs the pipeline follows it within moments."""
-    from headwater.pipelines.journal.control import pause_wish, read_desired, write_control
+async def send_pause(address: LogAddress, target: str, *, is_paused: bool) -> Mapping[str, Any]:
+    """Returns once the signal is on disk; who runs the pipeline follows it within moments."""
+    from headwater.pipelines.journal.control import pause_signal, read_desired, write_control
     from headwater.pipelines.journal.inventory import tables_of
 
     pipeline, given = split_target(target)
@@ -79,14 +79,14 @@ async def wish_state(address: LogAddress, target: str, *, is_paused: bool) -> Ma
         await check_pipeline(log, pipeline, running)
         tables = await tables_of(log, pipeline) if given else frozenset()
         table = find_table(given, tables, pipeline=pipeline) if given else ""
-        wish = pause_wish(table=table, is_paused=is_paused, id=secrets.token_hex(8))
-        await write_control(log, pipeline, [wish], now_ms=now_ms())
+        signal = pause_signal(table=table, is_paused=is_paused, id=secrets.token_hex(8))
+        await write_control(log, pipeline, [signal], now_ms=now_ms())
         now = await read_desired(log, pipeline)
     return {
         "pipeline": pipeline,
         "table": table or None,
-        "wanted": wish.options["wanted"],
-        "id": wish.id,
+        "wanted": signal.options["wanted"],
+        "id": signal.id,
         "is_running": pipeline in running,
         "is_paused": now.is_paused,
         "paused_tables": sorted(now.paused_tables),

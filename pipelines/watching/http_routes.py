@@ -1,4 +1,4 @@
-"""What the HTTP API answers: status, metrics, reports as they come, and wishes for the log."""
+"""What the HTTP API answers: status, metrics, reports as they come, and signals for the log."""
 
 import logging
 import secrets
@@ -21,7 +21,7 @@ from headwater.core_log.foundation.errors import (
     LogRejected,
 )
 from headwater.core_log.model.log import Log, TopicPartition
-from headwater.pipelines.journal.control import RESTART, Signal, pause_wish, write_control
+from headwater.pipelines.journal.control import RESTART, Signal, pause_signal, write_control
 from headwater.pipelines.journal.generations import source_parts
 from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.terminal.control_writer import find_table
@@ -67,7 +67,7 @@ class HttpRoute(NamedTuple):
     meaning: str
 
 
-WISHES = {
+CONTROLS = {
     "pause": "Pause the pipeline, or one of its tables, until it is resumed; over restarts, too.",
     "resume": "Resume it. A quarantine of it ends.",
     "restart": "Restart it at its offsets. A quarantine of it ends.",
@@ -104,8 +104,8 @@ ROUTES = (
         "had the key.",
     ),
     *(
-        HttpRoute("POST", f"/pipelines/{{pipeline}}/{verb}{table}", "wish", meaning)
-        for verb, meaning in WISHES.items()
+        HttpRoute("POST", f"/pipelines/{{pipeline}}/{verb}{table}", "signal", meaning)
+        for verb, meaning in CONTROLS.items()
         for table in ("", "/{table:path}")
     ),
     HttpRoute(
@@ -197,7 +197,7 @@ class _Routes:
             raise NotFound("the log has never had this key", table=str(stored.schema.table))
         return _json({"table": str(stored.schema.table)} | change_facts(found))
 
-    async def wish(self, request: Request) -> Response:
+    async def signal(self, request: Request) -> Response:
         """Writes to the log what is wanted; the pipeline follows it, now or when it is next run."""
         await _body(request)
         pipeline, verb = self._pipeline(request), request.url.path.split("/")[3]
@@ -207,13 +207,13 @@ class _Routes:
         if table is not None:
             table = find_table(table, self._to.board.tables(pipeline), pipeline=pipeline)
         id = secrets.token_hex(8)
-        wish = (
+        signal = (
             Signal(RESTART, table or "", id)
             if verb == "restart"
-            else pause_wish(table=table or "", is_paused=verb == "pause", id=id)
+            else pause_signal(table=table or "", is_paused=verb == "pause", id=id)
         )
-        await write_control(self._to.log, pipeline, [wish], now_ms=self._to.clock.now_ms())
-        said = {"pipeline": pipeline, "table": table, "wish": verb, "id": id}
+        await write_control(self._to.log, pipeline, [signal], now_ms=self._to.clock.now_ms())
+        said = {"pipeline": pipeline, "table": table, "signal": verb, "id": id}
         return _json(said, status=202)
 
     async def run(self, request: Request) -> Response:

@@ -180,7 +180,7 @@ class ChunkReader:
 
     def _where_of(self, job: SnapshotJob) -> str:
         """Returns the file's condition, which applies to the initial snapshot only."""
-        if job.ledger.wish or job.ledger.reread:
+        if job.ledger.signal or job.ledger.reread:
             return job.ledger.where
         return self.reader.where_of(job.table)
 

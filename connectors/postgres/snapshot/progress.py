@@ -70,7 +70,7 @@ class TableSnapshotProgress:
     since: int = 0
     """Streamed changes of earlier commits are left out: the table was truncated after missed
     changes, and was read later."""
-    wish: str = ""
+    signal: str = ""
     """The id of its signal; empty if the table is read because it is new."""
     where: str = ""
     reread: str = ""
@@ -164,8 +164,8 @@ class TableSnapshotProgress:
             said["left"] = True
         if self.since:
             said["since"] = lsn_text(self.since)
-        if self.wish:
-            said |= {"wish": self.wish, "where": self.where}
+        if self.signal:
+            said |= {"wish": self.signal, "where": self.where}
         if self.reread:
             said |= {"reread": self.reread, "after": lsn_text(self.after), "kinds": self.kinds}
             flags = {
@@ -201,7 +201,7 @@ class TableSnapshotProgress:
                 is_paused=said.get("paused", False),
                 has_left=said.get("left", False),
                 since=parse_lsn(said.get("since", "0/0")),
-                wish=said.get("wish", ""),
+                signal=said.get("wish", ""),
                 where=said.get("where", ""),
                 reread=said.get("reread", ""),
                 after=parse_lsn(said.get("after", "0/0")),

@@ -99,7 +99,7 @@ class SnapshotSignals:
             if running is not None and running.ledger.reread and not running.is_started:
                 self._permit(running, where)
                 continue
-            if running is not None and name and running.ledger.wish != control.id:
+            if running is not None and name and running.ledger.signal != control.id:
                 raise SourceRejected(
                     "the table is being read already",
                     table=name,
@@ -109,7 +109,7 @@ class SnapshotSignals:
                 continue
             if where:
                 await self._check(table, where)
-            job = self.jobs.add(table, TableSnapshotProgress(wish=control.id, where=where))
+            job = self.jobs.add(table, TableSnapshotProgress(signal=control.id, where=where))
             self.outbox.notes[job.part] = job.ledger.text()
 
     def _permit(self, job: SnapshotJob, where: str) -> None:

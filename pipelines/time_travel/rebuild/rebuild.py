@@ -19,7 +19,7 @@ from headwater.pipelines.journal.control import (
     RESTART,
     DesiredTaskState,
     Signal,
-    pause_wish,
+    pause_signal,
     write_control,
 )
 from headwater.pipelines.journal.internal_topics import COMMITS
@@ -232,7 +232,7 @@ async def _put_back(
     clock: Clock,
 ) -> None:
     """Swaps in a past state; on resume the sink applies all later changes."""
-    await _wish_paused(rebuilding, log, is_paused=True, clock=clock)
+    await _send_pause(rebuilding, log, is_paused=True, clock=clock)
     rebuilt.is_paused = True
     await _settle(rebuilding, live, is_running=is_running)
     told = await told_below(log, rebuilding.loaded.name, moment.ends)
@@ -240,7 +240,7 @@ async def _put_back(
     carry_over = CarryOver(rebuilding.subject.schema.key, until_ms * 1_000 + 999)
     rebuilt.kept = await live.swap(rebuilding.target, carry_over)
     if is_running:
-        await _wish_restart(rebuilding, log, clock=clock)
+        await _send_restart(rebuilding, log, clock=clock)
 
 
 async def _fill_former(
@@ -332,7 +332,7 @@ async def _swap(
     tell: Callable[[Report], None],
 ) -> None:
     if is_running:
-        await _wish_paused(rebuilding, log, is_paused=True, clock=clock)
+        await _send_pause(rebuilding, log, is_paused=True, clock=clock)
     try:
         offsets = await _settle(rebuilding, live, is_running=is_running)
         await _fill(rebuilding, shadow, log, rebuilt, clock=clock, tell=tell)
@@ -343,24 +343,22 @@ async def _swap(
         rebuilt.kept = await live.swap(rebuilding.target, carry_over)
     finally:
         if is_running:  # restarted first, because the sink has cached the old table's offsets
-            await _wish_restart(rebuilding, log, clock=clock)
-            await _wish_paused(rebuilding, log, is_paused=False, clock=clock)
+            await _send_restart(rebuilding, log, clock=clock)
+            await _send_pause(rebuilding, log, is_paused=False, clock=clock)
 
 
-async def _wish_restart(rebuilding: TableRebuild, log: Log, *, clock: Clock) -> None:
+async def _send_restart(rebuilding: TableRebuild, log: Log, *, clock: Clock) -> None:
     """Sends a restart: the running sink has cached the old table's offsets."""
-    wish = Signal(RESTART, "", secrets.token_hex(8))
-    await write_control(log, rebuilding.loaded.name, [wish], now_ms=clock.now_ms())
+    signal = Signal(RESTART, "", secrets.token_hex(8))
+    await write_control(log, rebuilding.loaded.name, [signal], now_ms=clock.now_ms())
 
 
-async def _wish_paused(
-    rebuilding: TableRebuild, log: Log, *, is_paused: bool, clock: Clock
-) -> None:
-    wishes = [
-        pause_wish(table=str(stored.schema.table), is_paused=is_paused, id=secrets.token_hex(8))
+async def _send_pause(rebuilding: TableRebuild, log: Log, *, is_paused: bool, clock: Clock) -> None:
+    signals = [
+        pause_signal(table=str(stored.schema.table), is_paused=is_paused, id=secrets.token_hex(8))
         for stored in rebuilding.sources
     ]
-    await write_control(log, rebuilding.loaded.name, wishes, now_ms=clock.now_ms())
+    await write_control(log, rebuilding.loaded.name, signals, now_ms=clock.now_ms())
 
 
 async def _settle(rebuilding: TableRebuild, live: Sink, *, is_running: bool) -> AppliedOffsets:

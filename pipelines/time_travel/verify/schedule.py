@@ -64,7 +64,7 @@ async def _verify_once(loaded: LoadedPipeline, log: Log, *, clock: Clock) -> Non
 
 
 def _last_ms(desired: DesiredTaskState) -> int:
-    return max((wish.at_ms for wish in desired.wishes if wish.kind == VERIFIED), default=0)
+    return max((signal.at_ms for signal in desired.signals if signal.kind == VERIFIED), default=0)
 
 
 PROBLEM_LETTERS_MAX = 500
@@ -78,12 +78,12 @@ async def remember(
     for verdict in verdicts:
         for stored in verdict.subject.sources:
             by_table.setdefault(str(stored.schema.table), []).append(verdict)
-    wishes = [
+    signals = [
         Signal(VERIFIED, table, secrets.token_hex(8), _options(found))
         for table, found in by_table.items()
     ]
-    if wishes:
-        await write_control(log, pipeline, wishes, now_ms=clock.now_ms())
+    if signals:
+        await write_control(log, pipeline, signals, now_ms=clock.now_ms())
 
 
 def _options(verdicts: Iterable[TableVerdict]) -> Mapping[str, str]:

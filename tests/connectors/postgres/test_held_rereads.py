@@ -54,13 +54,13 @@ class Source:
                 self.folded.take(batch)
         self.folded.killed()
 
-    async def until(self, phase: Phase, wish: str = "") -> None:
+    async def until(self, phase: Phase, signal: str = "") -> None:
         """One life in which somebody wants something of the table, until that is so."""
         self.folded.replacements.clear()
         async for source in self.lives():
-            if wish:
-                await source.control(Control(wish, "snapshot", ITEMS, {"action": wish}))
-                wish = ""
+            if signal:
+                await source.control(Control(signal, "snapshot", ITEMS, {"action": signal}))
+                signal = ""
                 continue  # it is written down in the next batch
             if any(each.phase is phase for each in self.folded.replacements):
                 return
@@ -336,7 +336,7 @@ async def test_a_table_that_is_held_is_not_read_by_a_condition(guest: Guest) -> 
 
     async for running in source.lives():
         if source.folded.replacements:
-            wish = Control("w", "snapshot", ITEMS, {"action": "start", "where": "id < 5"})
+            signal = Control("w", "snapshot", ITEMS, {"action": "start", "where": "id < 5"})
             with pytest.raises(SourceRejected, match="only be read as a whole"):
-                await running.control(wish)
+                await running.control(signal)
             break

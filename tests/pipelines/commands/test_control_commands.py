@@ -356,17 +356,21 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_reading_of_a_table_is_wished_for_in_the_log(shop: Shop, action: str) -> None:
     ran = shop.run("snapshot", action, f"{shop.name}/orders", "--json")
 
-    [wish] = shop.ask(read_desired).controls()
-    assert (wish.kind, str(wish.table), wish.options) == ("snapshot", ORDERS, {"action": action})
-    assert ran.envelope["data"]["id"] == wish.id
+    [signal] = shop.ask(read_desired).controls()
+    assert (signal.kind, str(signal.table), signal.options) == (
+        "snapshot",
+        ORDERS,
+        {"action": action},
+    )
+    assert ran.envelope["data"]["id"] == signal.id
 
 
 @pytest.mark.usefixtures("no_patience")
 def test_the_reading_may_be_of_some_rows_only(shop: Shop) -> None:
     shop.run("snapshot", "start", f"{shop.name}/orders", "--where", "id > 7")
 
-    [wish] = shop.ask(read_desired).controls()
-    assert wish.options["where"] == "id > 7"
+    [signal] = shop.ask(read_desired).controls()
+    assert signal.options["where"] == "id > 7"
 
 
 @contextmanager
@@ -374,12 +378,12 @@ def answering(shop: Shop, answer: str) -> Iterator[None]:
     """The source says so of the first wish that comes."""
 
     def reply() -> None:
-        while not (wishes := shop.ask(read_desired).controls()):
+        while not (signals := shop.ask(read_desired).controls()):
             continue
         if answer == REFUSED:
             said = ("it is being read already", "stop it")
             shop.owner.board(RemarksMade(shop.name, "source", "snapshot", *said))
-        shop.owner.board(OffsetsApplied(shop.name, "source", {f"{CONTROL}{wishes[0].id}": answer}))
+        shop.owner.board(OffsetsApplied(shop.name, "source", {f"{CONTROL}{signals[0].id}": answer}))
 
     with ThreadPoolExecutor(1) as thread:
         told = thread.submit(reply)

@@ -18,7 +18,7 @@ from headwater.pipelines.journal.control import (
     Signal,
     control_home,
     forget_control,
-    pause_wish,
+    pause_signal,
     read_desired,
     write_control,
 )
@@ -35,15 +35,15 @@ async def log(tmp_path: Path) -> AsyncIterator[EmbeddedLog]:
 
 
 def paused(table: str = "", *, id: str = "1") -> Signal:
-    return pause_wish(table=table, is_paused=True, id=id)
+    return pause_signal(table=table, is_paused=True, id=id)
 
 
 def resumed(table: str = "", *, id: str = "2") -> Signal:
-    return pause_wish(table=table, is_paused=False, id=id)
+    return pause_signal(table=table, is_paused=False, id=id)
 
 
-async def write(log: EmbeddedLog, *wishes: Signal, pipeline: str = "shop") -> None:
-    await write_control(log, pipeline, wishes, now_ms=NOW_MS)
+async def write(log: EmbeddedLog, *signals: Signal, pipeline: str = "shop") -> None:
+    await write_control(log, pipeline, signals, now_ms=NOW_MS)
 
 
 async def test_a_pipeline_on_a_new_log_has_no_desired_state(log: EmbeddedLog) -> None:
@@ -71,7 +71,7 @@ async def test_a_pause_survives_a_restart_of_the_log(tmp_path: Path) -> None:
     await second.close()
 
     assert now.is_paused
-    assert now.wishes[0].at_ms == NOW_MS
+    assert now.signals[0].at_ms == NOW_MS
 
 
 async def test_a_paused_pipeline_pauses_all_of_its_tables_and_no_other(log: EmbeddedLog) -> None:
@@ -81,7 +81,7 @@ async def test_a_paused_pipeline_pauses_all_of_its_tables_and_no_other(log: Embe
     found = [await read_desired(log, name) for name in neighbours[:1]]
 
     assert (await read_desired(log, "shop")).is_paused
-    assert found == [DesiredTaskState(neighbours[0])], "they share a partition, but no wishes"
+    assert found == [DesiredTaskState(neighbours[0])], "they share a partition, but no signals"
 
 
 home = control_home("shop")
@@ -109,7 +109,7 @@ async def test_a_wish_in_a_transaction_that_is_still_open_is_waited_for(
     await write(log, paused())
     writer = await log.writer("somebody")
     async with writer.transaction() as transaction:
-        for batch in control.encode_wishes("shop", [resumed()], now_ms=NOW_MS):
+        for batch in control.encode_signals("shop", [resumed()], now_ms=NOW_MS):
             await transaction.append(home, batch)
         loading = asyncio.ensure_future(read_desired(log, "shop"))
         await log.bounds([home])  # by now it has seen how far the partition reaches
@@ -118,8 +118,8 @@ async def test_a_wish_in_a_transaction_that_is_still_open_is_waited_for(
 
 
 async def test_a_source_is_given_what_is_its_business(log: EmbeddedLog) -> None:
-    wish = Signal("snapshot", ORDERS, "7", {"chunk_rows": "1000"})
-    await write(log, paused(), wish, Signal(control.RESTART, "", "8"))
+    signal = Signal("snapshot", ORDERS, "7", {"chunk_rows": "1000"})
+    await write(log, paused(), signal, Signal(control.RESTART, "", "8"))
 
     (found,) = (await read_desired(log, "shop")).controls()
 
@@ -135,7 +135,7 @@ async def test_the_control_of_a_whole_pipeline_names_no_table(log: EmbeddedLog) 
 
 
 @pytest.mark.parametrize(
-    ("wishes", "expected"),
+    ("signals", "expected"),
     [
         ([], ""),
         ([paused(ORDERS)], ""),
@@ -147,9 +147,9 @@ async def test_the_control_of_a_whole_pipeline_names_no_table(log: EmbeddedLog) 
     ],
 )
 def test_a_table_begins_afresh_with_its_own_or_its_pipelines_newest_wish(
-    wishes: list[Signal], expected: str
+    signals: list[Signal], expected: str
 ) -> None:
-    assert DesiredTaskState.of("shop", wishes).fresh_start(ORDERS) == expected
+    assert DesiredTaskState.of("shop", signals).fresh_start(ORDERS) == expected
 
 
 async def test_a_forgotten_command_is_wanted_no_more(log: EmbeddedLog) -> None:

@@ -135,11 +135,11 @@ def test_pipelines_that_no_file_speaks_of_are_orphans(headwater: Headwater, tmp_
     file = pipeline(tmp_path)
     with owning(tmp_path / "data") as owner:
         paused = headwater("pause", "shop", "--data", tmp_path / "data")
-        from headwater.pipelines.journal.control import pause_wish, write_control
+        from headwater.pipelines.journal.control import pause_signal, write_control
 
         for name in ("shop", "left-over"):
-            wish = pause_wish(table="", is_paused=True, id="1")
-            owner.do(write_control(owner.log, name, [wish], now_ms=1))
+            signal = pause_signal(table="", is_paused=True, id="1")
+            owner.do(write_control(owner.log, name, [signal], now_ms=1))
         ran = headwater("doctor", file)
 
     assert paused.code == exit_codes.INVALID, "nobody knows it yet"

@@ -228,13 +228,13 @@ async def test_metrics_are_what_prometheus_reads(served: Served) -> None:
 
 async def test_a_pause_is_written_into_the_log(served: Served) -> None:
     whole = await served.ask("POST", "/pipelines/shop/pause")
-    table = await served.ask("POST", f"/pipelines/shop/pause/orders")
+    table = await served.ask("POST", "/pipelines/shop/pause/orders")
     now = await read_desired(served.log, "shop")
 
     assert whole["table"] is None
     assert table["table"] == ORDERS, "bare where only one is called so"
     assert now.is_paused and now.paused_tables == {ORDERS}
-    assert [wish.id for wish in now.wishes] == [whole["id"], table["id"]]
+    assert [signal.id for signal in now.signals] == [whole["id"], table["id"]]
 
     await served.ask("POST", "/pipelines/shop/resume")
     assert not (await read_desired(served.log, "shop")).is_paused
@@ -264,7 +264,7 @@ async def test_an_unknown_pipeline_or_table_cannot_be_controlled(
     with pytest.raises(ConfigError, match=problem):
         await served.ask(method, path)
 
-    assert (await read_desired(served.log, "shop")).wishes == ()
+    assert (await read_desired(served.log, "shop")).signals == ()
 
 
 async def test_offsets_are_those_in_the_log_and_those_that_sinks_told(served: Served) -> None:

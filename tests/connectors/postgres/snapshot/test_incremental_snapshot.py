@@ -172,13 +172,13 @@ async def test_a_first_reading_rests_as_soon_as_that_is_wanted(guest: Guest) -> 
     guest.execute(*ORDERS, *AUDIT)
     guest.publish()
     folded, source = Folded(), source_of(guest, snapshot={"parallel": 1})
-    wish = Control("pause", "snapshot", ORDERS_ID, {"action": "pause"})
+    signal = Control("pause", "snapshot", ORDERS_ID, {"action": "pause"})
 
     async with asyncio.timeout(60), aclosing(source.changes({})) as coming:
         async for batch in coming:
             folded.take(batch)
             if len(folded.reads) > 1_000 and not folded.positions.get("control/pause"):
-                await source.control(wish)  # again and again is the same
+                await source.control(signal)  # again and again is the same
             if "control/pause" in folded.positions and not differing(folded, guest, "audit"):
                 break
     folded.killed()

@@ -38,7 +38,7 @@ async def verified(world: World) -> DesiredTaskState:
     try:
         while True:
             found = await read_desired(world.log, world.loaded.name)
-            if found.wishes or task.done():
+            if found.signals or task.done():
                 return found
             await asyncio.wait([task], timeout=0.05)
     finally:
@@ -57,7 +57,7 @@ def test_the_outcome_of_every_table_is_in_the_log_and_no_order_to_the_source(
 
     found = tell(tmp_path, PIPELINE.replace("SCHEDULE", "{every: 1ms}"), story)
 
-    options = {wish.table: wish.options for wish in found.wishes}
+    options = {signal.table: signal.options for signal in found.signals}
     assert options["shop.products"]["differing"] == "2"
     assert options["shop.orders"]["differing"] == "0"
     assert options["shop.orders"]["sides"] == "source,sql"

@@ -168,8 +168,8 @@ def http_api_page() -> str:
         '    "http://$(jq -r .http data/endpoint.json)/status"\n'
         "```\n\n"
         "Every route wants the token, and refuses requests whose `Host` or `Origin` is not its own:"
-        " a web page that a browser\non this machine shows cannot steer a pipeline. What is wished"
-        " for is written to the log and answered with 202; it\nholds from then on, whoever runs the"
+        " a web page that a browser\non this machine shows cannot steer a pipeline. A signal"
+        " is written to the log and answered with 202; it\nholds from then on, whoever runs the"
         ' pipeline. An error is `{"error": {"kind", "problem", "hint", "facts"}}`.\n',
         table(("Method", "Path", "What it does"), rows),
     )

@@ -51,11 +51,16 @@ def dlq() -> None:
 @click.pass_obj
 def ls(output: Output, pipeline: str, of_table: str | None, address: LogAddress) -> None:
     """Count the dead letters of PIPELINE by table and problem."""
-    letters = run_until_signal(find_letters(address, pipeline, of_table, (), None))
+    dead_letters = run_until_signal(find_dead_letters(address, pipeline, of_table, (), None))
     groups: dict[tuple[str, str, str, str], list[StoredDeadLetter]] = {}
-    for each in letters:
-        letter = each.letter
-        group = (table_of(letter), letter.task, letter.stage.name.lower(), letter.error)
+    for each in dead_letters:
+        dead_letter = each.dead_letter
+        group = (
+            table_of(dead_letter),
+            dead_letter.task,
+            dead_letter.stage.name.lower(),
+            dead_letter.error,
+        )
         groups.setdefault(group, []).append(each)
     rows = [
         {
@@ -102,12 +107,14 @@ def show(
 
         async with address.open_or_own() as log:
             schemas = SchemaReader(log)
-            letters = await choose_letters(log, pipeline, of_table, numbers, limit)
-            return [await describe_letter(each, schemas) for each in letters]
+            dead_letters = await choose_dead_letters(log, pipeline, of_table, numbers, limit)
+            return [await describe_dead_letter(each, schemas) for each in dead_letters]
 
-    letters = run_until_signal(work())
-    output.result([facts for facts, _ in letters], (line for _, lines in letters for line in lines))
-    if not letters:
+    dead_letters = run_until_signal(work())
+    output.result(
+        [facts for facts, _ in dead_letters], (line for _, lines in dead_letters for line in lines)
+    )
+    if not dead_letters:
         output.note(f"{pipeline} does not have these dead letters")
 
 
@@ -137,14 +144,14 @@ def redrive(
         from headwater.pipelines.dead_letters.redrive import redrive as put_back
 
         async with address.open_or_own() as log:
-            letters = await choose_letters(log, pipeline, of_table, numbers, limit)
-            return await put_back(log, pipeline, letters, now_ms=time.time_ns() // 1_000_000)
+            dead_letters = await choose_dead_letters(log, pipeline, of_table, numbers, limit)
+            return await put_back(log, pipeline, dead_letters, now_ms=time.time_ns() // 1_000_000)
 
     done = run_until_signal(work())
     facts = [
         {
             "number": each.stored.number,
-            "table": table_of(each.stored.letter),
+            "table": table_of(each.stored.dead_letter),
             "outcome": each.fate.name.lower(),
         }
         for each in done
@@ -186,18 +193,18 @@ def drop(
         from headwater.pipelines.dead_letters.dead_letter import dead_letter_home, encode_removals
 
         async with address.open_or_own() as log:
-            letters = await choose_letters(log, pipeline, of_table, numbers, limit)
-            gone = [each.letter for each in letters]
+            dead_letters = await choose_dead_letters(log, pipeline, of_table, numbers, limit)
+            gone = [each.dead_letter for each in dead_letters]
             for batch in encode_removals(gone, now_ms=time.time_ns() // 1_000_000):
                 await log.append(dead_letter_home(pipeline), batch)
-            return letters
+            return dead_letters
 
     dropped = run_until_signal(work())
     facts = {"dropped": [each.number for each in dropped]}
     output.result(facts, [f"dropped {format_count(len(dropped), 'dead letter')}"])
 
 
-async def find_letters(
+async def find_dead_letters(
     address: LogAddress,
     pipeline: str,
     of_table: str | None,
@@ -205,21 +212,21 @@ async def find_letters(
     limit: int | None,
 ) -> "list[StoredDeadLetter]":
     async with address.open_or_own() as log:
-        return await choose_letters(log, pipeline, of_table, numbers, limit)
+        return await choose_dead_letters(log, pipeline, of_table, numbers, limit)
 
 
-async def choose_letters(
+async def choose_dead_letters(
     log: "KafkaLog",
     pipeline: str,
     of_table: str | None,
     numbers: Sequence[int],
     limit: int | None,
 ) -> "list[StoredDeadLetter]":
-    from headwater.pipelines.dead_letters.dead_letter import read_letters
+    from headwater.pipelines.dead_letters.dead_letter import read_dead_letters
     from headwater.pipelines.terminal.control_writer import find_table
 
     try:
-        letters = await read_letters(log, pipeline)
+        dead_letters = await read_dead_letters(log, pipeline)
     except LogRejected as error:
         raise ConfigError(
             "the log has no pipeline of this name",
@@ -227,48 +234,48 @@ async def choose_letters(
             pipeline=pipeline,
         ) from error
     if numbers:
-        if missing := set(numbers) - {each.number for each in letters}:
+        if missing := set(numbers) - {each.number for each in dead_letters}:
             raise ConfigError(
                 "the pipeline does not have a dead letter of this number",
                 hint=f"headwater dlq show {pipeline}",
                 number=min(missing),
             )
-        letters = [each for each in letters if each.number in numbers]
+        dead_letters = [each for each in dead_letters if each.number in numbers]
     if of_table is not None:
-        known = {table_of(each.letter) for each in letters}
+        known = {table_of(each.dead_letter) for each in dead_letters}
         name = find_table(of_table, known, pipeline=pipeline) if known else of_table
-        letters = [each for each in letters if table_of(each.letter) == name]
-    return letters[:limit]
+        dead_letters = [each for each in dead_letters if table_of(each.dead_letter) == name]
+    return dead_letters[:limit]
 
 
-def table_of(letter: "DeadLetter") -> str:
-    return letter.table or letter.topic
+def table_of(dead_letter: "DeadLetter") -> str:
+    return dead_letter.table or dead_letter.topic
 
 
-async def describe_letter(
+async def describe_dead_letter(
     stored: "StoredDeadLetter", schemas: "SchemaReader"
 ) -> tuple[dict[str, object], list[str]]:
     """Returns a dead letter as JSON for programs, and as lines for people."""
     from headwater.pipelines.terminal.record_lines import content_of
 
-    letter, content = stored.letter, await content_of(stored.letter, schemas)
+    dead_letter, content = stored.dead_letter, await content_of(stored.dead_letter, schemas)
     place = (
-        f"{letter.topic}-{letter.partition} offset {letter.offset}"
-        if letter.is_record
-        else letter.at
+        f"{dead_letter.topic}-{dead_letter.partition} offset {dead_letter.offset}"
+        if dead_letter.is_record
+        else dead_letter.at
     )
     facts: dict[str, object] = {
         "number": stored.number,
         "since": time_text(stored.since_ms),
-        "table": table_of(letter),
-        "task": letter.task,
-        "stage": letter.stage.name.lower(),
-        "problem": letter.error,
-        "kind": letter.kind,
-        "topic": letter.topic or None,
-        "partition": letter.partition if letter.is_record else None,
-        "offset": letter.offset if letter.is_record else None,
-        "at": letter.at or None,
+        "table": table_of(dead_letter),
+        "task": dead_letter.task,
+        "stage": dead_letter.stage.name.lower(),
+        "problem": dead_letter.error,
+        "kind": dead_letter.kind,
+        "topic": dead_letter.topic or None,
+        "partition": dead_letter.partition if dead_letter.is_record else None,
+        "offset": dead_letter.offset if dead_letter.is_record else None,
+        "at": dead_letter.at or None,
         "content": content,
     }
     return facts, list(lines_of(stored, place, content))
@@ -277,13 +284,13 @@ async def describe_letter(
 def lines_of(stored: "StoredDeadLetter", place: str, content: object) -> Iterator[str]:
     import json
 
-    letter = stored.letter
-    yield printable(f"#{stored.number}  {table_of(letter)}  {time_text(stored.since_ms)}")
+    dead_letter = stored.dead_letter
+    yield printable(f"#{stored.number}  {table_of(dead_letter)}  {time_text(stored.since_ms)}")
+    origin = f"{dead_letter.kind}, {dead_letter.task}, {dead_letter.stage.name.lower()}"
+    yield printable(f"    problem  {dead_letter.error} ({origin})")
     yield printable(
-        f"    problem  {letter.error} ({letter.kind}, {letter.task}, {letter.stage.name.lower()})"
-    )
-    yield printable(
-        f"    place    {place}" + (f", at {letter.at}" if letter.is_record and letter.at else "")
+        f"    place    {place}"
+        + (f", at {dead_letter.at}" if dead_letter.is_record and dead_letter.at else "")
     )
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     yield f"    content  {printable(text)}"

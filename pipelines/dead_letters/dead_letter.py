@@ -23,7 +23,7 @@ from headwater.pipelines.journal.read_to_end import read_decided
 ERRORS = "__connect.errors."
 """Prefix of Kafka Connect's headers, by which its tools know where a dead letter comes from."""
 KEY_HEADER = "headwater.key"
-"""The record's own key; the letter's key is its place, so that a retry overwrites it."""
+"""The record's own key; the dead letter's key is its place, so that a retry overwrites it."""
 TABLE_HEADER = "headwater.table"
 TOPIC_ID_HEADER = "headwater.topic.id"
 PIECE_BYTES_MAX = 8 << 20
@@ -72,7 +72,7 @@ class DeadLetter:
     kind: str = "RecordsRejected"
     """The class of the error."""
     topic_id: str = ""
-    """Which topic of that name; empty in letters of older versions."""
+    """Which topic of that name; empty in dead letters of older versions."""
 
     @property
     def is_record(self) -> bool:
@@ -80,7 +80,7 @@ class DeadLetter:
 
     @property
     def place(self) -> bytes:
-        """The letter's own key."""
+        """The dead letter's own key."""
         if self.is_record:
             return orjson.dumps(
                 {"topic": self.topic, "partition": self.partition, "offset": self.offset}
@@ -89,7 +89,7 @@ class DeadLetter:
 
 
 def dead_letter_topic(pipeline: str) -> TopicSettings:
-    """Letters stay until somebody decides about them; then compaction takes them away."""
+    """Dead letters stay until somebody decides about them; then compaction takes them away."""
     return TopicSettings(
         name=f"{pipeline}.dlq",
         config={"cleanup.policy": "compact", "max.message.bytes": str(RECORD_BYTES_MAX)},
@@ -100,14 +100,14 @@ def dead_letter_home(pipeline: str) -> TopicPartition:
     return TopicPartition(f"{pipeline}.dlq", 0)
 
 
-def encode(letters: Sequence[DeadLetter], *, pipeline: str, now_ms: int) -> list[Batch]:
+def encode(dead_letters: Sequence[DeadLetter], *, pipeline: str, now_ms: int) -> list[Batch]:
     """Batches for the pipeline's dead-letter topic."""
     return arrow_codec.encode(
-        pa.array([letter.place for letter in letters], pa.binary()),
-        pa.array([letter.value for letter in letters], pa.binary()),
+        pa.array([dead_letter.place for dead_letter in dead_letters], pa.binary()),
+        pa.array([dead_letter.value for dead_letter in dead_letters], pa.binary()),
         timestamps_ms=now_ms,
         headers=pa.array(
-            [encode_headers(_headers(each, pipeline)) for each in letters], pa.binary()
+            [encode_headers(_headers(each, pipeline)) for each in dead_letters], pa.binary()
         ),
         compression=Compression.ZSTD,
     )
@@ -117,7 +117,7 @@ def encode_rejects(
     pipeline: str, rejects: Iterable[Reject], *, now_ms: int
 ) -> Iterator[tuple[TopicPartition, Batch]]:
     """The same for pieces of a source that are no rows."""
-    letters = [
+    dead_letters = [
         DeadLetter(
             topic="",
             partition=-1,
@@ -134,59 +134,59 @@ def encode_rejects(
         )
         for reject in rejects
     ]
-    for batch in encode(letters, pipeline=pipeline, now_ms=now_ms):
+    for batch in encode(dead_letters, pipeline=pipeline, now_ms=now_ms):
         yield dead_letter_home(pipeline), batch
 
 
-async def append_letters(
-    log: Log, pipeline: str, letters: Sequence[DeadLetter], *, now_ms: int
+async def append_dead_letters(
+    log: Log, pipeline: str, dead_letters: Sequence[DeadLetter], *, now_ms: int
 ) -> None:
-    """On disk when this returns. What is appended twice is one letter all the same."""
-    for batch in encode(letters, pipeline=pipeline, now_ms=now_ms):
+    """On disk when this returns. What is appended twice is one dead letter all the same."""
+    for batch in encode(dead_letters, pipeline=pipeline, now_ms=now_ms):
         await log.append(dead_letter_home(pipeline), batch)
 
 
-def encode_removals(letters: Sequence[DeadLetter], *, now_ms: int) -> list[Batch]:
-    """Tombstones: these letters have been decided about."""
+def encode_removals(dead_letters: Sequence[DeadLetter], *, now_ms: int) -> list[Batch]:
+    """Tombstones: these dead letters have been decided about."""
     return arrow_codec.encode(
-        pa.array([letter.place for letter in letters], pa.binary()),
-        pa.array([None] * len(letters), pa.binary()),
+        pa.array([dead_letter.place for dead_letter in dead_letters], pa.binary()),
+        pa.array([None] * len(dead_letters), pa.binary()),
         timestamps_ms=now_ms,
     )
 
 
-def _headers(letter: DeadLetter, pipeline: str) -> list[Header]:
+def _headers(dead_letter: DeadLetter, pipeline: str) -> list[Header]:
     said = {
-        "topic": letter.topic,
-        "partition": str(letter.partition),
-        "offset": str(letter.offset),
+        "topic": dead_letter.topic,
+        "partition": str(dead_letter.partition),
+        "offset": str(dead_letter.offset),
         "connector.name": pipeline,
-        "task.id": letter.task,
-        "stage": letter.stage.value,
-        "class.name": letter.task,
-        "exception.class.name": letter.kind,
-        "exception.message": letter.error,
+        "task.id": dead_letter.task,
+        "stage": dead_letter.stage.value,
+        "class.name": dead_letter.task,
+        "exception.class.name": dead_letter.kind,
+        "exception.message": dead_letter.error,
         # A trace of ours would show values; the first line of one is what tools look for.
-        "exception.stacktrace": f"{letter.kind}: {letter.error}",
+        "exception.stacktrace": f"{dead_letter.kind}: {dead_letter.error}",
     }
     errors = [(ERRORS + name, text.encode()) for name, text in said.items()]
     ours = [
-        (KEY_HEADER, letter.key),
-        (TABLE_HEADER, letter.table.encode()),
-        (TOPIC_ID_HEADER, letter.topic_id.encode()),
+        (KEY_HEADER, dead_letter.key),
+        (TABLE_HEADER, dead_letter.table.encode()),
+        (TOPIC_ID_HEADER, dead_letter.topic_id.encode()),
     ]
-    return [*letter.headers, *errors, *ours]
+    return [*dead_letter.headers, *errors, *ours]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredDeadLetter:
-    letter: DeadLetter
+    dead_letter: DeadLetter
     number: int
     """Its offset in the dead-letter topic: by that people call it."""
     since_ms: int
 
 
-async def read_letters(log: Log, pipeline: str) -> list[StoredDeadLetter]:
+async def read_dead_letters(log: Log, pipeline: str) -> list[StoredDeadLetter]:
     """Those that nobody has decided about yet, oldest first; of a record that failed again the
     newest."""
     home = dead_letter_home(pipeline)
@@ -212,10 +212,10 @@ def _decode(columns: RecordColumns) -> Iterator[tuple[bytes, StoredDeadLetter | 
             yield place, None
         else:
             pairs = [(each["key"].decode(), each["value"]) for each in headers]
-            yield place, StoredDeadLetter(_letter(value, pairs), offset, time_ms)
+            yield place, StoredDeadLetter(_dead_letter(value, pairs), offset, time_ms)
 
 
-def _letter(value: bytes | None, headers: Sequence[Header]) -> DeadLetter:
+def _dead_letter(value: bytes | None, headers: Sequence[Header]) -> DeadLetter:
     said = {name: (content or b"").decode() for name, content in headers if _is_ours(name)}
     own = tuple(header for header in headers if not _is_ours(header[0]))
     by_name = dict(headers)

@@ -63,24 +63,24 @@ class Redriven:
 
 
 async def redrive(
-    log: Log, pipeline: str, letters: Sequence[StoredDeadLetter], *, now_ms: int
+    log: Log, pipeline: str, dead_letters: Sequence[StoredDeadLetter], *, now_ms: int
 ) -> list[Redriven]:
-    """Appends each record again, takes its letter away, and marks the commit boundary that lets
+    """Appends each record again, removes its dead letter, and marks the commit boundary that lets
     sinks see it, in one transaction per partition."""
-    fates = {each.number: RedriveResult.NO_RECORD for each in letters}
-    former = Generations.of(await load_positions(log, pipeline)).former if letters else {}
-    topics = {each.letter.topic for each in letters if each.letter.topic_id}
+    fates = {each.number: RedriveResult.NO_RECORD for each in dead_letters}
+    former = Generations.of(await load_positions(log, pipeline)).former if dead_letters else {}
+    topics = {each.dead_letter.topic for each in dead_letters if each.dead_letter.topic_id}
     ids = {topic: await log.topic_id(topic) for topic in topics - former.keys()}
     by_partition: dict[TopicPartition, list[StoredDeadLetter]] = {}
-    for each in letters:
-        if each.letter.topic in former:
+    for each in dead_letters:
+        if each.dead_letter.topic in former:
             fates[each.number] = (
                 RedriveResult.FORMER
             )  # sinks that have crossed over read nothing there
-        elif each.letter.topic_id and each.letter.topic_id != ids[each.letter.topic]:
+        elif each.dead_letter.topic_id and each.dead_letter.topic_id != ids[each.dead_letter.topic]:
             fates[each.number] = RedriveResult.ANEW
-        elif each.letter.is_record:
-            place = TopicPartition(each.letter.topic, each.letter.partition)
+        elif each.dead_letter.is_record:
+            place = TopicPartition(each.dead_letter.topic, each.dead_letter.partition)
             by_partition.setdefault(place, []).append(each)
     # A name of its own: the source's writer must not be fenced.
     writer = await log.writer(f"headwater.{pipeline}.dlq") if by_partition else None
@@ -91,7 +91,7 @@ async def redrive(
             fates[each.number] = (
                 RedriveResult.REDRIVEN if each.number in back else RedriveResult.OVERTAKEN
             )
-    return [Redriven(each, fates[each.number]) for each in letters]
+    return [Redriven(each, fates[each.number]) for each in dead_letters]
 
 
 class _Overtaken(Exception):
@@ -107,20 +107,20 @@ async def _redrive_partition(
     *,
     now_ms: int,
 ) -> set[int]:
-    """The numbers of the letters that went back."""
-    group = sorted(group, key=lambda each: each.letter.offset)
+    """The numbers of the dead letters that went back."""
+    group = sorted(group, key=lambda each: each.dead_letter.offset)
     for _ in range(ATTEMPTS_MAX):
-        seen = await _look(log, partition, [each.letter for each in group])
-        going = [each for each in group if not seen.overtakes(each.letter)]
+        seen = await _look(log, partition, [each.dead_letter for each in group])
+        going = [each for each in group if not seen.overtakes(each.dead_letter)]
         if not going:
             return set()
         try:
             async with writer.transaction() as transaction:
                 first, batch = await _append(transaction, partition, going, seen, now_ms)
-                keys = {each.letter.key for each in going}
+                keys = {each.dead_letter.key for each in going}
                 if await is_overtaken(log, partition, keys, start=seen.end, end=first):
                     raise _Overtaken
-                for removal in encode_removals([each.letter for each in going], now_ms=now_ms):
+                for removal in encode_removals([each.dead_letter for each in going], now_ms=now_ms):
                     await transaction.append(dead_letter_home(pipeline), removal)
                 count = batch.record_count
                 stretch = OffsetRange(first, first + count, count, len(batch.data))
@@ -151,29 +151,29 @@ class _Seen:
     """Tombstones left out: a tombstone belongs to the delete right before it."""
     truncated_at: int
 
-    def overtakes(self, letter: DeadLetter) -> bool:
-        if self.truncated_at > letter.offset:
+    def overtakes(self, dead_letter: DeadLetter) -> bool:
+        if self.truncated_at > dead_letter.offset:
             return True
-        if letter.key is None:
+        if dead_letter.key is None:
             return False  # rows without a key are never newer or older than each other
         return (
-            self.newest_change.get(letter.key, -1) > letter.offset
-            or self.newest.get(letter.key, -1) > letter.offset + 1
+            self.newest_change.get(dead_letter.key, -1) > dead_letter.offset
+            or self.newest.get(dead_letter.key, -1) > dead_letter.offset + 1
         )
 
-    def is_delete(self, letter: DeadLetter) -> bool:
+    def is_delete(self, dead_letter: DeadLetter) -> bool:
         """Whether its own tombstone follows it."""
-        is_followed = self.newest.get(letter.key, -1) == letter.offset + 1
-        return letter.key is not None and is_followed and not self.overtakes(letter)
+        is_followed = self.newest.get(dead_letter.key, -1) == dead_letter.offset + 1
+        return dead_letter.key is not None and is_followed and not self.overtakes(dead_letter)
 
 
-async def _look(log: Log, partition: TopicPartition, letters: Sequence[DeadLetter]) -> _Seen:
-    keys = {letter.key for letter in letters if letter.key is not None}
+async def _look(log: Log, partition: TopicPartition, dead_letters: Sequence[DeadLetter]) -> _Seen:
+    keys = {dead_letter.key for dead_letter in dead_letters if dead_letter.key is not None}
     wanted = pa.array([*keys, TRUNCATE_KEY], pa.binary())
     newest: dict[bytes | None, int] = {}
     newest_change: dict[bytes | None, int] = {}
     end = (await log.bounds([partition]))[partition].end
-    start = min(letter.offset for letter in letters) + 1
+    start = min(dead_letter.offset for dead_letter in dead_letters) + 1
     async for columns in read_decided(log, partition, from_offset=start):
         for key, offset, is_change in records_of(columns, wanted):
             newest[key] = offset
@@ -191,12 +191,12 @@ async def _append(
 ) -> tuple[int, Batch]:
     again: list[PlainRecord] = []
     for each in going:
-        letter = each.letter
-        mark: Header = (REDRIVEN_HEADER, str(letter.offset).encode())
-        headers = (*(one for one in letter.headers if one[0] != REDRIVEN_HEADER), mark)
-        again.append(PlainRecord(letter.key, letter.value, headers, now_ms))
-        if seen.is_delete(letter):
-            again.append(PlainRecord(letter.key, None, headers, now_ms))
+        dead_letter = each.dead_letter
+        mark: Header = (REDRIVEN_HEADER, str(dead_letter.offset).encode())
+        headers = (*(one for one in dead_letter.headers if one[0] != REDRIVEN_HEADER), mark)
+        again.append(PlainRecord(dead_letter.key, dead_letter.value, headers, now_ms))
+        if seen.is_delete(dead_letter):
+            again.append(PlainRecord(dead_letter.key, None, headers, now_ms))
     batch = Batch(encode_batch(again, compression=Compression.ZSTD), len(again), now_ms)
     return await transaction.append(partition, batch), batch
 

@@ -12,7 +12,7 @@ from headwater.core_log.records import arrow_codec
 from headwater.pipelines.dead_letters.dead_letter import (
     dead_letter_home,
     encode_removals,
-    read_letters,
+    read_dead_letters,
 )
 from headwater.pipelines.journal.commits import commits_home
 from headwater.pipelines.journal.control import (
@@ -96,7 +96,7 @@ async def drop_table_from_log(
         yield f"position of {table}, {len(gone)} parts"
     if count := await forget_control(log, pipeline, now_ms=now_ms, table=table):
         yield f"signals, {count} of them"
-    if count := await _forget_letters(log, pipeline, topics, table, now_ms=now_ms):
+    if count := await _forget_dead_letters(log, pipeline, topics, table, now_ms=now_ms):
         yield f"dead letters, {count} of them"
     left = await leavings_of(log, pipeline)
     for group in left.groups:
@@ -112,15 +112,15 @@ async def drop_table_from_log(
             yield f"schemas of {topic}, {count} of them"
 
 
-async def _forget_letters(
+async def _forget_dead_letters(
     log: "KafkaLog", pipeline: str, topics: Collection[str], table: str, *, now_ms: int
 ) -> int:
     try:
-        stored = await read_letters(log, pipeline)
+        stored = await read_dead_letters(log, pipeline)
     except LogRejected:
         return 0  # there is no topic of dead letters
-    letters = [each.letter for each in stored]
-    mine = [each for each in letters if each.topic in topics or each.table == table]
+    dead_letters = [each.dead_letter for each in stored]
+    mine = [each for each in dead_letters if each.topic in topics or each.table == table]
     for batch in encode_removals(mine, now_ms=now_ms) if mine else ():
         await log.append(dead_letter_home(pipeline), batch)
     return len(mine)

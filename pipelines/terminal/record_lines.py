@@ -50,22 +50,24 @@ def row_line(row: Mapping[str, Any]) -> str:
     return json.dumps(to_json_value(row), ensure_ascii=False, default=str)
 
 
-async def content_of(letter: DeadLetter, schemas: SchemaReader) -> object:
+async def content_of(dead_letter: DeadLetter, schemas: SchemaReader) -> object:
     """The operation and the row; the bytes as text where they cannot be decoded, which may be the
     very reason why they are here."""
     try:
-        return await _decode(letter, schemas)
+        return await _decode(dead_letter, schemas)
     except HeadwaterError:
-        return shown_bytes(letter.value or b"")
+        return shown_bytes(dead_letter.value or b"")
 
 
-async def _decode(letter: DeadLetter, schemas: SchemaReader) -> object:
-    number = dict(letter.headers).get(SCHEMA_HEADER)
-    if number is None or letter.value is None:
-        return shown_bytes(letter.value or b"")
-    stored = await schemas.find(letter.topic, int(number))
-    changes = codec_for(stored.wire, topic=letter.topic).decode(
-        pa.array([letter.key], pa.binary()), pa.array([letter.value], pa.binary()), stored.schema
+async def _decode(dead_letter: DeadLetter, schemas: SchemaReader) -> object:
+    number = dict(dead_letter.headers).get(SCHEMA_HEADER)
+    if number is None or dead_letter.value is None:
+        return shown_bytes(dead_letter.value or b"")
+    stored = await schemas.find(dead_letter.topic, int(number))
+    changes = codec_for(stored.wire, topic=dead_letter.topic).decode(
+        pa.array([dead_letter.key], pa.binary()),
+        pa.array([dead_letter.value], pa.binary()),
+        stored.schema,
     )
     [operation], [row] = changes.operations.to_pylist(), changes.rows.to_pylist()
     return {"operation": Operation(operation).name.lower(), "row": to_json_value(row)}

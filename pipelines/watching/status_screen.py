@@ -151,8 +151,8 @@ def log_line(name: str, pipeline: Facts) -> str:
     for table, facts in tables.items():
         if facts["state"] in ("quarantined", "re-reading", "rebuilding"):
             parts.append(f"{facts['state']} {table}: {first_line(facts['reason'])}")
-    if letters := sum(table["dead_letters"] for table in tables.values()):
-        parts.append(f"{count_text(letters)} dead letters")
+    if dead_letters := sum(table["dead_letters"] for table in tables.values()):
+        parts.append(f"{count_text(dead_letters)} dead letters")
     if pipeline["reason"]:
         parts.append(first_line(pipeline["reason"]))
     return printable("; ".join(parts))
@@ -296,13 +296,13 @@ def _urgency(facts: Facts) -> tuple[int, float]:
 def _table(name: str, facts: Facts, cells: int, at_ms: int | None, has_unicode: bool) -> ScreenLine:
     """With `at_ms`, the time of the snapshot, it says when the table was verified last."""
     state = facts["state"]
-    letters = facts["dead_letters"]
+    dead_letters = facts["dead_letters"]
     values = (
         TextSpan(state, STYLES[state]),
         TextSpan(_snapshot_text(facts["snapshot"], has_unicode)),
         TextSpan(duration_text(facts["lag_ms"])),
         TextSpan(rate_text(facts["rows_per_s"])),
-        TextSpan(count_text(letters), "red" if letters else ""),
+        TextSpan(count_text(dead_letters), "red" if dead_letters else ""),
     )
     line: ScreenLine = [TextSpan(f"{shorten(printable(name), cells, has_unicode):<{cells}}")]
     for column, value in zip(COLUMNS, values, strict=True):

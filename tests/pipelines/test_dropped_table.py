@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headwater.pipelines.dead_letters.dead_letter import read_letters
+from headwater.pipelines.dead_letters.dead_letter import read_dead_letters
 from headwater.pipelines.terminal import exit_codes
 from tests.databases import Guest
 from tests.pipelines.test_failed_tables import CAST, TABLES, make_tables, pipeline
@@ -15,8 +15,8 @@ from tests.pipelines.time_travel.world import World, tell
 
 async def told(world: World) -> dict[str, Any]:
     ids = {table: await world.log.topic_id(f"copy.{table}") for table in TABLES}
-    letters = [each.letter.table for each in await read_letters(world.log, "copy")]
-    return {"ids": ids, "letters": letters}
+    dead_letters = [each.dead_letter.table for each in await read_dead_letters(world.log, "copy")]
+    return {"ids": ids, "letters": dead_letters}
 
 
 @pytest.mark.parametrize("kind", ["sql", "spark"])

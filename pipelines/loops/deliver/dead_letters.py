@@ -9,7 +9,11 @@ from headwater.core_log.model.log import FetchLimit, Isolation, Log, TopicPartit
 from headwater.core_log.records import arrow_codec
 from headwater.core_log.records.record_headers import header_lists
 from headwater.core_log.rows.codec import AT_HEADER
-from headwater.pipelines.dead_letters.dead_letter import DeadLetter, FailureStage, append_letters
+from headwater.pipelines.dead_letters.dead_letter import (
+    DeadLetter,
+    FailureStage,
+    append_dead_letters,
+)
 from headwater.pipelines.file.spec import StopAfter
 from headwater.pipelines.reports import DeadLettersAdded, Reporter
 
@@ -48,14 +52,16 @@ class RejectedRecords:
         partition = TopicPartition(error.topic, error.partition)
         if self._is_exhausted(partition, sorted(error.reasons)):
             return False
-        letters = [
-            await self._letter(partition, offset, error, table=table)
+        dead_letters = [
+            await self._dead_letter(partition, offset, error, table=table)
             for offset in sorted(error.reasons)
         ]
-        await append_letters(self._log, self._pipeline, letters, now_ms=self._clock.now_ms())
+        await append_dead_letters(
+            self._log, self._pipeline, dead_letters, now_ms=self._clock.now_ms()
+        )
         self._skipped.setdefault(partition, set()).update(error.reasons)
-        newest = letters[-1].error
-        self._report(DeadLettersAdded(self._pipeline, self._task, table, len(letters), newest))
+        newest = dead_letters[-1].error
+        self._report(DeadLettersAdded(self._pipeline, self._task, table, len(dead_letters), newest))
         return True
 
     def _is_exhausted(self, partition: TopicPartition, offsets: list[int]) -> bool:
@@ -73,7 +79,7 @@ class RejectedRecords:
         self._budgets[partition] = budget, max(seen_to, offsets[-1] + 1)
         return budget.is_exhausted
 
-    async def _letter(
+    async def _dead_letter(
         self, partition: TopicPartition, offset: int, error: RecordsRejected, *, table: str
     ) -> DeadLetter:
         fetched = await self._log.fetch(

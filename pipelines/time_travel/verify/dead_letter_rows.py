@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from headwater.core_log.foundation.errors import LogRejected
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.rows.codec import TRUNCATE_KEY
-from headwater.pipelines.dead_letters.dead_letter import read_letters
+from headwater.pipelines.dead_letters.dead_letter import read_dead_letters
 from headwater.pipelines.journal.read_to_end import read_decided
 from headwater.pipelines.loops.deliver.records_by_offset import RecordOffset
 from headwater.pipelines.time_travel.history.cut_points import Ends
@@ -25,11 +25,11 @@ async def dead_letters_of(
 ) -> set[RecordOffset]:
     """Returns open dead letters of this sink for a table."""
     try:
-        stored = await read_letters(log, pipeline)
+        stored = await read_dead_letters(log, pipeline)
     except LogRejected:
         return set()  # no pipeline with dead letters has run
-    letters = [each.letter for each in stored]
-    mine = [each for each in letters if each.task == task and each.topic in subject.topics]
+    dead_letters = [each.dead_letter for each in stored]
+    mine = [each for each in dead_letters if each.task == task and each.topic in subject.topics]
     ids = {topic: await log.topic_id(topic) for topic in {each.topic for each in mine}}
     return {
         (TopicPartition(each.topic, each.partition), each.offset)
@@ -39,14 +39,14 @@ async def dead_letters_of(
 
 
 def without_dead(
-    compared: ComparisonResult, letters: Set[RecordOffset]
+    compared: ComparisonResult, dead_letters: Set[RecordOffset]
 ) -> tuple[ComparisonResult, list[RecordOffset]]:
     """Returns the state without keys whose newest record is a dead letter, and these records. A row
     that exists after all, for example after a rebuild, is compared."""
     dead = {
         digest: each
         for digest, each in compared.keys.items()
-        if each.kind in NOT_WRITTEN and each.place in letters
+        if each.kind in NOT_WRITTEN and each.place in dead_letters
     }
     counts = {
         kind: count - sum(each.kind is kind for each in dead.values())

@@ -215,8 +215,10 @@ class TableComparison:
         unread = await still_unread(self.log, of_log.skipped, moment.ends)
         compared, dead = multiset_diff(of_log, ours, theirs), list[RecordOffset]()
         if name != SOURCE and compared.differing:
-            letters = await dead_letters_of(self.log, self.loaded.name, name, self.subject)
-            compared, dead = await self._keyless_without_dead(of_log, theirs, compared, letters)
+            dead_letters = await dead_letters_of(self.log, self.loaded.name, name, self.subject)
+            compared, dead = await self._keyless_without_dead(
+                of_log, theirs, compared, dead_letters
+            )
         if name == SOURCE and self.of_source and not self.of_source.snapshot.sees_deletes:
             compared = _without_missing(compared)
         return await self._verdict(
@@ -254,16 +256,16 @@ class TableComparison:
         of_log: LogMultiset,
         theirs: Multiset,
         compared: ComparisonResult,
-        letters: Set[RecordOffset],
+        dead_letters: Set[RecordOffset],
     ) -> tuple[ComparisonResult, list[RecordOffset]]:
         """Returns the log's rows without a key minus dead letters, if the target has exactly
         these."""
-        if not letters:
+        if not dead_letters:
             return compared, []
-        for place, offset in letters:
+        for place, offset in dead_letters:
             of_log.skipped.setdefault(place, set()).add(offset)
         again = multiset_diff(of_log, await of_log.read(as_rows=False), theirs)
-        return (compared, []) if again.differing else (again, sorted(letters))
+        return (compared, []) if again.differing else (again, sorted(dead_letters))
 
     async def _fold_and_compare(
         self, shape: ComparedColumns, moments: Mapping[str, CutPoint]
@@ -286,10 +288,10 @@ class TableComparison:
                     compared = await self._compare_target(name, state, shape, limits)
                     more["deleted"] = self._opened[name].deleted
                     if compared.differing:
-                        letters = await dead_letters_of(
+                        dead_letters = await dead_letters_of(
                             self.log, self.loaded.name, name, self.subject
                         )
-                        compared, more["dead"] = without_dead(compared, letters)
+                        compared, more["dead"] = without_dead(compared, dead_letters)
                 more["unread"] = await still_unread(self.log, fold.skipped, moment.ends)
                 verdict = await self._verdict(
                     name, shape, moment, compared, began_ms=began_ms, **more

@@ -17,7 +17,7 @@ from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.dead_letters.dead_letter import (
     DeadLetter,
     FailureStage,
-    append_letters,
+    append_dead_letters,
     dead_letter_topic,
     encode_rejects,
 )
@@ -76,7 +76,7 @@ async def prepare(directory: Path) -> None:
         table="public.orders",
         task="sql",
     )
-    await append_letters(log, "shop", [first, garbage], now_ms=1)
+    await append_dead_letters(log, "shop", [first, garbage], now_ms=1)
     reject = Reject(TableId("", "people"), b"a;b", "too few columns", "people.csv#3")
     for partition, batch in encode_rejects("shop", [reject], now_ms=2):
         await log.append(partition, batch)

@@ -13,13 +13,13 @@ from headwater.core_log.records.record_headers import header_lists
 from headwater.pipelines.dead_letters.dead_letter import (
     DeadLetter,
     FailureStage,
-    append_letters,
+    append_dead_letters,
     dead_letter_home,
     dead_letter_topic,
     encode,
     encode_rejects,
     encode_removals,
-    read_letters,
+    read_dead_letters,
 )
 from headwater.pipelines.file.spec import StopAfter
 from headwater.pipelines.loops.deliver.dead_letters import DeadLetterBudget, RejectedRecords
@@ -30,7 +30,7 @@ from tests.memory_log import MemoryLog
 NOW_MS = 1_700_000_000_000
 
 
-def letter(offset: int, *, error: str = "does not fit") -> DeadLetter:
+def dead_letter(offset: int, *, error: str = "does not fit") -> DeadLetter:
     return DeadLetter(
         topic="shop.public.orders",
         partition=2,
@@ -55,10 +55,10 @@ async def log_with_topic() -> MemoryLog:
 async def test_dead_letters_are_read_back_as_they_were() -> None:
     log = await log_with_topic()
 
-    await append_letters(log, "shop", [letter(4), letter(5)], now_ms=NOW_MS)
+    await append_dead_letters(log, "shop", [dead_letter(4), dead_letter(5)], now_ms=NOW_MS)
 
-    found = await read_letters(log, "shop")
-    assert [each.letter for each in found] == [letter(4), letter(5)]
+    found = await read_dead_letters(log, "shop")
+    assert [each.dead_letter for each in found] == [dead_letter(4), dead_letter(5)]
     assert [(each.number, each.since_ms) for each in found] == [(0, NOW_MS), (1, NOW_MS)]
 
 
@@ -66,27 +66,29 @@ async def test_a_record_that_fails_again_is_still_one_letter() -> None:
     log = await log_with_topic()
 
     for error in ("first", "second"):
-        await append_letters(log, "shop", [letter(4, error=error), letter(5)], now_ms=NOW_MS)
+        await append_dead_letters(
+            log, "shop", [dead_letter(4, error=error), dead_letter(5)], now_ms=NOW_MS
+        )
 
-    found = await read_letters(log, "shop")
-    assert [(each.letter.offset, each.letter.error) for each in found] == [
+    found = await read_dead_letters(log, "shop")
+    assert [(each.dead_letter.offset, each.dead_letter.error) for each in found] == [
         (4, "second"), (5, "does not fit"),
     ]  # fmt: skip
 
 
 async def test_letters_that_somebody_decided_about_are_gone() -> None:
     log = await log_with_topic()
-    await append_letters(log, "shop", [letter(4), letter(5)], now_ms=NOW_MS)
+    await append_dead_letters(log, "shop", [dead_letter(4), dead_letter(5)], now_ms=NOW_MS)
 
-    for batch in encode_removals([letter(4)], now_ms=NOW_MS):
+    for batch in encode_removals([dead_letter(4)], now_ms=NOW_MS):
         await log.append(dead_letter_home("shop"), batch)
 
-    assert [each.letter.offset for each in await read_letters(log, "shop")] == [5]
+    assert [each.dead_letter.offset for each in await read_dead_letters(log, "shop")] == [5]
 
 
 async def test_the_reason_of_a_record_is_what_status_says() -> None:
     log, told = await log_with_topic(), list[Report]()
-    await append_letters(log, "shop", [letter(4), letter(5)], now_ms=NOW_MS)
+    await append_dead_letters(log, "shop", [dead_letter(4), dead_letter(5)], now_ms=NOW_MS)
     home, why = dead_letter_home("shop"), "column total is decimal(5,2) and the text is no number"
     error = RecordsRejected(
         "records do not fit", topic=home.topic, partition=home.partition, reasons={1: why}
@@ -101,7 +103,7 @@ async def test_the_reason_of_a_record_is_what_status_says() -> None:
 
 
 def test_the_headers_are_those_that_tools_for_kafka_connect_look_for() -> None:
-    [batch] = encode([letter(4)], pipeline="shop", now_ms=NOW_MS)
+    [batch] = encode([dead_letter(4)], pipeline="shop", now_ms=NOW_MS)
 
     [headers] = header_lists(decoded(batch.data).headers).to_pylist()
     said = {each["key"].decode(): each["value"] for each in headers}
@@ -129,7 +131,7 @@ async def test_a_piece_of_a_source_is_known_by_its_place_there() -> None:
         assert partition == TopicPartition("shop.dlq", 0)
         await log.append(partition, batch)
 
-    found = [each.letter for each in await read_letters(log, "shop")]
+    found = [each.dead_letter for each in await read_dead_letters(log, "shop")]
     assert [(each.at, each.value, each.is_record) for each in found] == [
         ("orders.csv#17", b"a;b", False),
         ("orders.csv#18", b"a;b", False),

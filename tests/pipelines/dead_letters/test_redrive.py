@@ -16,9 +16,9 @@ from headwater.core_log.rows.codec import TRUNCATE_KEY
 from headwater.pipelines.dead_letters.dead_letter import (
     DeadLetter,
     FailureStage,
-    append_letters,
+    append_dead_letters,
     dead_letter_topic,
-    read_letters,
+    read_dead_letters,
 )
 from headwater.pipelines.dead_letters.redrive import RedriveResult, redrive
 from headwater.pipelines.journal.generations import TopicLineage, TopicSwitch, line_part
@@ -39,8 +39,8 @@ async def world_of(script: list[Transaction], *, aside: set[int]) -> World:
     for topic in internal_topics(history_ms=1_000):
         await world.log.ensure_topic(topic)
     await world.ingest(Fuse())
-    letters = await letters_at(world, aside)
-    await append_letters(world.log, PIPELINE, letters, now_ms=1)
+    dead_letters = await letters_at(world, aside)
+    await append_dead_letters(world.log, PIPELINE, dead_letters, now_ms=1)
     await deliver(world, skipped=aside)
     return world
 
@@ -76,9 +76,10 @@ async def letters_at(world: World, offsets: set[int]) -> list[DeadLetter]:
 
 
 async def put_back(world: World) -> list[RedriveResult]:
-    letters = await read_letters(world.log, PIPELINE)
+    dead_letters = await read_dead_letters(world.log, PIPELINE)
     return [
-        each.fate for each in await redrive(world.log, PIPELINE, letters, now_ms=1_700_000_000_001)
+        each.fate
+        for each in await redrive(world.log, PIPELINE, dead_letters, now_ms=1_700_000_000_001)
     ]
 
 
@@ -99,7 +100,7 @@ async def test_a_record_that_nothing_overtook_is_applied_and_its_letter_is_gone(
 
     assert fates == [RedriveResult.REDRIVEN]
     assert world.target.tables == {"orders": {1: "a", 2: "b"}}
-    assert await read_letters(world.log, PIPELINE) == []
+    assert await read_dead_letters(world.log, PIPELINE) == []
 
 
 async def test_an_old_value_never_replaces_a_newer_row() -> None:
@@ -110,7 +111,7 @@ async def test_an_old_value_never_replaces_a_newer_row() -> None:
 
     assert fates == [RedriveResult.OVERTAKEN]
     assert world.target.tables == {"orders": {1: "new"}}
-    assert [each.letter.offset for each in await read_letters(world.log, PIPELINE)] == [0]
+    assert [each.dead_letter.offset for each in await read_dead_letters(world.log, PIPELINE)] == [0]
 
 
 async def test_a_delete_goes_back_with_its_tombstone() -> None:
@@ -141,8 +142,8 @@ async def test_a_deleted_or_truncated_row_does_not_come_back() -> None:
 
 async def test_a_row_without_a_key_does_not_come_back_into_a_truncated_table() -> None:
     world = await world_of([created(1, "a"), [[("orders", "t", 0, "")]]], aside={0})
-    [stored] = await read_letters(world.log, PIPELINE)
-    keyless = replace(stored, letter=replace(stored.letter, key=None))
+    [stored] = await read_dead_letters(world.log, PIPELINE)
+    keyless = replace(stored, dead_letter=replace(stored.dead_letter, key=None))
 
     [done] = await redrive(world.log, PIPELINE, [keyless], now_ms=2)
 
@@ -151,8 +152,8 @@ async def test_a_row_without_a_key_does_not_come_back_into_a_truncated_table() -
 
 async def test_a_tombstone_that_compaction_left_overtakes_as_well() -> None:
     world = await world_of([created(1, "a"), created(2, "b"), created(3, "c")], aside={0})
-    letters = await read_letters(world.log, PIPELINE)
-    key = letters[0].letter.key
+    dead_letters = await read_dead_letters(world.log, PIPELINE)
+    key = dead_letters[0].dead_letter.key
     tombstone = Batch(encode_batch([PlainRecord(key, None, timestamp_ms=1)]), 1, 1)
     await world.log.append(ORDERS, tombstone)
 
@@ -161,17 +162,19 @@ async def test_a_tombstone_that_compaction_left_overtakes_as_well() -> None:
 
 async def test_a_row_of_a_topic_that_was_made_anew_does_not_replace_one_of_the_new_topic() -> None:
     world = await world_of([created(1, "new")], aside={0})
-    [stored] = await read_letters(world.log, PIPELINE)
-    former = replace(stored.letter, offset=7, topic_id="of the former topic")
-    await append_letters(world.log, PIPELINE, [former], now_ms=2)
+    [stored] = await read_dead_letters(world.log, PIPELINE)
+    former = replace(stored.dead_letter, offset=7, topic_id="of the former topic")
+    await append_dead_letters(world.log, PIPELINE, [former], now_ms=2)
 
     assert sorted(fate.name for fate in await put_back(world)) == ["ANEW", "REDRIVEN"]
 
 
 async def test_a_dead_letter_that_was_no_record_stays_where_it_is() -> None:
     world = await world_of([created(1, "a")], aside={0})
-    [stored] = await read_letters(world.log, PIPELINE)
-    piece = replace(stored, letter=replace(stored.letter, offset=-1, partition=-1, topic=""))
+    [stored] = await read_dead_letters(world.log, PIPELINE)
+    piece = replace(
+        stored, dead_letter=replace(stored.dead_letter, offset=-1, partition=-1, topic="")
+    )
 
     [done] = await redrive(world.log, PIPELINE, [piece], now_ms=2)
 
@@ -199,8 +202,8 @@ async def test_a_newer_record_that_comes_while_we_look_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = await world_of([created(1, "a")], aside={0})
-    [stored] = await read_letters(world.log, PIPELINE)
-    rival = Rival(stored.letter.key or b"", times=1)
+    [stored] = await read_dead_letters(world.log, PIPELINE)
+    rival = Rival(stored.dead_letter.key or b"", times=1)
     monkeypatch.setattr(
         MemoryTransaction, "append", lambda self, place, batch: rival(self, place, batch)
     )
@@ -212,8 +215,8 @@ async def test_the_others_go_back_although_one_was_overtaken_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = await world_of([created(1, "a"), created(2, "b")], aside={0, 1})
-    letters = await read_letters(world.log, PIPELINE)
-    rival = Rival(letters[0].letter.key or b"", times=3)
+    dead_letters = await read_dead_letters(world.log, PIPELINE)
+    rival = Rival(dead_letters[0].dead_letter.key or b"", times=3)
     monkeypatch.setattr(
         MemoryTransaction, "append", lambda self, place, batch: rival(self, place, batch)
     )
@@ -228,17 +231,17 @@ def script_of(steps: list[tuple[str, int]]) -> list[Transaction]:
     """Only what can happen, every value once."""
     script: list[Transaction] = []
     there: set[int] = set()
-    for number, (letter, key) in enumerate(steps):
-        if letter == "t":
+    for number, (dead_letter, key) in enumerate(steps):
+        if dead_letter == "t":
             there.clear()
-        elif letter == "d":
+        elif dead_letter == "d":
             if key not in there:
                 continue
             there.discard(key)
         else:
-            letter = "u" if key in there else "c"
+            dead_letter = "u" if key in there else "c"
             there.add(key)
-        script.append([[("orders", letter, key, f"v{number}")]])
+        script.append([[("orders", dead_letter, key, f"v{number}")]])
     return script
 
 
@@ -287,4 +290,4 @@ async def test_a_letter_of_a_former_topic_stays_where_it_is() -> None:
     fates = await put_back(world)
 
     assert fates == [RedriveResult.FORMER]
-    assert len(await read_letters(world.log, PIPELINE)) == 1
+    assert len(await read_dead_letters(world.log, PIPELINE)) == 1

@@ -4,9 +4,9 @@ import pytest
 
 from headwater.core_log.foundation.errors import PositionLost
 from headwater.pipelines.dead_letters.dead_letter import (
-    append_letters,
+    append_dead_letters,
     dead_letter_topic,
-    read_letters,
+    read_dead_letters,
 )
 from headwater.pipelines.dead_letters.redrive import RedriveResult, redrive
 from headwater.pipelines.journal.internal_topics import internal_topics
@@ -26,10 +26,10 @@ async def test_a_moment_after_a_redrive_counts_the_sources_commits_only() -> Non
     for topic in internal_topics(history_ms=1_000):
         await world.log.ensure_topic(topic)
     await world.ingest(Fuse())
-    await append_letters(world.log, PIPELINE, await letters_at(world, {0}), now_ms=1)
-    letters = await read_letters(world.log, PIPELINE)
+    await append_dead_letters(world.log, PIPELINE, await letters_at(world, {0}), now_ms=1)
+    dead_letters = await read_dead_letters(world.log, PIPELINE)
     # The source lags: by the clock it is 5.8 s, and what was committed since 3 s is still to come.
-    fates = [each.fate for each in await redrive(world.log, PIPELINE, letters, now_ms=5_800)]
+    fates = [each.fate for each in await redrive(world.log, PIPELINE, dead_letters, now_ms=5_800)]
     assert fates == [RedriveResult.REDRIVEN]
     world.script = SCRIPT
     await world.ingest(Fuse())
@@ -55,9 +55,9 @@ async def test_a_moment_before_a_redrive_is_not_told_by_the_topic_made_since(
         await world.log.ensure_topic(topic)
     await world.ingest(Fuse())
     if is_redriven:
-        await append_letters(world.log, PIPELINE, await letters_at(world, {0}), now_ms=1)
-        letters = await read_letters(world.log, PIPELINE)
-        await redrive(world.log, PIPELINE, letters, now_ms=1_500)
+        await append_dead_letters(world.log, PIPELINE, await letters_at(world, {0}), now_ms=1)
+        dead_letters = await read_dead_letters(world.log, PIPELINE)
+        await redrive(world.log, PIPELINE, dead_letters, now_ms=1_500)
     settings, _ = world.log.topics["shop.public.orders"]
     world.log.delete_topic("shop.public.orders")
     await world.log.ensure_topic(settings)

@@ -213,24 +213,24 @@ class MirroredTables:
         self._tables: dict[str, dict[ExpectedKey, ExpectedRow]] = {}
 
     def rows(self, table: str) -> list[ExpectedRow]:
-        held = self._tables.get(table, {})
-        return [held[key] for key in sorted(held, key=_sortable)]
+        rows = self._tables.get(table, {})
+        return [rows[key] for key in sorted(rows, key=_sortable)]
 
     def apply(self, changes: TableChanges) -> None:
-        held = self._tables.setdefault(str(changes.schema.table), {})
+        rows = self._tables.setdefault(str(changes.schema.table), {})
         if changes.is_truncate:
             where = changes.truncated_where.items()
-            for key in [key for key, row in held.items() if where <= row.items()]:
-                del held[key]
+            for key in [key for key, row in rows.items() if where <= row.items()]:
+                del rows[key]
             return
         for operation, row in zip(
             changes.operations.to_pylist(), changes.rows.to_pylist(), strict=True
         ):
-            key = tuple(row[name] for name in changes.schema.key) or (len(held),)
+            key = tuple(row[name] for name in changes.schema.key) or (len(rows),)
             if operation == Operation.DELETE:
-                held.pop(key, None)
+                rows.pop(key, None)
             else:
-                held[key] = row
+                rows[key] = row
 
 
 def _sortable(key: ExpectedKey) -> tuple[tuple[bool, Any], ...]:

@@ -85,14 +85,14 @@ class Extent:
     def identify(self, offsets: Mapping[TopicPartition, int]) -> AppliedOffsets:
         return {part: AppliedOffset(self.topic_ids[part.topic], at) for part, at in offsets.items()}
 
-    def _end_of(self, held: Bounds) -> int:
-        return held.end if self._options.isolation is Isolation.UNCOMMITTED else held.stable
+    def _end_of(self, bound: Bounds) -> int:
+        return bound.end if self._options.isolation is Isolation.UNCOMMITTED else bound.stable
 
     async def _find(
         self, option: str, text: str, bounds: Mapping[TopicPartition, Bounds]
     ) -> Mapping[TopicPartition, int]:
         if text in ("latest", "stable"):
-            return {part: self._end_of(held) for part, held in bounds.items()}
+            return {part: self._end_of(bound) for part, bound in bounds.items()}
         match parse_as_of(text, now_ms=self._clock.now_ms()):
             case OffsetsAsOf(offsets):
                 return self._parse_given(option, offsets, bounds)
@@ -134,15 +134,15 @@ class Extent:
         numbers = {part.partition for part in self.partitions}
         if len(self._options.topics) > 1 or offsets.keys() != numbers:
             raise _not_of_every_partition(option, len(self.partitions))
-        for part, held in bounds.items():
-            if not held.start <= offsets[part.partition] <= self._end_of(held):
+        for part, bound in bounds.items():
+            if not bound.start <= offsets[part.partition] <= self._end_of(bound):
                 raise ConfigError(
                     "the log does not have this offset",
                     option=option,
                     partition=part.partition,
                     offset=offsets[part.partition],
-                    start=held.start,
-                    end=self._end_of(held),
+                    start=bound.start,
+                    end=self._end_of(bound),
                 )
         return {part: offsets[part.partition] for part in self.partitions}
 

@@ -111,10 +111,10 @@ async def check_was_whole(options: ReadOptions, part: ReadSplit) -> None:
     """When a task is through: tasks read at different times, and compaction goes on meanwhile."""
     partition = part.split.partition
     async with open_log(options) as log:
-        held = (await log.bounds([partition]))[partition]
-    if part.is_state and held.cleaned_to > part.end:
+        bound = (await log.bounds([partition]))[partition]
+    if part.is_state and bound.cleaned_to > part.end:
         problem = "compaction has passed that point in time during the read"
-    elif held.deletes_dropped_to > max(part.deletes_dropped_to, part.start):
+    elif bound.deletes_dropped_to > max(part.deletes_dropped_to, part.start):
         problem = "the log removed deletes before they were read"
     else:
         return
@@ -124,22 +124,22 @@ async def check_was_whole(options: ReadOptions, part: ReadSplit) -> None:
         topic=partition.topic,
         partition=partition.partition,
         offset=part.end,
-        cleaned_to=held.cleaned_to,
-        deletes_dropped_to=held.deletes_dropped_to,
+        cleaned_to=bound.cleaned_to,
+        deletes_dropped_to=bound.deletes_dropped_to,
     )
 
 
 def _check_goes_on(
-    partition: TopicPartition, first: AppliedOffset | None, last: AppliedOffset, held: Bounds
+    partition: TopicPartition, first: AppliedOffset | None, last: AppliedOffset, bound: Bounds
 ) -> None:
     if first is None:  # a partition that is new
         return
     at = first.next_offset
     if first.topic_id != last.topic_id:
         problem = "the topic was deleted and recreated since the query read it"
-    elif at < held.start:
+    elif at < bound.start:
         problem = "the log no longer holds what comes next for the query"
-    elif at < held.deletes_dropped_to and at > 0:
+    elif at < bound.deletes_dropped_to and at > 0:
         problem = "deletes that the query has not seen have aged out of the log"
     else:
         return
@@ -149,7 +149,7 @@ def _check_goes_on(
         topic=partition.topic,
         partition=partition.partition,
         next_offset=at,
-        log_start=held.start,
+        log_start=bound.start,
     )
 
 
@@ -195,9 +195,9 @@ async def cross_generations(
     """A stream that stands in former topics reads them to their ends, and goes on in the next ones
     behind what was filled in from these."""
     begin, end = dict(first), dict(last)
-    held, reached = {each.topic for each in first}, {each.topic for each in last}
-    for topic in reached if held - reached else ():
-        for switch in _steps(await generations_of(log, topic), topic, held):
+    former, reached = {each.topic for each in first}, {each.topic for each in last}
+    for topic in reached if former - reached else ():
+        for switch in _steps(await generations_of(log, topic), topic, former):
             end |= await _rest_of(log, switch, begin)
             topic_id = await log.topic_id(switch.topic)
             for number, at in switch.ends.items():
@@ -206,14 +206,14 @@ async def cross_generations(
     return {part: begin[part] for part in end if part in begin}, end
 
 
-def _steps(generations: Generations, topic: str, held: Collection[str]) -> list[TopicSwitch]:
-    """The switches that lead there from a topic that is held; none where none of them does."""
+def _steps(generations: Generations, topic: str, former: Collection[str]) -> list[TopicSwitch]:
+    """The switches that lead there from a topic that is former; none where none of them does."""
     into: Mapping[str, TopicSwitch] = {switch.topic: switch for switch in generations.switches}
     found: list[TopicSwitch] = []
-    while topic not in held and topic in into:
+    while topic not in former and topic in into:
         found.insert(0, into[topic])
         topic = into[topic].former
-    return found if topic in held else []
+    return found if topic in former else []
 
 
 async def _rest_of(log: Log, switch: TopicSwitch, begin: AppliedOffsets) -> AppliedOffsets:

@@ -110,11 +110,11 @@ class TypedColumns:
         return pa.StructArray.from_arrays(columns, fields=list(self.row), mask=pa.array(~is_there))
 
     def _rows(self, schema: TableSchema, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        held = dict(zip(schema.names, columns, strict=True))
+        given = dict(zip(schema.names, columns, strict=True))
         count = len(columns[0])
         return [
-            self._put(schema, held[field.name], field)
-            if field.name in held
+            self._put(schema, given[field.name], field)
+            if field.name in given
             else pa.nulls(count, field.type)
             for field in self.row
         ]

@@ -70,15 +70,15 @@ def _check(
     offsets: dict[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]
 ) -> dict[TopicPartition, int]:
     for partition, offset in offsets.items():
-        held = bounds[partition]
-        if not held.start <= offset <= held.end:
+        bound = bounds[partition]
+        if not bound.start <= offset <= bound.end:
             raise OffsetOutOfRange(
                 "the log does not have this offset",
                 topic=partition.topic,
                 partition=partition.partition,
                 offset=offset,
-                start=held.start,
-                end=held.end,
+                start=bound.start,
+                end=bound.end,
                 hint="use --from earliest, or an offset from start to end",
             )
     return offsets

@@ -29,10 +29,10 @@ class TopicCutovers:
     ) -> None:
         """Finds where the next topics begin, for `stands`. `at_work` are topics that the sink is
         about to apply, though it holds nothing of them yet."""
-        held = {*at_work, *(partition.topic for partition in offsets)}
+        topics = {*at_work, *(partition.topic for partition in offsets)}
         for switch in generations.switches:
-            if switch.former in held:
-                held.add(switch.topic)
+            if switch.former in topics:
+                topics.add(switch.topic)
                 self._into[switch.topic] = switch
                 for partition, end in switch.ends.items():
                     offsets.setdefault(TopicPartition(switch.topic, partition), end)

@@ -137,10 +137,10 @@ async def deliver(delivery: Delivery, *, until_end: bool = False) -> None:
                 await asyncio.sleep(PAUSE_POLL_S)
                 continue
             _tell_lost(delivery)
-            held = _find_held(delivery)
-            if until_end and slicer.is_caught_up(held):
+            stopped = _find_stopped(delivery)
+            if until_end and slicer.is_caught_up(stopped):
                 return
-            part = await slicer.next(held)
+            part = await slicer.next(stopped)
             if part is not None:
                 await shield(_deliver_one(delivery, part, offsets, waits=remembered is None))
 
@@ -199,14 +199,14 @@ async def _id_of(log: Log, topic: str) -> str:
         return ""
 
 
-def _find_held(delivery: Delivery) -> frozenset[str]:
+def _find_stopped(delivery: Delivery) -> frozenset[str]:
     """Returns topics that are paused or quarantined now."""
     desired = delivery.desired()
     lifted = delivery.quarantine.lift(desired, now_ms=delivery.clock.now_ms())
-    for topic, held in lifted.items():
+    for topic, each in lifted.items():
         logger.info("%s continues with %s", delivery.task, topic)
-        _tell_state(delivery, held.table, TaskState.RUNNING)
-    if any(held.needs_reopening for held in lifted.values()):
+        _tell_state(delivery, each.table, TaskState.RUNNING)
+    if any(each.needs_reopening for each in lifted.values()):
         raise SinkUnavailable("tables that could not be opened are tried again")
     for table in sorted(desired.paused_tables ^ delivery.paused):
         is_paused = table in desired.paused_tables

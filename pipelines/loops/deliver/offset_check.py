@@ -47,25 +47,25 @@ def check_reached(partition: TopicPartition, end: int, log: Bounds) -> None:
         )
 
 
-def check_offset(partition: TopicPartition, held: int, log: Bounds | RetainedRange) -> None:
+def check_offset(partition: TopicPartition, offset: int, log: Bounds | RetainedRange) -> None:
     """Checks the offset of a partition; a partition without rows in the target has nothing to
     lose."""
-    if held and held < log.start:
+    if offset and offset < log.start:
         raise PositionLost(
             "the log no longer has the next records of the target",
             hint=REBUILD,
             topic=partition.topic,
             partition=partition.partition,
-            target=held,
+            target=offset,
             log_start=log.start,
         )
-    if held and held < log.deletes_dropped_to:
+    if offset and offset < log.deletes_dropped_to:
         raise PositionLost(
             "the log has removed deletes that the target has not applied",
             hint=REBUILD,
             topic=partition.topic,
             partition=partition.partition,
-            target=held,
+            target=offset,
             deletes_dropped_to=log.deletes_dropped_to,
         )
 

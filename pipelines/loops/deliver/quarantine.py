@@ -52,7 +52,7 @@ class Quarantine:
     """
 
     def __init__(self) -> None:
-        self._held: dict[str, QuarantinedTopic] = {}
+        self._topics: dict[str, QuarantinedTopic] = {}
         self._tries: dict[str, int] = {}
 
     def put(
@@ -72,19 +72,19 @@ class Quarantine:
             self._tries[topic] = self._tries.get(topic, 0) + 1
         reason = reason_of(said_of(error, desired.pipeline, table), due_ms)
         fresh_start = desired.fresh_start(table)
-        self._held[topic] = QuarantinedTopic(table, reason, fresh_start, due_ms, needs_reopening)
+        self._topics[topic] = QuarantinedTopic(table, reason, fresh_start, due_ms, needs_reopening)
         return reason
 
     def lift(self, desired: DesiredTaskState, *, now_ms: int) -> Mapping[str, QuarantinedTopic]:
         """Returns topics that may continue."""
         lifted = {
-            topic: held
-            for topic, held in self._held.items()
-            if desired.fresh_start(held.table) != held.fresh_start
-            or (held.due_ms is not None and held.due_ms <= now_ms)
+            topic: each
+            for topic, each in self._topics.items()
+            if desired.fresh_start(each.table) != each.fresh_start
+            or (each.due_ms is not None and each.due_ms <= now_ms)
         }
         for topic in lifted:
-            del self._held[topic]
+            del self._topics[topic]
         return lifted
 
     def note_progress(self, topic: str) -> None:
@@ -93,7 +93,7 @@ class Quarantine:
 
     @property
     def topics(self) -> frozenset[str]:
-        return frozenset(self._held)
+        return frozenset(self._topics)
 
 
 def is_cured_outside(error: HeadwaterError) -> bool:

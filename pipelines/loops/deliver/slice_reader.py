@@ -225,9 +225,9 @@ class SliceReader:
         """
         wanted = {part: end for part, end in ends.items() if begun.reached[part] < end}
         gone = {part: end for part, end in wanted.items() if begun.decided.get(part, 0) >= end}
-        for part, held in (await self._log.bounds(wanted)).items():
-            check_reached(part, ends[part], held)
-            begun.decided[part] = held.stable
+        for part, bound in (await self._log.bounds(wanted)).items():
+            check_reached(part, ends[part], bound)
+            begun.decided[part] = bound.stable
         return gone
 
     def _route(

@@ -194,19 +194,19 @@ class Slicer:
         elif applied is not None:
             check_same_log(self._home, applied, home, topic_id)
 
-    def is_caught_up(self, held: Collection[str] = ()) -> bool:
+    def is_caught_up(self, stopped: Collection[str] = ()) -> bool:
         """Returns whether everything decided before the start, and every boundary known since, is
         applied."""
-        return not self._decided and not self._moves(held) and not self._commits.has_more
+        return not self._decided and not self._moves(stopped) and not self._commits.has_more
 
     def hurry(self) -> None:
         """Makes every slice due at once from now on."""
         self._limits = replace(self._limits, wait_ms=0)
 
-    async def next(self, held: Collection[str] = ()) -> Slice | None:
-        """Returns the next due slice without the topics in `held`; None if none came within a
+    async def next(self, stopped: Collection[str] = ()) -> Slice | None:
+        """Returns the next due slice without the topics in `stopped`; None if none came within a
         moment."""
-        moves = self._moves(held)
+        moves = self._moves(stopped)
         if moves and self._is_due():
             return await self._slice(moves)
         try:
@@ -218,7 +218,7 @@ class Slicer:
         if found is not None:
             await self._take(*found)
         self._settle()
-        moves = self._moves(held)
+        moves = self._moves(stopped)
         return await self._slice(moves) if moves and self._is_due() else None
 
     def advance(self, part: Slice) -> None:
@@ -327,12 +327,12 @@ class Slicer:
     def _is_beyond(self, end: int, known: int) -> bool:
         return end > known + (1 if known else 0)  # every transaction ends with a marker
 
-    def _moves(self, held: Collection[str]) -> dict[TopicPartition, int]:
+    def _moves(self, stopped: Collection[str]) -> dict[TopicPartition, int]:
         return {
             partition: end
             for partition, end in self._boundary.items()
             if end > self._offsets.get(partition, 0)
-            and partition.topic not in held
+            and partition.topic not in stopped
             and partition.topic not in self._lost
             and not self._crossings.waits(partition.topic, self._offsets)
         }
@@ -421,15 +421,17 @@ class Slicer:
 
     def _lose_what_aged_out(self, kept: Mapping[TopicPartition, RetainedRange]) -> None:
         """Marks topics lost whose deletes were removed while they were quarantined or slow."""
-        for part, held in kept.items():
-            dropped_to = held.deletes_dropped_to
+        for part, retained in kept.items():
+            dropped_to = retained.deletes_dropped_to
             if dropped_to <= self._dropped_before.get(
                 part, 0
             ):  # empty targets have nothing to lose
                 dropped_to = 0
             try:
                 check_offset(
-                    part, self._offsets.get(part, 0), replace(held, deletes_dropped_to=dropped_to)
+                    part,
+                    self._offsets.get(part, 0),
+                    replace(retained, deletes_dropped_to=dropped_to),
                 )
             except PositionLost as error:
                 self.lose(part.topic, error)

@@ -97,9 +97,9 @@ async def batches_with(
                     if decided >= end:  # before it was fetched
                         offset = end  # compaction has removed all that was left
                         break
-                    held = (await log.bounds([partition]))[partition]
-                    check_reached(partition, end, held)
-                    decided = held.stable
+                    bound = (await log.bounds([partition]))[partition]
+                    check_reached(partition, end, bound)
+                    decided = bound.stable
                     continue
                 offset = fetched[0].next_offset
                 search = partial(_find, fetched[0], patterns)

@@ -144,7 +144,7 @@ class Replacements:
     async def _ends(self, partitions: Sequence[TopicPartition]) -> dict[int, int]:
         """Returns the ends of committed records, behind the last marker."""
         bounds = await self.log.bounds(partitions)
-        ends = {part.partition: max(held.end - 1, 0) for part, held in bounds.items()}
+        ends = {part.partition: max(bound.end - 1, 0) for part, bound in bounds.items()}
         async for columns in read_decided(self.log, commits_home(self.pipeline)):
             for _, commit in decode_commits(columns, self.pipeline):
                 ends |= {

@@ -100,10 +100,10 @@ def _bare(changes: TableChanges, is_bad: BoolArray) -> TableChanges | None:
     is_delete = is_bad & (changes.operations.to_numpy() == Operation.DELETE)
     columns, has_changed = changes.rows.columns, False
     for place, name in enumerate(changes.schema.names):
-        held = is_delete & columns[place].is_valid().to_numpy(zero_copy_only=False)
-        if name not in changes.schema.key and held.any():
+        is_set = is_delete & columns[place].is_valid().to_numpy(zero_copy_only=False)
+        if name not in changes.schema.key and is_set.any():
             nothing = pa.scalar(None, columns[place].type)
-            columns[place] = pc.if_else(pa.array(held), nothing, columns[place])
+            columns[place] = pc.if_else(pa.array(is_set), nothing, columns[place])
             has_changed = True
     if not has_changed:
         return None

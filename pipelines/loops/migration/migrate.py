@@ -175,10 +175,10 @@ class _Moving:
         topic = self.move.former
         logger.info("checking the rows of %s for duplicates of the new key", topic)
         bounds = await self.log.bounds(await self._partitions())
-        starts = {part.partition: held.start for part, held in bounds.items()}
-        ends = {part: held.end for part, held in bounds.items()}
+        starts = {part.partition: bound.start for part, bound in bounds.items()}
+        ends = {part: bound.end for part, bound in bounds.items()}
         newest = await newest_rows(self._pieces(starts, ends), schemas, topic=topic)
-        self.told_to = {part.partition: held.end for part, held in bounds.items()}
+        self.told_to = {part.partition: bound.end for part, bound in bounds.items()}
         rules, key = self.rules, self.move.schema.key
         recoder = Recoder(topic, topic, rules.wire, rules.masks, key=key)
         await check_tells_apart(self._pieces(starts, ends), newest, schemas, recoder, key=key)
@@ -206,7 +206,7 @@ class _Moving:
             filled = MigrationProgress(
                 topic=generation_name(self.move.first, number),
                 wanted=self.move.to_signal(self.rules.wire, self.told_to),
-                read={part.partition: held.start for part, held in bounds.items()},
+                read={part.partition: bound.start for part, bound in bounds.items()},
                 cleaned_to=_number(bounds, "cleaned_to"),
                 deletes_dropped_to=_number(bounds, "deletes_dropped_to"),
             )
@@ -245,8 +245,8 @@ class _Moving:
     ) -> MigrationProgress:
         partitions = await self._partitions()
         bounds = await self.log.bounds(partitions)
-        ends = {part: held.end for part, held in bounds.items()}
-        total = sum(held.end - held.start for held in bounds.values())
+        ends = {part: bound.end for part, bound in bounds.items()}
+        total = sum(bound.end - bound.start for bound in bounds.values())
         has_marks = len(partitions) == 1 and self.newest is None
         records_of = RepartitionedRecords(
             recoder, self.move.settings.partitions, self.rules.compression
@@ -264,7 +264,7 @@ class _Moving:
                     wanted = pick_records(columns, self.newest[partition.partition])
                 found = stretches(wanted, schemas, topic=self.move.former, has_marks=has_marks)
                 filled = await self._append(filled, records_of, {partition: columns}, list(found))
-                read = sum(filled.read.values()) - sum(held.start for held in bounds.values())
+                read = sum(filled.read.values()) - sum(bound.start for bound in bounds.values())
                 self._tell(read, total, filled)
             if stop is not ends:
                 markers = {part: await self._record_at(part, at) for part, at in stop.items()}
@@ -417,4 +417,4 @@ def _given_up(line: TopicLineage, filled: MigrationProgress) -> TopicLineage:
 
 
 def _number(bounds: Mapping[TopicPartition, Bounds], name: str) -> dict[int, int]:
-    return {part.partition: getattr(held, name) for part, held in bounds.items()}
+    return {part.partition: getattr(bound, name) for part, bound in bounds.items()}

@@ -67,7 +67,7 @@ class CommitIndex:
         home = (await self._log.bounds([self._home]))[self._home]
         if home.start == 0 and await self._is_before_all(as_of):
             bounds = await self._log.bounds(partitions)
-            return {partition: held.start for partition, held in bounds.items()}
+            return {partition: bound.start for partition, bound in bounds.items()}
         return (await self._ends(as_of, partitions, is_recent=False))[0]
 
     async def _ends(
@@ -148,8 +148,8 @@ class CommitIndex:
             theirs = [partition for partition in ends if partition.topic == topic]
             if any(ends[partition] for partition in theirs):
                 continue
-            held = [part for part in theirs if bounds[part].stable > bounds[part].start]
-            if any([await self._begins_with_rows(part, bounds[part].start) for part in held]):
+            bound = [part for part in theirs if bounds[part].stable > bounds[part].start]
+            if any([await self._begins_with_rows(part, bounds[part].start) for part in bound]):
                 raise PositionLost(
                     "the table was first read after this point in time; earlier rows are unknown",
                     hint=f"the oldest possible is {await self._first_of(topic)}",
@@ -199,8 +199,8 @@ class CommitIndex:
     async def oldest(self, bounds: Mapping[TopicPartition, Bounds]) -> str:
         """Returns the oldest moment that compaction has left whole, in the form of a command's
         argument."""
-        waiting = {part: held.cleaned_to for part, held in bounds.items() if held.cleaned_to > 0}
-        named = sorted((part.partition, held.cleaned_to) for part, held in bounds.items())
+        waiting = {part: bound.cleaned_to for part, bound in bounds.items() if bound.cleaned_to > 0}
+        named = sorted((part.partition, bound.cleaned_to) for part, bound in bounds.items())
         offsets = ",".join(f"{number}:{max(offset, 0)}" for number, offset in named)
         found: Commit | None = None
         async for _, commit in self._commits(await self._start()):
@@ -280,11 +280,11 @@ class CommitIndex:
     ) -> None:
         """Checks that no change came since, which is all that is known after all commits have
         expired."""
-        if all(held.stable == 0 for held in bounds.values()):
+        if all(bound.stable == 0 for bound in bounds.values()):
             return
         if isinstance(as_of, TimeAsOf):
             later = await self._log.offsets_at(bounds, timestamp_ms=as_of.at_ms)
-            if all(later[part] >= held.stable for part, held in bounds.items()):
+            if all(later[part] >= bound.stable for part, bound in bounds.items()):
                 return
         raise await self._too_old(as_of, bounds)
 

@@ -75,7 +75,7 @@ async def begun_at(
     reported, because every later state is there."""
     bounds = await log.bounds(partitions)
     if text == EARLIEST:
-        start: Ends = {part: held.start for part, held in bounds.items()}
+        start: Ends = {part: bound.start for part, bound in bounds.items()}
     else:
         as_of = parse_as_of(text, now_ms=now_ms)
         start = (
@@ -116,17 +116,17 @@ async def check_exact(
     bounds = await log.bounds(moment.ends)
     marks = await carried_marks(log, pipeline, moment.ends)
     for partition, end in moment.ends.items():
-        held = bounds[partition]
-        if held.start > 0:
+        bound = bounds[partition]
+        if bound.start > 0:
             raise PositionLost(
                 "the beginning of the topic is gone, so its past states are unknown",
                 hint="use compacted topics, or topics with unlimited retention, which have whole "
                 "tables",
                 topic=partition.topic,
                 partition=partition.partition,
-                log_start=held.start,
+                log_start=bound.start,
             )
-        if held.cleaned_to < 0 and end < held.stable and not is_recent:
+        if bound.cleaned_to < 0 and end < bound.stable and not is_recent:
             raise PositionLost(
                 "this log does not report compaction, so its past states are unknown",
                 hint="use Headwater's own log, which keeps every state within log.history",
@@ -141,7 +141,7 @@ async def check_exact(
                 topic=partition.topic,
                 partition=partition.partition,
             )
-        if end < held.cleaned_to:
+        if end < bound.cleaned_to:
             raise PositionLost(
                 "compaction has passed this point in time: its state is gone",
                 hint=f"the oldest possible is {await CommitIndex(log, pipeline).oldest(bounds)}",
@@ -149,7 +149,7 @@ async def check_exact(
                 topic=partition.topic,
                 partition=partition.partition,
                 offset=end,
-                cleaned_to=held.cleaned_to,
+                cleaned_to=bound.cleaned_to,
             )
 
 

@@ -145,11 +145,11 @@ async def begin_empty(
 ) -> None:
     """Empties the copy by a truncate, because the log has no records from there on that would fill
     it. Partitions that the copy has passed are left alone."""
-    held = await shadow.committed_offsets(sorted({part.topic for part in beginnings}))
-    if held is None or not beginnings.keys() - held.keys():
+    applied = await shadow.committed_offsets(sorted({part.topic for part in beginnings}))
+    if applied is None or not beginnings.keys() - applied.keys():
         return
-    left = {part: offset for part, offset in beginnings.items() if part not in held}
-    is_new = not held.keys() & beginnings.keys()
+    left = {part: offset for part, offset in beginnings.items() if part not in applied}
+    is_new = not applied.keys() & beginnings.keys()
     ids = {part.topic: await log.topic_id(part.topic) for part in left}
 
     async def read(part: Slice) -> AsyncIterator[TableChanges]:
@@ -205,8 +205,10 @@ async def fill_former(
     before are not among those that are carried over."""
     if all(place in live and live[place].next_offset >= at for place, at in beginnings.items()):
         return
-    held = await shadow.committed_offsets(sorted({place.topic for place in beginnings})) or {}
-    if all(place in held and held[place].next_offset >= at for place, at in beginnings.items()):
+    applied = await shadow.committed_offsets(sorted({place.topic for place in beginnings})) or {}
+    if all(
+        place in applied and applied[place].next_offset >= at for place, at in beginnings.items()
+    ):
         return
 
     async def fitted(changes: AsyncIterator[TableChanges]) -> AsyncIterator[TableChanges]:

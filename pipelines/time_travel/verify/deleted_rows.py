@@ -125,9 +125,9 @@ async def cleaned_to(
     unknown = np.iinfo(np.int64).max
     return {
         part: unknown
-        if held.cleaned_to < 0
-        else max(held.cleaned_to, held.start, marks.get(part, 0))
-        for part, held in bounds.items()
+        if bound.cleaned_to < 0
+        else max(bound.cleaned_to, bound.start, marks.get(part, 0))
+        for part, bound in bounds.items()
     }
 
 

@@ -138,9 +138,9 @@ def multiset_diff(log: LogMultiset, ours: Multiset, theirs: Multiset) -> Compari
     return found
 
 
-def _spread(rows: Digests, held: Digests, counts: Int64Array) -> Int64Array:
+def _spread(rows: Digests, own: Digests, counts: Int64Array) -> Int64Array:
     found: npt.NDArray[np.int64] = np.zeros(len(rows), np.int64)
-    found[np.searchsorted(rows, held)] = counts
+    found[np.searchsorted(rows, own)] = counts
     return found
 
 

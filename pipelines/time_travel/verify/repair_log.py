@@ -205,7 +205,7 @@ async def _write(
     """In a transaction of its own that is given up when the source was quicker."""
     for _ in range(ATTEMPTS_MAX):
         bounds = await log.bounds(repair.ends)
-        seen = {part: held.end for part, held in bounds.items()}
+        seen = {part: bound.end for part, bound in bounds.items()}
         keys = _keys_of(repair, changes, before_log)
         newer = await _find_appended(log, repair.ends, seen, keys)
         is_left = pc.invert(pc.is_in(keys, value_set=pa.array(sorted(newer), pa.binary())))

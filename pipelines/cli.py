@@ -87,7 +87,7 @@ class CommandTable(click.Group):
         except click.exceptions.NoArgsIsHelpError:
             raise
         except click.UsageError as error:
-            _tell_misuse(ctx.obj, error)
+            _report_misuse(ctx.obj, error)
             ctx.exit(exit_codes.INVALID)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -99,7 +99,7 @@ class CommandTable(click.Group):
             output.failure(error, code)
         except click.ClickException as error:
             code = exit_codes.INVALID
-            _tell_misuse(output, error)
+            _report_misuse(output, error)
         except (KeyboardInterrupt, click.Abort):
             code = exit_codes.INTERRUPTED
         except Interrupted as interrupted:
@@ -110,12 +110,12 @@ class CommandTable(click.Group):
         except OSError as error:
             # Below the commands files are opened in good faith: the system's answer is the news.
             code = exit_codes.UNREACHABLE
-            output.failure(told_by_system(error), code)
+            output.failure(system_error(error), code)
         except click.exceptions.Exit:
             raise
         except Exception as bug:
             code = exit_codes.INTERNAL
-            _tell_bug(output, bug)
+            _report_bug(output, bug)
         ctx.exit(code)
 
 
@@ -154,7 +154,7 @@ def open_closed_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w")
 
 
-def told_by_system(error: OSError) -> HeadwaterError:
+def system_error(error: OSError) -> HeadwaterError:
     facts = {} if error.filename is None else {"path": str(error.filename)}
     problem = (error.strerror or str(error)).lower()
     return StorageFailed(f"the system says: {problem}", **facts)
@@ -164,7 +164,7 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
     raise Interrupted(number)
 
 
-def _tell_misuse(output: Output, error: click.ClickException) -> None:
+def _report_misuse(output: Output, error: click.ClickException) -> None:
     """Click's own errors are about what was typed."""
     usage = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else ""
     hint = f"{error.ctx.command_path} --help" if usage and error.ctx else ""  # type: ignore[attr-defined]
@@ -178,7 +178,7 @@ def _tell_misuse(output: Output, error: click.ClickException) -> None:
     click.echo(f"{output.style('error:', fg='red', bold=True)} {wrong}", err=True)
 
 
-def _tell_bug(output: Output, bug: Exception) -> None:
+def _report_bug(output: Output, bug: Exception) -> None:
     """A bug of ours keeps its traceback."""
     if output.as_json:
         facts: dict[str, object] = {

@@ -124,7 +124,7 @@ async def _rebuild(
         clock, progress = SystemClock(), ReplayProgress(output)
         if options.into is not None:
             rebuilt = await rebuild_elsewhere(
-                rebuilding, log, wanted, clock=clock, tell_replay=progress
+                rebuilding, log, wanted, clock=clock, replay_reporter=progress
             )
         else:
             rebuilt = await rebuild(
@@ -133,8 +133,8 @@ async def _rebuild(
                 wanted,
                 is_running=is_running,
                 clock=clock,
-                tell=RebuildProgress(output, moment.ends),
-                tell_replay=progress,
+                reporter=RebuildProgress(output, moment.ends),
+                replay_reporter=progress,
             )
     facts = _facts(rebuilding, options, moment) | {
         "rows": rebuilt.rows,

@@ -105,7 +105,7 @@ async def _replay(
         if given:
             subjects = [subject_of(subjects, given, pipeline=pipeline)]
         partitions = [each for subject in subjects for each in await subject.partitions(log)]
-        first = await begun_at(log, pipeline, start, partitions, now_ms=now_ms(), tell=output.note)
+        first = await begun_at(log, pipeline, start, partitions, now_ms=now_ms(), note=output.note)
         last = await moment_called(log, pipeline, end, partitions, now_ms=now_ms())
         check_order(first, last.ends)
         clock = SystemClock()
@@ -119,7 +119,7 @@ async def _replay(
                 start=first,
                 end={each: max(to, first[each]) for each, to in last.ends.items()},
                 clock=clock,
-                tell=ReplayProgress(output),
+                reporter=ReplayProgress(output),
             )
         finally:
             await sink.close()
@@ -140,13 +140,13 @@ class ReplayProgress:
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._began_s = self._told_s = time.monotonic()
+        self._began_s = self._reported_s = time.monotonic()
 
     def __call__(self, replaying: "Replay") -> None:
         now_s = time.monotonic()
-        if now_s - self._told_s < EVERY_S or replaying.offsets >= replaying.offsets_wanted:
+        if now_s - self._reported_s < EVERY_S or replaying.offsets >= replaying.offsets_wanted:
             return
-        self._told_s = now_s
+        self._reported_s = now_s
         left = replaying.offsets_wanted - replaying.offsets
         left_ms = round((now_s - self._began_s) * 1_000 * left / max(replaying.offsets, 1))
         share = replaying.offsets / replaying.offsets_wanted

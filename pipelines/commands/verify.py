@@ -117,7 +117,7 @@ async def _verify(
         if given:
             subjects = [subject_of(subjects, given, pipeline=pipeline)]
         verifier = Verifier(
-            loaded, log, clock=SystemClock(), is_running=pipeline in running, tell=output.note
+            loaded, log, clock=SystemClock(), is_running=pipeline in running, note=output.note
         )
         sides = ComparedSides(
             source=against in (None, "source"),

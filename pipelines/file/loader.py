@@ -182,10 +182,10 @@ class _Reading:
             reading.mistakes += found.mistakes
             return reading
         reading._read(substitute(document, environment))
-        for told in (reading.mistakes, reading.unset, reading.remarks):
-            told[:] = [
+        for problems in (reading.mistakes, reading.unset, reading.remarks):
+            problems[:] = [
                 add_excerpt(each, document, reading.redaction) if at < MISTAKES_SHOWN_MAX else each
-                for at, each in enumerate(_order(told))
+                for at, each in enumerate(_order(problems))
             ]
         return reading
 

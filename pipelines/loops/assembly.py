@@ -67,8 +67,8 @@ async def run_task(
         )
         return
     part = next(part for part in loaded.sinks if part.name == task.name)
-    told = _health_told(loaded, part, task.report)
-    sink = make_sink(loaded, part, clock=task.clock, report=told)
+    health_reporter = _health_reporter(loaded, part, task.report)
+    sink = make_sink(loaded, part, clock=task.clock, report=health_reporter)
     try:
         if isinstance(sink, Preloading):
             sink.prepare()
@@ -124,14 +124,14 @@ def make_sink(
     return sink
 
 
-def _health_told(
+def _health_reporter(
     loaded: LoadedPipeline, part: LoadedPart, report: Reporter
 ) -> Callable[[TableHealth], None]:
-    def tell(health: TableHealth) -> None:
+    def pass_on(health: TableHealth) -> None:
         name = f"small_files {health.table}"
         report(GaugesRead(loaded.name, part.name, name, health.small_files, health.files))
 
-    return tell
+    return pass_on
 
 
 def topic_rules(loaded: LoadedPipeline, generations: Generations = NONE) -> TopicRules:
@@ -180,7 +180,7 @@ def wire_of(loaded: LoadedPipeline) -> WireSettings:
 async def _run_source(task: TaskRun) -> None:
     loaded, log, report = task.loaded, task.log, task.report
 
-    def tell(progress: SourceReport) -> None:
+    def pass_on(progress: SourceReport) -> None:
         if isinstance(progress, Gauge):
             report(GaugesRead(loaded.name, SOURCE, progress.name, progress.value, progress.limit))
             return
@@ -213,7 +213,7 @@ async def _run_source(task: TaskRun) -> None:
         return await encoders[-1].refusal(schema, is_next=is_next)
 
     source = make_source(
-        loaded, clock=task.clock, report=tell, until_end=task.until_end, refusal=refusal
+        loaded, clock=task.clock, report=pass_on, until_end=task.until_end, refusal=refusal
     )
 
     def new_encoder(generations: Generations) -> Encoder:

@@ -37,7 +37,7 @@ class DirectoryLock:
     client_for: "Callable[[LoadedPipeline], KafkaLog]"
     """Clients for tasks that run in this process."""
     token: str
-    tell_http: Callable[[str], None] | None
+    publish_http: Callable[[str], None] | None
     """Tells everybody else where the console is; None where another process says where it is."""
     close: Callable[[], Awaitable[None]]
     problem: Callable[[], str] = str
@@ -91,7 +91,7 @@ def _claim_beside_cluster(
         raise DirectoryInUse("another process owns the data directory", path=str(data))
     log = KafkaLog(kafka_settings(loaded, bootstrap), first_said_s=0.0)
 
-    def tell_http(address: str) -> None:
+    def publish_http(address: str) -> None:
         endpoint = Endpoint(os.getpid(), bootstrap[0], http=address, token=token)
         files.replace(data / FILE_NAME, encode_endpoint(endpoint), mode=MODE)
 
@@ -101,13 +101,13 @@ def _claim_beside_cluster(
         files.remove(data / FILE_NAME)
         lock = None
 
-    tell_http(COMING)
+    publish_http(COMING)
     return DirectoryLock(
         log,
         bootstrap,
         lambda other: KafkaLog(kafka_settings(other, bootstrap)),
         token,
-        tell_http,
+        publish_http,
         close,
         lambda: log.problem,
     )

@@ -127,7 +127,7 @@ class _Run:
         self, loaded: Sequence[LoadedPipeline], data: Path
     ) -> DirectoryLock | Snapshot:
         """As long as somebody else owns the directory, we look on; when nobody does, we do."""
-        silent_s, told, lender = 0.0, 0, LogLender(data)
+        silent_s, shown_pid, lender = 0.0, 0, LogLender(data)
         while True:
             try:
                 return await claim(loaded[0], data)
@@ -151,8 +151,8 @@ class _Run:
             attended = await attend(endpoint, loaded, self._wanted)
             if attended is not None:
                 return attended
-            if told != endpoint.pid:
-                told = endpoint.pid
+            if shown_pid != endpoint.pid:
+                shown_pid = endpoint.pid
                 state = "is stopping" if is_running(endpoint.pid) else "is gone"
                 logger.info("process %d %s: this one takes over", endpoint.pid, state)
             await asyncio.sleep(LOOK_AGAIN_S)
@@ -206,8 +206,8 @@ class _Run:
         )
         api = HttpApi(answering, token=claimed.token)
         try:
-            if claimed.tell_http is not None:
-                claimed.tell_http(await api.start())
+            if claimed.publish_http is not None:
+                claimed.publish_http(await api.start())
             await self._wanted.show(lambda: self._look(claimed))
         except Exception:  # rows matter more than looking at them
             logger.exception("status and progress are no longer available")

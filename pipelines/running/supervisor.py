@@ -104,15 +104,15 @@ class _Supervision:
         self._has_moved = False
 
     async def run(self) -> TaskEnded:
-        self._tell(TaskState.STARTING)
+        self._report_state(TaskState.STARTING)
         try:
             while True:
                 ended = await self._attempt()
                 if ended is not None:
-                    self._tell(ended.state, ended.reason)
+                    self._report_state(ended.state, ended.reason)
                     return ended
         except asyncio.CancelledError:
-            self._tell(TaskState.STOPPED)
+            self._report_state(TaskState.STOPPED)
             raise
 
     async def _attempt(self) -> TaskEnded | None:
@@ -160,10 +160,10 @@ class _Supervision:
         """A bug, ours or of a user's function: only the log holds its words, which may quote
         anything; status names the place."""
         reason, kind = f"crashed by {place_of(bug)}", type(bug).__name__
-        told = self._around.redact("".join(traceback.format_exception(bug)))
+        text = self._around.redact("".join(traceback.format_exception(bug)))
         count = self._crashes.on_crash(self._around.clock.monotonic_ms())
         if count >= CRASHES_MAX:
-            logger.error("%s is quarantined, %s for the third time\n%s", self._task, reason, told)
+            logger.error("%s is quarantined, %s for the third time\n%s", self._task, reason, text)
             reason = f"{reason}, {count} times in ten minutes"
             return TaskEnded(self._task, TaskState.QUARANTINED, reason, kind)
         if count == 1:
@@ -174,13 +174,13 @@ class _Supervision:
             self._task,
             reason,
             delay_ms / 1_000,
-            told,
+            text,
         )
         await self._pause(delay_ms, reason)
         return None
 
     async def _pause(self, delay_ms: int, reason: str) -> None:
-        self._tell(TaskState.RETRYING, reason)
+        self._report_state(TaskState.RETRYING, reason)
         await self._around.sleep(delay_ms / 1_000)
 
     def _pass_on(self, report: Report) -> None:
@@ -188,7 +188,7 @@ class _Supervision:
         self._has_ever_moved = self._has_ever_moved or self._has_moved
         self._report(report)
 
-    def _tell(self, state: TaskState, reason: str = "") -> None:
+    def _report_state(self, state: TaskState, reason: str = "") -> None:
         self._report(StateChanged(self._task.pipeline, self._task.name, "", state, reason))
 
 

@@ -167,7 +167,7 @@ class _TaskLives:
 
             beside = [tasks.create_task(self._follow(desired))]
             if self._job.is_source:
-                beside.append(tasks.create_task(self._tell_verified(desired)))
+                beside.append(tasks.create_task(self._report_verified(desired)))
             while await self._supervise(live, desired, tasks):
                 pass
             for task in beside:
@@ -230,14 +230,14 @@ class _TaskLives:
         except Exception:  # the rows go on; whoever wants a pause sees nothing come of it
             logger.exception("%s no longer receives pauses and restarts", self._job.task)
 
-    async def _tell_verified(self, desired: DesiredState) -> None:
+    async def _report_verified(self, desired: DesiredState) -> None:
         """What was found last of each table, by whomever, and before whichever restart."""
         await self._is_informed.wait()
-        seen, told = desired.now, dict[str, str]()
+        seen, reported = desired.now, dict[str, str]()
         while True:
             for signal in seen.signals:
-                if signal.kind == VERIFIED and told.get(signal.table) != signal.id:
-                    told[signal.table] = signal.id
+                if signal.kind == VERIFIED and reported.get(signal.table) != signal.id:
+                    reported[signal.table] = signal.id
                     self._listeners.report(_to_verified(self._job.loaded.name, signal))
             seen = await desired.wait_for_change(seen)
 

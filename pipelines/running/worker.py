@@ -128,7 +128,7 @@ class _Worker:
                         break
             else:
                 runner.cancel_all()
-        say.tell()
+        say.flush()
 
     def say(self, word: Word) -> None:
         """From any thread. Without an owner there is nobody to tell, and `_listen` ends us."""
@@ -172,19 +172,19 @@ class ReportBuffer:
     def __call__(self, word: Word) -> None:
         with self._lock:
             if not self._keeps(word):
-                self._tell()
+                self._flush()
                 self._say(word)
                 return
             if self.is_busy:
                 return
             self.is_busy = True
-            self._tell()
+            self._flush()
         self._loop.call_soon_threadsafe(self._loop.call_later, GATHER_S, self._on_time)
 
-    def tell(self) -> None:
+    def flush(self) -> None:
         """Everything that there is."""
         with self._lock:
-            self._tell()
+            self._flush()
 
     def _keeps(self, word: Word) -> bool:
         match word:
@@ -205,12 +205,12 @@ class ReportBuffer:
     def _on_time(self) -> None:
         with self._lock:
             if self._moved or self._stood:
-                self._tell()
+                self._flush()
                 self._loop.call_later(GATHER_S, self._on_time)
             else:
                 self.is_busy = False
 
-    def _tell(self) -> None:
+    def _flush(self) -> None:
         moved, self._moved = self._moved, {}
         stood, self._stood = self._stood, {}
         words: list[Word] = [*moved.values(), *stood.values()]

@@ -50,12 +50,12 @@ class Output:
     def note(self, text: str) -> None:
         """Something a person may want to know; no data."""
         if not self.is_quiet:
-            self._tell(text)
+            self._write_remark(text)
 
     def detail(self, text: str) -> None:
         """What `-v` asks for."""
         if self.verbosity:
-            self._tell(text)
+            self._write_remark(text)
 
     def failure(self, error: HeadwaterError, exit_code: int) -> None:
         """Says what is so, where, and what to do."""
@@ -66,7 +66,7 @@ class Output:
             for line in error.lines:
                 self.write(line)
         word = self.style("error:", fg="red", bold=True)
-        self._tell(f"{word} {error}")
+        self._write_remark(f"{word} {error}")
 
     def redact(self, content: Any) -> Any:
         """The same without secrets in any of its texts."""
@@ -80,7 +80,7 @@ class Output:
     def style(self, text: str, *, fg: str, bold: bool = False) -> str:
         return click.style(text, fg=fg, bold=bold) if self.has_color else text
 
-    def _tell(self, text: str) -> None:
+    def _write_remark(self, text: str) -> None:
         click.echo(self.scrub(text), err=True, color=None if self.has_color else False)
 
 

@@ -11,7 +11,7 @@ from headwater.core_log.model.table_schema import TableId
 from headwater.pipelines.terminal.output import printable, table
 from headwater.pipelines.terminal.quantities import time_text
 from headwater.pipelines.time_travel.history.as_of import STREAM, format_position, order_of
-from headwater.pipelines.time_travel.history.cut_points import ReportedOffsets, told_below
+from headwater.pipelines.time_travel.history.cut_points import ReportedOffsets, commits_below
 from headwater.pipelines.time_travel.verify.table_selection import subjects_of
 from headwater.sinks.sink import AppliedOffsets, TableVersion, Versioned
 
@@ -34,9 +34,12 @@ async def offsets_meant(
     }
     meant: dict[str, Any] = {}
     for task, of_task in offsets.items():
-        told = await told_below(log, pipeline, of_task)
+        reported = await commits_below(log, pipeline, of_task)
         meant[task] = {
-            f"{place.topic}-{place.partition}": {"offset": at, **told_facts(told.get(place))}
+            f"{place.topic}-{place.partition}": {
+                "offset": at,
+                **reported_facts(reported.get(place)),
+            }
             for place, at in of_task.items()
         }
     return meant
@@ -54,8 +57,8 @@ async def versions_meant(
         versioned: Versioned = sink
         tables: dict[str, list[dict[str, Any]]] = {}
         for subject in await subjects_of(loaded, log):
-            if told := await _versions_of(versioned, subject.target, log, loaded.name):
-                tables[str(subject.target)] = told
+            if reported := await _versions_of(versioned, subject.target, log, loaded.name):
+                tables[str(subject.target)] = reported
         found[name] = tables
     return found
 
@@ -76,10 +79,12 @@ async def _describe(log: Log, pipeline: str, version: TableVersion) -> TableVers
     if version.committed_ms is not None:
         return version
     offsets = {part: applied.next_offset for part, applied in version.offsets.items()}
-    told = list((await told_below(log, pipeline, offsets)).values())
-    if not told:
+    reported = list((await commits_below(log, pipeline, offsets)).values())
+    if not reported:
         return version
-    return replace(version, committed_ms=told[-1].committed_ms, positions=told[-1].positions)
+    return replace(
+        version, committed_ms=reported[-1].committed_ms, positions=reported[-1].positions
+    )
 
 
 def place_of(part: str, at: str) -> TopicPartition | None:
@@ -88,12 +93,12 @@ def place_of(part: str, at: str) -> TopicPartition | None:
     return TopicPartition(topic, int(number)) if is_one else None
 
 
-def told_facts(told: ReportedOffsets | None) -> dict[str, Any]:
-    if told is None:
+def reported_facts(reported: ReportedOffsets | None) -> dict[str, Any]:
+    if reported is None:
         return {"committed": None, "position": None}
     return {
-        "committed": time_text(told.committed_ms),
-        "position": position_text(told.positions),
+        "committed": time_text(reported.committed_ms),
+        "position": position_text(reported.positions),
     }
 
 

@@ -132,22 +132,22 @@ class StatusBoard:
         tasks, verified = self._pipelines[pipeline], self._verified.get(pipeline, {})
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         worst = min(tasks.values(), key=lambda task: WORST_FIRST.index(task.state))
-        told = {
+        by_task = {
             name: task.tables_json(self._ends, now_ms=now_ms, monotonic_ms=monotonic_ms)
             for name, task in tasks.items()
         }
-        tables = dict.fromkeys(table for lines in told.values() for table in lines)
+        tables = dict.fromkeys(table for lines in by_task.values() for table in lines)
         return {
             "state": worst.state.value,
             "reason": worst.reason,
             "since_ms": worst.since_ms,
             "tasks": {
-                name: task.json(told[name].values(), self._ends, now_ms=now_ms)
+                name: task.json(by_task[name].values(), self._ends, now_ms=now_ms)
                 for name, task in tasks.items()
             },
             "tables": {
                 table: _table_json(
-                    {task: told[task][table] for task in tasks if table in told[task]},
+                    {task: by_task[task][table] for task in tasks if table in by_task[task]},
                     {name: task for name, task in tasks.items() if table in task.tables},
                     table,
                     monotonic_ms=monotonic_ms,
@@ -182,16 +182,16 @@ class StatusBoard:
 
 
 def _table_json(
-    told: Mapping[str, Json], tasks: Mapping[str, TaskStatus], name: str, *, monotonic_ms: int
+    by_task: Mapping[str, Json], tasks: Mapping[str, TaskStatus], name: str, *, monotonic_ms: int
 ) -> Json:
     """One line of the screen: what a table does in all tasks together."""
     found = {task: each.tables[name] for task, each in tasks.items()}
     readings = [(task, table.reading) for task, table in found.items() if table.reading]
     shown = min(readings, key=lambda pair: pair[1].last.is_done, default=None)
     state, reason, since_ms = _table_state(found, tasks)
-    sinks = [facts for task, facts in told.items() if task != SOURCE]
-    lags = [each["lag_ms"] for each in sinks or told.values() if each["lag_ms"] is not None]
-    entering = [told[SOURCE]] if SOURCE in told else sinks
+    sinks = [facts for task, facts in by_task.items() if task != SOURCE]
+    lags = [each["lag_ms"] for each in sinks or by_task.values() if each["lag_ms"] is not None]
+    entering = [by_task[SOURCE]] if SOURCE in by_task else sinks
     return {
         "state": state,
         "reason": reason,
@@ -203,7 +203,7 @@ def _table_json(
             (table.problem for table in reversed(found.values()) if table.problem), ""
         ),
         "snapshot": shown and shown[1].json(shown[0], monotonic_ms=monotonic_ms),
-        "tasks": told,
+        "tasks": by_task,
     }
 
 
@@ -283,8 +283,8 @@ def _of_task(
         for table in tables or ("",):
             yield Undelivered(pipeline, table, task, facts["state"], facts["reason"])
         return
-    for table, told in tables.items():
-        own = told["tasks"].get(task)
+    for table, line in tables.items():
+        own = line["tasks"].get(task)
         if own is not None and own["state"] != TaskState.DONE.value:
             yield Undelivered(pipeline, table, task, own["state"], own["reason"])
 

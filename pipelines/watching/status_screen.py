@@ -185,14 +185,14 @@ def _block(
     tasks = list(_task_lines(pipeline["tasks"], width, has_unicode))
     yield from [head, *tasks]
     if tables:
-        told = {task["reason"] for task in pipeline["tasks"].values()}
+        reasons = {task["reason"] for task in pipeline["tasks"].values()}
         room, is_summed = whole, len(tables) > SUMMED_FROM
         if whole.lines is not None:
             is_summed = is_summed and whole.lines >= SUMMED_LINES_MIN
             room = whole._replace(lines=max(whole.lines - len(tasks) - 2 - is_summed, 3))
         if is_summed:
             yield _summary(tables)
-        yield from _table_lines(tables, told, at_ms, width, room, has_unicode)
+        yield from _table_lines(tables, reasons, at_ms, width, room, has_unicode)
 
 
 def _task_lines(tasks: Facts, width: int, has_unicode: bool) -> Iterator[ScreenLine]:
@@ -226,23 +226,23 @@ def _gauge_lines(gauges: Facts, indent: int) -> Iterator[ScreenLine]:
         if name not in gauges and not value:
             continue
         shown = size_text if name.endswith("_bytes") else count_text
-        told = f"{GAUGES.get(name, name)} {shown(value)}"
+        reasons = f"{GAUGES.get(name, name)} {shown(value)}"
         style = "red" if limit is not None and value > limit else "dim"
         yield [
             TextSpan(" " * (indent + 4)),
-            TextSpan(told + ("" if limit is None else f" of {shown(limit)}"), style),
+            TextSpan(reasons + ("" if limit is None else f" of {shown(limit)}"), style),
         ]
 
 
 def _table_lines(
     tables: Facts,
-    told: Collection[str],
+    reasons: Collection[str],
     at_ms: int,
     width: int,
     whole: ScreenSpace,
     has_unicode: bool,
 ) -> Iterator[ScreenLine]:
-    """`told` are reasons that stand above already."""
+    """`reasons` are reasons that stand above already."""
     is_verified = width >= WIDE and any(each.get("verified") for each in tables.values())
     columns = (*COLUMNS, VERIFIED) if is_verified else COLUMNS
     fixed = sum(len(GAP) + column.cells for column in columns)
@@ -258,7 +258,7 @@ def _table_lines(
     lines = [
         [
             _table(table, tables[table], cells, at_ms if is_verified else None, has_unicode),
-            *_because(_reason(tables[table], told), width, has_unicode),
+            *_because(_reason(tables[table], reasons), width, has_unicode),
         ]
         for table in order
     ]
@@ -326,8 +326,8 @@ def _to_verified(facts: Facts | None, at_ms: int) -> TextSpan:
     )
 
 
-def _reason(facts: Facts, told: Collection[str]) -> str:
-    if facts["reason"] and facts["reason"] not in told:
+def _reason(facts: Facts, reasons: Collection[str]) -> str:
+    if facts["reason"] and facts["reason"] not in reasons:
         return str(facts["reason"])
     return f"last dead letter: {facts['dead_letter_problem']}" if facts["dead_letters"] else ""
 

@@ -100,7 +100,10 @@ async def test_a_source_that_begins_at_the_end_misses_nothing_after_it(cluster: 
 
     told = await read(cluster.source(format="json", start="latest"), dict(at_the_end), changes=2)
 
-    assert sorted(change.row["id"] for rows in flat(told).values() for change in rows) == [2, 3]
+    assert sorted(change.row["id"] for rows in flat(told).values() for change in rows) == [
+        2,
+        3,
+    ]
 
 
 async def test_topics_that_come_later_are_read_from_their_first_record(cluster: Cluster) -> None:

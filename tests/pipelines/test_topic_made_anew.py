@@ -91,7 +91,7 @@ async def rebuilt(loaded: LoadedPipeline, served: ServedLog) -> RebuildResult:
             RebuildOptions(swaps=True, verifies=True),
             is_running=False,
             clock=SystemClock(),
-            tell=lambda _: None,
+            reporter=lambda _: None,
         )
     finally:
         await log.close()

@@ -41,7 +41,7 @@ def test_a_version_that_a_swap_has_made_holds_the_last_commit_that_is_below_its_
             RebuildOptions(swaps=True),
             is_running=False,
             clock=world.clock,
-            tell=lambda _: None,
+            reporter=lambda _: None,
         )
         sink = make_sink(world.loaded, rebuilding.part, clock=world.clock)
         found = await versions_meant(world.loaded, world.log, {"spark": sink})

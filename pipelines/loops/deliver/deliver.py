@@ -106,7 +106,7 @@ class Delivery:
     keeps_rows: Callable[[TableSchema], bool] = lambda _: False
     """Whether a table of the target can be rebuilt, and keeps rows rather than their history."""
     rebuilds: RebuildsNeeded = field(default_factory=RebuildsNeeded)
-    told_lost: set[str] = field(default_factory=set)
+    reported_lost: set[str] = field(default_factory=set)
     """Topics already reported as lost."""
 
     @property
@@ -132,11 +132,11 @@ async def deliver(delivery: Delivery, *, until_end: bool = False) -> None:
             wanted = TaskState.PAUSED if delivery.desired().is_paused else TaskState.RUNNING
             if wanted is not state:
                 state = wanted
-                _tell_state(delivery, "", state)
+                _report_state(delivery, "", state)
             if state is TaskState.PAUSED:
                 await asyncio.sleep(PAUSE_POLL_S)
                 continue
-            _tell_lost(delivery)
+            _report_lost(delivery)
             stopped = _find_stopped(delivery)
             if until_end and slicer.is_caught_up(stopped):
                 return
@@ -157,10 +157,10 @@ async def _deliver_one(
     for each in applied.end:
         delivery.quarantine.note_progress(each.topic)
     if delivery.keeps_group:
-        await offsets.tell({each: end.next_offset for each, end in applied.end.items()})
+        await offsets.report({each: end.next_offset for each, end in applied.end.items()})
         if waits:
             await offsets.wait_settled()
-    _tell(delivery, applied)
+    _report_applied(delivery, applied)
 
 
 async def _read_remembered(delivery: Delivery) -> AppliedOffsets | None:
@@ -205,12 +205,12 @@ def _find_stopped(delivery: Delivery) -> frozenset[str]:
     lifted = delivery.quarantine.lift(desired, now_ms=delivery.clock.now_ms())
     for topic, each in lifted.items():
         logger.info("%s continues with %s", delivery.task, topic)
-        _tell_state(delivery, each.table, TaskState.RUNNING)
+        _report_state(delivery, each.table, TaskState.RUNNING)
     if any(each.needs_reopening for each in lifted.values()):
         raise SinkUnavailable("tables that could not be opened are tried again")
     for table in sorted(desired.paused_tables ^ delivery.paused):
         is_paused = table in desired.paused_tables
-        _tell_state(delivery, table, TaskState.PAUSED if is_paused else TaskState.RUNNING)
+        _report_state(delivery, table, TaskState.PAUSED if is_paused else TaskState.RUNNING)
     delivery.paused = desired.paused_tables
     paused = {
         topic
@@ -262,7 +262,7 @@ async def _without_replaced(delivery: Delivery, part: Slice) -> Slice | None:
     return None if all(each.topic == COMMITS for each in part.end) else part
 
 
-def _tell_lost(delivery: Delivery) -> None:
+def _report_lost(delivery: Delivery) -> None:
     """Reports tables that the sink skips from now on.
 
     A resume does not cure them: only another state of the target at the next start does, for
@@ -271,12 +271,12 @@ def _tell_lost(delivery: Delivery) -> None:
     for topic, error in delivery.slicer.lost.items():
         if not delivery.isolates_tables:
             raise error
-        if topic not in delivery.told_lost:
-            delivery.told_lost.add(topic)
+        if topic not in delivery.reported_lost:
+            delivery.reported_lost.add(topic)
             table = _table_of(delivery, topic)
             said = said_of(error, delivery.desired().pipeline, table)
             logger.error("%s: %s is quarantined: %s", delivery.task, table, said)
-            _tell_state(delivery, table, TaskState.QUARANTINED, said)
+            _report_state(delivery, table, TaskState.QUARANTINED, said)
 
 
 def _without_lost(delivery: Delivery, part: Slice, error: PositionLost) -> Slice:
@@ -284,7 +284,7 @@ def _without_lost(delivery: Delivery, part: Slice, error: PositionLost) -> Slice
     if topic not in {each.topic for each in part.end}:
         raise error
     delivery.slicer.lose(topic, error)
-    _tell_lost(delivery)
+    _report_lost(delivery)
     return _without(part, {topic})
 
 
@@ -334,13 +334,13 @@ def _hold(
     )
     if isinstance(error, RebuildNeeded):
         delivery.rebuilds.put(table, reason)
-        _tell_state(
+        _report_state(
             delivery, table, TaskState.REBUILDING, f"rebuilt from the log: {error.statement}"
         )
         return
     bug = error.__cause__ if isinstance(error, TableFailed) else None
     logger.error("%s: %s is quarantined: %s", delivery.task, table, reason, exc_info=bug)
-    _tell_state(delivery, table, TaskState.QUARANTINED, reason)
+    _report_state(delivery, table, TaskState.QUARANTINED, reason)
 
 
 def _without(part: Slice, topics: set[str]) -> Slice:
@@ -359,7 +359,7 @@ def _table_of(delivery: Delivery, topic: str) -> str:
     return next(found, delivery.slicer.table_of(topic))
 
 
-def _tell(delivery: Delivery, part: Slice) -> None:
+def _report_applied(delivery: Delivery, part: Slice) -> None:
     now_ms = delivery.clock.now_ms()
     for table, count in delivery.reader.counts.items():
         delivery.report(
@@ -380,5 +380,5 @@ def _tell(delivery: Delivery, part: Slice) -> None:
     delivery.report(OffsetsApplied(delivery.pipeline, delivery.task, offsets))
 
 
-def _tell_state(delivery: Delivery, table: str, state: TaskState, reason: str = "") -> None:
+def _report_state(delivery: Delivery, table: str, state: TaskState, reason: str = "") -> None:
     delivery.report(StateChanged(delivery.pipeline, delivery.task, table, state, reason))

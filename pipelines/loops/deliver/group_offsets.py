@@ -20,19 +20,19 @@ class GroupOffsetReporter:
     def __init__(self, log: Log, group: str) -> None:
         self._log, self._group = log, group
         self._waiting: dict[TopicPartition, int] = {}
-        self._telling: asyncio.Task[None] | None = None
+        self._reporting: asyncio.Task[None] | None = None
         self._is_awaited = asyncio.Event()
 
-    async def tell(self, offsets: Offsets) -> None:
+    async def report(self, offsets: Offsets) -> None:
         """Commits offsets soon; raises the error of an earlier commit."""
         self._waiting |= offsets
-        if self._telling is not None and self._telling.done():
+        if self._reporting is not None and self._reporting.done():
             await self.wait_settled()
-        if self._telling is None:
-            self._telling = asyncio.create_task(self._tell())
+        if self._reporting is None:
+            self._reporting = asyncio.create_task(self._report())
 
     async def wait_settled(self) -> None:
-        telling, self._telling = self._telling, None
+        telling, self._reporting = self._reporting, None
         if telling is not None:
             self._is_awaited.set()
             await telling
@@ -40,15 +40,15 @@ class GroupOffsetReporter:
 
     async def give_up(self) -> None:
         """Cancels: a commit in flight may still succeed."""
-        if self._telling is not None:
+        if self._reporting is not None:
             self._is_awaited.set()
-            await asyncio.wait([self._telling], timeout=FINISH_S_MAX)
-            self._telling.cancel()
-            await asyncio.wait([self._telling])
-            if not self._telling.cancelled():
-                self._telling.exception()
+            await asyncio.wait([self._reporting], timeout=FINISH_S_MAX)
+            self._reporting.cancel()
+            await asyncio.wait([self._reporting])
+            if not self._reporting.cancelled():
+                self._reporting.exception()
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         while self._waiting:
             offsets, self._waiting = self._waiting, {}
             await self._log.commit_offsets(self._group, offsets)

@@ -113,9 +113,9 @@ async def ingest(
     )
     states = ReplacementStates(pipeline, SOURCE, report)
     budget = RejectBudget(pipeline, SOURCE, stop_after)
-    states.tell(replacements.stored)
+    states.report_changes(replacements.stored)
     await _delete_missing(replacements, writer, begin, report)
-    states.tell(replacements.stored)
+    states.report_changes(replacements.stored)
     async with (
         aclosing(encoder),
         prefetch(source.changes(resume_from), encoder, clock) as batches,
@@ -145,9 +145,9 @@ async def ingest(
                 report(line)
             if (remark := budget.count(filled.rows, filled.rejected)) is not None:
                 report(remark)
-            states.tell(replacements.stored)
+            states.report_changes(replacements.stored)
             await _delete_missing(replacements, writer, begin, report)
-            states.tell(replacements.stored)
+            states.report_changes(replacements.stored)
 
 
 async def _delete_missing(

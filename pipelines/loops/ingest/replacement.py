@@ -286,26 +286,26 @@ class ReplacementStates:
     pipeline: str
     task: str
     report: Reporter
-    told: dict[TableId, str] = field(default_factory=dict)
+    reported: dict[TableId, str] = field(default_factory=dict)
 
-    def tell(self, stored: Mapping[TableId, StoredReplacement]) -> None:
+    def report_changes(self, stored: Mapping[TableId, StoredReplacement]) -> None:
         """Logs what is new since the last call."""
         for table, each in stored.items():
             reason = reason_of(each)
-            if self.told.get(table) == reason:
+            if self.reported.get(table) == reason:
                 continue
             is_quarantined = each.phase is Phase.QUARANTINED
             if is_quarantined:
                 logger.error("%s: %s is quarantined: %s", self.pipeline, table, each.why)
-            elif table not in self.told:
+            elif table not in self.reported:
                 logger.info("%s: %s is read again: %s", self.pipeline, table, each.why)
-            self.told[table] = reason
+            self.reported[table] = reason
             self._state(
                 table, TaskState.QUARANTINED if is_quarantined else TaskState.REREADING, reason
             )
-        for table in self.told.keys() - stored.keys():
+        for table in self.reported.keys() - stored.keys():
             logger.info("%s: %s has been read again", self.pipeline, table)
-            del self.told[table]
+            del self.reported[table]
             self._state(table, TaskState.RUNNING)
 
     def _state(self, table: TableId, state: TaskState, reason: str = "") -> None:

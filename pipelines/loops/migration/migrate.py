@@ -75,14 +75,14 @@ class TopicMove:
     schema: TableSchema
     """The table's schema in the log now."""
 
-    def to_signal(self, wire: WireSettings, told_to: Mapping[int, int]) -> str:
+    def to_signal(self, wire: WireSettings, former_ends: Mapping[int, int]) -> str:
         """Returns the signal for the source.
 
-        `told_to`: the former topic's ends, if only its newest rows are copied: copied rows that
+        `former_ends`: the former topic's ends, if only its newest rows are copied: copied rows that
         changed since would otherwise stay.
         """
         said: list[object] = [self.settings.partitions, schema_to_json(self.schema, wire)]
-        said += [sorted(told_to.items())] if told_to else []
+        said += [sorted(former_ends.items())] if former_ends else []
         return hashlib.sha256(orjson.dumps(said)).hexdigest()[:DIGEST_DIGITS]
 
 
@@ -128,7 +128,7 @@ class _Moving:
     """Newest records to copy if the table gets another key. Deletes and replaced rows have no new
     key."""
 
-    told_to: Mapping[int, int] = field(default_factory=dict)
+    former_ends: Mapping[int, int] = field(default_factory=dict)
     """Offsets up to which newest records were searched, by partition."""
 
     async def look(self) -> None:
@@ -144,7 +144,7 @@ class _Moving:
         schemas = await self._schemas()
         while True:
             if filled is not None and filled.wanted != move.to_signal(
-                self.rules.wire, self.told_to
+                self.rules.wire, self.former_ends
             ):
                 line, filled = _given_up(line, filled), None
             filled = await self._begin(line, filled, schemas)
@@ -178,7 +178,7 @@ class _Moving:
         starts = {part.partition: bound.start for part, bound in bounds.items()}
         ends = {part: bound.end for part, bound in bounds.items()}
         newest = await newest_rows(self._pieces(starts, ends), schemas, topic=topic)
-        self.told_to = {part.partition: bound.end for part, bound in bounds.items()}
+        self.former_ends = {part.partition: bound.end for part, bound in bounds.items()}
         rules, key = self.rules, self.move.schema.key
         recoder = Recoder(topic, topic, rules.wire, rules.masks, key=key)
         await check_tells_apart(self._pieces(starts, ends), newest, schemas, recoder, key=key)
@@ -205,7 +205,7 @@ class _Moving:
             number = len(line.switches) + len(line.given_up) + 2
             filled = MigrationProgress(
                 topic=generation_name(self.move.first, number),
-                wanted=self.move.to_signal(self.rules.wire, self.told_to),
+                wanted=self.move.to_signal(self.rules.wire, self.former_ends),
                 read={part.partition: bound.start for part, bound in bounds.items()},
                 cleaned_to=_number(bounds, "cleaned_to"),
                 deletes_dropped_to=_number(bounds, "deletes_dropped_to"),
@@ -265,13 +265,13 @@ class _Moving:
                 found = stretches(wanted, schemas, topic=self.move.former, has_marks=has_marks)
                 filled = await self._append(filled, records_of, {partition: columns}, list(found))
                 read = sum(filled.read.values()) - sum(bound.start for bound in bounds.values())
-                self._tell(read, total, filled)
+                self._report(read, total, filled)
             if stop is not ends:
                 markers = {part: await self._record_at(part, at) for part, at in stop.items()}
                 first = next(iter(markers.values()))
                 marker = list(stretches(first, schemas, topic=self.move.former))
                 filled = await self._append(filled, records_of, markers, marker)
-        self._tell(total, total, filled, is_done=True)
+        self._report(total, total, filled, is_done=True)
         return filled
 
     async def _pieces(
@@ -405,7 +405,7 @@ class _Moving:
                 newest_ms = max(newest_ms, commit.committed_ms)
         return newest_ms
 
-    def _tell(
+    def _report(
         self, read: int, total: int, filled: MigrationProgress, *, is_done: bool = False
     ) -> None:
         table, size = str(self.move.schema.table), sum(filled.bytes.values())

@@ -69,7 +69,7 @@ async def begun_at(
     partitions: Collection[TopicPartition],
     *,
     now_ms: int,
-    tell: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> Ends:
     """Returns the begin of a history. Older values that compaction has removed are no error but are
     reported, because every later state is there."""
@@ -85,7 +85,7 @@ async def begun_at(
         )
     if holes := [part for part, at in start.items() if at < bounds[part].cleaned_to]:
         to = bounds[holes[0]].cleaned_to
-        tell(f"compaction has removed older values of changed keys, up to offset {to}")
+        note(f"compaction has removed older values of changed keys, up to offset {to}")
     return start
 
 
@@ -214,7 +214,7 @@ class ReportedOffsets:
     positions: Positions
 
 
-async def told_below(
+async def commits_below(
     log: Log, pipeline: str, offsets: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, ReportedOffsets]:
     """Returns for each partition, in commit order, the last commit completely below the offset;

@@ -32,12 +32,12 @@ from headwater.pipelines.reports import Report, RowsMoved, TaskRun
 from headwater.pipelines.time_travel.history.cut_points import (
     CutPoint,
     check_exact,
+    commits_below,
     newest_moment,
-    told_below,
 )
 from headwater.pipelines.time_travel.rebuild.lock import alone_with
 from headwater.pipelines.time_travel.rebuild.replay import (
-    Tell,
+    ReplayReporter,
     begin_empty,
     fill_former,
     keeps_deleted,
@@ -124,8 +124,8 @@ async def rebuild(
     *,
     is_running: bool,
     clock: Clock,
-    tell: Callable[[Report], None],
-    tell_replay: Tell = lambda _: None,
+    reporter: Callable[[Report], None],
+    replay_reporter: ReplayReporter = lambda _: None,
 ) -> RebuildResult:
     """Rebuilds a table while the live one continues.
 
@@ -142,17 +142,17 @@ async def rebuild(
         rebuilt = RebuildResult()
         if wanted.as_of is None:
             await _fill_former(rebuilding, live, shadow, log, clock=clock)
-            await _fill(rebuilding, shadow, log, rebuilt, clock=clock, tell=tell)
+            await _fill(rebuilding, shadow, log, rebuilt, clock=clock, reporter=reporter)
         else:
             rebuilt.rows = await _fill_to(
-                rebuilding, shadow, log, wanted.as_of, clock=clock, tell=tell_replay
+                rebuilding, shadow, log, wanted.as_of, clock=clock, reporter=replay_reporter
             )
         if wanted.verifies:
             rebuilt.verdict = await verify_copy(rebuilding, shadow, log, clock=clock)
             if not rebuilt.verdict.is_as_told:
                 return rebuilt
         if wanted.swaps and wanted.as_of is None:
-            await _swap(rebuilding, live, shadow, log, rebuilt, is_running, clock, tell)
+            await _swap(rebuilding, live, shadow, log, rebuilt, is_running, clock, reporter)
         elif wanted.swaps and wanted.as_of is not None:
             await _put_back(rebuilding, live, log, wanted.as_of, rebuilt, is_running, clock)
     return rebuilt
@@ -178,14 +178,14 @@ async def rebuild_elsewhere(
     wanted: RebuildOptions,
     *,
     clock: Clock,
-    tell_replay: Tell = lambda _: None,
+    replay_reporter: ReplayReporter = lambda _: None,
 ) -> RebuildResult:
     """Rebuilds into a target without a pipeline; `rebuilding.part` names it."""
     sink = make_sink(rebuilding.loaded, rebuilding.part, clock=clock)
     try:
         partitions = await rebuilding.subject.partitions(log)
         moment = wanted.as_of or await newest_moment(log, partitions)
-        rows = await _fill_to(rebuilding, sink, log, moment, clock=clock, tell=tell_replay)
+        rows = await _fill_to(rebuilding, sink, log, moment, clock=clock, reporter=replay_reporter)
         rebuilt = RebuildResult(rows)
         if wanted.verifies:
             rebuilt.verdict = await verify_copy(rebuilding, sink, log, clock=clock)
@@ -210,13 +210,19 @@ async def verify_copy(
 
 
 async def _fill_to(
-    rebuilding: TableRebuild, sink: Sink, log: Log, moment: CutPoint, *, clock: Clock, tell: Tell
+    rebuilding: TableRebuild,
+    sink: Sink,
+    log: Log,
+    moment: CutPoint,
+    *,
+    clock: Clock,
+    reporter: ReplayReporter,
 ) -> int:
     """Fills up to a moment, if compaction has left it whole until the end."""
     start = dict.fromkeys(moment.ends, 0)
     loaded, part = rebuilding.loaded, rebuilding.part
     rows = await replay(
-        loaded, part, sink, log, start=start, end=moment.ends, clock=clock, tell=tell
+        loaded, part, sink, log, start=start, end=moment.ends, clock=clock, reporter=reporter
     )
     await check_exact(log, loaded.name, moment)
     return rows
@@ -235,8 +241,8 @@ async def _put_back(
     await _send_pause(rebuilding, log, is_paused=True, clock=clock)
     rebuilt.is_paused = True
     await _settle(rebuilding, live, is_running=is_running)
-    told = await told_below(log, rebuilding.loaded.name, moment.ends)
-    until_ms = max((each.committed_ms for each in told.values()), default=0)
+    commits = await commits_below(log, rebuilding.loaded.name, moment.ends)
+    until_ms = max((each.committed_ms for each in commits.values()), default=0)
     carry_over = CarryOver(rebuilding.subject.schema.key, until_ms * 1_000 + 999)
     rebuilt.kept = await live.swap(rebuilding.target, carry_over)
     if is_running:
@@ -267,14 +273,14 @@ async def _fill(
     rebuilt: RebuildResult,
     *,
     clock: Clock,
-    tell: Callable[[Report], None],
+    reporter: Callable[[Report], None],
 ) -> None:
     """Fills up to the present end of the log."""
 
     def count(report: Report) -> None:
         if isinstance(report, RowsMoved):
             rebuilt.rows += report.rows
-        tell(report)
+        reporter(report)
 
     loaded, beginnings = rebuilding.loaded, await beginnings_in(rebuilding, log)
     desired = DesiredTaskState(loaded.name)
@@ -329,13 +335,13 @@ async def _swap(
     rebuilt: RebuildResult,
     is_running: bool,
     clock: Clock,
-    tell: Callable[[Report], None],
+    reporter: Callable[[Report], None],
 ) -> None:
     if is_running:
         await _send_pause(rebuilding, log, is_paused=True, clock=clock)
     try:
         offsets = await _settle(rebuilding, live, is_running=is_running)
-        await _fill(rebuilding, shadow, log, rebuilt, clock=clock, tell=tell)
+        await _fill(rebuilding, shadow, log, rebuilt, clock=clock, reporter=reporter)
         _check_reached(
             rebuilding, await shadow.committed_offsets(sorted(rebuilding.topics)), offsets
         )

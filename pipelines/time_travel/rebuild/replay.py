@@ -36,7 +36,7 @@ class Replay:
     offsets_wanted: int
 
 
-Tell = Callable[[Replay], None]
+ReplayReporter = Callable[[Replay], None]
 Through = Callable[[AsyncIterator[TableChanges]], AsyncIterator[TableChanges]]
 
 
@@ -49,7 +49,7 @@ async def replay(
     start: Ends,
     end: Ends,
     clock: Clock,
-    tell: Tell = lambda _: None,
+    reporter: ReplayReporter = lambda _: None,
     through: Through | None = None,
 ) -> int:
     """Applies the range from the target's own offsets; returns the number of changes. `through`:
@@ -88,7 +88,7 @@ async def replay(
             changes += sum(count.rows for count in delivery.reader.counts.values())
             done += sum(to - offsets[each] for each, to in moves.items())
             offsets |= moves
-            tell(Replay(changes, done, wanted))
+            reporter(Replay(changes, done, wanted))
     return changes
 
 

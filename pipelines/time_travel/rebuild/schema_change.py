@@ -45,7 +45,7 @@ async def cross_over(
     if it equals the log. A table that does not exist yet is put into `beginnings`: it can begin at
     the re-read.
     """
-    told = _Told(loaded.name, part.name, table, report)
+    progress = _Progress(loaded.name, part.name, table, report)
     try:
         rebuilding = await find_rebuilding(loaded, log, table=table, sink=part.name)
         if not keeps_rows(part, rebuilding.subject.schema):
@@ -58,7 +58,7 @@ async def cross_over(
                 beginnings |= begun
                 return ""
             try:
-                failure = await _made_anew(rebuilding, log, told, clock=clock)
+                failure = await _rebuild_table(rebuilding, log, progress, clock=clock)
             except HeadwaterError as error:
                 failure = f"the table could not be rebuilt for its new schema: {error}"
             if not failure or begun == await beginnings_in(rebuilding, log):
@@ -67,19 +67,23 @@ async def cross_over(
         return f"the table could not be rebuilt for its new schema: {error}"
 
 
-async def _made_anew(rebuilding: TableRebuild, log: Log, told: "_Told", *, clock: Clock) -> str:
+async def _rebuild_table(
+    rebuilding: TableRebuild, log: Log, progress: "_Progress", *, clock: Clock
+) -> str:
     """Returns why the copy is not swapped in; empty if it is."""
-    task, table = rebuilding.part.name, told.table
+    task, table = rebuilding.part.name, progress.table
     logger.info("%s: %s is rebuilt from the log for its new schema", task, table)
     wanted = RebuildOptions(swaps=True, verifies=True)
-    rebuilt = await rebuild(rebuilding, log, wanted, is_running=False, clock=clock, tell=told.hear)
+    rebuilt = await rebuild(
+        rebuilding, log, wanted, is_running=False, clock=clock, reporter=progress.count
+    )
     if rebuilt.verdict is not None and not rebuilt.verdict.is_as_told:
         return (
             "the new table differs from the log, so the old one stays:"
             f" headwater rebuild {rebuilding.loaded.name}/{table} --verify names the rows"
         )
     logger.info("%s: the new %s has %d rows from the log", task, table, rebuilt.rows)
-    told.finish()
+    progress.finish()
     return ""
 
 
@@ -94,22 +98,22 @@ async def _holds_nothing(rebuilding: TableRebuild, log: Log, *, clock: Clock) ->
 
 
 @dataclass(slots=True)
-class _Told:
+class _Progress:
     pipeline: str
     task: str
     table: str
     report: Reporter
     rows: int = 0
 
-    def hear(self, said: Report) -> None:
+    def count(self, said: Report) -> None:
         if isinstance(said, RowsMoved):
             self.rows += said.rows
-            self._tell(is_done=False)
+            self._report(is_done=False)
 
     def finish(self) -> None:
-        self._tell(is_done=True)
+        self._report(is_done=True)
 
-    def _tell(self, *, is_done: bool) -> None:
+    def _report(self, *, is_done: bool) -> None:
         rows = self.rows
         self.report(
             ReadProgress(self.pipeline, self.task, self.table, rows, None, None, None, is_done)

@@ -131,27 +131,27 @@ async def _rows(
     places = [each.place for each in keys.values() if each.place is not None]
     for changes in await changes_at(log, places, after_log):
         projected = repair.shape.project(changes.rows)
-        told = replace(changes, schema=repair.subject.schema, rows=projected, before=None)
-        rows.append(told)
-        rows += _ends(repair, told, keys, offsets)
+        current = replace(changes, schema=repair.subject.schema, rows=projected, before=None)
+        rows.append(current)
+        rows += _ends(repair, current, keys, offsets)
     return rows
 
 
 def _ends(
     repair: TargetRepair,
-    told: TableChanges,
+    current: TableChanges,
     keys: Mapping[int, DifferingKey],
     offsets: AppliedOffsets,
 ) -> list[TableChanges]:
     """Returns the deletes of rows that were deleted again."""
-    digests, _ = repair.shape.digests(told.rows)
+    digests, _ = repair.shape.digests(current.rows)
     ends_us = np.array([keys[each].end_us for each in digests.tolist()], np.int64)
     is_gone = ends_us != THERE
     if not is_gone.any():
         return []
-    partition = told.log_partition
+    partition = current.log_partition
     assert partition is not None, "what was read knows its place"
-    gone = told.rows.filter(pa.array(is_gone))
+    gone = current.rows.filter(pa.array(is_gone))
     return [_find_deleted(repair, gone, ends_us[is_gone], partition, offsets)]
 
 

@@ -48,7 +48,7 @@ async def run_verifying(task: TaskRun) -> None:
 
 async def _verify_once(loaded: LoadedPipeline, log: Log, *, clock: Clock) -> None:
     subjects = await subjects_of(loaded, log)
-    verifier = Verifier(loaded, log, clock=clock, is_running=True, tell=logger.debug)
+    verifier = Verifier(loaded, log, clock=clock, is_running=True, note=logger.debug)
     verdicts = await verifier.verify(subjects, ComparedSides())
     for verdict in verdicts:
         if verdict.compared.differing:

@@ -39,10 +39,10 @@ class Verifier:
         *,
         clock: Clock,
         is_running: bool,
-        tell: Callable[[str], None] = lambda _: None,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._loaded, self._log, self._clock = loaded, log, clock
-        self._is_running, self._tell = is_running, tell
+        self._is_running, self._note = is_running, note
         spec = loaded.spec
         self.after_log = RowTransforms(spec.transform, spec.route, directory=loaded.directory)
 
@@ -58,7 +58,7 @@ class Verifier:
         unrepaired: dict[tuple[str, str], str] = {}
         for verdict in differing:
             if not verdict.subject.schema.key:
-                self._tell(
+                self._note(
                     f"{verdict.subject.target} has no key for a repair by row:"
                     " headwater rebuild PIPELINE/TABLE --swap makes the table again from the log"
                 )
@@ -100,7 +100,7 @@ class Verifier:
         except RecordsRejected:
             if not _keeps_every_change(part, verdict.subject):
                 raise
-            self._tell(
+            self._note(
                 f"{verdict.subject.target} keeps every change and cannot be repaired by row:"
                 " headwater rebuild PIPELINE/TABLE --swap makes the table again from the log"
             )
@@ -121,7 +121,7 @@ class Verifier:
                 if isinstance(sink, ComparableSink):
                     sinks[part.name] = sink
                 else:
-                    self._tell(
+                    self._note(
                         f"{part.name}: a sink of type {part.kind} cannot be read back,"
                         " so it is not compared"
                     )
@@ -156,7 +156,7 @@ class Verifier:
             return None
         if not all(of_source.snapshot.has_left(each.schema.table) for each in subject.sources):
             return of_source
-        self._tell(
+        self._note(
             f"{subject.target} is no longer captured: its rows stay in targets, and are not "
             "compared with the source"
         )
@@ -173,7 +173,7 @@ class Verifier:
         source = make_source(self._loaded, clock=self._clock)
         if not isinstance(source, SnapshotableSource):
             kind = self._loaded.source.kind
-            self._tell(
+            self._note(
                 f"a source of type {kind} cannot be read at one position and is not compared"
             )
             return None

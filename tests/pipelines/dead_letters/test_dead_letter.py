@@ -94,7 +94,12 @@ async def test_the_reason_of_a_record_is_what_status_says() -> None:
         "records do not fit", topic=home.topic, partition=home.partition, reasons={1: why}
     )
     set_aside = RejectedRecords(
-        log, "shop", "sql", stop_after=StopAfter(), clock=SimulatedClock(NOW_MS), report=told.append
+        log,
+        "shop",
+        "sql",
+        stop_after=StopAfter(),
+        clock=SimulatedClock(NOW_MS),
+        report=told.append,
     )
 
     assert await set_aside.take(error, table="public.orders")

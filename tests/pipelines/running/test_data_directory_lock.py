@@ -31,12 +31,12 @@ CLUSTER: dict[str, object] = {"type": "kafka", "bootstrap": ["127.0.0.1:1", "127
 async def test_the_owner_is_alone_and_is_found(tmp_path: Path, log: dict[str, object]) -> None:
     loaded = a_pipeline(**log)
     claimed = await claim(loaded, tmp_path)
-    assert claimed.tell_http is not None
+    assert claimed.publish_http is not None
 
     with pytest.raises(DirectoryInUse):
         await claim(loaded, tmp_path)
     starting = find_owner(tmp_path)
-    claimed.tell_http("127.0.0.1:7777")
+    claimed.publish_http("127.0.0.1:7777")
     ready = find_owner(tmp_path)
     mode = (tmp_path / FILE_NAME).stat().st_mode & 0o777
     await claimed.close()
@@ -91,7 +91,7 @@ async def test_a_client_of_a_broker_tells_nobody_of_a_console() -> None:
 
     await joined.close()
 
-    assert joined.tell_http is None and joined.bootstrap == ("127.0.0.1:1",)
+    assert joined.publish_http is None and joined.bootstrap == ("127.0.0.1:1",)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"pid": 0}'])

@@ -60,7 +60,7 @@ async def test_tasks_may_report_from_threads() -> None:
     say = ReportBuffer(said.append, asyncio.get_running_loop())
 
     await asyncio.gather(*(asyncio.to_thread(say, moved(1)) for _ in range(50)))
-    say.tell()
+    say.flush()
 
     assert sum(word.rows for word in said if isinstance(word, RowsMoved)) == 50
 

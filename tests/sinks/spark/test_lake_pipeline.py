@@ -127,7 +127,7 @@ async def test_a_replay_says_how_many_changes_executors_have_read(shop: Shop) ->
     async with shop.client() as log:
         count = await replay(
             loaded, part, sink, log, start={place: 0}, end={place: 250}, clock=SystemClock(),
-            tell=told.append,
+            reporter=told.append,
         )  # fmt: skip
 
     assert (count, told[-1]) == (250, Replay(250, 250, 250))
@@ -152,7 +152,7 @@ async def test_a_topic_made_anew_under_the_lake_stops_its_table_until_it_is_rebu
             RebuildOptions(swaps=True, verifies=True),
             is_running=False,
             clock=SystemClock(),
-            tell=lambda _: None,
+            reporter=lambda _: None,
         )
     shop.write("c", range(40, 50), "of the second topic")
     await shop.deliver()

@@ -109,7 +109,7 @@ class Crossing:
             wanted,
             is_running=False,
             clock=SystemClock(),
-            tell=lambda _: None,
+            reporter=lambda _: None,
         )
         assert rebuilt.verdict is not None and rebuilt.verdict.is_as_told
         assert rebuilt.kept

@@ -29,10 +29,10 @@ def test_nobody_waits_and_only_the_newest_is_told() -> None:
     async def story() -> list[Offsets]:
         log = SlowLog()
         async with group_offsets(log, "g") as offsets:  # type: ignore[arg-type]
-            await offsets.tell({PLACE: 1})
+            await offsets.report({PLACE: 1})
             await asyncio.sleep(0)
             for number in (2, 3, 4):
-                await offsets.tell({PLACE: number, OTHER: number})
+                await offsets.report({PLACE: number, OTHER: number})
             assert not log.told
             log.lets.set()
         return log.told
@@ -46,7 +46,7 @@ def test_an_offset_is_not_committed_at_once_again_unless_somebody_waits_for_it()
         log.lets.set()
         async with group_offsets(log, "g") as offsets:  # type: ignore[arg-type]
             for number in range(100):
-                await offsets.tell({PLACE: number})
+                await offsets.report({PLACE: number})
                 await asyncio.sleep(0)
             before = len(log.told)
             await offsets.wait_settled()
@@ -61,10 +61,10 @@ def test_a_failure_is_raised_by_the_next_commit_and_at_the_end() -> None:
         log = SlowLog(fails=True)
         log.lets.set()
         async with group_offsets(log, "g") as offsets:  # type: ignore[arg-type]
-            await offsets.tell({PLACE: 1})
+            await offsets.report({PLACE: 1})
             if again:
                 await asyncio.sleep(0)
-                await offsets.tell({PLACE: 2})
+                await offsets.report({PLACE: 2})
                 raise AssertionError("it went on")
 
     for again in (True, False):
@@ -79,7 +79,7 @@ def test_another_failure_is_what_is_raised_and_what_was_begun_is_told() -> None:
         nonlocal log
         log = SlowLog()
         async with group_offsets(log, "g") as offsets:  # type: ignore[arg-type]
-            await offsets.tell({PLACE: 1})
+            await offsets.report({PLACE: 1})
             log.lets.set()
             raise ValueError
 

@@ -203,7 +203,7 @@ def test_a_rebuilt_table_holds_only_what_is_masked(shop: Shop) -> None:
             RebuildOptions(swaps=True),
             is_running=False,
             clock=SystemClock(),
-            tell=lambda _: None,
+            reporter=lambda _: None,
         )
         return swapped.rows
 

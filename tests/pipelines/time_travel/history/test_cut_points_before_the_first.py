@@ -75,7 +75,7 @@ def test_a_table_that_was_not_there_was_empty(served: ServedLog) -> None:
 
 def test_a_history_may_begin_before_its_first_commit(served: ServedLog) -> None:
     def begins(text: str) -> int:
-        told = begun_at(served.log, "shop", text, [LATER], now_ms=NOW_MS, tell=lambda _: None)
+        told = begun_at(served.log, "shop", text, [LATER], now_ms=NOW_MS, note=lambda _: None)
         return served.run(lambda: told)[LATER]
 
     assert begins("2023-11-14T21:00") == begins("stream=3") == begins("earliest") == 0

@@ -92,7 +92,7 @@ async def rebuilt_as(
         wanted,
         is_running=False,
         clock=SystemClock(),
-        tell=lambda _: None,
+        reporter=lambda _: None,
     )
 
 

@@ -107,5 +107,5 @@ async def rebuilt(world: World, loaded: LoadedPipeline, *, swaps: bool) -> Rebui
         RebuildOptions(swaps=swaps, verifies=swaps),
         is_running=False,
         clock=SystemClock(),
-        tell=lambda _: None,
+        reporter=lambda _: None,
     )

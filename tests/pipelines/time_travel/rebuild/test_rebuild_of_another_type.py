@@ -42,7 +42,7 @@ def test_the_rebuild_that_a_changed_type_asks_for_is_equal(kind: str, tmp_path: 
         found = await find_rebuilding(world.loaded, world.log, table="t", sink=None)
         rebuilt = await rebuild(
             found, world.log, RebuildOptions(swaps=True, verifies=True), is_running=False,
-            clock=SystemClock(), tell=lambda _: None,
+            clock=SystemClock(), reporter=lambda _: None,
         )  # fmt: skip
         await world.run()
         return rebuilt.verdict, await world.verified("t")

@@ -33,7 +33,7 @@ def test_a_table_with_a_dead_letter_is_rebuilt_compared_and_swapped(
         found = await find_rebuilding(world.loaded, world.log, table="t", sink=None)
         rebuilt = await rebuild(
             found, world.log, RebuildOptions(swaps=True, verifies=True), is_running=False,
-            clock=SystemClock(), tell=lambda _: None,
+            clock=SystemClock(), reporter=lambda _: None,
         )  # fmt: skip
         execute(target, "DELETE FROM t WHERE id = 3")
         return rebuilt, (await world.verified("t"))["t", "sql"]

@@ -82,7 +82,7 @@ def test_a_running_sink_goes_on_after_a_swap(
 
         sink = asyncio.create_task(live())
         await rebuilding.rebuild(
-            found, world.log, wanted, is_running=True, clock=SystemClock(), tell=lambda _: None
+            found, world.log, wanted, is_running=True, clock=SystemClock(), reporter=lambda _: None
         )
         await asyncio.sleep(1)
         ended = sink.done() and sink.exception()

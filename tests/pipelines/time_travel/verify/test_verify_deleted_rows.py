@@ -138,7 +138,7 @@ def test_a_table_is_equal_after_compaction_and_its_rebuild_keeps_all_its_deleted
             RebuildOptions(swaps=True, verifies=True),
             is_running=False,
             clock=world.clock,
-            tell=lambda _: None,
+            reporter=lambda _: None,
         )
         again = (await world.verified("wide", sides=ComparedSides(source=False)))[
             "shop.wide", "sql"

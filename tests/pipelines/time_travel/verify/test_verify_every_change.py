@@ -24,7 +24,7 @@ def test_a_changed_row_of_every_change_is_left_to_a_rebuild(tmp_path: Path) -> N
         await world.run()
         execute(tmp_path / "target.db", "UPDATE t SET v = 'wrong' WHERE id = 2")
         verifier = Verifier(
-            world.loaded, world.log, clock=world.clock, is_running=False, tell=said.append
+            world.loaded, world.log, clock=world.clock, is_running=False, note=said.append
         )
         return await verifier.verify([await world.subject("t")], ComparedSides(), repairs=True)
 

@@ -202,7 +202,7 @@ def test_a_table_that_is_gone_is_not_compared_with_the_source(
                     subjects = await subjects_of(world.loaded, world.log)
                 await admin.execute("DROP TABLE t")
                 verifier = Verifier(
-                    world.loaded, world.log, clock=SystemClock(), is_running=True, tell=said.append
+                    world.loaded, world.log, clock=SystemClock(), is_running=True, note=said.append
                 )
                 return await verifier.verify(subjects, ComparedSides(targets=False))
 

@@ -89,10 +89,7 @@ def test_a_delete_always_passes_and_its_row_is_never_asked() -> None:
 
     found = only(filtered("CAST(status AS INTEGER) > 3").apply(given))
 
-    assert [(operation, row["id"]) for operation, row in told(found)] == [
-        (DELETE, 1),
-        (DELETE, 2),
-    ]
+    assert [(operation, row["id"]) for operation, row in told(found)] == [(DELETE, 1), (DELETE, 2)]
 
 
 def test_a_truncate_always_passes() -> None:

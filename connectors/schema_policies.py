@@ -11,6 +11,11 @@ RENAMED = (DROP_COLUMN, ADD_COLUMN)
 """Renaming a column counts as dropping one and adding one."""
 
 
+def allows_in_place(kinds: Iterable[str], policies: Mapping[str, str]) -> bool:
+    """Returns whether targets rename columns, and fill added ones, instead of leaving them out."""
+    return all(policies.get(kind, "evolve") in ("evolve", "lenient") for kind in kinds)
+
+
 def forbidden(kinds: Iterable[str], policies: Mapping[str, str]) -> list[str]:
     """Returns the kinds that wait for a person. `lenient` follows all changes that lose nothing;
     `ignore` only concerns columns of targets, which get the rows all the same."""

@@ -1,6 +1,14 @@
 """The contract of a source."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,6 +117,9 @@ class SourceContext:
     until_end: bool = False
     """Whether the iteration ends once all present rows and changes are read, for `headwater run
     --once`."""
+    follows_columns: Callable[[TableId, Collection[str]], bool] = lambda table, names: True
+    """Whether the log and every target of a table follow columns by their ids, without its rows,
+    when columns get these names."""
     refusal: FormCheck = anything_goes
     """Called before the first row of each schema is emitted, so that only its table is left out."""
 

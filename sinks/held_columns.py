@@ -38,7 +38,8 @@ class HeldColumns:
     def find_renames(self, schema: TableSchema, names: Mapping[str, str]) -> dict[str, str]:
         """Returns old to new names in the target; `names` are the source columns' names there.
 
-        A target shared by several source tables has none: they need not be altered alike. A name
+        A target shared by several source tables has none: they need not be altered alike, and a
+        column of the key, which no source has, tells their rows apart. A name
         that the target has without an id is only learnt: the source reads such a table again.
         """
         held = self._of(schema)
@@ -91,4 +92,5 @@ class HeldColumns:
         )
 
     def _of(self, schema: TableSchema) -> Mapping[int, str]:
-        return self.names.get(schema.id, {}) if len(self.names) == 1 else {}
+        is_shared = any(column.name in schema.key and not column.id for column in schema.columns)
+        return {} if is_shared and len(self.names) > 1 else self.names.get(schema.id, {})

@@ -10,7 +10,7 @@ from headwater.connectors.postgres.publication.published_tables import (
 )
 from headwater.connectors.postgres.publication.replica_identity import identity_cure
 from headwater.connectors.postgres.publication.uncapturable_tables import RefusedTable
-from headwater.connectors.postgres.types.column_reader import ColumnPlan
+from headwater.connectors.postgres.types.column_reader import ColumnPlan, with_missing
 from headwater.connectors.postgres.types.type_map import TypeMap
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.foundation.name_patterns import Pattern, Patterns
@@ -28,11 +28,29 @@ ORDER BY n.nspname, c.relname
 """
 """A partition is not a table of its own: its rows belong to the partitioned table."""
 
-TABLES = """
+MISSING = """
+WITH RECURSIVE tree AS (
+    SELECT oid AS root, oid FROM unnest(%(oids)s::oid[]) AS wanted(oid)
+    UNION ALL
+    SELECT tree.root, i.inhrelid FROM tree
+    JOIN pg_catalog.pg_class parent ON parent.oid = tree.oid AND parent.relkind = 'p'
+    JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
+),
+missing AS MATERIALIZED (
+    SELECT tree.root, att.attname, string_agg(DISTINCT att.attmissingval::text, '') AS value
+    FROM tree JOIN pg_catalog.pg_attribute att ON att.attrelid = tree.oid AND att.atthasmissing
+    GROUP BY 1, 2
+)
+"""
+"""The values of rows that are older than a column; of partitions, several if they differ. It takes
+no lock, as `pg_partition_tree` would."""
+
+TABLES = f"""
+{MISSING}
 SELECT c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
        has_table_privilege(c.oid, 'SELECT'),
        (k.indkey::int2[])[0:k.indnkeyatts - 1], (i.indkey::int2[])[0:i.indnkeyatts - 1],
-       a.numbers, a.names, a.types, a.modifiers, a.dimensions, a.required, a.generated,
+       a.numbers, a.names, a.types, a.modifiers, a.dimensions, a.required, a.generated, a.missing,
        CASE WHEN c.relkind = 'r' THEN c.reltuples::int8 ELSE -1 END,
        CASE WHEN %(is_measured)s AND c.relkind = 'r' THEN coalesce(pg_relation_size(c.oid), 0)
            ELSE 0 END,
@@ -45,13 +63,15 @@ LEFT JOIN pg_catalog.pg_index k ON k.indrelid = c.oid AND k.indisprimary
 LEFT JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND i.indisreplident
 LEFT JOIN LATERAL (
     SELECT array_agg(attnum::int8 ORDER BY attnum) AS numbers,
-           array_agg(attname::text ORDER BY attnum) AS names,
+           array_agg(att.attname::text ORDER BY attnum) AS names,
            array_agg(atttypid::int8 ORDER BY attnum) AS types,
            array_agg(atttypmod ORDER BY attnum) AS modifiers,
            array_agg(attndims::int4 ORDER BY attnum) AS dimensions,
            array_agg(attnotnull ORDER BY attnum) AS required,
-           array_agg(attgenerated::text ORDER BY attnum) AS generated
-    FROM pg_catalog.pg_attribute
+           array_agg(attgenerated::text ORDER BY attnum) AS generated,
+           array_agg(missing.value ORDER BY attnum) AS missing
+    FROM pg_catalog.pg_attribute att
+    LEFT JOIN missing ON missing.root = att.attrelid AND missing.attname = att.attname
     WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped
 ) a ON true
 WHERE c.oid = ANY(%(oids)s)
@@ -103,6 +123,8 @@ class CatalogColumn(NamedTuple):
     number: int = 0
     """The column's permanent number: a rename does not change it, and no other column of the table
     gets it."""
+    missing: str | None = None
+    """The value of rows that are older than the column, as an array of one item."""
 
 
 class TablePartition(NamedTuple):
@@ -266,6 +288,7 @@ class _Row(NamedTuple):
     dimensions: list[int] | None
     required: list[bool] | None
     generated: list[str] | None
+    missing: list[str | None] | None
     row_count: int
     bytes: int
     unique: list[list[int]]
@@ -281,10 +304,13 @@ def _capture(
 ) -> CapturedTable:
     table = TableId(row.namespace, row.name)
     columns = tuple(
-        CatalogColumn(name, type_oid, modifier, dimensions, not required, bool(generated), number)
-        for name, type_oid, modifier, dimensions, required, generated, number in zip(
+        CatalogColumn(
+            name, type_oid, modifier, dimensions, not required, bool(generated), number, missing
+        )
+        for name, type_oid, modifier, dimensions, required, generated, number, missing in zip(
             row.names or (), row.types or (), row.modifiers or (), row.dimensions or (),
-            row.required or (), row.generated or (), row.numbers or (), strict=True,
+            row.required or (), row.generated or (), row.numbers or (), row.missing or (),
+            strict=True,
         )
     )  # fmt: skip
     by_number = dict(zip(row.numbers or (), row.names or (), strict=True))
@@ -334,7 +360,7 @@ def _capture(
 
 
 def plan_of(column: CatalogColumn, book: TypeMap) -> ColumnPlan | None:
-    return book.plan(
+    plan = book.plan(
         column.name,
         column.type_oid,
         column.type_modifier,
@@ -342,6 +368,7 @@ def plan_of(column: CatalogColumn, book: TypeMap) -> ColumnPlan | None:
         dimensions=column.dimensions,
         number=column.number,
     )
+    return None if plan is None else with_missing(plan, column.missing)
 
 
 def _name(numbers: Sequence[int] | None, names: Mapping[int, str]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from headwater.connectors.postgres.discovery import DiscoveredTables, look, open
 from headwater.connectors.postgres.publication import published_tables
 from headwater.connectors.postgres.publication.published_tables import publication_name
 from headwater.connectors.postgres.schema_history import table_definition
+from headwater.connectors.postgres.schema_history.schema_monitor import is_in_place
 from headwater.connectors.postgres.schema_history.table_definition import (
     LOST_KEY,
     OTHER_KEY,
@@ -29,6 +30,7 @@ from headwater.core_log.foundation.errors import SourceRejected
 LIMITS = "SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '30s'"
 FOLLOWED, READ_AGAIN, NEW_KEY = "followed", "read again", "new key"
 NEW_TOPIC, LEFT_OUT, DIFFERS = "new topic", "left out", "differs"
+IN_PLACE = "in place"
 BROUGHT = "the stream brings it"
 
 
@@ -119,6 +121,9 @@ class _Rehearsal:
             return DdlOutcome(self.table.table, text, LEFT_OUT, f"{LOST_KEY}, until it has one")
         outcome = NEW_KEY if cause.why == OTHER_KEY else READ_AGAIN
         said = DdlOutcome(self.table.table, text, outcome, cause.why, schema=schema)
+        may_read = self.settings.snapshot.mode != "never"
+        if may_read and now and is_in_place(now[0], cause, self.context):
+            return replace(said, outcome=IN_PLACE, why=f"{cause.why}; its rows are not read")
         return await self._with_cost(said, cause)
 
     async def _with_cost(self, said: DdlOutcome, cause: Cause) -> DdlOutcome:

@@ -11,7 +11,7 @@ from headwater.connectors.postgres.events.event_mapper import EventMapper, Mappe
 from headwater.connectors.postgres.events.logical_messages import heartbeat
 from headwater.connectors.postgres.publication.monitor import CaptureMonitor
 from headwater.connectors.postgres.schema_history.schema_monitor import TableFormChange
-from headwater.connectors.postgres.schema_history.table_definition import LOST_KEY
+from headwater.connectors.postgres.schema_history.table_definition import LOST_KEY, Cause
 from headwater.connectors.postgres.server.lsn import lsn_text
 from headwater.connectors.postgres.slot.heartbeat import ASKED_PREFIX, Heartbeat
 from headwater.connectors.postgres.slot.resume_check import SERVER, STREAM
@@ -53,6 +53,7 @@ class StreamFollower:
         self._stream, self._translator, self._heart = stream, translator, heart
         self._backfill, self._watch = backfill, watch
         watch.forms.told = self.begin_rereads
+        backfill.in_place.look_soon = heart.look_soon
         self._pipeline, self._server = pipeline, server
         self._heartbeat_ms, self._clock, self._end = heartbeat_ms, clock, end
         self._awaits_paused = awaits_paused
@@ -76,14 +77,13 @@ class StreamFollower:
         """Starts the re-reads that changed tables need."""
         for each in tables:
             if each.captured is not None:
-                self._read_again(each.captured, each.why, each.kinds, after=each.after)
+                self._read_again(each.captured, each.cause, after=each.after)
 
-    def _read_again(
-        self, table: CapturedTable, why: str, kinds: Sequence[str], *, after: int
-    ) -> None:
-        """Starts a re-read; a table that has lost its key waits until it has one."""
+    def _read_again(self, table: CapturedTable, cause: Cause, *, after: int) -> None:
+        """Starts a re-read, or follows in place; a table that has lost its key waits until it has
+        one."""
         captures = self._translator.captures
-        if why == LOST_KEY:
+        if cause.why == LOST_KEY:
             captures.hold(table.oid)
             self._watch.hold(table.table)
         elif captures.holds(table.oid):
@@ -91,7 +91,7 @@ class StreamFollower:
                 return
             captures.let_go(table.oid)
             self._watch.let_go(table.table)
-        self._backfill.read_again(table, why, kinds, after=after)
+        self._backfill.read_again(table, cause, after=after)
 
     async def batches(self) -> AsyncGenerator[ChangeBatch, None]:
         async with AsyncExitStack() as stack:
@@ -194,8 +194,8 @@ class StreamFollower:
         if captures.has_new_form:
             captures.has_new_form = False
             self._heart.look_soon()
-        for table, (why, kinds, after) in captures.take_rereads():
-            self._read_again(table, why, kinds, after=max(after, self._reached))
+        for table, (cause, after) in captures.take_rereads():
+            self._read_again(table, cause, after=max(after, self._reached))
         must_tell = burst.is_wanted or self._is_beat_due or _is_asked(burst)
         is_news = self._is_open or (must_tell and self._has_position_to_tell)
         if is_news and burst.position is not None:

@@ -147,8 +147,8 @@ class ReplicationSession:
                 looked = await self._as_they_are_now(connection, tables)
                 tables = looked.tables
                 keys = KeyHistory.restore({}, tables)
-                new_forms = await watch.forms.parts_at_start({}, connection)
-                told = {coverage.PART: entries, **keys.news(), **new_forms}
+                new = await watch.forms.parts_at_start({}, connection, self._context)
+                told = {coverage.PART: entries, **keys.news(), **new}
                 start, positions = created.consistent_lsn, dict(told)
                 heart = Heartbeat(self._settings, self._context, slot=self._slot)
                 rows = self._first(created, standing, tables, reader, told, connection)
@@ -157,7 +157,8 @@ class ReplicationSession:
                     async for batch in batches:
                         positions |= batch.positions
                         yield batch
-            news = {**keys.news(), **await watch.forms.parts_at_start(positions, connection)}
+            new = await watch.forms.parts_at_start(positions, connection, self._context)
+            news = {**keys.news(), **new}
             news |= await _of_lost_keys({**positions, **news}, tables, held, connection)
             if left or back or news or held or positions.get(coverage.PART) != entries:
                 since = await wal_end(connection) if back else 0
@@ -179,7 +180,12 @@ class ReplicationSession:
             )
             translator = self._translator(connection, looked, held, keys, names, reader, watch)
             backfill = IncrementalSnapshot(
-                reader, looked.catalog, tables, positions, reads_new=self._may_read
+                reader,
+                looked.catalog,
+                tables,
+                positions,
+                reads_new=self._may_read,
+                forms=watch.forms,
             )
             following = await self._follow(line, standing, translator, backfill, start, watch)
             await self._take_up_wishes(following)
@@ -511,7 +517,8 @@ class ReplicationSession:
         watch: CaptureMonitor,
     ) -> StreamFollower:
         settings, clock = self._settings, self._context.clock
-        translator.captures.ledger_of = backfill.ledger_of
+        translator.captures.next_progress = backfill.next_progress
+        translator.captures.note_unknown_ids = backfill.note_unknown_ids
         end = standing.server.wal_end if self._context.until_end else None
         if self._stops_after_rows:
             end = start

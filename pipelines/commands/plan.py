@@ -51,9 +51,9 @@ def plan(output: Output, path: Path, sample: int | None, ddl: tuple[str, ...]) -
     are shown; those that need new topics are marked.
 
     With --ddl the statement is tried on an empty copy of its table, in a transaction that is rolled
-    back. The output says whether the stream brings the change, the table is read again (with rows,
-    bytes, time and free space) or quarantined, and what each target does. The table itself is not
-    changed.
+    back. The output says whether the stream brings the change, it is followed in place, the table
+    is read again (with rows, bytes, time and free space) or quarantined, and what each target does.
+    The table itself is not changed.
     """
     asyncio.run(_plan_ddl(output, path, ddl) if ddl else _plan(output, path, sample))
 

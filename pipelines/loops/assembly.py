@@ -16,6 +16,7 @@ from headwater.connectors.source import (
 from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.name_patterns import Pattern
 from headwater.core_log.foundation.preload import Preloading
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
@@ -39,6 +40,7 @@ from headwater.pipelines.loops.ingest.unserializable_rows import RECORD_BYTES_MA
 from headwater.pipelines.reports import GaugesRead, ReadProgress, RemarksMade, Reporter, TaskRun
 from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
+from headwater.pipelines.transforms.rows import RuleTables
 from headwater.sinks.sink import Sink, SinkContext, SplitReader, TableHealth
 
 
@@ -103,10 +105,24 @@ def make_source(
         settle_ms=changes.settle_ms,
         free_space=partial(free_space, loaded),
         until_end=until_end,
+        follows_columns=partial(follows_columns, loaded),
         refusal=refusal,
     )
     source: Source = loaded.source.component(loaded.source.settings, context)
     return source
+
+
+def follows_columns(loaded: LoadedPipeline, table: TableId, names: Collection[str]) -> bool:
+    """Returns whether columns that get these names change no value of older rows.
+
+    Merged tables are not altered alike, a function of the user may read any column, and a column
+    that gets the name of a rule is hidden from then on.
+    """
+    rules = [rule for rule in loaded.spec.transform if RuleTables(rule).match(table)]
+    if any(rule.python or {*rule.mask, *rule.drop}.intersection(names) for rule in rules):
+        return False
+    routes = [rule for rule in loaded.spec.route if Pattern(rule.source).matches(str(table))]
+    return not any(rule.add_key for rule in routes)
 
 
 def make_sink(

@@ -1,9 +1,9 @@
 """What the tables of the stream look like: the server's descriptions, and the catalogue beside."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,12 +19,13 @@ from headwater.connectors.postgres.schema_history.schema_monitor import FormWatc
 from headwater.connectors.postgres.schema_history.table_definition import (
     LOST_KEY,
     OTHER_KEY,
+    Cause,
     TableForm,
 )
 from headwater.connectors.postgres.schema_history.table_renames import TableNames
 from headwater.connectors.postgres.server.connection import in_our_words
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
-from headwater.connectors.postgres.types.column_reader import ColumnPlan, with_nan
+from headwater.connectors.postgres.types.column_reader import ColumnPlan, with_missing, with_nan
 from headwater.connectors.postgres.types.type_map import ENUM, TypeMap
 from headwater.connectors.postgres.wal.wal_batch import DELETE, Relation, RelationColumn, RowChanges
 from headwater.connectors.schema_policies import CHANGE_KEY, RENAMED
@@ -125,13 +126,27 @@ class CapturedRelation:
 
 
 class TableReread(NamedTuple):
-    """The stream told of something that the rows of a table have to be read again for."""
+    """A change of a table that its stream does not bring."""
 
-    why: str
-    kinds: tuple[str, ...]
-    """Those of `headwater.connectors.schema_policies`."""
+    cause: Cause
     after: int
     """It is before this place in the write-ahead log."""
+
+
+class NextProgress(Protocol):
+    """Returns the progress of a table that has changed before a position; its present columns are
+    None if it is gone."""
+
+    def __call__(
+        self, oid: int, table: CapturedTable | None, cause: Cause, after: int
+    ) -> TableSnapshotProgress: ...
+
+
+def _read_again(
+    oid: int, table: CapturedTable | None, cause: Cause, after: int
+) -> TableSnapshotProgress:
+    before = TableSnapshotProgress(oid=oid)
+    return before.to_be_read_again(cause.why, cause.kinds, after=after)
 
 
 class _Numbered(NamedTuple):
@@ -140,6 +155,8 @@ class _Numbered(NamedTuple):
     relation: Relation
     then: TableForm | None
     numbers: tuple[int, ...]
+    missing: Mapping[int, str]
+    """The values of rows that are older than a column, by its number."""
 
     @property
     def is_certain(self) -> bool:
@@ -185,10 +202,11 @@ class CapturedRelations:
         self._left_out: set[int] = set()
         self.may_replace = may_replace
         self._rereads: dict[int, TableReread] = {}
-        self.ledger_of: Callable[[int], TableSnapshotProgress] = lambda oid: TableSnapshotProgress(
-            oid=oid
-        )
-        """What is known of the reading of a table."""
+        self.next_progress: NextProgress = _read_again
+        self.note_unknown_ids: Callable[[int], None] = lambda oid: None
+        """Called for each batch of rows that is written without the ids of all columns."""
+        self._lost_columns: dict[int, TableReread] = {}
+        """Columns that had other names in between, until the ids of the present ones are known."""
         self._told: dict[str, str] = {}
         self._refused, self._tell = {each.oid for each in refused}, told
         self._refusal, self._admitted = refusal, dict[int, TableSchema]()
@@ -237,8 +255,16 @@ class CapturedRelations:
         """None for a table that the file leaves out though the publication has it, and for one
         that is gone and whose key nobody knows. `lsn`: of a change under this relation."""
         capture = await self._form_of(relation)
-        if capture is not None and await self._number(relation, lsn):
+        if capture is None:
+            return None
+        if await self._number(relation, lsn):
             capture = self._again(relation)
+        is_certain = self._numbered[relation.oid].is_certain
+        if not is_certain:
+            self.note_unknown_ids(relation.oid)
+        if (lost := self._lost_columns.pop(relation.oid, None)) is not None:
+            cause = lost.cause._replace(is_in_place=is_certain)
+            self._read_again(relation.oid, capture.schema.table, lost._replace(cause=cause))
         return capture
 
     async def _number(self, relation: Relation, lsn: int) -> bool:
@@ -254,7 +280,9 @@ class CapturedRelations:
         numbers = column_numbers.numbers_of(
             relation, then, now, is_whole=table is not None and table.has_all_columns
         )
-        self._numbered[relation.oid] = _Numbered(relation, then, numbers)
+        missing = {each.number: each.missing for each in now if each.missing is not None}
+        missing |= self._forms.missing_of(relation.oid)
+        self._numbered[relation.oid] = _Numbered(relation, then, numbers, missing)
         return before is None or before.numbers != numbers or before.relation != relation
 
     async def _form_of(self, relation: Relation) -> CapturedRelation | None:
@@ -307,7 +335,7 @@ class CapturedRelations:
             return False
         if before and self._catalog.chooses_key(schema.table):
             return False
-        self._read_again(oid, schema.table, TableReread(OTHER_KEY, (CHANGE_KEY,), after=0))
+        self._read_again(oid, schema.table, TableReread(Cause(OTHER_KEY, (CHANGE_KEY,)), 0))
         return True
 
     def _has_lost_key(self, oid: int, schema: TableSchema) -> bool:
@@ -316,7 +344,7 @@ class CapturedRelations:
     async def _lose_key(self, oid: int, schema: TableSchema) -> None:
         self.hold(oid)
         after = await wal_end(await self._questions.connection())
-        self._read_again(oid, schema.table, TableReread(LOST_KEY, (CHANGE_KEY,), after))
+        self._read_again(oid, schema.table, TableReread(Cause(LOST_KEY, (CHANGE_KEY,)), after))
 
     async def _look_for_lost_columns(self, relation: Relation, names: Sequence[str]) -> None:
         """Rows that were written while a column had another name lack its value."""
@@ -325,13 +353,14 @@ class CapturedRelations:
         if table is None or table.table != table_of(relation):
             return
         if why := self._column_names.why_read_again(relation.oid, names, table):
-            logger.info("%s is read again: %s", table.table, why)
             after = await wal_end(await self._questions.connection())
-            self._read_again(relation.oid, table.table, TableReread(why, RENAMED, after))
+            self._lost_columns[relation.oid] = TableReread(
+                Cause(why, RENAMED, renamed=tuple({*names, *table.schema.names})), after
+            )
 
     def _read_again(self, oid: int, table: TableId, again: TableReread) -> None:
         self._rereads[oid] = again
-        ledger = self.ledger_of(oid).to_be_read_again(again.why, again.kinds, after=again.after)
+        ledger = self.next_progress(oid, self._tables.get(oid), again.cause, again.after)
         self._told[part_of(table)] = ledger.text()
 
     def take_rereads(self) -> list[tuple[CapturedTable, TableReread]]:
@@ -464,6 +493,7 @@ def capture_of(
         return None
     plans, places = [], []
     numbers = () if numbered is None else numbered.of(relation)
+    missing = {} if numbered is None else numbered.missing
     for place, column in enumerate(relation.columns):
         plan = _plan(
             column,
@@ -474,6 +504,8 @@ def capture_of(
         )
         if plan is None:
             continue
+        if numbers:
+            plan = with_missing(plan, missing.get(numbers[place]))
         if column.name in nullable:
             plan = plan._replace(column=replace(plan.column, is_nullable=True))
         plans.append(plan)

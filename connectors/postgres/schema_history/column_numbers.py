@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headwater.connectors.postgres.catalog import CapturedTable
+from headwater.connectors.postgres.catalog import MISSING, CapturedTable
 from headwater.connectors.postgres.schema_history.table_definition import PREFIX, TableForm
 from headwater.connectors.postgres.server.connection import in_our_words
 from headwater.connectors.postgres.wal.wal_batch import Relation
@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
 
-COLUMNS = """
-SELECT attnum::int4, attname::text, atttypid::int8, xmin::text::int8, NOT attisdropped
-FROM pg_catalog.pg_attribute
-WHERE attrelid = %s AND attnum > 0 AND attgenerated = ''
+COLUMNS = f"""
+{MISSING}
+SELECT attnum::int4, att.attname::text, atttypid::int8, att.xmin::text::int8, NOT attisdropped,
+    missing.value
+FROM pg_catalog.pg_attribute att
+LEFT JOIN missing ON missing.root = att.attrelid AND missing.attname = att.attname
+WHERE attrelid = ANY(%(oids)s) AND attnum > 0 AND attgenerated = ''
 ORDER BY attnum
 """
 
@@ -30,12 +33,14 @@ class NumberedColumn(NamedTuple):
     type_oid: int
     changed_in: int
     is_there: bool
+    missing: str | None = None
+    """The value of rows that are older than the column, as an array of one item."""
 
 
 async def look(connection: "AsyncConnection[Any]", oid: int) -> list[NumberedColumn]:
     """Returns the columns; empty if the table is gone."""
     with in_our_words("the columns of a table cannot be looked up"):
-        rows = await (await connection.execute(COLUMNS, [oid])).fetchall()
+        rows = await (await connection.execute(COLUMNS, {"oids": [oid]})).fetchall()
     return [NumberedColumn(*row) for row in rows]
 
 

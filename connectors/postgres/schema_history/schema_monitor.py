@@ -19,6 +19,8 @@ from headwater.connectors.postgres.schema_history.table_definition import (
 from headwater.connectors.postgres.server.connection import PgConnection
 from headwater.connectors.postgres.snapshot import progress
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
+from headwater.connectors.schema_policies import allows_in_place
+from headwater.connectors.source import SourceContext
 from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.table_schema import TableId
 
@@ -31,14 +33,12 @@ class TableFormChange:
 
     table: TableId
     form: TableForm
-    why: str
-    """Why its rows have to be read again; empty where the stream and targets follow."""
+    cause: Cause
+    """What the stream does not bring of it; empty if it brings all."""
     after: int
     """The change is before this place in the write-ahead log."""
-    kinds: tuple[str, ...] = ()
-    """Those of `headwater.connectors.schema_policies`, where it is to be read again."""
     captured: CapturedTable | None = None
-    """As it is captured now, where it is to be read again."""
+    """As it is captured now, if the stream does not bring all."""
 
 
 class SeenForms(NamedTuple):
@@ -67,6 +67,8 @@ class FormWatch:
     seen: dict[int, list[SeenForms]] = field(default_factory=dict)
     """By the table's number, oldest first: the last one that the stream has passed, and those that
     it has not."""
+    unannounced: set[TableId] = field(default_factory=set)
+    """Tables that change in place, until the log has a row of the new form."""
     untold: dict[int, TableId] = field(default_factory=dict)
     """Tables with forms that are to be told once the stream has passed them: a stored form is
     never of a later time than the stored position."""
@@ -82,6 +84,9 @@ class FormWatch:
     ) -> "FormWatch":
         found = cls(tables, catalog, {}, may_read)
         for each in tables:
+            said = positions.get(progress.part_of(each.table))
+            if said is not None and TableSnapshotProgress.parse(said).follows:
+                found.unannounced.add(each.table)
             if (text := positions.get(part_of(each.table))) is not None:
                 form, at = TableForm.parse(text)
                 found.known[each.table] = form
@@ -115,8 +120,17 @@ class FormWatch:
         self.seen.clear()
         await self.look(connection)
 
+    def missing_of(self, oid: int) -> dict[int, str]:
+        """Returns the values of older rows by the columns' numbers, as arrays of one item."""
+        return {
+            column.number: column.missing
+            for each in self.seen.get(oid, ())
+            for column in each.form.attributes
+            if column.missing is not None
+        }
+
     async def parts_at_start(
-        self, positions: Positions, connection: PgConnection
+        self, positions: Positions, connection: PgConnection, context: SourceContext
     ) -> dict[str, str]:
         """Parts of the position that say what changed while nobody looked, and which tables are
         to be read again for it. Tables that are read from their beginning need not be."""
@@ -127,10 +141,12 @@ class FormWatch:
                 found[part_of(table)] = self.seen[oid][0].text()
         for each in new:
             stored = positions.get(progress.part_of(each.table))
-            if each.why and stored is not None:
+            if each.cause.why and stored is not None:
                 before = replace(TableSnapshotProgress.parse(stored), oid=each.form.oid)
-                again = before.to_be_read_again(each.why, each.kinds, after=each.after)
-                found[progress.part_of(each.table)] = again.text()
+                following = next_progress(
+                    before, each.captured, each.cause, after=each.after, context=context
+                )
+                found[progress.part_of(each.table)] = following.text()
         return found
 
     async def look(self, connection: PgConnection) -> list[TableFormChange]:
@@ -150,10 +166,7 @@ class FormWatch:
             self.seen.setdefault(form.oid, []).append(SeenForms(after, form))
             self.untold[form.oid] = table
         return [
-            _as_captured(
-                TableFormChange(table, form, causes[table].why, after, causes[table].kinds),
-                now.get(form.oid),
-            )
+            _as_captured(TableFormChange(table, form, causes[table], after), now.get(form.oid))
             for table, form in found.items()
         ]
 
@@ -163,7 +176,9 @@ class FormWatch:
 
     def _cause(self, table: TableId, form: TableForm) -> Cause:
         before = self.known.get(table)
-        cause = Cause("", ()) if before is None else why_read_again(before, form)
+        if before is None:
+            return Cause("", ())
+        cause = why_read_again(before, form, is_announced=table not in self.unannounced)
         if not cause.why or self.may_read:
             return cause
         logger.warning(
@@ -175,5 +190,36 @@ class FormWatch:
 def _as_captured(new: TableFormChange, captured: CapturedTable | None) -> TableFormChange:
     """In place of a primary key that went the file may choose another one."""
     has_key = captured is not None and bool(captured.schema.key)
-    why = OTHER_KEY if new.why == LOST_KEY and has_key else new.why
-    return replace(new, why=why, captured=captured)
+    cause = new.cause
+    if cause.why == LOST_KEY and has_key:
+        cause = cause._replace(why=OTHER_KEY)
+    return replace(new, cause=cause, captured=captured)
+
+
+def next_progress(
+    before: TableSnapshotProgress,
+    table: CapturedTable | None,
+    cause: Cause,
+    *,
+    after: int,
+    context: SourceContext,
+) -> TableSnapshotProgress:
+    """Returns the progress of a table that has changed: it follows in place if that is certain,
+    else it is read again."""
+    has_ids = before.is_done and before.has_ids
+    if table is not None and has_ids and is_in_place(table, cause, context):
+        return before.follow(cause.why, after=after)
+    return before.to_be_read_again(cause.why, cause.kinds, after=max(after, before.after))
+
+
+def is_in_place(table: CapturedTable, cause: Cause, context: SourceContext) -> bool:
+    """Returns whether the log and all targets follow a change by the ids of columns, if the log has
+    them. `table` is the present one."""
+    if not (cause.is_in_place and table.schema.key):
+        return False
+    if not allows_in_place(cause.kinds, context.schema_changes):
+        return False
+    added = [column for column in table.schema.columns if column.id in cause.added]
+    if any(column.missing is None for column in added):
+        return False
+    return context.follows_columns(table.table, cause.renamed)

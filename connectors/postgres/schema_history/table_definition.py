@@ -44,7 +44,8 @@ WITH RECURSIVE tree AS (
     JOIN pg_catalog.pg_attribute made ON made.attrelid = i.inhrelid AND made.attnum = -1
 ),
 missing AS MATERIALIZED (
-    SELECT tree.root, att.attname, max(att.attmissingval::text) AS value
+    SELECT tree.root, att.attname,
+        string_agg(DISTINCT att.attmissingval::text, '') AS value
     FROM tree JOIN pg_catalog.pg_attribute att ON att.attrelid = tree.oid AND att.atthasmissing
     GROUP BY 1, 2
 )
@@ -113,7 +114,8 @@ class Attribute(NamedTuple):
     changed_in: int
     """The transaction that altered it last, of those that the catalogue shows."""
     missing: str | None
-    """What rows have that are older than the column, as the server writes arrays."""
+    """The value in rows that are older than the column, as an array of one; several arrays if
+    partitions differ."""
     is_generated: bool
     parts: Mapping[str, str] | None
     """Of types that it is made of: labels of enums, and fields of composite types, by their
@@ -244,21 +246,34 @@ class Cause(NamedTuple):
     why: str
     kinds: tuple[str, ...]
     """Those of `headwater.connectors.schema_policies`."""
+    is_in_place: bool = False
+    """The ids of the columns, and the values of older rows, tell all of it."""
+    added: tuple[int, ...] = ()
+    """Numbers of columns that were added with a value in older rows."""
+    renamed: tuple[str, ...] = ()
+    """New names of columns that were renamed."""
 
 
-def why_read_again(then: TableForm, now: TableForm) -> Cause:
-    """What has become of the table that its stream does not bring; no words where it brings all."""
-    return merge_causes([*_causes(then, now)])
+def why_read_again(then: TableForm, now: TableForm, *, is_announced: bool = True) -> Cause:
+    """Returns what has become of the table that its stream does not bring; an empty text if it
+    brings all. `is_announced`: the log has all columns of `then`."""
+    return merge_causes([*_causes(then, now, is_announced=is_announced)])
 
 
 def merge_causes(causes: Sequence[Cause]) -> Cause:
     """The first few in words, and the kinds of all."""
     more = f"; and {len(causes) - SAID_MAX} more" if len(causes) > SAID_MAX else ""
     kinds = dict.fromkeys(kind for each in causes for kind in each.kinds)
-    return Cause("; ".join(each.why for each in causes[:SAID_MAX]) + more, tuple(kinds))
+    return Cause(
+        "; ".join(each.why for each in causes[:SAID_MAX]) + more,
+        tuple(kinds),
+        bool(causes) and all(each.is_in_place for each in causes),
+        tuple(number for each in causes for number in each.added),
+        tuple(name for each in causes for name in each.renamed),
+    )
 
 
-def _causes(then: TableForm, now: TableForm) -> Iterator[Cause]:
+def _causes(then: TableForm, now: TableForm, *, is_announced: bool) -> Iterator[Cause]:
     if then.oid != now.oid:
         return  # another table, which is read in any case
     if then.key and not now.key:
@@ -270,6 +285,8 @@ def _causes(then: TableForm, now: TableForm) -> Iterator[Cause]:
     if why := _leaves_differ(then, now):
         yield Cause(why, (CHANGE_ROWS,))
     of_columns = [*_attribute_causes(then, now)]
+    if not is_announced:
+        of_columns += _lost_values(then, now)
     yield from of_columns
     if not (why or of_columns) and _may_have_been_unlogged(then, now):
         yield Cause("it may have been unlogged", (CHANGE_ROWS,))
@@ -312,6 +329,9 @@ def _attribute_causes(then: TableForm, now: TableForm) -> Iterator[Cause]:
         if column.is_generated:
             continue
         if (old := before.get(column.number)) is not None:
+            if old.name != column.name:
+                why = f"the column {old.name} was renamed to {column.name}"
+                yield Cause(why, RENAMED, is_in_place=True, renamed=(column.name,))
             if (cause := _attribute_cause(old, column, is_rewritten=is_rewritten)) is not None:
                 yield cause
         elif column.name in names_before:
@@ -319,15 +339,25 @@ def _attribute_causes(then: TableForm, now: TableForm) -> Iterator[Cause]:
             yield Cause(why, RENAMED)
         elif is_rewritten or column.missing is not None:
             why = f"the column {column.name} was added with values in the rows that were there"
-            yield Cause(why, (ADD_COLUMN,))
+            added = (column.number,)
+            yield Cause(why, (ADD_COLUMN,), is_in_place=not is_rewritten, added=added)
+
+
+def _lost_values(then: TableForm, now: TableForm) -> Iterator[Cause]:
+    """Yields columns whose values in older rows the catalog no longer has, and the log not yet."""
+    there = {each.number: each for each in now.attributes}
+    for column in then.attributes:
+        if column.missing is None or column.number not in there:
+            continue
+        if there[column.number].missing != column.missing:
+            yield Cause(
+                f"the column {column.name} was added, and the table rewritten", (ADD_COLUMN,)
+            )
 
 
 def _attribute_cause(then: Attribute, now: Attribute, *, is_rewritten: bool) -> Cause | None:
     is_altered = is_rewritten and then.changed_in != now.changed_in
     kind = WIDEN_TYPE if _is_wider(then, now) else CHANGE_TYPE
-    if then.name != now.name:
-        why = f"the column {then.name} was renamed to {now.name}"
-        return Cause(why, (*RENAMED, kind) if is_altered else RENAMED)
     if is_altered:
         return Cause(f"the column {now.name} was altered and the table rewritten", (kind,))
     if then.type_oid != now.type_oid and {then.type_oid, now.type_oid} - TEXTS:

@@ -35,10 +35,11 @@ file is the one that the snapshot shows; it may have been replaced since."""
 
 FORM = """
 SELECT pg_catalog.pg_relation_filenode(%(leaf)s)::int8, coalesce(array_agg(attname::text), '{}'),
-    coalesce(array_agg(atttypid::int8), '{}')
+    coalesce(array_agg(atttypid::int8), '{}'), coalesce(array_agg(attnum::int4), '{}')
 FROM pg_catalog.pg_attribute
-WHERE attrelid = %(leaf)s AND attnum > 0 AND NOT attisdropped
+WHERE attrelid = %(table)s AND attnum > 0 AND NOT attisdropped
 """
+"""A partition's columns are altered with those of its table, and have other numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +88,14 @@ async def check_unchanged(
     snapshot, and its rows are not streamed; a replaced column would be read under the wrong
     name."""
     with in_our_words("the tables' files cannot be seen"):
-        cursor = await connection.execute(FORM, {"leaf": leaf.oid})
-        [[file, names, types]] = await cursor.fetchall()
-    now = dict(zip(names, types, strict=True))
+        cursor = await connection.execute(FORM, {"leaf": leaf.oid, "table": table.oid})
+        [[file, names, types, numbers]] = await cursor.fetchall()
+    now = dict(zip(names, zip(types, numbers, strict=True), strict=True))
     read = table.schema.names
     is_same = all(
-        now.get(each.name) == each.type_oid for each in table.columns if each.name in read
+        now.get(each.name) == (each.type_oid, each.number)
+        for each in table.columns
+        if each.name in read
     )
     if file != leaf.filenode or not is_same:
         raise table_changed_error(table.table)

@@ -8,7 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.connectors.postgres.catalog import CapturedTable, Catalog
+from headwater.connectors.postgres.schema_history.schema_monitor import FormWatch, next_progress
+from headwater.connectors.postgres.schema_history.table_definition import Cause
 from headwater.connectors.postgres.snapshot.chunk_reader import ChunkReader
+from headwater.connectors.postgres.snapshot.in_place import InPlaceChanges
 from headwater.connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
 from headwater.connectors.postgres.snapshot.keyless_buffer import KeylessBuffer
 from headwater.connectors.postgres.snapshot.pending_chunks import (
@@ -16,7 +19,7 @@ from headwater.connectors.postgres.snapshot.pending_chunks import (
     PendingChunks,
     WholeTable,
 )
-from headwater.connectors.postgres.snapshot.progress import Pages, TableSnapshotProgress
+from headwater.connectors.postgres.snapshot.progress import PREFIX, Pages, TableSnapshotProgress
 from headwater.connectors.postgres.snapshot.rereads import Rereads
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
 from headwater.connectors.postgres.snapshot.signals import SnapshotSignals
@@ -47,7 +50,9 @@ class IncrementalSnapshot:
         positions: Positions,
         *,
         reads_new: bool,
+        forms: FormWatch | None = None,
     ) -> None:
+        """`forms` learns of tables that change in place."""
         self._reader = reader
         self._connections = reader.settings.snapshot.parallel
         self._jobs = SnapshotJobs(tables, positions, reads_new=reads_new)
@@ -55,6 +60,16 @@ class IncrementalSnapshot:
         self._unreadable = UnreadableTables(reader.context, self._outbox)
         self._fetching = ChunkReader(reader, catalog, self._jobs, self._outbox, self._unreadable)
         self._rereads = Rereads(reader, self._jobs, self._outbox)
+        forms = forms or FormWatch(tables, catalog, {}, may_read=reads_new)
+        self.in_place = InPlaceChanges(
+            reader,
+            catalog,
+            self._jobs,
+            self._outbox,
+            forms.unannounced,
+            forms.known.get,
+            self._read_whole,
+        )
         self._wishes = SnapshotSignals(reader, self._jobs, self._outbox, self._rereads)
         self._tries: dict[tuple[int, Pages], int] = {}
         self._workers: set[asyncio.Task[None]] = set()
@@ -62,6 +77,9 @@ class IncrementalSnapshot:
         for job in self._jobs.all():
             if job.ledger.reread and not job.ledger.has_begun:
                 self._rereads.announce(job)
+        for table in tables:
+            if (ledger := self.ledger_of(table.oid)).follows:
+                self.in_place.restore(table, ledger)
 
     @property
     def has_work(self) -> bool:
@@ -69,12 +87,12 @@ class IncrementalSnapshot:
             job.ledger.is_paused or job.held or job.is_unreadable for job in self._jobs.all()
         ]
         is_reading = not all(waiting)
-        return is_reading or not self._outbox.is_empty
+        return is_reading or not (self._outbox.is_empty and self.in_place.is_empty)
 
     @property
     def is_watching(self) -> bool:
         """Whether it needs the changes of the stream."""
-        return bool(self._jobs.all()) or not self._outbox.is_empty
+        return bool(self._jobs.all()) or not (self._outbox.is_empty and self.in_place.is_empty)
 
     @property
     def awaits(self) -> int | None:
@@ -82,6 +100,7 @@ class IncrementalSnapshot:
         waiting = [job.ledger.after for job in self._jobs.all() if self._rereads.is_due(job)]
         if self._outbox.awaits is not None:
             waiting.append(self._outbox.awaits)
+        waiting += self.in_place.awaits
         return min(waiting, default=None)
 
     @property
@@ -92,14 +111,40 @@ class IncrementalSnapshot:
     def ledger_of(self, oid: int) -> TableSnapshotProgress:
         return self._jobs.ledger_of(oid)
 
-    def read_again(
-        self, table: CapturedTable, why: str, kinds: Sequence[str], *, after: int
-    ) -> None:
-        """Starts a re-read, once the stream has come to `after` and the table has been quiet for a
-        while; if it has lost its key, not before it has one."""
+    def next_progress(
+        self, oid: int, table: CapturedTable | None, cause: Cause, after: int
+    ) -> TableSnapshotProgress:
+        """Returns the progress of a table that has changed; None if it is gone."""
+        context = self._reader.context
+        return next_progress(self.ledger_of(oid), table, cause, after=after, context=context)
+
+    def read_again(self, table: CapturedTable, cause: Cause, *, after: int) -> None:
+        """Follows a change in place if that is certain. Else it starts a re-read, once the stream
+        has come to `after` and the table has been quiet for a while; if it has lost its key, not
+        before it has one."""
+        ledger = self.next_progress(table.oid, table, cause, after)
+        if ledger.follows:
+            self.in_place.begin(table, ledger)
+        else:
+            self.in_place.forget(table)
+            self._rereads.begin_again(table, ledger)
+
+    def _read_whole(self, table: CapturedTable) -> None:
         before = self.ledger_of(table.oid)
-        again = before.to_be_read_again(why, kinds, after=max(after, before.after))
+        again = before.to_be_read_again(before.follows, after=before.after)
         self._rereads.begin_again(table, again)
+
+    def note_unknown_ids(self, oid: int) -> None:
+        """Notes that the log has rows of a table without the ids of all columns."""
+        ledger = self.ledger_of(oid)
+        if not ledger.has_ids:
+            return
+        ledger = replace(ledger, has_ids=False)
+        self._jobs.store(oid, ledger)
+        table = next((name for name, each in self._jobs.tables.items() if each.oid == oid), None)
+        if table is not None:
+            self._outbox.notes[f"{PREFIX}{table}"] = ledger.text()
+            self._outbox.stir()
 
     def stale(self, table: TableId, commits: Int64Array) -> int:
         """Returns how many of these changes, by their commits, are older than the truncation of a
@@ -110,6 +155,7 @@ class IncrementalSnapshot:
     def saw(self, changes: TableChanges, xids: Int64Array) -> Sequence[TableChanges]:
         """Returns what to emit for a change of the stream: the change itself, except for a table
         without a key that is being read. `xids` has each change's transaction."""
+        self.in_place.saw(changes, xids)
         job = self._jobs.find(str(changes.schema.table))
         if job is None or job.ledger.is_paused:
             return [changes]
@@ -129,6 +175,7 @@ class IncrementalSnapshot:
 
     def forget_rows(self, table: TableId) -> None:
         """Forgets the rows of a truncated table: all its present rows come by the stream."""
+        self.in_place.forget_rows(table)
         job = self._jobs.find(str(table))
         if job is None:
             return
@@ -161,6 +208,8 @@ class IncrementalSnapshot:
         if (start := self._rereads.start_next(lsn)) is not None:
             self._start_workers()
             return start
+        if (row := self.in_place.ready(lsn)) is not None:
+            return row
         while (item := outbox.take(lsn)) is not None:
             if isinstance(item, WholeTable):
                 outbox.whole = item
@@ -183,6 +232,7 @@ class IncrementalSnapshot:
     async def close(self) -> None:
         self._unreadable.close()
         await self._rereads.close()
+        await self.in_place.close()
         workers = set(self._workers)
         for worker in workers:
             worker.cancel()

@@ -158,7 +158,10 @@ class _Plan:
             table = _Table(
                 captured,
                 TableSnapshotProgress(
-                    snapshot, tuple(size.leaf for size in leaves), oid=captured.oid
+                    snapshot,
+                    tuple(size.leaf for size in leaves),
+                    oid=captured.oid,
+                    has_ids=True,
                 ),
                 sum(size.rows_expected for size in leaves),
                 reader.where_of(captured),

@@ -80,7 +80,10 @@ class SnapshotJob:
     def begin(self, snapshot: PgSnapshot, sizes: Sequence[TableSize]) -> None:
         """Starts from the first page."""
         leaves = tuple(size.leaf for size in sizes)
-        self.ledger = replace(self.ledger, snapshot=snapshot, leaves=leaves, rows=0)
+        has_ids = self.ledger.has_ids or not self.ledger.where
+        self.ledger = replace(
+            self.ledger, snapshot=snapshot, leaves=leaves, rows=0, has_ids=has_ids
+        )
 
     def begin_anew(self) -> None:
         """Starts again: all rows that were read, or are being read, are obsolete."""
@@ -179,6 +182,14 @@ class SnapshotJobs:
         """Returns the progress of a table, complete or not."""
         job = self._jobs.get(oid)
         return self._over.get(oid, TableSnapshotProgress(oid=oid)) if job is None else job.ledger
+
+    def store(self, oid: int, ledger: TableSnapshotProgress) -> None:
+        """Stores the progress of a table, complete or not."""
+        job = self._jobs.get(oid)
+        if job is None or job.is_over:
+            self._over[oid] = ledger
+        if job is not None:
+            job.ledger = ledger
 
     def all(self) -> list[SnapshotJob]:
         self._over |= {oid: job.ledger for oid, job in self._jobs.items() if job.is_over}

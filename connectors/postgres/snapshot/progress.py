@@ -87,6 +87,10 @@ class TableSnapshotProgress:
     """It is the last of `starts_ms`."""
     starts_ms: tuple[int, ...] = ()
     """Start times of the last few re-reads of the table."""
+    has_ids: bool = False
+    """The newest record of each row was written under the ids of the columns."""
+    follows: str = ""
+    """The schema change that the log follows by these ids, until it has a row of the new form."""
 
     @property
     def has_begun(self) -> bool:
@@ -102,8 +106,21 @@ class TableSnapshotProgress:
 
     def finish(self) -> "TableSnapshotProgress":
         return TableSnapshotProgress(
-            rows=self.rows, oid=self.oid, is_done=True, starts_ms=self.starts_ms
+            rows=self.rows,
+            oid=self.oid,
+            is_done=True,
+            starts_ms=self.starts_ms,
+            has_ids=self.has_ids,
+            follows=self.follows,
+            after=self.after if self.follows else 0,
         )
+
+    def follow(self, why: str, *, after: int) -> "TableSnapshotProgress":
+        """Returns the progress of a complete table that changes in place."""
+        return replace(self, follows=why, after=max(after, self.after))
+
+    def end_following(self) -> "TableSnapshotProgress":
+        return replace(self, follows="", after=self.after if self.reread else 0)
 
     def leave(self) -> "TableSnapshotProgress":
         return TableSnapshotProgress(rows=self.rows, has_left=True)
@@ -121,6 +138,7 @@ class TableSnapshotProgress:
             kinds=tuple(dict.fromkeys((*self.kinds, *kinds))),
             is_stopped=self.is_stopped,
             starts_ms=self.starts_ms,
+            has_ids=self.has_ids,
         )
 
     def stop(self) -> "TableSnapshotProgress":
@@ -158,10 +176,8 @@ class TableSnapshotProgress:
             said["leaves"] = [
                 [leaf.oid, leaf.filenode, leaf.pages, leaf.read] for leaf in self.leaves
             ]
-        if self.is_paused:
-            said["paused"] = True
-        if self.has_left:
-            said["left"] = True
+        marks = {"paused": self.is_paused, "left": self.has_left, "ids": self.has_ids}
+        said |= {name: True for name, is_set in marks.items() if is_set}
         if self.since:
             said["since"] = lsn_text(self.since)
         if self.signal:
@@ -176,6 +192,8 @@ class TableSnapshotProgress:
             said |= {name: True for name, is_set in flags.items() if is_set}
         if self.starts_ms:
             said["starts"] = self.starts_ms
+        if self.follows:
+            said |= {"follows": self.follows, "after": lsn_text(self.after)}
         return orjson.dumps(said).decode()
 
     @classmethod
@@ -210,6 +228,8 @@ class TableSnapshotProgress:
                 is_stopped=said.get("stopped", False),
                 is_counted=said.get("counted", False),
                 starts_ms=tuple(said.get("starts", ())),
+                has_ids=said.get("ids", False),
+                follows=said.get("follows", ""),
             )
         except (KeyError, ValueError, TypeError):
             raise DecodeError("a part of the position is not one of a snapshot") from None

@@ -137,7 +137,13 @@ class RowMapper:
 
 
 def statement_of(
-    table: CapturedTable, size: TableSize, pages: Pages, *, where: str = "", unless: str = ""
+    table: CapturedTable,
+    size: TableSize,
+    pages: Pages,
+    *,
+    where: str = "",
+    unless: str = "",
+    rows_max: int | None = None,
 ) -> sql.Composed:
     """Returns a query of the published rows. ONLY, because inheriting tables are captured
     separately. `where`, the user's, and `unless`, ours, are SQL conditions."""
@@ -152,10 +158,12 @@ def statement_of(
     if unless:
         conditions.append(sql.SQL("NOT ({})").format(verbatim(unless)))
     columns = [sql.SQL(plan.asked).format(sql.Identifier(plan.column.name)) for plan in table.plans]
-    return sql.SQL("COPY (SELECT {} FROM ONLY {} WHERE {}) TO STDOUT (FORMAT binary)").format(
+    limit = sql.SQL("") if rows_max is None else sql.SQL(" LIMIT {}").format(rows_max)
+    return sql.SQL("COPY (SELECT {} FROM ONLY {} WHERE {}{}) TO STDOUT (FORMAT binary)").format(
         sql.SQL(", ").join(columns),
         sql.Identifier(size.namespace, size.name),
         sql.SQL(" AND ").join(conditions),
+        limit,
     )
 
 

@@ -1,14 +1,17 @@
 """The type of a column in the log, and how PostgreSQL's values are read."""
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.connectors.postgres.types.copy_column import BYTES, OUTPUT, CopyFormat
+from headwater.core_log.model.column_history import missing_text
 from headwater.core_log.model.table_schema import Column
+from headwater.core_log.rows.rejects import UNFIT
 
 ReadColumn = Callable[[pa.StringArray], pa.Array]
 """Null where the text is null. Raises one of `rejecting.UNFIT` for values that the type cannot
@@ -18,6 +21,8 @@ UNAVAILABLE = "__debezium_unavailable_value"
 """Debezium's placeholder for an unchanged value that the server did not send."""
 
 NAN = "NaN"
+ONE_ITEM = re.compile(r'\{(?:"((?:[^"\\]|\\.)*)"|([^{}"\\]+))\}', re.DOTALL)
+"""An array with one item, as the server writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,25 @@ def with_nan(
 
 def _has_nan(text: pa.StringArray) -> bool:
     return bool(pc.any(pc.match_substring(text, NAN), min_count=0).as_py())
+
+
+def with_missing(plan: ColumnPlan, array: str | None) -> ColumnPlan:
+    """Returns the plan with the value of rows that are older than the column, from an array of one
+    item; unchanged if the log cannot store the value with the column."""
+    found = None if array is None else ONE_ITEM.fullmatch(array)
+    if found is None or plan.asked == BYTES:
+        return plan
+    quoted, plain = found.groups()
+    text = re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL) if plain is None else plain
+    try:
+        [value] = plan.read(pa.array([text], pa.string()))
+    except UNFIT:
+        return plan
+    column = replace(plan.column, missing=missing_text(value))
+    if plan.with_nan is None:
+        return plan._replace(column=column)
+    as_text = replace(plan.with_nan.column, missing=column.missing)
+    return plan._replace(column=column, with_nan=plan.with_nan._replace(column=as_text))
 
 
 def as_it_is(text: pa.StringArray) -> pa.Array:

@@ -63,11 +63,14 @@ async def test_a_statement_that_would_hold_the_table_is_reported_with_its_cost(
     rename = "ALTER TABLE public.items RENAME a TO c"
 
     [forbidden] = await rehearsed(guest, rename, schema_changes={"drop_column": "fail"})
-    [large] = await rehearsed(guest, rename, snapshot={"reread_max_rows": 10})
+    limit = {"reread_max_rows": 10}
+    [large] = await rehearsed(guest, "ALTER TABLE items ALTER b TYPE bigint", snapshot=limit)
+    [in_place] = await rehearsed(guest, rename, snapshot=limit)
 
     assert forbidden.cost.startswith("about 120 rows, ")
     assert "`schema_changes` does not allow drop_column" in forbidden.quarantine
     assert "headwater snapshot start shop/public.items" in large.quarantine
+    assert (in_place.outcome, in_place.cost, in_place.quarantine) == ("in place", "", "")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from headwater.core_log.model.changes import Phase, Replacement
 from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.schema_history.test_read_again import (
     CREATE,
+    IN_PLACE,
     PARTITIONED,
     PARTITIONS,
     READ_AGAIN,
@@ -101,7 +102,7 @@ async def test_a_forbidden_change_is_held_before_any_row_is_read(guest: Guest, n
     await source.to_end()
     source.folded.reads.clear()
 
-    guest.execute(*(READ_AGAIN | PARTITIONS)[name])
+    guest.execute(*(READ_AGAIN | IN_PLACE | PARTITIONS)[name])
     await source.to_end()
     held = source.last
     was_read = bool(source.folded.reads)
@@ -141,7 +142,7 @@ MORE_KINDS = {
 
 
 async def test_each_change_is_of_the_kinds_that_may_be_forbidden(guest: Guest) -> None:
-    cases = {name: (READ_AGAIN | PARTITIONS)[name] for name in KINDS}
+    cases = {name: (READ_AGAIN | IN_PLACE | PARTITIONS)[name] for name in KINDS}
     cases |= {text: [text] for text in MORE_KINDS}
     found = {}
 

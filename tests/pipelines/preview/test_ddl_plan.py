@@ -22,7 +22,12 @@ def test_a_statement_is_shown_with_what_follows(
     file.write_text(FILE.format(url=guest.url))
     with closing(sqlite3.connect(tmp_path / "target.db")) as target:
         target.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, b INTEGER)")
-    ddl = ["--ddl", "ALTER TABLE items ADD c int DEFAULT 7", "--ddl", "ALTER TABLE items DROP b"]
+    ddl = [
+        "--ddl",
+        "ALTER TABLE items ADD c int DEFAULT random()",
+        "--ddl",
+        "ALTER TABLE items DROP b",
+    ]
 
     shown = headwater("plan", file, *ddl)
     [plan] = headwater("plan", file, *ddl, "--json").envelope["data"][0]["ddl"]

@@ -142,3 +142,19 @@ async def test_a_drop_takes_the_ids_along(bench: SqlBench) -> None:
     await sink.close()
 
     assert not bench.all_tables()
+
+
+async def test_a_renamed_column_of_a_table_that_was_made_anew(bench: SqlBench) -> None:
+    """Its topic is emptied, and the target has the ids of both tables."""
+    topic, sink = ScriptedTopic(), bench.sink()
+    await sink.committed_offsets([topic.name])
+    topic.append(form(text("a", 2), id=5), ("c", {"id": 1, "a": "1"}))
+    await sink.apply(topic.slice())
+    topic.append(form(text("a", 2), id=6), ("u", {"id": 1, "a": "one"}))
+    await sink.apply(topic.slice())
+    topic.append(form(text("b", 2), id=6), ("c", {"id": 2, "b": "two"}))
+    await sink.apply(topic.slice())
+    await sink.close()
+
+    rows = await bench.rows("public.orders")
+    assert {(row["id"], row["b"]) for row in rows} == {(1, "one"), (2, "two")}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 FOLLOWED, READ_AGAIN, NEW_KEY = "followed", "read again", "new key"
 NEW_TABLE, EMPTIED, LEFT_OUT = "new topic", "emptied", "left out"
+IN_PLACE = "in place"
 
 PLAIN = (
     "CREATE TABLE {t} (id int PRIMARY KEY, a text, b int, n int NOT NULL DEFAULT 0)",
@@ -124,9 +125,9 @@ WITH_B = (
 LINES = [
     # Columns that come and go.
     _add("that may be null", FOLLOWED, "int"),
-    _add("DEFAULT with a constant", READ_AGAIN, "int NOT NULL DEFAULT 7"),
+    _add("DEFAULT with a constant", IN_PLACE, "int NOT NULL DEFAULT 7"),
     _add("DEFAULT NULL", FOLLOWED, "int DEFAULT NULL"),
-    _add("DEFAULT now()", READ_AGAIN, "timestamptz DEFAULT now()"),
+    _add("DEFAULT now()", IN_PLACE, "timestamptz DEFAULT now()"),
     _add("DEFAULT random(), or another volatile one", READ_AGAIN, "text DEFAULT random()::text"),
     _add("serial", READ_AGAIN, "serial"),
     _add("GENERATED AS IDENTITY", READ_AGAIN, "int GENERATED ALWAYS AS IDENTITY"),
@@ -139,12 +140,12 @@ LINES = [
     ),
     Line(
         "ADD COLUMN of a domain that has a default",
-        READ_AGAIN,
+        IN_PLACE,
         ["CREATE DOMAIN {t}_amount AS int DEFAULT 3", "ALTER TABLE {t} ADD c {t}_amount"],
     ),
     Line(
         "ADD COLUMN DEFAULT with a constant, of a partitioned table",
-        READ_AGAIN,
+        IN_PLACE,
         ["ALTER TABLE {t} ADD c int DEFAULT 7"],
         PARTITIONED,
     ),
@@ -341,7 +342,7 @@ LINES = [
     _alter("NO INHERIT", FOLLOWED, "NO INHERIT {t}_parent", made=WITH_CHILD),
     Line(
         "ADD COLUMN DEFAULT with a constant, of a table that others inherit from",
-        READ_AGAIN,
+        IN_PLACE,
         ["ALTER TABLE {t}_parent ADD c int DEFAULT 7"],
         WITH_CHILD,
     ),
@@ -363,10 +364,10 @@ LINES = [
         ("INSERT INTO {t} (id, b) VALUES (100, 100)",),
     ),
     # Names.
-    _alter("RENAME COLUMN", READ_AGAIN, "RENAME a TO c"),
+    _alter("RENAME COLUMN", IN_PLACE, "RENAME a TO c"),
     Line(
         "RENAME COLUMN, and back",
-        READ_AGAIN,
+        IN_PLACE,
         [
             "ALTER TABLE {t} RENAME a TO c",
             "UPDATE {t} SET c = 'between' WHERE id = 2",
@@ -375,7 +376,7 @@ LINES = [
     ),
     Line(
         "RENAME COLUMN of two, so that names change places, and back",
-        READ_AGAIN,
+        IN_PLACE,
         [
             "ALTER TABLE {t} RENAME b TO x",
             "ALTER TABLE {t} RENAME n TO b",
@@ -389,7 +390,7 @@ LINES = [
     ),
     Line(
         "RENAME COLUMN of a partitioned table",
-        READ_AGAIN,
+        IN_PLACE,
         ["ALTER TABLE {t} RENAME a TO c"],
         PARTITIONED,
     ),

@@ -51,6 +51,6 @@ async def test_a_form_is_stored_no_sooner_than_that_its_table_is_to_be_read_agai
 
     await watch.look_and_tell(cast(Any, None))
 
-    assert [bool(each.why) for each in told] == [True]
+    assert [bool(each.cause.why) for each in told] == [True]
     assert stored_meanwhile == [{}]
     assert watch.take_passed(EVERYTHING).keys() == {part_of(ORDERS)}

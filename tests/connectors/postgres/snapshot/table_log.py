@@ -22,6 +22,7 @@ from headwater.core_log.model.changes import (
     Replacement,
     TableChanges,
 )
+from headwater.core_log.model.column_history import ColumnHistory, View, recall_columns
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from tests.connectors.postgres.source_session import source_context
 from tests.databases import Guest
@@ -44,6 +45,10 @@ class Folded:
     """Of tables that are being read again as a whole, the keys that were emitted since."""
     keys: dict[str, Sequence[str]] = field(default_factory=dict)
     replacements: list[Replacement] = field(default_factory=list)
+    schemas: dict[str, list[TableSchema]] = field(default_factory=dict)
+    """The schemas of each table's topic, oldest first."""
+    _written: dict[str, dict[tuple[Any, ...], int]] = field(default_factory=dict)
+    """The index of the schema of each row."""
     _open: list[ChangeBatch] = field(default_factory=list)
 
     def take(self, batch: ChangeBatch) -> None:
@@ -69,13 +74,27 @@ class Folded:
         self._open.clear()
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        return sorted(self.tables.get(table, {}).values(), key=repr)
+        """Returns the rows as readers of the log have them: under the newest schema."""
+        history = ColumnHistory(self.schemas.get(table, []))
+        written = self._written.get(table, {})
+        found = [
+            _viewed(row, self.schemas[table][written[place]], history.view(written[place]))
+            for place, row in self.tables.get(table, {}).items()
+        ]
+        return sorted(found, key=repr)
+
+    def _schema_index(self, schema: TableSchema) -> int:
+        known = self.schemas.setdefault(name_of(schema.table), [])
+        stored = recall_columns(schema, known[-1] if known else None)
+        if not known or known[-1] != stored:
+            known.append(stored)
+        return len(known) - 1
 
     def _begin_again(self, schema: TableSchema) -> None:
         """Under another key it is another topic."""
         name = name_of(schema.table)
         if self.keys.get(name, schema.key) != schema.key:
-            self.tables[name] = {}
+            self.tables[name], self.schemas[name] = {}, []
         self.renewed[name], self.keys[name] = set(), schema.key
 
     def _drop_missing(self, table: str) -> None:
@@ -89,6 +108,7 @@ class Folded:
         name, key = name_of(changes.schema.table), changes.schema.key
         rows = self.tables.setdefault(name, {})
         self.keys.setdefault(name, key)
+        index, written = self._schema_index(changes.schema), self._written.setdefault(name, {})
         for row, kind in zip(changes.rows.to_pylist(), changes.operations.to_pylist(), strict=True):
             place = tuple(row[column] for column in key) if key else (len(rows),)
             if key and name in self.renewed:
@@ -101,7 +121,13 @@ class Folded:
             elif kind == Operation.DELETE:
                 rows.pop(place, None)
             else:
-                rows[place] = row
+                rows[place], written[place] = row, index
+
+
+def _viewed(row: dict[str, Any], schema: TableSchema, view: View) -> dict[str, Any]:
+    values = [row[schema.names[place]] for place in view.places]
+    values += [value.as_py() for value in view.values]
+    return dict(zip(view.schema.names, values, strict=True))
 
 
 def check_forms(before: Mapping[str, str], after: Mapping[str, str]) -> None:
@@ -112,7 +138,9 @@ def check_forms(before: Mapping[str, str], after: Mapping[str, str]) -> None:
             old, new = TableForm.parse(before[part])[0], TableForm.parse(text)[0]
             place = READINGS + part.removeprefix(FORMS)
             reading = TableSnapshotProgress.parse(after[place])
-            is_pending = bool(reading.reread) or reading.has_left or not reading.is_done
+            is_pending = (
+                bool(reading.reread or reading.follows) or reading.has_left or not reading.is_done
+            )
             is_read_now = after[place] != before.get(place)
             assert is_pending or is_read_now or not why_read_again(old, new).why, part
 

@@ -84,3 +84,24 @@ async def test_a_table_that_cannot_be_read_beside_the_stream_is_read_once_it_is_
             folded.take(await anext(coming))
 
     assert not differing(folded, guest, "orders") and not differing(folded, guest, "broken")
+
+
+async def test_a_table_whose_first_row_cannot_be_read_is_left_out_when_a_column_is_renamed(
+    guest: Guest,
+) -> None:
+    guest.execute(*ORDERS, *CREATE)
+    guest.publish()
+    folded, remarks = Folded(), Remarks()
+    await until_equal(folded, guest)
+    guest.execute(
+        "DELETE FROM broken WHERE id < 150", BREAK, "ALTER TABLE broken RENAME state TO mood"
+    )
+
+    await live(folded, source_of(guest, until_end=True, report=remarks))
+    named = remarks.left_out[-1]
+    guest.execute("UPDATE broken SET mood = 'old' WHERE id = 150")
+    await live(folded, source_of(guest, until_end=True, report=remarks))
+
+    assert named == ("public.broken",)
+    assert not differing(folded, guest, "broken")
+    assert not differing(folded, guest, "orders")

@@ -15,13 +15,13 @@ from headwater.core_log.records.varint import Words
 
 Matrix = npt.NDArray[Any]
 Room: TypeAlias = tuple[Matrix, Matrix, Matrix, BoolArray]
-"""Results by column and row: numbers (floats as their bits), bounds of texts and floats, nulls. The
-last one marks columns that need a second step: texts with escapes, floats that one division does
-not give exactly."""
+"""Results by column and row: numbers (floats as their bits), bounds of all else, nulls. The last
+one marks columns that need a second step: texts with escapes, floats that one division does not
+give exactly."""
 ScannedFields: TypeAlias = tuple[UInt8Array, BoolArray, Int64Array]
 """The operations' codes, whether there is a row before an update, and commit times."""
 
-INTEGER, BOOLEAN, STRING, FLOAT = range(4)
+INTEGER, BOOLEAN, STRING, FLOAT, NESTED = range(5)
 NAME_FIRST, NAME_WORDS, NAME_BYTES, KIND, PLACE, LIMIT = range(6)
 """The description of a column: start, word count and byte count of its name; its kind; its index
 among columns of that kind; the largest number it takes."""
@@ -38,6 +38,7 @@ OPERATION = np.frombuffer(b',"op":"', np.uint8)
 TRUE, FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
 NAN, INFINITY = np.frombuffer(b'NaN"', np.uint8), np.frombuffer(b'Infinity"', np.uint8)
 QUOTE, BACKSLASH, COMMA, MINUS, PLUS, POINT, CLOSING = b'"\\,-+.}'
+LIST, LIST_END, OBJECT = b"[]{"
 ZERO, SPACE, SMALL_D, SMALL_E, LARGE_E = b"0 deE"
 DIGITS_MAX, SMALLEST = 19, np.int64(-(2**63))
 WHOLE_MAX, POWER_MAX, EXPONENT_DIGITS_MAX = np.int64(2**53), 22, 4
@@ -208,6 +209,8 @@ def _object(  # noqa: C901 - another call for every value would double the time
             at, is_exact = _float(data, at, stop, bounds, place, numbers, column, row)
             if not is_exact:
                 have_escapes[column] = True
+        elif kind == NESTED:
+            at = _nested(data, at, stop, bounds, place, row)
         else:
             limit = columns[column, LIMIT]
             number, at = _boolean(data, at, stop) if kind == BOOLEAN else _integer(data, at)
@@ -247,6 +250,32 @@ def _string(
             return NOWHERE
         have_escapes[column] = True
         at += 2
+    return NOWHERE
+
+
+@_compiled
+def _nested(data: UInt8Array, at: int, stop: int, bounds: Matrix, place: int, row: int) -> Any:
+    """Finds the end of a list or object; its content is left to a parser."""
+    if data[at] != LIST and data[at] != OBJECT:
+        return NOWHERE
+    bounds[place, 2 * row] = at
+    depth, is_text = 0, False
+    while at < stop:
+        byte = data[at]
+        at += 1
+        if is_text:
+            if byte == BACKSLASH:
+                at += 1
+            is_text = byte != QUOTE
+        elif byte == QUOTE:
+            is_text = True
+        elif byte in (LIST, OBJECT):
+            depth += 1
+        elif byte in (LIST_END, CLOSING):
+            depth -= 1
+            if depth == 0:
+                bounds[place, 2 * row + 1] = at
+                return at
     return NOWHERE
 
 

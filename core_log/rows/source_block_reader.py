@@ -1,22 +1,21 @@
 """Reads the `source` blocks of events as they were written, for code that writes the events
 again."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import DecodeError, RowsRejected
 from headwater.core_log.model.changes import ColumnOrValue, source_times
 from headwater.core_log.rows.connect_schema import NUMBERS_IN_SOURCE
-from headwater.core_log.rows.json.envelope_splitter import as_text, cut_blocks
-from headwater.core_log.rows.json.object_reader import read_objects
+from headwater.core_log.rows.json.strict_reader import columns_of, parse, payloads
 from headwater.core_log.rows.settings import WireSettings
 
+BLOCKS = ("source", "transaction")
 KINDS = {bool: pa.bool_(), int: pa.int64(), str: pa.string()}
 SourceBlocks = tuple[Mapping[str, ColumnOrValue], Mapping[str, ColumnOrValue] | None]
 """The `source` block and the `transaction` block as columns."""
@@ -31,30 +30,32 @@ def blocks_of(
     if not len(values):
         return
     if wire.value == "debezium-json":
-        source, transaction = cut_blocks(as_text(values), has_schemas=wire.has_schemas)
-        yield from _of_texts(source, transaction)
+        documents = payloads(parse(values)) if wire.has_schemas else parse(values)
+        events = [each if isinstance(each, dict) else {} for each in documents]
+        sources, transactions = ([each.get(name) for each in events] for name in BLOCKS)
+        yield from _of_documents(sources, transactions)
     elif wire.value == "debezium-avro":
         yield from _of_avro(values, wire, topic)
     else:
         yield 0, len(values), (source_times(committed_us), None)
 
 
-def _of_texts(sources: pa.StringArray, transactions: pa.StringArray) -> Iterator[EventRange]:
+def _of_documents(sources: Sequence[Any], transactions: Sequence[Any]) -> Iterator[EventRange]:
     try:
         yield 0, len(sources), (_source(sources), _columns(transactions))
         return
     except (RowsRejected, ValueError):
-        shapes = [(_shape(source), _shape(transaction)) for source, transaction in
-                  zip(sources.to_pylist(), transactions.to_pylist(), strict=True)]  # fmt: skip
+        shapes = [
+            (_shape(source), _shape(transaction))
+            for source, transaction in zip(sources, transactions, strict=True)
+        ]
     changed = [at for at in range(1, len(shapes)) if shapes[at] != shapes[at - 1]]
     for start, end in pairwise([0, *changed, len(shapes)]):
-        count = end - start
-        source = _source(sources.slice(start, count))
-        yield start, end, (source, _columns(transactions.slice(start, count)))
+        yield start, end, (_source(sources[start:end]), _columns(transactions[start:end]))
 
 
-def _source(texts: pa.StringArray) -> dict[str, ColumnOrValue]:
-    columns = _columns(texts)
+def _source(blocks: Sequence[Any]) -> dict[str, ColumnOrValue]:
+    columns = _columns(blocks)
     if columns is None:
         raise DecodeError("an event does not say where it comes from")
     return _as_told(columns)
@@ -77,21 +78,23 @@ def _one_value(cell: ColumnOrValue) -> ColumnOrValue:
     return found
 
 
-def _columns(texts: pa.StringArray) -> dict[str, ColumnOrValue] | None:
-    if texts.null_count == len(texts):
+def _columns(blocks: Sequence[Any]) -> dict[str, ColumnOrValue] | None:
+    missing = sum(block is None for block in blocks)
+    if missing == len(blocks):
         return None
-    if texts.null_count:
+    if missing:
         raise ValueError("some of the events have no such block")
-    shape = _shape(texts[0].as_py())
-    columns = read_objects(texts, pa.struct([pa.field(*each) for each in shape]))
+    shape = _shape(blocks[0])
+    columns = columns_of(blocks, pa.struct([pa.field(*each) for each in shape]))
     return dict(zip((name for name, _ in shape), columns, strict=True))
 
 
-def _shape(text: str | None) -> tuple[tuple[str, pa.DataType], ...]:
-    if text is None:
+def _shape(block: Any) -> tuple[tuple[str, pa.DataType], ...]:
+    if block is None:
         return ()
-    said: dict[str, Any] = orjson.loads(text)
-    return tuple((name, _kind(name, value)) for name, value in said.items())
+    if not isinstance(block, dict):
+        raise DecodeError("a block of an event is not an object")
+    return tuple((name, _kind(name, value)) for name, value in block.items())
 
 
 def _kind(name: str, value: object) -> pa.DataType:

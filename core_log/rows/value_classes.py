@@ -1,6 +1,8 @@
 """Names the class of a value that did not fit its column, without revealing the value."""
 
+import json
 import re
+from collections.abc import Mapping
 from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 
@@ -29,6 +31,37 @@ def misfit(where: str, kind: pa.DataType, value: object) -> str:
     not parsed yet."""
     noun, told = ("text", text_class(value, kind)) if isinstance(value, str) else ("value", "")
     return f"{where} is {_type_text(kind)} and the {noun} is {told or value_class(value, kind)}"
+
+
+def misfit_in(document: bytes, types: Mapping[str, pa.DataType]) -> str:
+    """Returns the field of a JSON object that does not fit; empty if none does by itself."""
+    try:
+        found = json.loads(document, parse_float=Decimal)
+    except (ValueError, ArithmeticError, RecursionError):
+        return ""
+    if not isinstance(found, dict):
+        return ""
+    for name, kind in types.items():
+        value = found.get(name)
+        if isinstance(value, dict | list) or _is_read(document, name, kind):
+            continue
+        if isinstance(value, str) and not pa.types.is_decimal(kind):
+            return f"field /{name} is {type_text(kind)} and the value is a text"
+        return misfit(f"field /{name}", kind, value)
+    return ""
+
+
+def _is_read(document: bytes, name: str, kind: pa.DataType) -> bool:
+    from pyarrow import json as arrow_json  # imported late: few programs read JSON by Arrow
+
+    options = arrow_json.ParseOptions(
+        explicit_schema=pa.schema([(name, kind)]), unexpected_field_behavior="ignore"
+    )
+    try:
+        arrow_json.read_json(pa.BufferReader(document), parse_options=options)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def value_class(value: object, kind: pa.DataType | None = None) -> str:

@@ -1,7 +1,8 @@
 """Reads Debezium's JSON events as changes, strictly."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +16,7 @@ from headwater.core_log.records.record_views import RecordField
 from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded, with_tombstones
 from headwater.core_log.rows.connect_schema import envelope_schema, source_shape, text_of
 from headwater.core_log.rows.converters.row import RowConverters, refuse
-from headwater.core_log.rows.json import layout_reader
 from headwater.core_log.rows.json.debezium_writer import envelope, truncate_envelope
-from headwater.core_log.rows.json.envelope_splitter import as_text, cut_events
 from headwater.core_log.rows.json.flat_codec import (
     NO_FRAME,
     Frame,
@@ -25,30 +24,29 @@ from headwater.core_log.rows.json.flat_codec import (
     frame_of,
     key_frame,
 )
-from headwater.core_log.rows.json.layout_reader import EventLayout
-from headwater.core_log.rows.json.object_reader import names_in, read_objects, without_carrier
 from headwater.core_log.rows.json.scanner import ScannedEvents, is_ready_for, scanner_for
-from headwater.core_log.rows.json.strict_reader import carrier
+from headwater.core_log.rows.json.strict_reader import (
+    carrier,
+    columns_of,
+    parse,
+    payloads,
+    without_carrier,
+)
 from headwater.core_log.rows.json.writer import JsonPart, join, object_pieces
 from headwater.core_log.rows.settings import WireSettings
 
-OPERATIONS = pa.array([f'"{code}"' for code in OP_CODES[: Operation.TRUNCATE]], pa.string())
 NO_OPERATION = 255
 CODE_OPERATIONS = np.full(256, NO_OPERATION, np.uint8)
 CODE_OPERATIONS[[ord(code) for code in OP_CODES[: Operation.TRUNCATE]]] = range(4)
+OPERATIONS = {code: number for number, code in enumerate(OP_CODES[: Operation.TRUNCATE])}
 UNKNOWN = "`op` is none of r, c, u and d"
+LARGEST = 2**63 - 1
 
 
-def read_events(values: pa.BinaryArray, forms: RowConverters, *, has_schemas: bool) -> TableChanges:
+def read_events(values: pa.Array, forms: RowConverters, *, has_schemas: bool) -> TableChanges:
+    """Reads events by compiled code if it can; else exactly the same without it."""
     found = None if has_schemas else scan_events(RecordField.of(values), forms)
-    if found is not None:
-        return found
-    texts = as_text(values)
-    if not has_schemas and "source" not in names_in(forms.wire_type):
-        layout = layout_reader.cut(texts)
-        if layout is not None:
-            return _read_layout(layout, forms)
-    return _read_parsed(texts, forms, has_schemas=has_schemas)
+    return parse_events(values, forms, has_schemas=has_schemas) if found is None else found
 
 
 def scan_events(values: RecordField, forms: RowConverters) -> TableChanges | None:
@@ -62,7 +60,6 @@ def scan_events(values: RecordField, forms: RowConverters) -> TableChanges | Non
 
 
 def _read_scanned(scanned: ScannedEvents, forms: RowConverters) -> TableChanges:
-    """Reads events by the compiled scan: those of our own encoder, which are nearly all."""
     operations = CODE_OPERATIONS[scanned.codes]
     refuse({UNKNOWN: pa.array(operations == NO_OPERATION)})
     rows = forms.from_wire(scanned.rows, len(operations), unpack=without_carrier)
@@ -71,59 +68,80 @@ def _read_scanned(scanned: ScannedEvents, forms: RowConverters) -> TableChanges:
     before = None
     if scanned.images:
         places = np.flatnonzero(scanned.has_image)
-        with _about_images(places):
-            images = forms.from_wire(scanned.images, len(places), unpack=without_carrier)
-        before = _spread(images, places, len(operations))
+        before = _read_images(scanned.images, places, len(operations), forms)
     return TableChanges(forms.schema, rows, pa.array(operations), source, before=before)
 
 
-def _read_layout(layout: EventLayout, forms: RowConverters) -> TableChanges:
-    """Reads them without compiled code, or if rows have nested columns."""
-    operations = CODE_OPERATIONS[layout.codes]
-    is_unknown = (operations == NO_OPERATION) | (
-        (operations == Operation.DELETE) != layout.is_deleted
+def parse_events(values: pa.Array, forms: RowConverters, *, has_schemas: bool) -> TableChanges:
+    """Reads events one by one. Fields outside of the rows may be of any kind: connectors and
+    versions write different ones."""
+    documents = payloads(parse(values)) if has_schemas else parse(values)
+    events = [each if isinstance(each, dict) else {} for each in documents]
+    codes = [each.get("op") for each in events]
+    operations = pa.array(
+        [OPERATIONS.get(each) if isinstance(each, str) else None for each in codes], pa.uint8()
     )
-    refuse({UNKNOWN: pa.array(is_unknown)})
-    rows = read_rows(layout.row, forms)
-    forms.refuse_nulls(rows, pa.array(layout.is_deleted))
-    source = {"ts_us": pa.array(layout.committed_us)}
-    return TableChanges(forms.schema, rows, pa.array(operations), source)
-
-
-def _read_parsed(texts: pa.StringArray, forms: RowConverters, *, has_schemas: bool) -> TableChanges:
-    event = cut_events(texts, has_schemas=has_schemas)
-    operations = pc.index_in(event.op, OPERATIONS).cast(pa.uint8())
-    is_deleted = pc.equal(operations, int(Operation.DELETE))
-    row_texts = pc.if_else(is_deleted, event.before, event.after)
+    rows = [each.get("before" if each.get("op") == "d" else "after") for each in events]
+    committed_us = pa.array(map(_committed_us, events), pa.int64())
     refuse(
         {
             UNKNOWN: operations.is_null(),
-            "the row is missing": row_texts.is_null(),
-            "the time of the commit is missing": event.committed_us.is_null(),
+            "the row is missing": pa.array([row is None for row in rows], pa.bool_()),
+            "the time of the commit is missing": committed_us.is_null(),
         }
     )
-    rows = read_rows(row_texts, forms)
-    forms.refuse_nulls(rows, is_deleted)
-    source = {"ts_us": event.committed_us}
-    images = pc.if_else(is_deleted, None, event.before)
-    return TableChanges(forms.schema, rows, operations, source, before=_read_images(images, forms))
+    read = _read_documents(rows, forms)
+    forms.refuse_nulls(read, pc.equal(operations, int(Operation.DELETE)))
+    images = [
+        (place, each["before"])
+        for place, each in enumerate(events)
+        if each["op"] != "d" and each.get("before") is not None
+    ]
+    before = None
+    if images:
+        places = np.array([place for place, _ in images], np.int64)
+        with _about_images(places):
+            columns = columns_of([row for _, row in images], carrier(forms.wire_type))
+        before = _read_images(columns, places, len(events), forms)
+    source: dict[str, ColumnOrValue] = {"ts_us": committed_us}
+    return TableChanges(forms.schema, read, operations, source, before=before)
 
 
-def read_rows(texts: pa.StringArray, forms: RowConverters) -> pa.RecordBatch:
-    """Reads rows; raises `RowsRejected`."""
-    columns = read_objects(texts, carrier(forms.wire_type))
-    return forms.from_wire(columns, len(texts), unpack=without_carrier)
-
-
-def _read_images(texts: pa.StringArray, forms: RowConverters) -> pa.StructArray | None:
-    """Reads rows before updates, null if there is none."""
-    is_there = texts.is_valid()
-    if not pc.any(is_there).as_py():
+def _committed_us(event: Mapping[str, Any]) -> int | None:
+    source = event.get("source")
+    if not isinstance(source, dict):
         return None
-    places = pc.indices_nonzero(is_there).to_numpy()
+    for name, factor in (("ts_us", 1), ("ts_ms", 1_000)):
+        number = source.get(name)
+        if type(number) is int and abs(number * factor) <= LARGEST:
+            return number * factor
+    return None
+
+
+def read_rows(values: pa.Array, forms: RowConverters) -> pa.RecordBatch:
+    """Reads a column of rows; raises `RowsRejected`."""
+    kind = carrier(forms.wire_type)
+    scanner = scanner_for(kind) if is_ready_for(len(values)) else None
+    columns = None if scanner is None else scanner.objects(RecordField.of(values))
+    if columns is None:
+        return _read_documents(parse(values), forms)
+    return forms.from_wire(columns, len(values), unpack=without_carrier)
+
+
+def _read_documents(rows: Sequence[Any], forms: RowConverters) -> pa.RecordBatch:
+    columns = columns_of(rows, carrier(forms.wire_type))
+    return forms.from_wire(columns, len(rows), unpack=without_carrier)
+
+
+def _read_images(
+    columns: Sequence[pa.Array], places: Int64Array, row_count: int, forms: RowConverters
+) -> pa.StructArray:
+    """Returns the rows before updates, each at its index among all rows, null elsewhere."""
     with _about_images(places):
-        images = read_rows(texts.filter(is_there), forms)
-    return _spread(images, places, len(texts))
+        images = forms.from_wire(columns, len(places), unpack=without_carrier)
+    indices, is_missing = np.zeros(row_count, np.int64), np.ones(row_count, np.bool_)
+    indices[places], is_missing[places] = np.arange(len(places)), False
+    return images.to_struct_array().take(pa.array(indices, mask=is_missing))
 
 
 @contextmanager
@@ -134,13 +152,6 @@ def _about_images(places: Int64Array) -> Iterator[None]:
     except RowsRejected as error:
         reasons = {int(places[row]): f"before: {why}" for row, why in error.reasons.items()}
         raise RowsRejected(error.problem, reasons=reasons) from None
-
-
-def _spread(images: pa.RecordBatch, places: Int64Array, row_count: int) -> pa.StructArray:
-    """Returns each row at its index among all rows, null elsewhere."""
-    indices, is_missing = np.zeros(row_count, np.int64), np.ones(row_count, np.bool_)
-    indices[places], is_missing[places] = np.arange(len(places)), False
-    return images.to_struct_array().take(pa.array(indices, mask=is_missing))
 
 
 class DebeziumJson:

@@ -14,10 +14,14 @@ from headwater.core_log.records.row_parts import RowColumn
 from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded, with_tombstones
 from headwater.core_log.rows.connect_schema import key_schema, plain, row_fields, struct, text_of
 from headwater.core_log.rows.converters.row import RowConverters, refuse
-from headwater.core_log.rows.json.envelope_splitter import as_text, payloads
-from headwater.core_log.rows.json.object_reader import read_objects, without_carrier
 from headwater.core_log.rows.json.scanner import is_ready_for, scanner_for
-from headwater.core_log.rows.json.strict_reader import carrier
+from headwater.core_log.rows.json.strict_reader import (
+    carrier,
+    columns_of,
+    parse,
+    payloads,
+    without_carrier,
+)
 from headwater.core_log.rows.json.writer import join, json_text, object_pieces
 from headwater.core_log.rows.settings import WireSettings
 
@@ -77,10 +81,12 @@ class FlatJson:
     def decode(
         self, keys: pa.BinaryArray, values: pa.BinaryArray, schema: TableSchema
     ) -> TableChanges:
+        found = self.scan(RecordField.of(values), schema)
+        if found is not None:
+            return found
         forms = self._forms_of(schema)
-        texts = as_text(values)
-        texts = payloads(texts) if self._wire.has_schemas else texts
-        return _read(read_objects(texts, _kind(forms)), len(texts), forms)
+        documents = payloads(parse(values)) if self._wire.has_schemas else parse(values)
+        return _read(columns_of(documents, _kind(forms)), len(documents), forms)
 
     def scan(self, values: RecordField, schema: TableSchema) -> TableChanges | None:
         if self._wire.has_schemas or not is_ready_for(len(values)):

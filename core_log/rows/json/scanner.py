@@ -16,23 +16,23 @@ from headwater.core_log.records.json_escapes import quote
 from headwater.core_log.records.record_views import RecordField
 from headwater.core_log.records.varint import Words
 from headwater.core_log.rows.column_types import numpy_type
-from headwater.core_log.rows.json.strict_reader import INTEGER_BITS
+from headwater.core_log.rows.json.strict_reader import INTEGER_BITS, column_of, parse_present
 from headwater.core_log.rows.rejects import UNFIT
 
-ROWS_MIN, WORTH_ROWS = 500, 20_000
+ROWS_MIN, WORTH_ROWS = 50, 20_000
 """Minimum of rows at a time, and in all, for which compiled code pays."""
 WORD_BYTES = 8
 SLACK_BYTES = 64
 """Bytes beyond a value that the scan may read at least."""
-INTEGER, BOOLEAN, STRING, FLOAT = range(4)
+INTEGER, BOOLEAN, STRING, FLOAT, NESTED = range(5)
 """The same as in `json_kernels`, which is imported only when it is needed."""
 
 
 Room: TypeAlias = tuple[
     npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.bool_], BoolArray
 ]
-"""Arrays that the scan fills: numbers; begin and end of every text in turn; nulls; and columns that
-need a second step: texts with escapes, floats that Arrow reads."""
+"""Arrays that the scan fills: numbers; begin and end of every text or nested value in turn; nulls;
+and columns that need a second step: texts with escapes, floats that Arrow reads."""
 
 
 class ScannedEvents(NamedTuple):
@@ -46,13 +46,14 @@ class ScannedEvents(NamedTuple):
 
 
 class EventScanner:
-    """A scanner for rows of one type without lists and structs. Strict: everything that differs
-    from our encoder's or Debezium's own form is left to the slow reader."""
+    """A scanner for rows of one type. Strict: everything that differs from our encoder's or
+    Debezium's own form is left to `strict_reader`."""
 
     def __init__(self, kind: pa.StructType) -> None:
+        self._fields = list(kind)
         self._types = [member.type for member in kind]
         self._kinds = np.array([_kind_of(each) for each in self._types], np.uint8)
-        is_text = (self._kinds == STRING) | (self._kinds == FLOAT)
+        is_text = self._kinds >= STRING
         self._places = np.where(is_text, np.cumsum(is_text) - 1, 0)
         self._text_count = int(is_text.sum())
         names = [
@@ -138,17 +139,19 @@ class EventScanner:
         if rows is not None:
             is_null = is_null[rows]
         mask = is_null if is_null.any() else None
-        is_text = self._kinds[number] == STRING
-        if is_text or (self._kinds[number] == FLOAT and are_open[number]):
+        form = self._kinds[number]
+        if form in (STRING, NESTED) or (form == FLOAT and are_open[number]):
             between = bounds[place]
             if rows is not None:
                 between = np.ascontiguousarray(between.reshape(-1, 2)[rows]).reshape(-1)
             text = _texts(between, words, mask)
-            if is_text:
+            if form == STRING:
                 return _unescape(text) if are_open[number] else text
+            if form == NESTED:
+                return column_of(parse_present(text), self._fields[number])
             return _finite(text.cast(kind), text)
         found = numbers[number] if rows is None else numbers[number][rows]
-        if self._kinds[number] == FLOAT:
+        if form == FLOAT:
             return pa.array(found.view(np.float64), kind, mask=mask)
         return pa.array(found.astype(numpy_type(kind), copy=False), kind, mask=mask)
 
@@ -181,22 +184,22 @@ def _load() -> bool:
 
 
 def scanner_for(kind: pa.StructType) -> EventScanner | None:
-    """Returns a scanner; None if the compiled scan does not support the type."""
-    is_plain = all(_kind_of(member.type) is not None for member in kind)
-    is_told_apart = len({member.name for member in kind}) == kind.num_fields
-    if not (kind.num_fields and is_plain and is_told_apart):
+    """Returns a scanner; None without a compiler, or if the compiled scan does not support the
+    type."""
+    is_distinct = len({member.name for member in kind}) == kind.num_fields
+    if not (kind.num_fields and is_distinct and chosen_speed() == "fast"):
         return None
-    return EventScanner(kind) if chosen_speed() == "fast" else None
+    return EventScanner(kind)
 
 
-def _kind_of(kind: pa.DataType) -> int | None:
+def _kind_of(kind: pa.DataType) -> int:
     if kind in INTEGER_BITS:
         return INTEGER
     if kind == pa.bool_():
         return BOOLEAN
     if kind == pa.string():
         return STRING
-    return FLOAT if pa.types.is_floating(kind) else None
+    return FLOAT if pa.types.is_floating(kind) else NESTED
 
 
 def _words_of(name: bytes) -> list[tuple[int, int]]:

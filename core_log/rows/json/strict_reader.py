@@ -1,44 +1,64 @@
-"""Reads one JSON document against its type: exact, slow, and with a precise error."""
+"""Reads JSON documents into typed columns without compiled code: exactly, and with the reason for
+every row that does not fit."""
 
 import json
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import NoneType
 from typing import Any
 
+import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from headwater.core_log.foundation.errors import RowsRejected
 from headwater.core_log.rows.column_types import type_text
+from headwater.core_log.rows.rejects import UNFIT
+from headwater.core_log.rows.text.bytes import from_base64
 from headwater.core_log.rows.value_classes import value_class
 
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 """Debezium's strings for floats that JSON has no numbers for."""
 INTEGER_BITS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64}
+EXACT = {kind: {int, NoneType} for kind in INTEGER_BITS}
+EXACT |= {pa.string(): {str, NoneType}, pa.bool_(): {bool, NoneType}}
+"""Types of parsed values of which Arrow makes a column or raises; others are checked one by one."""
 
 
-def carrier(kind: pa.DataType) -> pa.DataType:
-    """Returns the JSON type of a wire type: the same, but bytes become base64 text."""
-    if kind == pa.binary():
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(carrier(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(member.name, carrier(member.type)) for member in kind])
-    return kind
+def parse(values: pa.Array) -> list[Any]:
+    """Parses a column of documents; raises `RowsRejected`."""
+    documents, reasons = [], {}
+    for row, text in enumerate(values.cast(pa.binary()).to_pylist()):
+        try:
+            documents.append(parse_document(text))
+        except ValueError as error:
+            reasons[row] = str(error)
+    if reasons:
+        raise RowsRejected("records are not JSON", reasons=reasons)
+    return documents
 
 
-def read_strictly(document: bytes, kind: pa.DataType) -> Any:
-    """Returns a value that `pa.array` accepts for `kind`; raises `ValueError` with a message that
-    contains no value.
+def parse_document(text: bytes) -> Any:
+    """Parses one document; raises `ValueError` with a message that contains no value.
 
-    Objects have exactly the fields of their struct.
+    orjson keeps the last of repeated fields and rounds long integers. A document is sure to have
+    neither if orjson writes it in the same way; others are parsed again.
     """
     try:
-        value = json.loads(document.decode(), object_pairs_hook=_distinct, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        duplicate = error.args[0] if isinstance(error, _Duplicate) else None
-        raise ValueError(duplicate or "this is not JSON") from None
-    return _check(value, kind, "")
+        document = orjson.loads(text)
+        if orjson.dumps(document) == text:
+            return document
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        pass
+    try:
+        return json.loads(text.decode(), object_pairs_hook=_distinct, parse_constant=_refuse)
+    except _Duplicate:
+        raise
+    except UnicodeDecodeError:
+        raise ValueError("the value is no UTF-8") from None
+    except (ValueError, RecursionError):
+        raise ValueError("the value is not JSON") from None
 
 
 class _Duplicate(ValueError):
@@ -55,10 +75,86 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse(_: str) -> None:
-    raise ValueError("this is not JSON")
+    raise ValueError("a constant that JSON does not have")
 
 
-def _check(value: Any, kind: pa.DataType, path: str) -> Any:
+def parse_present(texts: pa.Array) -> list[Any]:
+    """Parses the documents of a column that may have nulls; raises `ValueError`."""
+    values = texts.cast(pa.binary()).to_pylist()
+    return [None if each is None else parse_document(each) for each in values]
+
+
+def payloads(documents: Sequence[Any]) -> list[Any]:
+    """Returns the payloads of documents that contain their Connect schema."""
+    return [each.get("payload") if isinstance(each, dict) else None for each in documents]
+
+
+def columns_of(documents: Sequence[Any], kind: pa.StructType) -> list[pa.Array]:
+    """Returns a column per field of `kind`, as JSON carries it: bytes are still base64 text.
+
+    Raises `RowsRejected`, which names fields and never values, unless every document is an object
+    with exactly these fields.
+    """
+    names = {member.name for member in kind}
+    try:
+        if all(type(each) is dict and each.keys() == names for each in documents):
+            return [column_of([each[member.name] for each in documents], member) for member in kind]
+    except UNFIT:
+        pass
+    rows, reasons = [], {}
+    for row, document in enumerate(documents):
+        try:
+            rows.append(_checked_object(document, kind, ""))
+        except ValueError as error:
+            reasons[row] = str(error)
+    if reasons:
+        raise RowsRejected("rows do not fit their schema", reasons=reasons)
+    return [
+        pa.array([row[member.name] for row in rows], member.type, from_pandas=False)
+        for member in kind
+    ]
+
+
+def column_of(values: Sequence[Any], member: pa.Field) -> pa.Array:
+    """Returns a column of parsed values; raises one of `UNFIT` if a value does not fit."""
+    kind = member.type
+    if not set(map(type, values)) <= EXACT.get(kind, set()):
+        values = [check(value, kind, member.name) for value in values]
+    return pa.array(values, kind, from_pandas=False)
+
+
+def carrier(kind: pa.DataType) -> pa.DataType:
+    """Returns the JSON type of a wire type: the same, but bytes become base64 text."""
+    if kind == pa.binary():
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(carrier(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(member.name, carrier(member.type)) for member in kind])
+    return kind
+
+
+def without_carrier(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Returns the column in its wire type; raises `ValueError` if text is not base64."""
+    if carrier(kind) == kind:
+        return column
+    if kind == pa.binary():
+        return from_base64(column)
+    mask = column.is_null() if column.null_count else None
+    if pa.types.is_list(kind):
+        counts = pc.list_value_length(column).fill_null(0)
+        offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts)])
+        items = without_carrier(column.flatten(), kind.value_type)
+        return pa.ListArray.from_arrays(offsets, items, mask=mask)
+    members = [
+        without_carrier(part, member.type)
+        for part, member in zip(column.flatten(), kind, strict=True)
+    ]
+    return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)
+
+
+def check(value: Any, kind: pa.DataType, path: str = "") -> Any:
+    """Returns a value that `pa.array` accepts for `kind`; raises `ValueError`."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -66,12 +162,12 @@ def _check(value: Any, kind: pa.DataType, path: str) -> Any:
     if pa.types.is_list(kind):
         if not isinstance(value, list):
             raise _misfit(path, kind, value)
-        return [_check(item, kind.value_type, f"{path}[]") for item in value]
+        return [check(item, kind.value_type, f"{path}[]") for item in value]
     if pa.types.is_map(kind):
         if not isinstance(value, dict):
             raise ValueError(f"{_place(path)} is not an object")
         kind = kind.item_type
-        return [(name, _check(item, kind, f"{path}{{}}")) for name, item in value.items()]
+        return [(name, check(item, kind, f"{path}{{}}")) for name, item in value.items()]
     if not _FITS[kind](value):
         raise _misfit(path, kind, value)
     return float(value) if pa.types.is_floating(kind) else value
@@ -86,7 +182,7 @@ def _checked_object(value: Any, kind: pa.DataType, path: str) -> Any:
     if extra := sorted(value.keys() - names):
         raise ValueError(f"{_place(path)} has fields that no column has: {', '.join(extra)}")
     return {
-        member.name: _check(value[member.name], member.type, f"{path}.{member.name}".strip("."))
+        member.name: check(value[member.name], member.type, f"{path}.{member.name}".strip("."))
         for member in kind
     }
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from headwater.core_log.foundation.errors import RowsRejected
+from headwater.core_log.model.changes import Operation
 from headwater.core_log.model.table_schema import Column
 from headwater.core_log.rows.codec import codec_for
-from headwater.core_log.rows.json.object_reader import read_together
 from headwater.core_log.rows.settings import WireSettings
 from tests.core_log.rows.tables import changes, one_column, table
 
@@ -36,6 +36,9 @@ GOOD: dict[str, Any] = {
     "tags": [],
     "place": {"x": 2.0},
 }
+
+
+NOTES = table(Column("id", pa.int64()), Column("note", pa.string()), key=("id",))
 
 
 def event(row: Any, **more: Any) -> dict[str, Any]:
@@ -150,6 +153,17 @@ def test_a_field_that_is_there_twice_is_refused() -> None:
     assert caught.value.reasons == {0: "field 'id' occurs twice"}
 
 
+@pytest.mark.parametrize("name", ["op", "after"])
+def test_a_field_of_the_event_that_is_there_twice_is_refused(name: str) -> None:
+    text = json.dumps(event(GOOD), separators=(",", ":"))
+    twice = text[:-1] + f',"{name}":null}}'
+
+    with pytest.raises(RowsRejected) as caught:
+        decode(event(GOOD), twice.encode())
+
+    assert caught.value.reasons == {1: f"field '{name}' occurs twice"}
+
+
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"x":', "}")])
 def test_no_depth_brings_a_reader_down(opening: str, closing: str) -> None:
     deep = opening * 100_000 + "1" + closing * 100_000
@@ -225,18 +239,6 @@ def test_the_least_number_is_no_moment_whoever_writes_it(unit: str, rows: int) -
     assert caught.value.reasons == {1: f"column v is timestamptz({unit}) and the value is a moment"}
 
 
-def test_text_that_speaks_of_nulls_does_not_make_reading_slow() -> None:
-    """Columns of documents are full of it, and one by one they would take very long."""
-    kind = pa.struct([("name", pa.string()), ("tags", pa.list_(pa.string()))])
-    names = ['{"a":null}', None, ":null:null", '"', "{'b':null}"]
-    texts = [json.dumps({"name": name, "tags": [name]}, separators=(",", ":")) for name in names]
-
-    columns = read_together(pa.array(texts), kind)
-
-    assert columns[0].to_pylist() == names
-    assert columns[1].to_pylist() == [[name] for name in names]
-
-
 def test_flat_rows_are_as_strict() -> None:
     schema = table(Column("id", pa.int32()), key=("id",))
     codec = codec_for(WireSettings(value="flat-json"), topic="t")
@@ -247,3 +249,34 @@ def test_flat_rows_are_as_strict() -> None:
         codec.decode(written.keys, pa.array(spoiled, pa.binary()), schema)
 
     assert caught.value.reasons == {1: "column id is int32 in JSON and the value is a text"}
+
+
+@pytest.mark.parametrize("fields", [{}, {"a": 1}, {"op": "d", "ts_ms": 5}])
+def test_fields_of_the_source_are_not_taken_for_those_of_the_event(fields: dict[str, Any]) -> None:
+    source = {"ts_us": 1_700_000_000_000_001} | fields
+    columns = [pa.array([1, 2]), pa.array(["a", None])]
+    codec = codec_for(WireSettings(), topic="t")
+
+    written = codec.encode(changes(NOTES, columns, source=source), now_us=1_800_000_000_000_002)
+    read = codec.decode(written.keys, written.values, NOTES)
+
+    assert read.committed_us.to_pylist() == [source["ts_us"]] * 2
+    assert read.operations.to_pylist() == [Operation.INSERT] * 2
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"source": {"id": 1}},
+        {"a": {"source": {"op": "c"}}},
+    ],
+)
+def test_columns_that_are_named_source_do_not_mislead(columns: dict[str, Any]) -> None:
+    row = pa.RecordBatch.from_pylist([columns])
+    schema = table(*(Column(field.name, field.type) for field in row.schema))
+    codec = codec_for(WireSettings(), topic="t")
+
+    written = codec.encode(changes(schema, row.columns), now_us=1)
+    read = codec.decode(written.keys, written.values, schema)
+
+    assert read.rows.to_pylist() == [columns]

@@ -9,8 +9,8 @@ from headwater.connectors.kafka.json_rows import DecodedBatches, TopicBatch, Top
 from headwater.connectors.kafka.settings import KafkaSourceSettings
 from headwater.core_log.model.changes import Operation
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
-from headwater.core_log.records.arrow_codec import RecordColumns
 from headwater.core_log.records.record_headers import header_lists
+from headwater.core_log.records.record_views import RecordColumns
 
 
 def reader_of(settings: KafkaSourceSettings, topic: str, learnt: str) -> TopicReader:

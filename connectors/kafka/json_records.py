@@ -22,7 +22,7 @@ from headwater.connectors.kafka.json_rows import (
 from headwater.core_log.foundation.errors import DecodeError, RowsRejected
 from headwater.core_log.model.changes import Operation
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
-from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.schema_text import schema_from_json
 from headwater.core_log.rows.settings import WireSettings
 

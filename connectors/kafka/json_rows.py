@@ -15,7 +15,7 @@ import pyarrow.json as pj
 
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
-from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.column_types import parse_type, type_text
 from headwater.core_log.rows.rejects import whole_or_rejected
 from headwater.core_log.rows.schema_text import schema_to_json

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headwater.connectors.kafka.json_rows import TopicBatch, TopicReader
     from headwater.core_log.client import KafkaLog
     from headwater.core_log.client.topic_admin import TopicDescription
-    from headwater.core_log.records.arrow_codec import RecordColumns
+    from headwater.core_log.records.record_views import RecordColumns
 
 FETCH_WAIT_MS = 500
 EXAMINE_FOR_MS = 5_000

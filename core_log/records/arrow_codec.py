@@ -2,34 +2,33 @@
 row."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from headwater.core_log.foundation.array_types import Int64Array
-from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.batch_header import (
     HEADER_BYTES,
     LENGTH_END,
-    LOG_APPEND_TIME,
     Batch,
     BatchHeader,
-    check_batch,
 )
-from headwater.core_log.records.compression import Buffer, compress, decompress
-from headwater.core_log.records.record_codec import encode_varint, iterate_batches
-from headwater.core_log.records.record_fields import RecordFields, RecordSections, read_fields
+from headwater.core_log.records.compression import Buffer, compress
+from headwater.core_log.records.record_codec import encode_varint
 from headwater.core_log.records.record_headers import (
     FEW,
     NO_HEADERS,
     lengths_or_minus_one,
-    pack_stretches,
+)
+from headwater.core_log.records.record_views import (
+    RecordColumns,
+    RecordScratch,
+    locate,
+    locate_parts,
 )
 from headwater.core_log.records.row_parts import RowColumn, ValueEncoding
 from headwater.core_log.records.row_writer import join
-from headwater.core_log.records.unreadable_batch import UNREADABLE, found_unreadable
 from headwater.core_log.records.varint import varint_lengths
 
 BATCH_BYTES_MAX = 1 << 20
@@ -40,37 +39,6 @@ LAID_OUT_BYTES_MAX = 4 << 20
 requests, and each request costs both sides as much as thousands of records."""
 
 SPAN_BYTES = 4 << 20
-COLUMN_BYTES_MAX = 1 << 30
-"""Offsets of binary columns have 31 bits."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordColumns:
-    """Records of one partition in the order of their offsets; headers are still encoded."""
-
-    offsets: Int64Array
-    timestamps_ms: Int64Array
-    keys: pa.BinaryArray
-    values: pa.BinaryArray
-    headers: pa.BinaryArray
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def slice_from(self, offset: int) -> "RecordColumns":
-        """Returns the records at or above an offset."""
-        start = int(np.searchsorted(self.offsets, offset))
-        return (
-            self
-            if not start
-            else RecordColumns(
-                self.offsets[start:],
-                self.timestamps_ms[start:],
-                self.keys[start:],
-                self.values[start:],
-                self.headers[start:],
-            )
-        )
 
 
 def encode(
@@ -158,13 +126,7 @@ def decode(
 ) -> RecordColumns:
     """Returns all records at or above an offset; checks checksums and leaves out control batches.
     `partition` is for the error about an unreadable batch."""
-    parts = decode_parts(
-        data, from_offset=from_offset, bytes_max=COLUMN_BYTES_MAX, partition=partition
-    )
-    columns = next(parts, _EMPTY)
-    if next(parts, None) is not None:
-        raise DecodeError("fetched records expand beyond one column", hint="fetch fewer bytes")
-    return columns
+    return locate(data, RecordScratch(), from_offset=from_offset, partition=partition).columns()
 
 
 def decode_parts(
@@ -175,110 +137,11 @@ def decode_parts(
     partition: TopicPartition | None = None,
 ) -> Iterator[RecordColumns]:
     """Yields them in parts of at most `bytes_max` of records each, or of one batch."""
-    try:
-        yield from _parts(data, from_offset, bytes_max)
-    except UNREADABLE as error:
-        raise found_unreadable(
-            error, data, lambda batch: [*_parts(batch, from_offset, bytes_max)], partition
-        ) from error
-
-
-def _parts(data: Buffer, from_offset: int, bytes_max: int) -> Iterator[RecordColumns]:
-    part, size, position = _Part(memoryview(data)), 0, 0
-    for batch in iterate_batches(data):
-        header = check_batch(batch)
-        position += len(batch)
-        if header.is_control or header.last_offset < from_offset:
-            continue
-        section = decompress(header.compression, batch[HEADER_BYTES:])
-        if part.headers and size + len(section) > bytes_max:
-            yield part.decode().slice_from(from_offset)
-            part, size = _Part(part.data), 0
-        part.headers.append(header)
-        part.sections.append(section)
-        part.ends.append(position)
-        size += len(section)
-    if part.headers:
-        yield part.decode().slice_from(from_offset)
-
-
-@dataclass(slots=True)
-class _Part:
-    """Neighbouring batches that become columns together."""
-
-    data: memoryview
-    headers: list[BatchHeader] = field(default_factory=list)
-    sections: list[Buffer] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-
-    def decode(self) -> RecordColumns:
-        data, starts, ends = self._lay_out()
-        heads = np.array([_numbers_of(header) for header in self.headers], dtype=np.int64).T
-        counts, base_offsets, last_deltas, base_times, append_times = heads
-        fields = read_fields(RecordSections(np.frombuffer(data, np.uint8), starts, ends, counts))
-        offsets = base_offsets[fields.section] + fields.offset_deltas
-        beyond = fields.offset_deltas > last_deltas[fields.section]
-        if beyond.any() or (fields.offset_deltas < 0).any() or (np.diff(offsets) <= 0).any():
-            raise DecodeError("records are not in the order of their offsets")
-        times = base_times[fields.section] + fields.timestamp_deltas
-        if (append_times >= 0).any():
-            given = append_times[fields.section]
-            times = np.where(given >= 0, given, times)
-        return RecordColumns(offsets, times, *cut_cells(fields, pa.py_buffer(data)))
-
-    def _lay_out(self) -> tuple[Buffer, Int64Array, Int64Array]:
-        """Returns all records sections in one buffer: the fetched one if nothing is compressed."""
-        lengths = np.array([len(section) for section in self.sections], dtype=np.int64)
-        if any(header.compression for header in self.headers):
-            ends = np.cumsum(lengths)
-            return b"".join(self.sections), ends - lengths, ends
-        first = self.ends[0] - len(self.sections[0])
-        ends = np.array(self.ends, dtype=np.int64) - first
-        return self.data[first : self.ends[-1]], ends - lengths, ends
-
-
-def _numbers_of(header: BatchHeader) -> tuple[int, int, int, int, int]:
-    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else -1
-    return (
-        header.record_count,
-        header.base_offset,
-        header.last_offset_delta,
-        header.base_timestamp,
-        append_time,
-    )
-
-
-def cut_cells(
-    fields: RecordFields, data: pa.Buffer
-) -> tuple[pa.BinaryArray, pa.BinaryArray, pa.BinaryArray]:
-    """Returns keys, values and encoded headers.
-
-    Keys, values, headers and the bytes between them alternate in one buffer. Marking the bounds and
-    taking every fifth range copies each column in C++.
-    """
-    key_ends = fields.key_starts + fields.key_lengths.clip(0)
-    marks = (fields.key_starts, key_ends, fields.value_starts, fields.header_starts, fields.ends)
-    stretches = pack_stretches(np.stack(marks, axis=1).ravel(), data)
-    rows = np.arange(0, len(stretches), 5)
-    keys = stretches.take(_indices(rows, fields.key_lengths))
-    values = stretches.take(_indices(rows + 2, fields.value_lengths))
-    if (fields.ends - fields.header_starts == 1).all():
-        return keys, values, _single_bytes(stretches, rows + 3)
-    return keys, values, stretches.take(pa.array(rows + 3))
-
-
-def _single_bytes(stretches: pa.BinaryArray, rows: Int64Array) -> pa.BinaryArray:
-    """Returns values of one byte each: the header counts when no record has a header."""
-    data = np.frombuffer(stretches.buffers()[2], np.uint8)
-    firsts = np.frombuffer(stretches.buffers()[1], np.int32)[rows]
-    bounds = np.arange(len(rows) + 1, dtype=np.int32)
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data[firsts])]
-    return pa.Array.from_buffers(pa.binary(), len(rows), buffers)
-
-
-def _indices(rows: Int64Array, lengths: Int64Array) -> pa.Array:
-    is_null = lengths < 0
-    return pa.array(rows, mask=is_null) if is_null.any() else pa.array(rows)
+    scratch = RecordScratch()
+    for part in locate_parts(
+        data, scratch, from_offset=from_offset, bytes_max=bytes_max, partition=partition
+    ):
+        yield part.columns()
 
 
 def _few_records(
@@ -363,9 +226,3 @@ def _frame(section: memoryview, times: Int64Array, compression: int) -> Batch:
         record_count=len(times),
     )
     return Batch(bytearray().join((header.pack(), payload)), len(times), header.max_timestamp)
-
-
-_NO_CELLS = pa.array([], pa.binary())
-_EMPTY = RecordColumns(
-    np.empty(0, np.int64), np.empty(0, np.int64), _NO_CELLS, _NO_CELLS, _NO_CELLS
-)

@@ -15,7 +15,6 @@ from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UIn
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.foundation.speed import CompiledSpeed, chosen_speed
 from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.records.arrow_codec import COLUMN_BYTES_MAX, RecordColumns
 from headwater.core_log.records.batch_header import (
     HEADER_BYTES,
     LOG_APPEND_TIME,
@@ -41,9 +40,25 @@ SLACK_BYTES = 512
 KEPT_BYTES_MAX = 32 << 20
 STEP_BYTES = 1 << 20
 TOO_MUCH = "fetched records expand beyond one column"
+COLUMN_BYTES_MAX = 1 << 30
+"""Offsets of binary columns have 31 bits."""
 OFFSET, TIME, KEY, KEY_BYTES, VALUE, VALUE_BYTES, HEADERS, END = range(8)
 """Rows of the array that describes records: two deltas, then starts and lengths of fields."""
 NO_NUMBER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumns:
+    """Records of one partition in the order of their offsets; headers are still encoded."""
+
+    offsets: Int64Array
+    timestamps_ms: Int64Array
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    headers: pa.BinaryArray
+
+    def __len__(self) -> int:
+        return len(self.offsets)
 
 
 class RecordScratch:
@@ -177,9 +192,12 @@ def locate(
 ) -> RecordViews:
     """Returns all records at or above an offset; checks checksums and leaves out control
     batches."""
-    [found] = locate_parts(
+    parts = locate_parts(
         data, scratch, from_offset=from_offset, bytes_max=COLUMN_BYTES_MAX, partition=partition
     )
+    found = next(parts)
+    if next(parts, None) is not None:
+        raise DecodeError(TOO_MUCH, hint="fetch fewer bytes")
     return found
 
 

@@ -12,11 +12,11 @@ from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.changes import Reject
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.records import arrow_codec
-from headwater.core_log.records.arrow_codec import RecordColumns
 from headwater.core_log.records.batch_header import Batch
 from headwater.core_log.records.compression import Compression
 from headwater.core_log.records.record_codec import Header
 from headwater.core_log.records.record_headers import encode_headers, header_lists
+from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.codec import AT_HEADER
 from headwater.pipelines.journal.read_to_end import read_decided
 

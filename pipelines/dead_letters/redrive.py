@@ -18,10 +18,10 @@ from headwater.core_log.model.log import (
     Writer,
 )
 from headwater.core_log.records import arrow_codec
-from headwater.core_log.records.arrow_codec import RecordColumns
 from headwater.core_log.records.batch_header import Batch
 from headwater.core_log.records.compression import Compression
 from headwater.core_log.records.record_codec import Header, PlainRecord, encode_batch
+from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.codec import TRUNCATE_KEY
 from headwater.pipelines.dead_letters.dead_letter import (
     DeadLetter,

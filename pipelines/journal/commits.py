@@ -9,9 +9,9 @@ import orjson
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.changes import Positions
 from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.records.arrow_codec import RecordColumns
 from headwater.core_log.records.batch_header import Batch
 from headwater.core_log.records.record_codec import PlainRecord, encode_batch
+from headwater.core_log.records.record_views import RecordColumns
 from headwater.pipelines.journal.internal_topics import COMMITS, home_of
 
 FORMAT_VERSION = 1

@@ -15,8 +15,8 @@ from headwater.pipelines.journal.internal_topics import CONTROL, home_of, intern
 
 if TYPE_CHECKING:
     from headwater.connectors.source import Control
-    from headwater.core_log.records.arrow_codec import RecordColumns
     from headwater.core_log.records.batch_header import Batch
+    from headwater.core_log.records.record_views import RecordColumns
 
 logger = logging.getLogger(__name__)
 

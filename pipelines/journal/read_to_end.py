@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from headwater.core_log.foundation.errors import PositionLost
 from headwater.core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
 from headwater.core_log.records import arrow_codec
-from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.records.record_views import RecordColumns
 from headwater.pipelines.journal.internal_topics import PARTITIONS
 
 LIMIT = FetchLimit()

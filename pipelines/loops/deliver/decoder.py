@@ -19,11 +19,11 @@ from headwater.core_log.foundation.errors import (
 )
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.log import Fetched, Log, TopicPartition
-from headwater.core_log.records.arrow_codec import RecordColumns
 from headwater.core_log.records.record_codec import encode_varint
 from headwater.core_log.records.record_headers import header_column
 from headwater.core_log.records.record_views import (
     NO_NUMBER,
+    RecordColumns,
     RecordField,
     RecordScratch,
     RecordViews,

@@ -13,7 +13,7 @@ from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.model.changes import ChangeBatch, Operation, Phase, TableChanges
 from headwater.core_log.model.log import Bounds, Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
-from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.codec import TRUNCATE_KEY
 from headwater.core_log.rows.digests import Digests, digests_of
 from headwater.pipelines.journal.commits import commits_home, decode_commits

@@ -16,7 +16,7 @@ from headwater.core_log.model.log import Bounds, FetchLimit, Isolation, Log, Top
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.model.topic_generations import generation_name
 from headwater.core_log.records import arrow_codec
-from headwater.core_log.records.arrow_codec import RecordColumns
+from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.schema_text import schema_to_json
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.journal.commits import (

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.table_schema import TableSchema
-from headwater.core_log.records.arrow_codec import RecordColumns
 from headwater.core_log.records.record_headers import encode_header_columns, header_column
+from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.codec import (
     AT_HEADER,
     OPERATION_HEADER,

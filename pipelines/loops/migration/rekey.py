@@ -13,8 +13,8 @@ from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.changes import Operation
 from headwater.core_log.model.log import TopicPartition
-from headwater.core_log.records.arrow_codec import RecordColumns
 from headwater.core_log.records.partitioner import murmur2_column
+from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.digests import Digests, digests_of
 from headwater.pipelines.journal.schemas import StoredSchema
 from headwater.pipelines.loops.migration.recode import Recoder

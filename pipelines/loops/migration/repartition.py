@@ -12,10 +12,10 @@ from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records import arrow_codec
-from headwater.core_log.records.arrow_codec import RecordColumns
 from headwater.core_log.records.batch_header import Batch
 from headwater.core_log.records.partitioner import partitions_of
 from headwater.core_log.records.record_headers import header_column
+from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.codec import OPERATION_HEADER, SCHEMA_HEADER, TRUNCATE_KEY
 from headwater.pipelines.journal.schemas import StoredSchema
 from headwater.pipelines.loops.deliver.decoder import truncate_of

@@ -9,6 +9,7 @@ from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.log import Bounds, FetchLimit, Isolation, Log, TopicPartition
 from headwater.core_log.records import arrow_codec
 from headwater.core_log.records.record_headers import header_column
+from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.codec import AT_HEADER
 from headwater.pipelines.journal.commits import Commit, OffsetRange, commits_home, decode_commits
 from headwater.pipelines.journal.control import read_desired
@@ -372,7 +373,7 @@ def _later_times(decoded: Sequence[TableChanges], at_ms: int) -> int | None:
     return None
 
 
-def _later_commits(columns: arrow_codec.RecordColumns, as_of: PositionAsOf) -> int | None:
+def _later_commits(columns: RecordColumns, as_of: PositionAsOf) -> int | None:
     if not len(columns):
         return None
     at = header_column(columns.headers, AT_HEADER).fill_null(b"").dictionary_encode()

@@ -13,10 +13,9 @@ from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.changes import OP_CODES, Operation, TableChanges
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableSchema
-from headwater.core_log.records.arrow_codec import RecordColumns
 from headwater.core_log.records.murmur2 import partition_of
 from headwater.core_log.records.record_headers import header_column
-from headwater.core_log.records.record_views import RecordScratch, locate
+from headwater.core_log.records.record_views import RecordColumns, RecordScratch, locate
 from headwater.core_log.rows.codec import AT_HEADER, TRUNCATE_KEY, codec_for
 from headwater.pipelines.journal.inventory import schemas_of
 from headwater.pipelines.journal.schemas import StoredSchema, read_schemas, schemas_home

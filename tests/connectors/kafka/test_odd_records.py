@@ -11,8 +11,8 @@ from headwater.connectors.kafka.debezium_events import DebeziumReader
 from headwater.connectors.kafka.json_records import JsonReader
 from headwater.connectors.kafka.json_rows import DecodedBatches, TopicReader
 from headwater.connectors.kafka.settings import KafkaSourceSettings
-from headwater.core_log.records.arrow_codec import RecordColumns
 from headwater.core_log.records.record_headers import encode_headers
+from headwater.core_log.records.record_views import RecordColumns
 
 GOOD = (b"2", b'{"id":2}')
 SETTINGS = KafkaSourceSettings(bootstrap=("127.0.0.1:1",), topics=("*",))

@@ -17,8 +17,8 @@ from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
 from headwater.core_log.model.log import FetchLimit, Isolation, TopicPartition
 from headwater.core_log.records import arrow_codec
-from headwater.core_log.records.arrow_codec import RecordColumns
 from headwater.core_log.records.record_headers import header_column, header_lists
+from headwater.core_log.records.record_views import RecordColumns
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_task

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.core_log.foundation.errors import DecodeError, HeadwaterError
-from headwater.core_log.records.arrow_codec import RecordColumns, decode, decode_parts, encode
+from headwater.core_log.records.arrow_codec import decode, decode_parts, encode
 from headwater.core_log.records.batch_header import (
     HEADER_BYTES,
     LOG_APPEND_TIME,
@@ -32,6 +32,7 @@ from headwater.core_log.records.record_headers import (
     header_column,
     header_lists,
 )
+from headwater.core_log.records.record_views import RecordColumns
 
 CELLS = st.none() | st.binary(max_size=20) | st.binary(min_size=120, max_size=140)
 HEADERS = st.lists(st.tuples(st.text(max_size=4), CELLS), max_size=3).map(tuple)
@@ -287,7 +288,7 @@ def test_noise_is_refused_without_end_or_excess(noise: bytes, count: int, batche
 def test_a_column_that_is_too_large_comes_in_parts_or_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("headwater.core_log.records.arrow_codec.COLUMN_BYTES_MAX", 100)
+    monkeypatch.setattr("headwater.core_log.records.record_views.COLUMN_BYTES_MAX", 100)
     data = b"".join(encode_batch([PlainRecord(b"k", bytes(90))], base_offset=i) for i in range(3))
 
     with pytest.raises(DecodeError, match="beyond one column"):

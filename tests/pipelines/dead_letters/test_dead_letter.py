@@ -10,6 +10,7 @@ from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId
 from headwater.core_log.records import arrow_codec
 from headwater.core_log.records.record_headers import header_lists
+from headwater.core_log.records.record_views import RecordColumns
 from headwater.pipelines.dead_letters.dead_letter import (
     DeadLetter,
     FailureStage,
@@ -146,7 +147,7 @@ async def test_a_piece_of_a_source_is_known_by_its_place_there() -> None:
     }
 
 
-def decoded(data: bytearray) -> arrow_codec.RecordColumns:
+def decoded(data: bytearray) -> RecordColumns:
     from headwater.core_log.records.batch_header import seal
 
     seal(data)

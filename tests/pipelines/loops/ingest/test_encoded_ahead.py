@@ -13,6 +13,7 @@ from headwater.core_log.model.changes import ChangeBatch, Operation, TableChange
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.core_log.records import arrow_codec
 from headwater.core_log.records.batch_header import seal
+from headwater.core_log.records.record_views import RecordColumns
 from headwater.pipelines.loops.ingest.encoder import (
     PIECE_ROWS_MAX,
     Encoder,
@@ -63,7 +64,7 @@ def keys(found: Sequence[PartitionBatch]) -> list[bytes]:
     ]
 
 
-def decoded(portion: PartitionBatch) -> arrow_codec.RecordColumns:
+def decoded(portion: PartitionBatch) -> RecordColumns:
     seal(portion.batch.data)
     return arrow_codec.decode(bytes(portion.batch.data))
 

@@ -22,8 +22,8 @@ def completion(ctx: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None, "click knows every shell that we list"
     # Only the script is needed, without click's check of the running bash's version.
-    completing = kind(ctx.find_root().command, {}, "headwater", VARIABLE)
-    script = completing.source_template % completing.source_vars()
+    completer = kind(ctx.find_root().command, {}, "headwater", VARIABLE)
+    script = completer.source_template % completer.source_vars()
     output = ctx.ensure_object(Output)
     output.result({"shell": shell, "script": script}, [script])
     output.note(f"to install it: {PLACES[shell]}")

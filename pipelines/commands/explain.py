@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headwater.config.reference import SettingKey
 
 
-def completing(
+def completer(
     *names: Iterable[str],
 ) -> Callable[[click.Context, click.Parameter, str], list[str]]:
     """Returns names that begin with the typed text; from tables, so that nothing is imported."""
@@ -32,7 +32,7 @@ WIDTH = 92
 
 @click.command()
 @click.argument(
-    "what", metavar="[TYPE[.KEY]]", required=False, shell_complete=completing(SOURCES, SINKS)
+    "what", metavar="[TYPE[.KEY]]", required=False, shell_complete=completer(SOURCES, SINKS)
 )
 @click.option("--json-schema", is_flag=True, help="Print the JSON Schema of the file, for editors.")
 @shared_options

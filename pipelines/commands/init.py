@@ -6,7 +6,7 @@ import click
 
 from headwater.connectors import SOURCES
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.pipelines.commands.explain import completing
+from headwater.pipelines.commands.explain import completer
 from headwater.pipelines.terminal.output import Output, shared_options
 from headwater.sinks import SINKS
 
@@ -15,7 +15,7 @@ BEGINNING = ("generator", "console")
 
 
 @click.command()
-@click.argument("types", metavar="[TYPE]...", nargs=-1, shell_complete=completing(SOURCES, SINKS))
+@click.argument("types", metavar="[TYPE]...", nargs=-1, shell_complete=completer(SOURCES, SINKS))
 @click.option(
     "-f",
     "--file",

@@ -71,7 +71,7 @@ async def append_stdin(address: LogAddress, appended: "LineProducer") -> None:
 
     async with address.open(retry_for_ms=RETRY_FOR_MS) as log:
         await appended.begin(log)
-        async for lines in handfuls(sys.stdin.fileno()):
+        async for lines in read_lines(sys.stdin.fileno()):
             await finish_before_cancel(appended.append(log, lines))
 
 
@@ -176,7 +176,7 @@ CHUNK_BYTES = 1 << 20
 LINE_BYTES_MAX = 16 << 20
 
 
-async def handfuls(descriptor: int) -> AsyncIterator[list[bytes]]:
+async def read_lines(descriptor: int) -> AsyncIterator[list[bytes]]:
     """Whole lines without their ends, as many as were there; the last needs no line end."""
     rest = bytearray()
     count = 0

@@ -135,7 +135,7 @@ async def read(
     address: LogAddress, wanted: TailOptions, printer: TailPrinter, output: Output
 ) -> None:
     from headwater.core_log.model.log import FetchLimit, Isolation
-    from headwater.pipelines.terminal.generation_choice import chosen_topic, gone_on
+    from headwater.pipelines.terminal.generation_choice import chosen_topic, next_positions
     from headwater.pipelines.terminal.record_lines import EventLines
 
     isolation = Isolation.UNCOMMITTED if wanted.uncommitted else Isolation.COMMITTED
@@ -161,7 +161,7 @@ async def read(
                 positions[fetched.partition] = fetched.next_offset
             quiet = 0 if found else quiet + 1
             if chosen.pipeline and wanted.partition is None and quiet % QUIET_FETCHES == 1:
-                following = await gone_on(log, chosen.pipeline, positions)
+                following = await next_positions(log, chosen.pipeline, positions)
                 if following:
                     positions = dict(following)
                     topic = next(iter(positions)).topic

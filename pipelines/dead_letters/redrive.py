@@ -110,7 +110,7 @@ async def _redrive_partition(
     """The numbers of the dead letters that went back."""
     group = sorted(group, key=lambda each: each.dead_letter.offset)
     for _ in range(ATTEMPTS_MAX):
-        seen = await _look(log, partition, [each.dead_letter for each in group])
+        seen = await _find_newest(log, partition, [each.dead_letter for each in group])
         going = [each for each in group if not seen.overtakes(each.dead_letter)]
         if not going:
             return set()
@@ -142,7 +142,7 @@ async def _redrive_partition(
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class NewestRecords:
     """The newest record of each key, as far as the partition was looked through."""
 
     end: int
@@ -167,7 +167,9 @@ class _Seen:
         return dead_letter.key is not None and is_followed and not self.overtakes(dead_letter)
 
 
-async def _look(log: Log, partition: TopicPartition, dead_letters: Sequence[DeadLetter]) -> _Seen:
+async def _find_newest(
+    log: Log, partition: TopicPartition, dead_letters: Sequence[DeadLetter]
+) -> NewestRecords:
     keys = {dead_letter.key for dead_letter in dead_letters if dead_letter.key is not None}
     wanted = pa.array([*keys, TRUNCATE_KEY], pa.binary())
     newest: dict[bytes | None, int] = {}
@@ -179,14 +181,14 @@ async def _look(log: Log, partition: TopicPartition, dead_letters: Sequence[Dead
             newest[key] = offset
             if is_change:
                 newest_change[key] = offset
-    return _Seen(end, newest, newest_change, newest.get(TRUNCATE_KEY, -1))
+    return NewestRecords(end, newest, newest_change, newest.get(TRUNCATE_KEY, -1))
 
 
 async def _append(
     transaction: Transaction,
     partition: TopicPartition,
     going: Sequence[StoredDeadLetter],
-    seen: _Seen,
+    seen: NewestRecords,
     now_ms: int,
 ) -> tuple[int, Batch]:
     again: list[PlainRecord] = []

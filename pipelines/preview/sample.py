@@ -45,7 +45,7 @@ async def sample_of(loaded: LoadedPipeline, *, rows: int, clock: Clock) -> Seque
                 if missing > 0 and not changes.is_truncate:
                     some = changes.take(pa.array(range(min(missing, len(changes)))))
                     sample.before += some.rows.to_pylist()
-                    sample.after += _arriving(some, before_log, after_log)
+                    sample.after += _transformed_rows(some, before_log, after_log)
             seen += 1
             is_full = wanted <= {
                 each.table for each in samples.values() if len(each.before) >= rows
@@ -55,7 +55,7 @@ async def sample_of(loaded: LoadedPipeline, *, rows: int, clock: Clock) -> Seque
     return list(samples.values())
 
 
-def _arriving(
+def _transformed_rows(
     some: TableChanges, before_log: MasksAndDrops, after_log: RowTransforms
 ) -> list[tuple[str, dict[str, Any]]]:
     return [

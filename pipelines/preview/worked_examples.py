@@ -68,7 +68,7 @@ class WorkedExamples:
     def run(self, test: PipelineTest) -> ExampleResult:
         target, rejected = MirroredTables(), list[str]()
         try:
-            for changes in given_changes(test.given):
+            for changes in changes_of_test(test.given):
                 for transformed in self._through(changes, rejected):
                     target.apply(transformed)
         except HeadwaterError as error:
@@ -110,7 +110,7 @@ class WorkedExamples:
         )
 
 
-def given_changes(given: Sequence[GivenChange]) -> Iterator[TableChanges]:
+def changes_of_test(given: Sequence[GivenChange]) -> Iterator[TableChanges]:
     """Stretches of changes of one table; a changed key is a delete and an insert."""
     schemas = {name: _schema(name, _of(given, name)) for name in {each.table for each in given}}
     waiting: list[tuple[str, Operation, ExpectedRow]] = []

@@ -34,7 +34,7 @@ from headwater.pipelines.preview.plan import (
     differences,
 )
 from headwater.pipelines.reports import VERIFY, Reporter, StateChanged, TaskRun, TaskState
-from headwater.pipelines.running.migration_approval import is_agreed
+from headwater.pipelines.running.migration_approval import is_approved
 from headwater.pipelines.running.tasks import SOURCE, RunTask
 from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
 
@@ -63,7 +63,7 @@ def checked_first() -> RunTask:
             # checks would wait for until it times out. Opening its writer ends it.
             await log.writer(writer_name(loaded.name))
             asked = await asked_of_topics(loaded, log, clock=clock)
-            if is_agreed(loaded, task.desired()) and asked.needs_migration:
+            if is_approved(loaded, task.desired()) and asked.needs_migration:
                 await _migrate(loaded, log, asked, clock=clock, report=task.report)
                 asked = await asked_of_topics(loaded, log, clock=clock)
             check_needs_no_migration(asked.differences)
@@ -107,12 +107,14 @@ async def asked_of_topics(
     source = make_source(loaded, clock=clock)
     schemas = await source.discover()
     before_log = before_log_of(loaded, stored.values())
-    in_log = list(_entering(schemas, before_log))
+    in_log = list(_captured_schemas(schemas, before_log))
     found = await differences(loaded, in_log, stored, log, generations, source=source)
     return FirstCheckQuestion(found, in_log, generations)
 
 
-def _entering(schemas: Iterable[TableSchema], before_log: MasksAndDrops) -> Iterator[TableSchema]:
+def _captured_schemas(
+    schemas: Iterable[TableSchema], before_log: MasksAndDrops
+) -> Iterator[TableSchema]:
     """Those of which a rule does not fit are left out by the source, and nothing is asked of their
     topics."""
     for schema in schemas:
@@ -178,7 +180,7 @@ async def run_sink(task: TaskRun) -> None:
             await asyncio.wait([delivering, changing], return_when=asyncio.FIRST_COMPLETED)
             if not changing.done():
                 delivering.result()
-                given_up = asyncio.ensure_future(rebuilds.given_up())
+                given_up = asyncio.ensure_future(rebuilds.wait_all_given_up())
                 await asyncio.wait([given_up, changing], return_when=asyncio.FIRST_COMPLETED)
             if not changing.done():
                 return

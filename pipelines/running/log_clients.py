@@ -24,7 +24,7 @@ def kafka_settings(loaded: "LoadedPipeline", bootstrap: Sequence[str]) -> KafkaS
     return settings.model_copy(update={"first_answer_ms_max": FIRST_ANSWER_MS})
 
 
-def opening(client_for: "Callable[[LoadedPipeline], KafkaLog]") -> "OpenLog":
+def log_opener(client_for: "Callable[[LoadedPipeline], KafkaLog]") -> "OpenLog":
     """Each task has a client of its own, so that none waits for another's answers."""
 
     @asynccontextmanager

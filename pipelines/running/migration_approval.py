@@ -11,25 +11,25 @@ from headwater.pipelines.journal.control import MIGRATE, DesiredTaskState, Signa
 if TYPE_CHECKING:
     from headwater.pipelines.file.loader import LoadedPipeline
 
-ASKED = "asked"
+APPROVED = "asked"
 DIGEST_DIGITS = 32
 
 
-async def agree(loaded: "LoadedPipeline", log: Log, *, now_ms: int) -> None:
+async def approve(loaded: "LoadedPipeline", log: Log, *, now_ms: int) -> None:
     """Who runs the source obeys it, now or after any crash; another edit has to be agreed to
     again."""
-    signal = Signal(MIGRATE, "", secrets.token_hex(8), {ASKED: asked_by(loaded)})
+    signal = Signal(MIGRATE, "", secrets.token_hex(8), {APPROVED: digest_of(loaded)})
     await write_control(log, loaded.name, [signal], now_ms=now_ms)
 
 
-def is_agreed(loaded: "LoadedPipeline", desired: DesiredTaskState) -> bool:
+def is_approved(loaded: "LoadedPipeline", desired: DesiredTaskState) -> bool:
     return any(
-        signal.kind == MIGRATE and signal.options.get(ASKED) == asked_by(loaded)
+        signal.kind == MIGRATE and signal.options.get(APPROVED) == digest_of(loaded)
         for signal in desired.signals
     )
 
 
-def asked_by(loaded: "LoadedPipeline") -> str:
+def digest_of(loaded: "LoadedPipeline") -> str:
     """Names what of a file decides how its topics look. The salt is a secret: it is hashed."""
     spec, source = loaded.spec, loaded.source.settings
     said = [

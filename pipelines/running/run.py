@@ -32,8 +32,8 @@ from headwater.pipelines.running.data_directory_lock import (
     handed_over,
     join_broker,
 )
-from headwater.pipelines.running.log_clients import kafka_settings, opening
-from headwater.pipelines.running.migration_approval import agree
+from headwater.pipelines.running.log_clients import kafka_settings, log_opener
+from headwater.pipelines.running.migration_approval import approve
 from headwater.pipelines.running.processes import WorkerProcesses
 from headwater.pipelines.running.running_pipelines import RunningPipelines
 from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, expected_error
@@ -161,7 +161,7 @@ class _Run:
         runner = TaskRunner(
             self._tasks,
             _run_task_here,
-            opening(claimed.client_for),
+            log_opener(claimed.client_for),
             self._pipelines.listeners(),
             self._around,
             prepare=_prepare_here,
@@ -175,7 +175,7 @@ class _Run:
             logger.info("the log is at %s", ",".join(claimed.bootstrap))
             if self._wanted.migrates:
                 for each in loaded:
-                    await agree(each, claimed.log, now_ms=self._clock.now_ms())
+                    await approve(each, claimed.log, now_ms=self._clock.now_ms())
             if self._wanted.once:
                 for each in loaded:
                     await _refuse_paused(each, claimed.log)
@@ -320,7 +320,7 @@ async def _check_topics(
                 await _refuse_paused(each, log)
             if wanted.migrates:
                 await refuse_impossible(each, log, clock=SystemClock())
-                await agree(each, log, now_ms=SystemClock().now_ms())
+                await approve(each, log, now_ms=SystemClock().now_ms())
             else:
                 await refuse_migration(each, log, clock=SystemClock())
         except ConfigError:

@@ -20,10 +20,10 @@ from headwater.core_log.foundation.errors import (
     place_of,
 )
 from headwater.pipelines.loops.deliver.quarantine import (
+    error_text,
     is_cured_outside,
     pause_ms,
     reason_of,
-    said_of,
 )
 from headwater.pipelines.reports import Report, Reporter, RowsMoved, StateChanged, TaskState
 from headwater.pipelines.running.backoff import CRASHES_MAX, Backoff, Crashes, Incident, RetryPolicy
@@ -135,19 +135,19 @@ class _Supervision:
         return TaskEnded(self._task, TaskState.DONE)
 
     async def _after_error(self, error: HeadwaterError) -> TaskEnded | None:
-        reason = self._around.redact(said_of(error, self._task.pipeline))
+        reason = self._around.redact(error_text(error, self._task.pipeline))
         delay_ms = None
         if error.cure is Cure.TIME:
             delay_ms = self._incident.next_delay_ms(
                 self._around.clock.monotonic_ms(), is_connection=isinstance(error, CONNECTIONS)
             )
         if delay_ms is None:
-            return self._given_up(error, reason)
+            return self._give_up(error, reason)
         logger.warning("%s tries again in %.1f s: %s", self._task, delay_ms / 1_000, reason)
         await self._pause(delay_ms, reason)
         return None
 
-    def _given_up(self, error: HeadwaterError, reason: str) -> TaskEnded:
+    def _give_up(self, error: HeadwaterError, reason: str) -> TaskEnded:
         retry_ms, has_moved = None, self._has_ever_moved
         if self._tries is not None and is_cured_outside(error):
             retry_ms = pause_ms(0 if has_moved else self._tries)

@@ -16,7 +16,7 @@ from headwater.core_log.client import KafkaLog
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.reports import OffsetsApplied, RowsMoved
-from headwater.pipelines.running.log_clients import kafka_settings, opening
+from headwater.pipelines.running.log_clients import kafka_settings, log_opener
 from headwater.pipelines.running.supervisor import TaskEnvironment
 from headwater.pipelines.running.tasks import (
     Listeners,
@@ -108,7 +108,7 @@ class _Worker:
             runner = TaskRunner(
                 tasks,
                 self._run_task,
-                opening(client_for),
+                log_opener(client_for),
                 listeners,
                 around,
                 prepare=self._prepare,

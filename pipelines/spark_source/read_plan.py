@@ -72,7 +72,7 @@ async def _extent(log: Log, options: ReadOptions) -> Extent:
     return await Extent.of(log, await in_present(log, options), clock=SystemClock())
 
 
-async def between(options: ReadOptions, start: Said, end: Said) -> list[ReadSplit]:
+async def plan_between(options: ReadOptions, start: Said, end: Said) -> list[ReadSplit]:
     """Raises PositionLost where a stream cannot go on from what Spark remembers of it."""
     first, last = _parse_offsets(start), _parse_offsets(end)
     async with open_log(options) as log:

@@ -173,7 +173,7 @@ class HeadwaterStreamReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         from headwater.pipelines.spark_source import read_plan
 
-        parts = asyncio.run(read_plan.between(self._options, start, end))
+        parts = asyncio.run(read_plan.plan_between(self._options, start, end))
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition | None) -> "Iterator[pa.RecordBatch]":

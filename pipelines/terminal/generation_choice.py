@@ -47,7 +47,7 @@ async def chosen_topic(log: "KafkaLog", target: str, *, generation: int | None) 
     return ChosenGeneration(present, _remark(present, asked=asked, siblings=siblings), pipeline)
 
 
-async def gone_on(
+async def next_positions(
     log: "KafkaLog", pipeline: str, positions: Mapping["TopicPartition", int]
 ) -> Mapping["TopicPartition", int]:
     """Where a reader who has come to the end of a topic goes on in the next one, behind what was

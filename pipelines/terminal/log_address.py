@@ -88,7 +88,7 @@ class LogAddress:
                     except LogUnavailable:
                         found = await self._after(found)
                         continue
-                    with _given_back(self._data, found):
+                    with _explain_loan(self._data, found):
                         yield log
                     return
             try:
@@ -215,7 +215,7 @@ class LogAddress:
 
 
 @contextmanager
-def _given_back(data: Path, endpoint: Endpoint) -> Iterator[None]:
+def _explain_loan(data: Path, endpoint: Endpoint) -> Iterator[None]:
     """Says that it is nobody's fault when the command ends that has lent its log to this one."""
     try:
         yield

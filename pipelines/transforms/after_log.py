@@ -51,25 +51,25 @@ class Filter:
             )
 
     def apply(self, changes: TableChanges) -> TableChanges:
-        return self.sift(changes, takes_back_all=False)
+        return self.filter_changes(changes, deletes_all=False)
 
-    def sift(self, changes: TableChanges, *, takes_back_all: bool) -> TableChanges:
-        """With `takes_back_all` every row that does not pass is deleted, not only changed ones:
+    def filter_changes(self, changes: TableChanges, *, deletes_all: bool) -> TableChanges:
+        """With `deletes_all` every row that does not pass is deleted, not only changed ones:
         needed where a target may hold rows whose deletes nobody reads any more."""
         goes = is_operation(changes, Operation.DELETE)
         passes = pc.or_(answers_of(self._condition, changes, goes)[0].fill_null(False), goes)
         if pc.all(passes, min_count=0).as_py():
             return changes
         left = pc.invert(passes)
-        if not takes_back_all:
+        if not deletes_all:
             had_row = is_operation(changes, Operation.UPDATE, Operation.REREAD)
             left = pc.and_(left, had_row)
         if not changes.schema.key or not pc.any(left).as_py():
             return changes.filter(passes)
-        return _taken_back(changes, passes, left)
+        return _take_back(changes, passes, left)
 
 
-def _taken_back(
+def _take_back(
     changes: TableChanges, passes: pa.BooleanArray, left: pa.BooleanArray
 ) -> TableChanges:
     """Those that pass, and those that left as deletes, of which no more is told than of others:
@@ -161,7 +161,7 @@ class RowTransforms:
             return [self._routes.apply(changes, plan.target)]
         for step in plan.steps:
             if isinstance(step, Filter):
-                changes = step.sift(changes, takes_back_all=may_have_gaps)
+                changes = step.filter_changes(changes, deletes_all=may_have_gaps)
             else:
                 changes = step.apply(changes)
             if not len(changes):

@@ -79,10 +79,10 @@ class Expressions:
         """The expressions as they apply to rows of this schema, in this order; `what` is what they
         are called when they fail, `ms_max` what they may take for one batch."""
         self._prepared_count += 1
-        view, used = f"rows {self._prepared_count}", self._find_used(texts, schema)
+        view, used = f"rows {self._prepared_count}", self._used_columns(texts, schema)
         return PreparedQuery(self._database, view, texts, used, schema, what=what, ms_max=ms_max)
 
-    def _find_used(self, texts: Mapping[str, str], schema: TableSchema) -> list[str]:
+    def _used_columns(self, texts: Mapping[str, str], schema: TableSchema) -> list[str]:
         """Only columns that are used are handed over: it is quicker, and the others may be of types
         that DuckDB does not know."""
         used: dict[str, str] = {}
@@ -149,7 +149,7 @@ class PreparedQuery:
                 said=str(error).splitlines()[0],
             ) from None
         self.types = {
-            name: _settle(kind, name, self._table)
+            name: _column_type(kind, name, self._table)
             for name, kind in zip(texts, answered, strict=True)
         }
 
@@ -158,7 +158,7 @@ class PreparedQuery:
         try:
             return self._ask(self._answers, rows)
         except self._failure:
-            failing = self._failing(rows)
+            failing = self._failing_rows(rows)
         raise ExpressionFailed({row: self._reason(rows, row, at) for at, row in enumerate(failing)})
 
     def evaluate_or_null(self, rows: pa.RecordBatch) -> list[pa.Array]:
@@ -168,7 +168,7 @@ class PreparedQuery:
         columns = ", ".join(f"{answer} AS a{place}" for place, answer in enumerate(answers))
         return self._database.sql(f'SELECT {columns} FROM "{self._view}"')
 
-    def _failing(self, rows: pa.RecordBatch) -> list[int]:
+    def _failing_rows(self, rows: pa.RecordBatch) -> list[int]:
         """TRY gives null where its expression fails; whether something is null never is null."""
         sound = " AND ".join(f"TRY({text} IS NULL) IS NOT NULL" for text in self._texts)
         try:
@@ -208,7 +208,7 @@ class PreparedQuery:
         """DuckDB looks whether it is interrupted between rows, some thousands at a time."""
         self._feed.table = self._columns(rows)
         try:
-            with self._time_limit.watching():
+            with self._time_limit.watch():
                 return query.to_arrow_table()
         except self._interrupted:
             raise TransformFailed(
@@ -237,7 +237,7 @@ def kind_of(error: Exception) -> str:
     )
 
 
-def _settle(kind: pa.DataType, name: str, table: str) -> pa.DataType:
+def _column_type(kind: pa.DataType, name: str, table: str) -> pa.DataType:
     """The type as our columns have it, whatever form DuckDB hands it over in."""
     found = _simple(kind)
     try:
@@ -297,7 +297,7 @@ class TimeLimit:
         self._is_watched = False
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watch(self) -> Iterator[None]:
         with self._lock:
             self._due = time.monotonic() + self._s_max
             is_watched, self._is_watched = self._is_watched, True

@@ -109,7 +109,7 @@ class PythonStep:
         order = pc.sort_indices(pa.concat_arrays([stay, gone]))
         arrow = self.schema.arrow
         columns = [
-            pa.concat_arrays([made.column(each.name), _kept_or_null(kept, each)]).take(order)
+            pa.concat_arrays([made.column(each.name), _column_or_null(kept, each)]).take(order)
             for each in arrow
         ]
         rows = pa.RecordBatch.from_arrays(columns, schema=arrow)
@@ -181,7 +181,7 @@ class PythonStep:
         return replace(self._given, columns=tuple(columns))
 
 
-def _kept_or_null(kept: pa.RecordBatch, field: pa.Field) -> pa.Array:
+def _column_or_null(kept: pa.RecordBatch, field: pa.Field) -> pa.Array:
     if field.name in kept.schema.names and kept.schema.field(field.name).type == field.type:
         return kept.column(field.name)
     return pa.nulls(kept.num_rows, field.type)

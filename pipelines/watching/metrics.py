@@ -73,7 +73,7 @@ def _count_quarantined(snapshot: Snapshot) -> Iterator[MetricSample]:
         yield MetricSample((pipeline,), float(states.count(TaskState.QUARANTINED.value)))
 
 
-def _rereading(snapshot: Snapshot) -> Iterator[MetricSample]:
+def _count_rereading(snapshot: Snapshot) -> Iterator[MetricSample]:
     for pipeline, found in snapshot["pipelines"].items():
         states = [line["state"] for line in found["tables"].values()]
         yield MetricSample(
@@ -206,7 +206,7 @@ METRICS = (
         "gauge",
         ("pipeline",),
         "Tables that are read again at the source, or rebuilt in a target, for a new schema.",
-        _rereading,
+        _count_rereading,
     ),
     MetricSpec(
         "headwater_retained_wal_bytes",

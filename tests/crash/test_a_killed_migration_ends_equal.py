@@ -13,7 +13,7 @@ from headwater.pipelines.file.loader import load
 from headwater.pipelines.journal.control import control_topic, read_desired
 from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.running.first_checks import checked_first
-from headwater.pipelines.running.migration_approval import agree
+from headwater.pipelines.running.migration_approval import approve
 from tests.crash.pipeline_points import Fuse, KillingLog, Point
 from tests.crash.pipeline_process import PATIENCE_S, PROCESSES
 from tests.pipelines.loops.migration.test_migrate_pipeline import FIRST, Shop
@@ -106,7 +106,7 @@ async def live(path: Path, point: Point) -> None:
     settings = BrokerSettings(data=loaded.log_path, listen="127.0.0.1:0", internal_partitions=1)
     log = EmbeddedLog(await RunningBroker.start(settings))
     await log.ensure_topic(control_topic())
-    await agree(loaded, log, now_ms=1)
+    await approve(loaded, log, now_ms=1)
     wanted = await read_desired(log, loaded.name)
     await checked_first()(
         TaskRun(

@@ -18,7 +18,7 @@ from headwater.core_log.foundation.errors import PositionLost
 from headwater.pipelines.file.loader import LoadedPipeline, load
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_task
-from headwater.pipelines.loops.deliver.quarantine import said_of
+from headwater.pipelines.loops.deliver.quarantine import error_text
 from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
@@ -136,7 +136,7 @@ def test_a_target_whose_log_was_lost_comes_back_by_a_rebuild_of_each_table(
         await world.run("source")
         with pytest.raises(PositionLost) as lost:
             await world.run(kind)
-        return said_of(lost.value, "copy")
+        return error_text(lost.value, "copy")
 
     said = tell(tmp_path, pipeline(kind), stopped)
     for table in TABLES:

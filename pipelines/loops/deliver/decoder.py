@@ -143,10 +143,10 @@ class RecordDecoder:
         return [
             DecodedChanges(changes, part.values.size)
             for part in _between_truncates(piece)
-            if (changes := self._viewed(partition, part, stored)) is not None
+            if (changes := self._view_records(partition, part, stored)) is not None
         ]
 
-    def _viewed(
+    def _view_records(
         self, partition: TopicPartition, found: RecordViews, stored: StoredSchema
     ) -> TableChanges | None:
         changes = self._decode_one(partition, found, stored)

@@ -31,7 +31,7 @@ from headwater.pipelines.loops.deliver.group_offsets import (
     group_offsets,
     shield,
 )
-from headwater.pipelines.loops.deliver.quarantine import Quarantine, said_of
+from headwater.pipelines.loops.deliver.quarantine import Quarantine, error_text
 from headwater.pipelines.loops.deliver.slice_reader import SliceReader
 from headwater.pipelines.loops.deliver.slicer import Slicer
 from headwater.pipelines.reports import (
@@ -73,7 +73,7 @@ class RebuildsNeeded:
         self._known.remove(table)
         self._tables.task_done()
 
-    async def given_up(self) -> None:
+    async def wait_all_given_up(self) -> None:
         """Waits until no rebuild of any of them is tried."""
         await self._tables.join()
 
@@ -122,7 +122,7 @@ async def deliver(delivery: Delivery, *, until_end: bool = False) -> None:
     and for targets that cannot store offsets.
     """
     slicer = delivery.slicer
-    remembered = await _read_remembered(delivery)
+    remembered = await _read_applied_offsets(delivery)
     await slicer.start(await _load_group_offsets(delivery) if remembered is None else remembered)
     if until_end:
         slicer.hurry()
@@ -163,7 +163,7 @@ async def _deliver_one(
     _report_applied(delivery, applied)
 
 
-async def _read_remembered(delivery: Delivery) -> AppliedOffsets | None:
+async def _read_applied_offsets(delivery: Delivery) -> AppliedOffsets | None:
     """Returns the target's offsets; None if it does not store any."""
     stored = await every_topic_of(delivery.log, delivery.pipeline)
     generations = await load_generations(delivery.log, delivery.pipeline, stored)
@@ -274,7 +274,7 @@ def _report_lost(delivery: Delivery) -> None:
         if topic not in delivery.reported_lost:
             delivery.reported_lost.add(topic)
             table = _table_of(delivery, topic)
-            said = said_of(error, delivery.desired().pipeline, table)
+            said = error_text(error, delivery.desired().pipeline, table)
             logger.error("%s: %s is quarantined: %s", delivery.task, table, said)
             _report_state(delivery, table, TaskState.QUARANTINED, said)
 

@@ -70,7 +70,7 @@ class Quarantine:
         if is_cured_outside(error):
             due_ms = now_ms + pause_ms(self._tries.get(topic, 0))
             self._tries[topic] = self._tries.get(topic, 0) + 1
-        reason = reason_of(said_of(error, desired.pipeline, table), due_ms)
+        reason = reason_of(error_text(error, desired.pipeline, table), due_ms)
         fresh_start = desired.fresh_start(table)
         self._topics[topic] = QuarantinedTopic(table, reason, fresh_start, due_ms, needs_reopening)
         return reason
@@ -105,7 +105,7 @@ def pause_ms(tries: int) -> int:
     return min(FIRST_TRY_MS << min(tries, 10), LONGEST_MS)
 
 
-def said_of(error: HeadwaterError, pipeline: str, table: str = "") -> str:
+def error_text(error: HeadwaterError, pipeline: str, table: str = "") -> str:
     """Returns the error with the names in its hint's commands filled in."""
     table = table or str(error.facts.get("table", "TABLE"))
     hint = error.hint.replace("PIPELINE/TABLE", f"{pipeline}/{table}").replace("PIPELINE", pipeline)

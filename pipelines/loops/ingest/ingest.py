@@ -28,7 +28,7 @@ from headwater.pipelines.loops.ingest.encoder import (
 )
 from headwater.pipelines.loops.ingest.prefetch import Prefetch, prefetch
 from headwater.pipelines.loops.ingest.replacement import Replacements, ReplacementStates
-from headwater.pipelines.loops.ingest.signals import Controls, relaying
+from headwater.pipelines.loops.ingest.signals import Controls, relay_signals
 from headwater.pipelines.loops.ingest.speculative_commit import (
     OffsetMispredicted,
     SpeculativeCommit,
@@ -119,7 +119,7 @@ async def ingest(
     async with (
         aclosing(encoder),
         prefetch(source.changes(resume_from), encoder, clock) as batches,
-        relaying(source, controls, resume_from),
+        relay_signals(source, controls, resume_from),
     ):
         while (first := await batches.next()) is not None:
             filled = begin()

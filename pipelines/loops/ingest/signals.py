@@ -31,7 +31,9 @@ Controls = Callable[[], Sequence[Control]]
 
 
 @asynccontextmanager
-async def relaying(source: SignalRelay, controls: Controls, done: Positions) -> AsyncIterator[None]:
+async def relay_signals(
+    source: SignalRelay, controls: Controls, done: Positions
+) -> AsyncIterator[None]:
     """Passes each signal once; those that the position marks as done are not repeated."""
     task = asyncio.ensure_future(_relay(source, controls, done))
     try:

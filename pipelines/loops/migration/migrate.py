@@ -48,8 +48,8 @@ from headwater.pipelines.loops.migration.rekey import Newest, check_tells_apart,
 from headwater.pipelines.loops.migration.repartition import RecordRun as Piece
 from headwater.pipelines.loops.migration.repartition import (
     RepartitionedRecords,
-    between,
     pick_records,
+    slice_records,
     stretches,
 )
 from headwater.pipelines.loops.thread_offload import beside
@@ -110,7 +110,7 @@ async def migrate(
     await log.writer(f"headwater.{pipeline}.repair")
     movings = [_Moving(pipeline, log, writer, move, rules, clock, report) for move in moves]
     for moving in movings:
-        await moving.look()
+        await moving.check_possible()
     for moving in movings:
         await moving.run(Generations.of(await load_positions(log, pipeline)))
 
@@ -131,7 +131,7 @@ class _Moving:
     former_ends: Mapping[int, int] = field(default_factory=dict)
     """Offsets up to which newest records were searched, by partition."""
 
-    async def look(self) -> None:
+    async def check_possible(self) -> None:
         """Raises ConfigError, before any change, if the new key is not possible."""
         schemas = await self._schemas()
         if schemas[max(schemas)].schema.key != self.move.schema.key:
@@ -146,7 +146,7 @@ class _Moving:
             if filled is not None and filled.wanted != move.to_signal(
                 self.rules.wire, self.former_ends
             ):
-                line, filled = _given_up(line, filled), None
+                line, filled = _give_up(line, filled), None
             filled = await self._begin(line, filled, schemas)
             recoder = self._recoder(filled.topic)
             filled = await self._fill(filled, recoder, schemas)
@@ -155,7 +155,7 @@ class _Moving:
             logger.warning(
                 "compaction has overtaken the filling of %s: it starts again", filled.topic
             )
-            line, filled = _given_up(line, filled), None
+            line, filled = _give_up(line, filled), None
         await self._switch(line, filled)
         logger.info(
             "%s continues in %s; %s stays until headwater drop %s --generations",
@@ -296,7 +296,7 @@ class _Moving:
                     fetched[0].data, from_offset=offset, partition=partition
                 )
                 offset = fetched[0].next_offset
-                columns = between(columns, 0, int(np.searchsorted(columns.offsets, end)))
+                columns = slice_records(columns, 0, int(np.searchsorted(columns.offsets, end)))
                 if len(columns):
                     yield partition, columns
 
@@ -305,7 +305,7 @@ class _Moving:
         fetched = await self.log.fetch(
             {partition: offset}, limit=limit, isolation=Isolation.COMMITTED
         )
-        return between(
+        return slice_records(
             arrow_codec.decode(fetched[0].data, from_offset=offset, partition=partition), 0, 1
         )
 
@@ -412,7 +412,7 @@ class _Moving:
         self.report(ReadProgress(self.pipeline, SOURCE, table, read, total, size, None, is_done))
 
 
-def _given_up(line: TopicLineage, filled: MigrationProgress) -> TopicLineage:
+def _give_up(line: TopicLineage, filled: MigrationProgress) -> TopicLineage:
     return replace(line, given_up=(*line.given_up, filled.topic))
 
 

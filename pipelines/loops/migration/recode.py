@@ -124,7 +124,7 @@ class Recoder:
             made.append(encoded.values)
             origins.append(places[rows + start])
         if self.keeps_keys(stored):
-            alone = _alone(columns, is_event, changes, places)
+            alone = _tombstones_alone(columns, is_event, changes, places)
             keys.append(columns.keys.take(pa.array(alone)))
             made.append(pa.nulls(len(alone), pa.binary()))
             origins.append(alone)
@@ -195,7 +195,7 @@ class Recoder:
         return self._reading[stored.id]
 
 
-def _alone(
+def _tombstones_alone(
     columns: RecordColumns,
     is_event: npt.NDArray[np.bool_],
     changes: TableChanges,

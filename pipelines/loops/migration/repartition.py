@@ -65,7 +65,7 @@ def stretches(
     for start, end in zip(starts, [*starts[1:], len(columns)], strict=True):
         if has_marks or not is_mark[start]:
             stored = schemas[int(ids[start].as_py())]
-            yield RecordRun(between(columns, start, end), stored, bool(is_mark[start]))
+            yield RecordRun(slice_records(columns, start, end), stored, bool(is_mark[start]))
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ class RepartitionedRecords:
         )
 
 
-def between(columns: RecordColumns, start: int, end: int) -> RecordColumns:
+def slice_records(columns: RecordColumns, start: int, end: int) -> RecordColumns:
     rows = slice(start, end)
     return RecordColumns(
         columns.offsets[rows],

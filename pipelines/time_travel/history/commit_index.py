@@ -85,7 +85,7 @@ class CommitIndex:
         if first is not None:
             if await self._is_before_all(as_of):
                 raise await self._too_old(as_of, bounds)
-            ends |= await self._begun_after(as_of, first[0], partitions, ids)
+            ends |= await self._starts_after(as_of, first[0], partitions, ids)
         else:
             if isinstance(as_of, PositionAsOf) and not is_recent:
                 await self._check_reached(as_of)
@@ -104,7 +104,7 @@ class CommitIndex:
             return False
         return not await self._holds_any(as_of, oldest[1])
 
-    async def _begun_after(
+    async def _starts_after(
         self,
         as_of: TimeAsOf | PositionAsOf,
         first: int,
@@ -120,7 +120,7 @@ class CommitIndex:
                 # Records that were copied from a former topic are older than its boundary.
                 is_divided = offset == first or partition.topic in commit.switched
                 ends[partition] = (
-                    await self._find_straddled(as_of, partition, stretch)
+                    await self._find_split_commit(as_of, partition, stretch)
                     if is_divided
                     else stretch.first
                 )
@@ -272,7 +272,7 @@ class CommitIndex:
 
     async def _holds_any(self, as_of: TimeAsOf | PositionAsOf, commit: Commit) -> bool:
         for partition, stretch in commit.touched.items():
-            if await self._find_straddled(as_of, partition, stretch) > stretch.first:
+            if await self._find_split_commit(as_of, partition, stretch) > stretch.first:
                 return True
         return False
 
@@ -314,7 +314,7 @@ class CommitIndex:
                 hint="give an earlier one, or wait: headwater status --positions shows both",
             )
 
-    async def _find_straddled(
+    async def _find_split_commit(
         self, as_of: TimeAsOf | PositionAsOf, partition: TopicPartition, stretch: OffsetRange
     ) -> int:
         """Finds the first later source transaction within a log transaction of several."""

@@ -154,7 +154,7 @@ async def rebuild(
         if wanted.swaps and wanted.as_of is None:
             await _swap(rebuilding, live, shadow, log, rebuilt, is_running, clock, reporter)
         elif wanted.swaps and wanted.as_of is not None:
-            await _put_back(rebuilding, live, log, wanted.as_of, rebuilt, is_running, clock)
+            await _swap_in_past(rebuilding, live, log, wanted.as_of, rebuilt, is_running, clock)
     return rebuilt
 
 
@@ -228,7 +228,7 @@ async def _fill_to(
     return rows
 
 
-async def _put_back(
+async def _swap_in_past(
     rebuilding: TableRebuild,
     live: "RebuildableSink",
     log: Log,
@@ -240,7 +240,7 @@ async def _put_back(
     """Swaps in a past state; on resume the sink applies all later changes."""
     await _send_pause(rebuilding, log, is_paused=True, clock=clock)
     rebuilt.is_paused = True
-    await _settle(rebuilding, live, is_running=is_running)
+    await _wait_settled(rebuilding, live, is_running=is_running)
     commits = await commits_below(log, rebuilding.loaded.name, moment.ends)
     until_ms = max((each.committed_ms for each in commits.values()), default=0)
     carry_over = CarryOver(rebuilding.subject.schema.key, until_ms * 1_000 + 999)
@@ -340,7 +340,7 @@ async def _swap(
     if is_running:
         await _send_pause(rebuilding, log, is_paused=True, clock=clock)
     try:
-        offsets = await _settle(rebuilding, live, is_running=is_running)
+        offsets = await _wait_settled(rebuilding, live, is_running=is_running)
         await _fill(rebuilding, shadow, log, rebuilt, clock=clock, reporter=reporter)
         _check_reached(
             rebuilding, await shadow.committed_offsets(sorted(rebuilding.topics)), offsets
@@ -367,7 +367,9 @@ async def _send_pause(rebuilding: TableRebuild, log: Log, *, is_paused: bool, cl
     await write_control(log, rebuilding.loaded.name, signals, now_ms=clock.now_ms())
 
 
-async def _settle(rebuilding: TableRebuild, live: Sink, *, is_running: bool) -> AppliedOffsets:
+async def _wait_settled(
+    rebuilding: TableRebuild, live: Sink, *, is_running: bool
+) -> AppliedOffsets:
     """Returns the live table's offsets after it has stopped."""
     topics = [*sorted(rebuilding.topics), COMMITS]
     offsets = _data_of(rebuilding, await live.committed_offsets(topics))

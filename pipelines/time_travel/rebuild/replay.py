@@ -211,14 +211,14 @@ async def fill_former(
     ):
         return
 
-    async def fitted(changes: AsyncIterator[TableChanges]) -> AsyncIterator[TableChanges]:
+    async def fit_all(changes: AsyncIterator[TableChanges]) -> AsyncIterator[TableChanges]:
         async for each in changes:
             yield fit(each, schema)
 
     start = dict.fromkeys(beginnings, 0)
     await begin_empty(shadow, schema, log, start)  # compaction may have left no records for it
     await replay(
-        loaded, part, shadow, log, start=start, end=beginnings, clock=clock, through=fitted
+        loaded, part, shadow, log, start=start, end=beginnings, clock=clock, through=fit_all
     )
 
 

@@ -57,19 +57,19 @@ NOTHING = PartitionChanges(
 )
 
 
-def piece_of(changes: TableChanges, keys: Digests, rows: Digests) -> PartitionChanges:
+def partition_changes(changes: TableChanges, keys: Digests, rows: Digests) -> PartitionChanges:
     assert changes.log_offsets is not None, "what was read knows its place"
     is_row = changes.operations.to_numpy() != Operation.DELETE
     ends_us = np.where(is_row, THERE, changes.committed_us.to_numpy())
     return PartitionChanges(keys, rows, changes.log_offsets.to_numpy(), is_row, ends_us, ~is_row)
 
 
-def fold(pieces: Sequence[PartitionChanges], *, keeps_deleted: bool) -> PartitionChanges:
+def fold(parts: Sequence[PartitionChanges], *, keeps_deleted: bool) -> PartitionChanges:
     """Returns one change of each key, by digest: the newest row; or the last row with its first
     delete; or the first delete without a row."""
-    if not pieces:
+    if not parts:
         return NOTHING
-    whole = concat_pieces(pieces)
+    whole = concat_parts(parts)
     if not len(whole.keys):
         return NOTHING
     if not keeps_deleted:
@@ -80,14 +80,14 @@ def fold(pieces: Sequence[PartitionChanges], *, keeps_deleted: bool) -> Partitio
     return _with_ends(whole, begins)
 
 
-def concat_pieces(pieces: Sequence[PartitionChanges]) -> PartitionChanges:
+def concat_parts(parts: Sequence[PartitionChanges]) -> PartitionChanges:
     return PartitionChanges(
-        np.concatenate([piece.keys for piece in pieces]),
-        np.concatenate([piece.rows for piece in pieces]),
-        np.concatenate([piece.offsets for piece in pieces]),
-        np.concatenate([piece.is_row for piece in pieces]),
-        np.concatenate([piece.ends_us for piece in pieces]),
-        np.concatenate([piece.is_bound for piece in pieces]),
+        np.concatenate([part.keys for part in parts]),
+        np.concatenate([part.rows for part in parts]),
+        np.concatenate([part.offsets for part in parts]),
+        np.concatenate([part.is_row for part in parts]),
+        np.concatenate([part.ends_us for part in parts]),
+        np.concatenate([part.is_bound for part in parts]),
     )
 
 
@@ -106,13 +106,13 @@ def _with_ends(whole: PartitionChanges, begins: Int64Array) -> PartitionChanges:
     return replace(chosen, ends_us=ends_us, is_bound=is_bound)
 
 
-def truncate(piece: PartitionChanges, *, committed_us: int) -> PartitionChanges:
+def truncate(part: PartitionChanges, *, committed_us: int) -> PartitionChanges:
     """Returns the state after a truncate. Compaction may have removed an earlier one."""
-    is_there = piece.ends_us == THERE
+    is_there = part.ends_us == THERE
     return replace(
-        piece,
-        ends_us=np.where(is_there, committed_us, piece.ends_us),
-        is_bound=piece.is_bound | is_there,
+        part,
+        ends_us=np.where(is_there, committed_us, part.ends_us),
+        is_bound=part.is_bound | is_there,
     )
 
 

@@ -110,9 +110,9 @@ class KeyedDiff:
             is_extra &= (ends_us == THERE) | self._state.is_whole
             is_changed &= ~is_extra
         self.result.rows += rows.num_rows
-        self._note(DifferenceKind.TWICE, is_again, rows, keys, digests, places)
-        self._note(DifferenceKind.CHANGED, is_changed, rows, keys, digests, places)
-        self._note(DifferenceKind.EXTRA, is_extra, rows, keys, digests, places)
+        self._add_differences(DifferenceKind.TWICE, is_again, rows, keys, digests, places)
+        self._add_differences(DifferenceKind.CHANGED, is_changed, rows, keys, digests, places)
+        self._add_differences(DifferenceKind.EXTRA, is_extra, rows, keys, digests, places)
 
     def _is_of_another_end(
         self, known: Int64Array, is_known: BoolArray, ends_us: Int64Array
@@ -157,7 +157,7 @@ class KeyedDiff:
     def _room(self) -> int:
         return max(KEYS_KEPT - len(self.result.keys), 0)
 
-    def _note(
+    def _add_differences(
         self,
         kind: DifferenceKind,
         mask: Any,

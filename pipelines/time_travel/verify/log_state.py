@@ -24,9 +24,9 @@ from headwater.pipelines.time_travel.verify.deleted_rows import (
     NOTHING,
     THERE,
     PartitionChanges,
-    concat_pieces,
+    concat_parts,
     fold,
-    piece_of,
+    partition_changes,
     truncate,
 )
 from headwater.sinks.sink import AppliedOffset, Slice
@@ -255,7 +255,7 @@ class _Tally:
     """Ascending offsets at which its state is requested."""
     keeps_deleted: bool
     states: dict[int, PartitionChanges] = field(default_factory=dict)
-    pieces: list[PartitionChanges] = field(default_factory=list)
+    parts: list[PartitionChanges] = field(default_factory=list)
     waiting: int = 0
 
     def take(self, changes: TableChanges, shape: ComparedColumns) -> None:
@@ -265,38 +265,38 @@ class _Tally:
             self._pass(int(offsets[0]))
             self._empty(changes.committed_us[0].as_py())
             return
-        piece = piece_of(changes, *shape.digest_log_rows(changes.rows))
+        part = partition_changes(changes, *shape.digest_log_rows(changes.rows))
         for stop in self.stops:
             if stop not in self.states and stop <= offsets[-1]:
-                self.states[stop] = self._fold([*self.pieces, piece.upto(stop)])
-        self.pieces.append(piece)
+                self.states[stop] = self._fold([*self.parts, part.upto(stop)])
+        self.parts.append(part)
         self.waiting += len(offsets)
         if self.waiting > MERGE_ROWS:
-            self.pieces, self.waiting = [self._fold(self.pieces)], 0
+            self.parts, self.waiting = [self._fold(self.parts)], 0
 
     def at(self, stop: int) -> PartitionChanges:
         self._pass(stop)
         return self.states[stop]
 
-    def _fold(self, pieces: Sequence[PartitionChanges]) -> PartitionChanges:
-        return fold(pieces, keeps_deleted=self.keeps_deleted)
+    def _fold(self, parts: Sequence[PartitionChanges]) -> PartitionChanges:
+        return fold(parts, keeps_deleted=self.keeps_deleted)
 
     def _empty(self, committed_us: int) -> None:
         self.waiting = 0
-        left = [self._fold(self.pieces)] if self.keeps_deleted else []
-        self.pieces = [truncate(piece, committed_us=committed_us) for piece in left]
+        left = [self._fold(self.parts)] if self.keeps_deleted else []
+        self.parts = [truncate(part, committed_us=committed_us) for part in left]
 
     def _pass(self, offset: int) -> None:
         """Processes a stop: all later records are at or behind this offset."""
         for stop in self.stops:
             if stop not in self.states and stop <= offset:
-                self.states[stop] = self._fold(self.pieces)
+                self.states[stop] = self._fold(self.parts)
 
 
 def _state(tallies: Mapping[TopicPartition, _Tally], ends: Ends) -> LogState:
-    pieces = [tally.at(ends.get(part, 0)) for part, tally in tallies.items()]
-    whole = concat_pieces(pieces) if pieces else NOTHING
-    origins = np.repeat(np.arange(len(pieces), dtype=np.int32), [len(p.keys) for p in pieces])
+    parts = [tally.at(ends.get(part, 0)) for part, tally in tallies.items()]
+    whole = concat_parts(parts) if parts else NOTHING
+    origins = np.repeat(np.arange(len(parts), dtype=np.int32), [len(p.keys) for p in parts])
     order = np.argsort(whole.keys, kind="stable")
     found = whole.take(order)
     return LogState(

@@ -127,7 +127,7 @@ async def _rows(
     if repair.deleted is not DeletedRows.GONE:
         extra = [each for each in extra if each.end_us != THERE]
     if extra:
-        rows.append(_deletes(repair, extra, offsets))
+        rows.append(_extra_deletes(repair, extra, offsets))
     places = [each.place for each in keys.values() if each.place is not None]
     for changes in await changes_at(log, places, after_log):
         projected = repair.shape.project(changes.rows)
@@ -152,10 +152,10 @@ def _ends(
     partition = current.log_partition
     assert partition is not None, "what was read knows its place"
     gone = current.rows.filter(pa.array(is_gone))
-    return [_find_deleted(repair, gone, ends_us[is_gone], partition, offsets)]
+    return [_delete_changes(repair, gone, ends_us[is_gone], partition, offsets)]
 
 
-def _deletes(
+def _extra_deletes(
     repair: TargetRepair, extra: Sequence[DifferingKey], offsets: AppliedOffsets
 ) -> TableChanges:
     schema = repair.subject.schema
@@ -164,10 +164,12 @@ def _deletes(
         schema=pa.schema([schema.arrow.field(name) for name in schema.key]),
     )
     ends_us = np.array([max(each.end_us, 0) for each in extra], np.int64)
-    return _find_deleted(repair, repair.shape.project(given), ends_us, next(iter(offsets)), offsets)
+    return _delete_changes(
+        repair, repair.shape.project(given), ends_us, next(iter(offsets)), offsets
+    )
 
 
-def _find_deleted(
+def _delete_changes(
     repair: TargetRepair,
     rows: pa.RecordBatch,
     ends_us: Int64Array,

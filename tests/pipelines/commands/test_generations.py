@@ -10,7 +10,7 @@ from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.terminal import exit_codes
-from headwater.pipelines.terminal.generation_choice import gone_on
+from headwater.pipelines.terminal.generation_choice import next_positions
 from tests.pipelines.conftest import Headwater, Ran
 from tests.pipelines.loops.migration.test_migrate_pipeline import FIRST, Shop
 from tests.pipelines.running.owner import owning
@@ -76,7 +76,7 @@ def test_a_reader_at_the_end_goes_on_behind_what_was_filled_in(shop: Shop) -> No
     async def moved(_: LoadedPipeline, log: EmbeddedLog) -> list[dict[TopicPartition, int]]:
         place = TopicPartition(FIRST, 0)
         end = (await log.bounds([place]))[place].end
-        return [dict(await gone_on(log, "shop", {place: at})) for at in (end - 2, end)]
+        return [dict(await next_positions(log, "shop", {place: at})) for at in (end - 2, end)]
 
     early, late = shop.do(moved)
 

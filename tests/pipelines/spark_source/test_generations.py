@@ -72,7 +72,7 @@ def read(options: ReadOptions, parts: list[read_plan.ReadSplit]) -> list[tuple[s
 
 
 def between(options: ReadOptions, start: Any, end: Any) -> list[tuple[str, int]]:
-    return read(options, asyncio.run(read_plan.between(options, start, end)))
+    return read(options, asyncio.run(read_plan.plan_between(options, start, end)))
 
 
 @pytest.mark.parametrize("named", [TOPIC, f"{TOPIC}.g2"])

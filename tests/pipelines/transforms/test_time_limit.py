@@ -14,7 +14,7 @@ def test_quick_work_is_not_interrupted_for_earlier_work() -> None:
     limit = TimeLimit(4 * MS_MAX, interrupted.set)
 
     for _ in range(17):
-        with limit.watching():
+        with limit.watch():
             time.sleep(MS_MAX / 4_000)
 
     assert not interrupted.is_set()
@@ -25,7 +25,7 @@ def test_work_that_takes_too_long_is_interrupted_soon() -> None:
     limit = TimeLimit(MS_MAX, interrupted.set)
 
     begun = time.monotonic()
-    with limit.watching():
+    with limit.watch():
         assert interrupted.wait(10)
     assert time.monotonic() - begun >= MS_MAX / 1_000
 
@@ -36,7 +36,7 @@ def test_work_after_an_interruption_has_its_whole_time() -> None:
 
     for _ in range(2):
         begun = time.monotonic()
-        with limit.watching():
+        with limit.watch():
             assert interrupted.wait(10)
         assert time.monotonic() - begun >= MS_MAX / 1_000
         interrupted.clear()
@@ -47,7 +47,7 @@ def test_one_thread_watches_all_that_comes_soon_and_goes_when_nothing_does() -> 
     before = set(threading.enumerate())
 
     for _ in range(100):
-        with limit.watching():
+        with limit.watch():
             pass
     [thread] = set(threading.enumerate()) - before
     thread.join(10)

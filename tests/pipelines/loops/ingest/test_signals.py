@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from headwater.connectors.source import Control
 from headwater.core_log.foundation.errors import SourceRejected
-from headwater.pipelines.loops.ingest.signals import relaying
+from headwater.pipelines.loops.ingest.signals import relay_signals
 
 
 class Listening:
@@ -32,7 +32,7 @@ async def test_a_source_hears_every_wish_once_but_those_that_are_done() -> None:
             wished.append(Control("third", "snapshot"))
         return list(wished)
 
-    async with relaying(listening, controls, {"control/first": "start", "stream": "7"}):
+    async with relay_signals(listening, controls, {"control/first": "start", "stream": "7"}):
         await listening.has_heard.wait()
 
     assert listening.heard == ["second", "third"]

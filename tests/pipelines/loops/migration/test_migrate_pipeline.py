@@ -23,7 +23,7 @@ from headwater.pipelines.journal.schemas import topics_of
 from headwater.pipelines.preview.plan import Plan, plan_of
 from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.running.first_checks import checked_first
-from headwater.pipelines.running.migration_approval import agree
+from headwater.pipelines.running.migration_approval import approve
 from headwater.pipelines.time_travel.history.key_history import key_bytes, key_history
 from headwater.pipelines.time_travel.rebuild.rebuild import RebuildOptions, find_rebuilding, rebuild
 from headwater.pipelines.time_travel.verify.result import ComparedSides
@@ -83,7 +83,7 @@ class Shop:
         async def work(loaded: LoadedPipeline, log: EmbeddedLog) -> None:
             await log.ensure_topic(control_topic())
             if migrates:
-                await agree(loaded, log, now_ms=1)
+                await approve(loaded, log, now_ms=1)
             wanted, run_task = await read_desired(log, loaded.name), checked_first()
             for task in ("source", *(part.name for part in loaded.sinks)):
                 await run_task(
@@ -241,7 +241,7 @@ def test_a_sink_that_is_behind_keeps_its_former_topic(shop: Shop) -> None:
     shop.edit(log="partitions: 2")
 
     async def only_the_source(loaded: LoadedPipeline, log: EmbeddedLog) -> list[str]:
-        await agree(loaded, log, now_ms=1)
+        await approve(loaded, log, now_ms=1)
         wanted = await read_desired(log, loaded.name)
         for migrates in (False, True):
             await checked_first()(

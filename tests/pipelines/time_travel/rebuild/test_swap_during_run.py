@@ -35,7 +35,7 @@ def test_a_running_sink_goes_on_after_a_swap(
         (tmp_path / "pipeline.yaml").write_text(PIPELINE % 5000)
         [later] = load(tmp_path / "pipeline.yaml", environment=os.environ)
         desired = DesiredState(world.log, "shop")
-        settled, restart = rebuilding._settle, rebuilding._send_restart
+        settled, restart = rebuilding._wait_settled, rebuilding._send_restart
 
         async def settles(*args: Any, **kwargs: Any) -> Any:
             found = await settled(*args, **kwargs)
@@ -46,7 +46,7 @@ def test_a_running_sink_goes_on_after_a_swap(
             await asyncio.sleep(RESTARTED_LATE_S)
             await restart(*args, **kwargs)
 
-        monkeypatch.setattr(rebuilding, "_settle", settles)
+        monkeypatch.setattr(rebuilding, "_wait_settled", settles)
         monkeypatch.setattr(rebuilding, "_send_restart", restarts)
         found = await rebuilding.find_rebuilding(world.loaded, world.log, table="orders", sink=None)
         wanted = rebuilding.RebuildOptions(swaps=True)

@@ -13,7 +13,7 @@ from headwater.pipelines.time_travel.verify.deleted_rows import (
 )
 
 
-def piece_of(changes: list[tuple[int, int, int]]) -> PartitionChanges:
+def partition_changes(changes: list[tuple[int, int, int]]) -> PartitionChanges:
     """Key, digest of the row or 0 for a delete, and offset, which is the moment as well."""
     keys, rows, offsets = (np.array(each) for each in zip(*changes, strict=True))
     is_row = rows != 0
@@ -38,7 +38,7 @@ def test_the_last_row_of_a_key_and_its_first_end_are_told_however_they_are_folde
             _, end = told.get(key, (0, THERE))
             last = told.get(key, (0, 0))[0]
             told[key] = (row, THERE) if row else (last, offset if end == THERE else end)
-        held.append(piece_of(changes))
+        held.append(partition_changes(changes))
         if chance.random() < 0.3:
             held = [fold(held, keeps_deleted=True)]
         if chance.random() < 0.1:

@@ -243,8 +243,8 @@ def rebuilt(*options: str) -> Callable[[Lake], Figures]:
 
 
 def rebuild_of(name: str, total: int, into: Path, options: Sequence[str]) -> list[str]:
-    moment = f"0:{total * 9 // 10}"
-    return ["rebuild", f"{name}/shop.wide", "--as-of", moment, "--into", str(into), *options]
+    cut_point = f"0:{total * 9 // 10}"
+    return ["rebuild", f"{name}/shop.wide", "--as-of", cut_point, "--into", str(into), *options]
 
 
 def history(lake: Lake) -> Figures:

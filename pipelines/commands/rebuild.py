@@ -84,7 +84,7 @@ async def _rebuild(
 ) -> tuple[dict[str, Any], list[str]]:
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.file.given_files import load_named, sink_elsewhere
-    from headwater.pipelines.time_travel.history.cut_points import moment_called
+    from headwater.pipelines.time_travel.history.cut_points import parse_cut_point
     from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
     from headwater.pipelines.time_travel.rebuild.rebuild import (
         RebuildOptions,
@@ -114,12 +114,12 @@ async def _rebuild(
             await check_not_reread(log, pipeline, tables)
         partitions = await rebuilding.subject.partitions(log)
         text = options.as_of or "latest"
-        moment = await moment_called(log, pipeline, text, partitions, now_ms=now_ms())
+        cut_point = await parse_cut_point(log, pipeline, text, partitions, now_ms=now_ms())
         if options.dry_run:
             if options.into is None:
                 await rebuildable(rebuilding, clock=SystemClock()).close()
-            return _plan(rebuilding, options, moment)
-        as_of = moment if options.as_of else None
+            return _plan(rebuilding, options, cut_point)
+        as_of = cut_point if options.as_of else None
         wanted = RebuildOptions(swaps=options.swap, verifies=options.verify, as_of=as_of)
         clock, progress = SystemClock(), ReplayProgress(output)
         if options.into is not None:
@@ -133,10 +133,10 @@ async def _rebuild(
                 wanted,
                 is_running=is_running,
                 clock=clock,
-                reporter=RebuildProgress(output, moment.ends),
+                reporter=RebuildProgress(output, cut_point.ends),
                 replay_reporter=progress,
             )
-    facts = _facts(rebuilding, options, moment) | {
+    facts = _facts(rebuilding, options, cut_point) | {
         "rows": rebuilt.rows,
         "swapped": bool(rebuilt.kept),
         "kept": rebuilt.kept or None,
@@ -146,33 +146,33 @@ async def _rebuild(
     return facts, list(_lines(rebuilding, options, rebuilt, facts))
 
 
-def _facts(rebuilding: "TableRebuild", options: _Options, moment: "CutPoint") -> dict[str, Any]:
+def _facts(rebuilding: "TableRebuild", options: _Options, cut_point: "CutPoint") -> dict[str, Any]:
     return {
         "pipeline": rebuilding.loaded.name,
         "sink": rebuilding.part.name,
         "table": str(rebuilding.target),
-        "as_of": moment.meant,
-        "offsets": {f"{topic}-{number}": end for (topic, number), end in moment.ends.items()},
+        "as_of": cut_point.meant,
+        "offsets": {f"{topic}-{number}": end for (topic, number), end in cut_point.ends.items()},
         "into": options.into,
     }
 
 
 def _plan(
-    rebuilding: "TableRebuild", options: _Options, moment: "CutPoint"
+    rebuilding: "TableRebuild", options: _Options, cut_point: "CutPoint"
 ) -> tuple[dict[str, Any], list[str]]:
     """Prints the steps; the moment is known to be possible."""
     table, sink = printable(str(rebuilding.target)), printable(rebuilding.part.name)
     place = "another place" if options.into else f"a copy beside it in {sink}"
     lines = [
         f"read {printable(topic)}-{number} up to offset {end:,}"
-        for (topic, number), end in moment.ends.items()
+        for (topic, number), end in cut_point.ends.items()
     ]
-    lines.append(f"fill {place} with {table} as of {moment.meant}")
+    lines.append(f"fill {place} with {table} as of {cut_point.meant}")
     lines += ["compare the copy with the log, read a second time"] if options.verify else []
     if options.swap:
         lines.append("pause the table, swap the copy in, and keep the old one beside it")
         lines += ["leave the table paused, as it was then"] if options.as_of else []
-    return _facts(rebuilding, options, moment) | {"dry_run": True}, lines
+    return _facts(rebuilding, options, cut_point) | {"dry_run": True}, lines
 
 
 def _lines(

@@ -77,7 +77,7 @@ async def _replay(
     from headwater.pipelines.time_travel.history.cut_points import (
         begun_at,
         check_order,
-        moment_called,
+        parse_cut_point,
     )
     from headwater.pipelines.time_travel.rebuild.replay import replay
     from headwater.pipelines.time_travel.verify.table_selection import subject_of, subjects_of
@@ -106,7 +106,7 @@ async def _replay(
             subjects = [subject_of(subjects, given, pipeline=pipeline)]
         partitions = [each for subject in subjects for each in await subject.partitions(log)]
         first = await begun_at(log, pipeline, start, partitions, now_ms=now_ms(), note=output.note)
-        last = await moment_called(log, pipeline, end, partitions, now_ms=now_ms())
+        last = await parse_cut_point(log, pipeline, end, partitions, now_ms=now_ms())
         check_order(first, last.ends)
         clock = SystemClock()
         sink = make_sink(loaded, part, clock=clock)

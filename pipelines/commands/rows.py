@@ -107,12 +107,12 @@ async def _ends(
 ) -> "Mapping[TopicPartition, int]":
     from headwater.core_log.model.log import TopicPartition
     from headwater.pipelines.time_travel.history.as_of import parse_as_of
-    from headwater.pipelines.time_travel.history.cut_points import moment_of
+    from headwater.pipelines.time_travel.history.cut_points import find_cut_point
 
-    moment = parse_as_of(as_of, now_ms=time.time_ns() // 1_000_000)
+    parsed = parse_as_of(as_of, now_ms=time.time_ns() // 1_000_000)
     count = await log.partition_count(topic)
     partitions = [TopicPartition(topic, number) for number in range(count)]
-    return (await moment_of(log, pipeline, moment, partitions)).ends
+    return (await find_cut_point(log, pipeline, parsed, partitions)).ends
 
 
 async def _warn_of_compaction(output: Output, log: "Log", changes: "Sequence[KeyChange]") -> None:

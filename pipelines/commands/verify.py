@@ -142,9 +142,9 @@ def facts_of(verdict: "TableVerdict") -> dict[str, Any]:
         "rows": compared.rows,
         "problems": {kind.name.lower(): count for kind, count in compared.counts.items() if count},
         "keys": [to_json_value(each) for each in verdict.named],
-        "at": verdict.moment.meant,
+        "at": verdict.cut_point.meant,
         "offsets": {
-            f"{topic}-{number}": end for (topic, number), end in verdict.moment.ends.items()
+            f"{topic}-{number}": end for (topic, number), end in verdict.cut_point.ends.items()
         },
         "left_out": sorted(verdict.left_out),
         "problem": verdict.problem or None,
@@ -172,7 +172,7 @@ def _lines(verdicts: "Sequence[TableVerdict]") -> Iterator[str]:
         (
             printable(str(each.subject.target)),
             printable(each.side),
-            "-" if each.problem else printable(each.moment.meant),
+            "-" if each.problem else printable(each.cut_point.meant),
             None if each.problem else each.compared.rows,
             None if each.problem else each.compared.log_rows,
             _find(each),

@@ -157,7 +157,7 @@ def mixed_in(positions: Positions, topic_id: str) -> list[MixedTopic]:
     ]
 
 
-def topics_of_no_moment(
+def mixed_topics(
     positions: Positions, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str]
 ) -> set[str]:
     """Of those in which somebody stands: what he has is no state of their tables' source."""

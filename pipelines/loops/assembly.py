@@ -304,7 +304,7 @@ def delivery_of(
         topics=topics,
         split_reader=split_reader_of(loaded, log, skipped=set_aside.skipped_offsets),
         beginnings=beginnings,
-        tells_moments=getattr(part.settings, "consistent_cut", False),
+        names_mixed_tables=getattr(part.settings, "consistent_cut", False),
     )
     return Delivery(
         pipeline=loaded.name,

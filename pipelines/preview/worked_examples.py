@@ -271,7 +271,7 @@ def _same(found: Any, expected: Any) -> bool:
         except InvalidOperation:
             return False
     if isinstance(found, datetime) and isinstance(expected, str):
-        return _same_moment(found, expected)
+        return _same_time(found, expected)
     if isinstance(found, date | time | bytes):
         return bool(to_json_value(found) == str(expected))
     if isinstance(found, list) and isinstance(expected, list):
@@ -281,9 +281,9 @@ def _same(found: Any, expected: Any) -> bool:
     return isinstance(found, bool) == isinstance(expected, bool) and bool(found == expected)
 
 
-def _same_moment(found: datetime, expected: str) -> bool:
+def _same_time(found: datetime, expected: str) -> bool:
     try:
-        moment = datetime.fromisoformat(expected)
+        other = datetime.fromisoformat(expected)
     except ValueError:
         return False
-    return moment.replace(tzinfo=moment.tzinfo or found.tzinfo) == found
+    return other.replace(tzinfo=other.tzinfo or found.tzinfo) == found

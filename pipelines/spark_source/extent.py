@@ -18,7 +18,7 @@ from headwater.pipelines.time_travel.history.as_of import (
     parse_as_of,
 )
 from headwater.pipelines.time_travel.history.commit_index import CommitIndex
-from headwater.pipelines.time_travel.history.cut_points import moment_of
+from headwater.pipelines.time_travel.history.cut_points import find_cut_point
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
 RETRY_FOR_MS = 15_000
@@ -108,7 +108,7 @@ class Extent:
         """What was true then; refused where compaction has passed it."""
         found: dict[TopicPartition, int] = {}
         for pipeline, partitions in (await self._by_pipeline()).items():
-            found |= (await moment_of(self._log, pipeline, as_of, partitions)).ends
+            found |= (await find_cut_point(self._log, pipeline, as_of, partitions)).ends
         return found
 
     async def _behind(self, position: PositionAsOf) -> Mapping[TopicPartition, int]:

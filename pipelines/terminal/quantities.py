@@ -101,10 +101,10 @@ def time_text(timestamp_ms: int) -> str:
     if timestamp_ms < 0:
         return "-"
     try:
-        moment = EPOCH + timedelta(milliseconds=timestamp_ms)
+        time = EPOCH + timedelta(milliseconds=timestamp_ms)
     except OverflowError:
         return str(timestamp_ms)
-    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return time.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def parse_time(text: str, now_ms: int) -> int | None:
@@ -115,9 +115,9 @@ def parse_time(text: str, now_ms: int) -> int | None:
     if ago:
         return max(0, now_ms - int(ago[1]) * UNIT_MS[ago[2]])
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - EPOCH) // timedelta(milliseconds=1)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return (time - EPOCH) // timedelta(milliseconds=1)

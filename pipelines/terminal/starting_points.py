@@ -32,10 +32,10 @@ async def resolve(
         return _check({_the_one(partitions): int(text)}, bounds)
     if PER_PARTITION.fullmatch(text):
         return _check(_name(partitions, text), bounds)
-    moment_ms = parse_time(text, now_ms)
-    if moment_ms is None:
+    timestamp_ms = parse_time(text, now_ms)
+    if timestamp_ms is None:
         raise ConfigError("the text is not a place in a log", given=text, hint=HINT)
-    return await log.offsets_at(partitions, timestamp_ms=moment_ms)
+    return await log.offsets_at(partitions, timestamp_ms=timestamp_ms)
 
 
 def _the_one(partitions: Sequence[TopicPartition]) -> TopicPartition:

@@ -13,7 +13,7 @@ from headwater.pipelines.journal.commits import Commit, commits_home
 from headwater.pipelines.journal.control import read_desired
 from headwater.pipelines.journal.generations import Generations, load_generations
 from headwater.pipelines.journal.positions import load_positions
-from headwater.pipelines.journal.replacements import topics_of_no_moment
+from headwater.pipelines.journal.replacements import mixed_topics
 from headwater.pipelines.journal.schemas import every_topic_of
 from headwater.pipelines.loops.deliver.cutover import TopicCutovers, prehistory_ends
 from headwater.pipelines.loops.deliver.group_offsets import CommitFollower
@@ -59,14 +59,14 @@ class Slicer:
         topics: Collection[str] | None = None,
         split_reader: SplitReader | None = None,
         beginnings: Mapping[TopicPartition, int] | None = None,
-        tells_moments: bool = False,
+        names_mixed_tables: bool = False,
     ) -> None:
         """`topics`: only these topics of the pipeline.
 
         `beginnings`: where a partition begins of which the target holds nothing, if not at offset
-        0. `tells_moments`: whether slices name tables without a consistent state at their end.
+        0. `names_mixed_tables`: whether slices name tables without a consistent state at their end.
         """
-        self._beginnings, self._tells_moments = beginnings or {}, tells_moments
+        self._beginnings, self._names_mixed_tables = beginnings or {}, names_mixed_tables
         self._log, self._pipeline, self._limits = log, pipeline, limits
         self._wanted = topics
         self._read, self._clock = read, clock
@@ -380,7 +380,7 @@ class Slicer:
             moves = moves | {self._home: self._commits.next_offset}
         self._records = self._bytes = 0
         topics = {partition.topic for partition in moves}
-        left_out = await self._of_no_moment({**self._offsets, **moves})
+        left_out = await self._find_mixed({**self._offsets, **moves})
         self._begun_ms = self._clock.monotonic_ms()
         return Slice(
             log=self._log,
@@ -395,12 +395,12 @@ class Slicer:
             left_out=left_out,
         )
 
-    async def _of_no_moment(self, offsets: Mapping[TopicPartition, int]) -> frozenset[str]:
+    async def _find_mixed(self, offsets: Mapping[TopicPartition, int]) -> frozenset[str]:
         """Returns topics, with their former ones, of tables that the source is reading again."""
-        if not self._tells_moments:
+        if not self._names_mixed_tables:
             return frozenset()
         positions = await load_positions(self._log, self._pipeline)
-        found = topics_of_no_moment(positions, offsets, self._topic_ids)
+        found = mixed_topics(positions, offsets, self._topic_ids)
         return frozenset(self._generations.line_of(found))
 
     def _are_all_at_the_cut(

@@ -76,20 +76,20 @@ def parse_as_of(text: str, *, now_ms: int) -> AsOf:
     part = PART.fullmatch(text)
     if part and part[1] == STREAM:
         return before(part[2])
-    moment_ms = parse_time(text, now_ms)
-    if moment_ms is None:
+    time_ms = parse_time(text, now_ms)
+    if time_ms is None:
         raise ConfigError(
             "the text is not a point in time: a time, an age, an offset or a source position",
             given=text,
             hint=HINT,
         )
-    if moment_ms > now_ms + CLOCKS_APART_MS:
+    if time_ms > now_ms + CLOCKS_APART_MS:
         raise ConfigError(
             "the point in time is in the future",
             given=text,
             hint="leave it out to include everything up to now",
         )
-    return TimeAsOf(moment_ms)
+    return TimeAsOf(time_ms)
 
 
 def before(position: str) -> PositionAsOf:

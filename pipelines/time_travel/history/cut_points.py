@@ -25,13 +25,13 @@ class CutPoint:
     """The moment in the user's words."""
 
 
-async def newest_moment(log: Log, partitions: Collection[TopicPartition]) -> CutPoint:
+async def newest_cut_point(log: Log, partitions: Collection[TopicPartition]) -> CutPoint:
     """Returns the present end of all decided records."""
     bounds = await log.bounds(partitions)
     return CutPoint({part: bounds[part].stable for part in partitions}, "now")
 
 
-async def moment_of(
+async def find_cut_point(
     log: Log,
     pipeline: str,
     as_of: AsOf,
@@ -46,20 +46,20 @@ async def moment_of(
         ends = _parse_given(as_of, partitions, await log.bounds(partitions))
     else:
         ends = await history.ends(as_of, partitions, is_recent=is_recent)
-    moment = CutPoint(ends, str(as_of))
-    await check_exact(log, pipeline, moment, is_recent=is_recent)
+    cut_point = CutPoint(ends, str(as_of))
+    await check_exact(log, pipeline, cut_point, is_recent=is_recent)
     if not is_recent:
-        await _check_not_mixed(log, pipeline, moment)
-    return moment
+        await _check_not_mixed(log, pipeline, cut_point)
+    return cut_point
 
 
-async def moment_called(
+async def parse_cut_point(
     log: Log, pipeline: str, text: str, partitions: Collection[TopicPartition], *, now_ms: int
 ) -> CutPoint:
     """Returns the moment of `latest`, or of a text for `parse_as_of`."""
     if text == LATEST:
-        return await newest_moment(log, partitions)
-    return await moment_of(log, pipeline, parse_as_of(text, now_ms=now_ms), partitions)
+        return await newest_cut_point(log, partitions)
+    return await find_cut_point(log, pipeline, parse_as_of(text, now_ms=now_ms), partitions)
 
 
 async def begun_at(
@@ -106,16 +106,16 @@ def _describe(ends: Ends) -> str:
 
 
 async def check_exact(
-    log: Log, pipeline: str, moment: CutPoint, *, is_recent: bool = False
+    log: Log, pipeline: str, cut_point: CutPoint, *, is_recent: bool = False
 ) -> None:
     """Raises if compaction has passed the moment.
 
     It is called before and after a read, because compaction goes on meanwhile. It does not reach
     very recent moments: our topics do not permit that.
     """
-    bounds = await log.bounds(moment.ends)
-    marks = await carried_marks(log, pipeline, moment.ends)
-    for partition, end in moment.ends.items():
+    bounds = await log.bounds(cut_point.ends)
+    marks = await carried_marks(log, pipeline, cut_point.ends)
+    for partition, end in cut_point.ends.items():
         bound = bounds[partition]
         if bound.start > 0:
             raise PositionLost(
@@ -137,7 +137,7 @@ async def check_exact(
             raise PositionLost(
                 "the point in time is before the topic's present generation",
                 hint="choose a point in time after `run --migrate`",
-                asked=moment.meant,
+                asked=cut_point.meant,
                 topic=partition.topic,
                 partition=partition.partition,
             )
@@ -145,7 +145,7 @@ async def check_exact(
             raise PositionLost(
                 "compaction has passed this point in time: its state is gone",
                 hint=f"the oldest possible is {await CommitIndex(log, pipeline).oldest(bounds)}",
-                asked=moment.meant,
+                asked=cut_point.meant,
                 topic=partition.topic,
                 partition=partition.partition,
                 offset=end,
@@ -153,11 +153,11 @@ async def check_exact(
             )
 
 
-async def _check_not_mixed(log: Log, pipeline: str, moment: CutPoint) -> None:
+async def _check_not_mixed(log: Log, pipeline: str, cut_point: CutPoint) -> None:
     """Raises if a table was being read again at the moment: the log then has old and new rows."""
     positions = await load_positions(log, pipeline)
-    for topic in sorted({part.topic for part in moment.ends}):
-        ends = {part.partition: end for part, end in moment.ends.items() if part.topic == topic}
+    for topic in sorted({part.topic for part in cut_point.ends}):
+        ends = {part.partition: end for part, end in cut_point.ends.items() if part.topic == topic}
         for mixed in mixed_in(positions, await log.topic_id(topic)):
             if mixed.has(ends):
                 before = ",".join(f"{part}:{mixed.since.get(part, 0)}" for part in ends)
@@ -166,7 +166,7 @@ async def _check_not_mixed(log: Log, pipeline: str, moment: CutPoint) -> None:
                     "the table was being read again at this point in time, so its state was mixed",
                     hint=f"the last state before it is at offset {before}"
                     + (f", the first behind {behind}" if behind else ""),
-                    asked=moment.meant,
+                    asked=cut_point.meant,
                     topic=topic,
                 )
 

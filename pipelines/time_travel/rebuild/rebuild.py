@@ -33,7 +33,7 @@ from headwater.pipelines.time_travel.history.cut_points import (
     CutPoint,
     check_exact,
     commits_below,
-    newest_moment,
+    newest_cut_point,
 )
 from headwater.pipelines.time_travel.rebuild.lock import alone_with
 from headwater.pipelines.time_travel.rebuild.replay import (
@@ -184,8 +184,10 @@ async def rebuild_elsewhere(
     sink = make_sink(rebuilding.loaded, rebuilding.part, clock=clock)
     try:
         partitions = await rebuilding.subject.partitions(log)
-        moment = wanted.as_of or await newest_moment(log, partitions)
-        rows = await _fill_to(rebuilding, sink, log, moment, clock=clock, reporter=replay_reporter)
+        cut_point = wanted.as_of or await newest_cut_point(log, partitions)
+        rows = await _fill_to(
+            rebuilding, sink, log, cut_point, clock=clock, reporter=replay_reporter
+        )
         rebuilt = RebuildResult(rows)
         if wanted.verifies:
             rebuilt.verdict = await verify_copy(rebuilding, sink, log, clock=clock)
@@ -213,18 +215,18 @@ async def _fill_to(
     rebuilding: TableRebuild,
     sink: Sink,
     log: Log,
-    moment: CutPoint,
+    cut_point: CutPoint,
     *,
     clock: Clock,
     reporter: ReplayReporter,
 ) -> int:
     """Fills up to a moment, if compaction has left it whole until the end."""
-    start = dict.fromkeys(moment.ends, 0)
+    start = dict.fromkeys(cut_point.ends, 0)
     loaded, part = rebuilding.loaded, rebuilding.part
     rows = await replay(
-        loaded, part, sink, log, start=start, end=moment.ends, clock=clock, reporter=reporter
+        loaded, part, sink, log, start=start, end=cut_point.ends, clock=clock, reporter=reporter
     )
-    await check_exact(log, loaded.name, moment)
+    await check_exact(log, loaded.name, cut_point)
     return rows
 
 
@@ -232,7 +234,7 @@ async def _swap_in_past(
     rebuilding: TableRebuild,
     live: "RebuildableSink",
     log: Log,
-    moment: CutPoint,
+    cut_point: CutPoint,
     rebuilt: RebuildResult,
     is_running: bool,
     clock: Clock,
@@ -241,7 +243,7 @@ async def _swap_in_past(
     await _send_pause(rebuilding, log, is_paused=True, clock=clock)
     rebuilt.is_paused = True
     await _wait_settled(rebuilding, live, is_running=is_running)
-    commits = await commits_below(log, rebuilding.loaded.name, moment.ends)
+    commits = await commits_below(log, rebuilding.loaded.name, cut_point.ends)
     until_ms = max((each.committed_ms for each in commits.values()), default=0)
     carry_over = CarryOver(rebuilding.subject.schema.key, until_ms * 1_000 + 999)
     rebuilt.kept = await live.swap(rebuilding.target, carry_over)

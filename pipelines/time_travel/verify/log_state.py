@@ -230,17 +230,17 @@ class LogFold:
         self._pass = LogPass(log, after_log, fetch_bytes)
         self.skipped = self._pass.skipped
 
-    async def states(self, moments: Sequence[Ends]) -> list[LogState]:
+    async def states(self, cut_points: Sequence[Ends]) -> list[LogState]:
         stops = {
-            part: sorted({ends.get(part, 0) for ends in moments})
-            for part in sorted({part for ends in moments for part in ends})
+            part: sorted({ends.get(part, 0) for ends in cut_points})
+            for part in sorted({part for ends in cut_points for part in ends})
         }
         tallies = await self._pass.read(
             {part: each[-1] for part, each in stops.items()},
             lambda: {part: _Tally(each, self._keeps_deleted) for part, each in stops.items()},
             self._take,
         )
-        return [_state(tallies, ends) for ends in moments]
+        return [_state(tallies, ends) for ends in cut_points]
 
     def _take(self, tallies: Mapping[TopicPartition, "_Tally"], changes: TableChanges) -> None:
         assert changes.log_partition is not None, "what was read knows its place"

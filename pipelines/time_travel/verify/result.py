@@ -104,7 +104,7 @@ class TableVerdict:
     side: str
     """`source`, or the sink's name."""
     shape: ComparedColumns
-    moment: CutPoint
+    cut_point: CutPoint
     compared: ComparisonResult
     named: Sequence[Mapping[str, Any]] = ()
     """The first differing keys, with their difference."""

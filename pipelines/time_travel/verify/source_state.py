@@ -25,7 +25,11 @@ from headwater.pipelines.loops.assembly import wire_of
 from headwater.pipelines.loops.deliver.slice_reader import AfterLog
 from headwater.pipelines.loops.thread_offload import beside
 from headwater.pipelines.time_travel.history.as_of import STREAM, before, order_of
-from headwater.pipelines.time_travel.history.cut_points import CutPoint, moment_of, newest_moment
+from headwater.pipelines.time_travel.history.cut_points import (
+    CutPoint,
+    find_cut_point,
+    newest_cut_point,
+)
 from headwater.pipelines.time_travel.verify.result import IncomparableRows, deletes_of
 from headwater.pipelines.time_travel.verify.table_selection import ComparedTable
 from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
@@ -56,14 +60,14 @@ class SourceSide:
     incomparable: dict[TableId, IncomparableRows] = field(default_factory=dict)
     """By the target's table, from the last pass over its `rows`."""
 
-    async def moment(self, partitions: Sequence[TopicPartition]) -> CutPoint:
+    async def cut_point(self, partitions: Sequence[TopicPartition]) -> CutPoint:
         """Returns the end up to which the log is read for this comparison."""
         if not self.snapshot.positions:
-            return await newest_moment(self.log, partitions)
+            return await newest_cut_point(self.log, partitions)
         position = self.snapshot.positions[STREAM]
         await self._reach(position)
         as_of = before(position)
-        return await moment_of(self.log, self.loaded.name, as_of, partitions, is_recent=True)
+        return await find_cut_point(self.log, self.loaded.name, as_of, partitions, is_recent=True)
 
     async def _reach(self, position: str) -> None:
         """Waits until the log has all earlier changes."""

@@ -23,7 +23,7 @@ from headwater.pipelines.time_travel.history.cut_points import (
     CutPoint,
     Ends,
     check_exact,
-    newest_moment,
+    newest_cut_point,
 )
 from headwater.pipelines.time_travel.rebuild.lock import being_read_again
 from headwater.pipelines.time_travel.verify.dead_letter_rows import (
@@ -134,16 +134,16 @@ class TableComparison:
                     contents = await stack.enter_async_context(opening)
                     offsets = carry_offsets(generations, contents.offsets, ids)
                     self._opened[name] = replace(contents, offsets=offsets)
-            moments = await self._cut_points()
+            cut_points = await self._cut_points()
             if not subject.schema.key:
-                for name, moment in moments.items():
+                for name, cut_point in cut_points.items():
                     with self._outcomes([name]):
-                        self._found.append(await self._keyless_verdict(name, moment))
+                        self._found.append(await self._keyless_verdict(name, cut_point))
                 return
-            for columns in dict.fromkeys(map(self._columns_of, moments)):
+            for columns in dict.fromkeys(map(self._columns_of, cut_points)):
                 chosen = {
-                    name: moment
-                    for name, moment in moments.items()
+                    name: cut_point
+                    for name, cut_point in cut_points.items()
                     if self._columns_of(name) == columns
                 }
                 with self._outcomes(chosen):
@@ -156,19 +156,19 @@ class TableComparison:
     async def _cut_points(self) -> dict[str, CutPoint]:
         """Returns the end of the log for each side."""
         partitions = await self.subject.partitions(self.log)
-        moments: dict[str, CutPoint] = {}
+        cut_points: dict[str, CutPoint] = {}
         if self.of_source is not None:
             with self._outcomes([SOURCE]):
                 try:
-                    moment = await self.of_source.moment(partitions)
+                    cut_point = await self.of_source.cut_point(partitions)
                     await self._check_not_reread(self.of_source)
-                    moments[SOURCE] = moment
+                    cut_points[SOURCE] = cut_point
                 except LogUnavailable as error:  # the log has not reached the source's position
                     self._found.append(failed_verdict(self.subject, SOURCE, error))
         for name, contents in self._opened.items():
             with self._outcomes([name]):
-                moments[name] = await self._cut_point_of_target(contents, partitions)
-        return moments
+                cut_points[name] = await self._cut_point_of_target(contents, partitions)
+        return cut_points
 
     async def _cut_point_of_target(
         self, contents: TableContents, partitions: Sequence[TopicPartition]
@@ -186,19 +186,19 @@ class TableComparison:
             for part in partitions
         }
         named = ",".join(f"{part.partition}:{end}" for part, end in ends.items())
-        moment = CutPoint(ends, f"offset {named}")
+        cut_point = CutPoint(ends, f"offset {named}")
         if any(ends.values()):
-            await check_exact(self.log, self.loaded.name, moment, is_recent=True)
-        return moment
+            await check_exact(self.log, self.loaded.name, cut_point, is_recent=True)
+        return cut_point
 
-    async def _keyless_verdict(self, name: str, moment: CutPoint) -> TableVerdict:
+    async def _keyless_verdict(self, name: str, cut_point: CutPoint) -> TableVerdict:
         """Compares a table without a key."""
         began_ms = self.clock.monotonic_ms()
         shape = ComparedColumns(self.subject.schema, self._columns_of(name))
         of_log = LogMultiset(
             self.log,
             shape,
-            moment.ends,
+            cut_point.ends,
             after_log=self.after_log,
             fetch_bytes=self.loaded.spec.limits.fetch_size_bytes,
         )
@@ -211,8 +211,8 @@ class TableComparison:
         ours, theirs = await of_log.read(as_rows=name == SOURCE), Multiset()
         async for batch in batches:
             await beside(partial(_add, theirs, shape, batch), batch.nbytes)
-        await self._check_not_lost(moment)
-        unread = await still_unread(self.log, of_log.skipped, moment.ends)
+        await self._check_not_lost(cut_point)
+        unread = await still_unread(self.log, of_log.skipped, cut_point.ends)
         compared, dead = multiset_diff(of_log, ours, theirs), list[RecordOffset]()
         if name != SOURCE and compared.differing:
             dead_letters = await dead_letters_of(self.log, self.loaded.name, name, self.subject)
@@ -222,14 +222,14 @@ class TableComparison:
         if name == SOURCE and self.of_source and not self.of_source.snapshot.sees_deletes:
             compared = _without_missing(compared)
         return await self._verdict(
-            name, shape, moment, compared, began_ms=began_ms, unread=unread, dead=dead
+            name, shape, cut_point, compared, began_ms=began_ms, unread=unread, dead=dead
         )
 
     async def _verdict(
         self,
         name: str,
         shape: ComparedColumns,
-        moment: CutPoint,
+        cut_point: CutPoint,
         compared: ComparisonResult,
         *,
         began_ms: int,
@@ -242,7 +242,7 @@ class TableComparison:
             self.subject,
             name,
             shape,
-            moment,
+            cut_point,
             compared,
             named=await self._name(compared, shape),
             left_out=tuple(set(self.subject.schema.names) - set(shape.columns)),
@@ -268,22 +268,22 @@ class TableComparison:
         return (compared, []) if again.differing else (again, sorted(dead_letters))
 
     async def _fold_and_compare(
-        self, shape: ComparedColumns, moments: Mapping[str, CutPoint]
+        self, shape: ComparedColumns, cut_points: Mapping[str, CutPoint]
     ) -> None:
         began_ms = self.clock.monotonic_ms()
-        opened = [self._opened[name] for name in moments if name in self._opened]
+        opened = [self._opened[name] for name in cut_points if name in self._opened]
         keeps_deleted = any(each.deleted is not DeletedRows.GONE for each in opened)
         fold = self._fold(shape, keeps_deleted=keeps_deleted)
-        states = await fold.states([moment.ends for moment in moments.values()])
+        states = await fold.states([cut_point.ends for cut_point in cut_points.values()])
         limits = await self._deleted_limits() if keeps_deleted else DeletedLimits({}, {}, False)
-        for (name, moment), state in zip(moments.items(), states, strict=True):
+        for (name, cut_point), state in zip(cut_points.items(), states, strict=True):
             with self._outcomes([name]):
-                await self._check_not_lost(moment)
+                await self._check_not_lost(cut_point)
                 more: dict[str, Any] = {}
                 if name == SOURCE:
                     compared = await self._compare_source(state.current(), shape)
                     if self.repairs_log and compared.differing:
-                        more["unrepaired"] = await self._repair_log(shape, moment, compared)
+                        more["unrepaired"] = await self._repair_log(shape, cut_point, compared)
                 else:
                     compared = await self._compare_target(name, state, shape, limits)
                     more["deleted"] = self._opened[name].deleted
@@ -292,9 +292,9 @@ class TableComparison:
                             self.log, self.loaded.name, name, self.subject
                         )
                         compared, more["dead"] = without_dead(compared, dead_letters)
-                more["unread"] = await still_unread(self.log, fold.skipped, moment.ends)
+                more["unread"] = await still_unread(self.log, fold.skipped, cut_point.ends)
                 verdict = await self._verdict(
-                    name, shape, moment, compared, began_ms=began_ms, **more
+                    name, shape, cut_point, compared, began_ms=began_ms, **more
                 )
                 self._found.append(verdict)
 
@@ -333,7 +333,7 @@ class TableComparison:
         return comparison.finish()
 
     async def _repair_log(
-        self, shape: ComparedColumns, moment: CutPoint, compared: ComparisonResult
+        self, shape: ComparedColumns, cut_point: CutPoint, compared: ComparisonResult
     ) -> str:
         """Repairs the log while the compared snapshot is open; returns why it failed."""
         assert self.of_source is not None, "only a source that was compared is repaired from"
@@ -345,7 +345,11 @@ class TableComparison:
                     stored,
                     shape,
                     self.after_log,
-                    {part: end for part, end in moment.ends.items() if part.topic == stored.topic},
+                    {
+                        part: end
+                        for part, end in cut_point.ends.items()
+                        if part.topic == stored.topic
+                    },
                     compared.keys,
                 )
                 await repair_log(repair, self.of_source.snapshot, self.log, clock=self.clock)
@@ -355,10 +359,10 @@ class TableComparison:
             return failed_verdict(self.subject, SOURCE, error).problem
         return ""
 
-    async def _check_not_lost(self, moment: CutPoint) -> None:
+    async def _check_not_lost(self, cut_point: CutPoint) -> None:
         """Raises PositionLost if compaction has passed the read, which is then incomplete."""
-        if any(moment.ends.values()):  # else nothing was read
-            await check_exact(self.log, self.loaded.name, moment, is_recent=True)
+        if any(cut_point.ends.values()):  # else nothing was read
+            await check_exact(self.log, self.loaded.name, cut_point, is_recent=True)
 
     async def _compare_again(
         self, of_source: SourceSide, shape: ComparedColumns, compared: ComparisonResult
@@ -374,7 +378,7 @@ class TableComparison:
             reached = source_parts(await load_positions(self.log, self.loaded.name))
             async with of_source.source.snapshot(reached) as snapshot:
                 partitions = await self.subject.partitions(self.log)
-                ends = (await newest_moment(self.log, partitions)).ends
+                ends = (await newest_cut_point(self.log, partitions)).ends
                 [state] = await self._fold(shape).states([ends])
                 side = replace(of_source, snapshot=snapshot)
                 again = await _compared_source(state, shape, side, self.subject)

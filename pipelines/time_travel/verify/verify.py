@@ -93,7 +93,7 @@ class Verifier:
         part = next(part for part in self._loaded.sinks if part.name == verdict.side)
         sink = make_sink(self._loaded, part, clock=self._clock)
         repair = TargetRepair(
-            verdict.subject, verdict.moment.ends, verdict.compared.keys, verdict.deleted
+            verdict.subject, verdict.cut_point.ends, verdict.compared.keys, verdict.deleted
         )
         try:
             await repair_target(repair, sink, self._log, self.after_log)

@@ -16,7 +16,7 @@ from headwater.pipelines.running.owner_client import LockHolder
 from headwater.pipelines.terminal.quantities import time_text
 from headwater.pipelines.time_travel.history import key_history as searching
 from headwater.pipelines.time_travel.history.as_of import parse_as_of
-from headwater.pipelines.time_travel.history.cut_points import moment_of
+from headwater.pipelines.time_travel.history.cut_points import find_cut_point
 from headwater.pipelines.time_travel.history.key_history import (
     KeyChange,
     key_bytes,
@@ -96,7 +96,7 @@ def test_the_newest_is_searched_for_from_the_end_in_growing_windows(
         then_ms = changes[3].committed_ms
         as_of = parse_as_of(time_text(then_ms), now_ms=then_ms)
         partitions = [TopicPartition(stored.topic, number) for number in range(3)]
-        before = await moment_of(world.log, "copy", as_of, partitions)
+        before = await find_cut_point(world.log, "copy", as_of, partitions)
         then = await newest_change(world.log, stored.topic, keys, ends=before.ends)
         return newest, then, never
 

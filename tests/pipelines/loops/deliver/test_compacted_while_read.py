@@ -102,7 +102,7 @@ def test_a_target_behind_what_compaction_takes_is_not_said_to_differ(tmp_path: P
     before, after, bounds = tell(tmp_path, PIPELINE.replace("TOTAL", "2500"), story)
 
     assert before.is_equal
-    assert bounds.cleaned_to > before.moment.ends[PLACE], "compaction has really passed it"
+    assert bounds.cleaned_to > before.cut_point.ends[PLACE], "compaction has really passed it"
     assert "compaction has passed this point in time" in after.problem
     assert not after.compared.differing, "so that nothing is mended that is not broken"
 

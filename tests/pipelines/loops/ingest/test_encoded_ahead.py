@@ -137,23 +137,23 @@ async def test_a_table_that_took_another_form_meanwhile_is_written_under_the_new
 
 async def test_rows_that_are_set_aside_are_told_with_their_own_batch() -> None:
     """Else they would be stored with a position that does not speak of them yet."""
-    moments = TableSchema(
+    timestamps = TableSchema(
         TableId("public", "t"), (*SCHEMA.columns, Column("at", pa.timestamp("us", "UTC"))), ("id",)
     )
     good, bad = changes(0), changes(5_000)
     least = pa.array([-(2**63)] + [0] * (ROWS - 1)).view(pa.timestamp("us", "UTC"))
-    with_moments = [
+    with_timestamps = [
         replace(
             each,
-            schema=moments,
-            rows=pa.RecordBatch.from_arrays([*each.rows.columns, at], schema=moments.arrow),
+            schema=timestamps,
+            rows=pa.RecordBatch.from_arrays([*each.rows.columns, at], schema=timestamps.arrow),
         )
         for each, at in ((good, least.slice(1).take(pa.array([0] * ROWS))), (bad, least))
     ]
     encoder = World([]).encoder()
-    await portions(encoder, with_moments[0])
+    await portions(encoder, with_timestamps[0])
 
-    of_good, of_bad = encoder.start_batch(batch(*with_moments), now_ms=NOW_MS).tables
+    of_good, of_bad = encoder.start_batch(batch(*with_timestamps), now_ms=NOW_MS).tables
     await portions(encoder, of_good)
     with_the_good = list(encoder.rejects)
     await portions(encoder, of_bad)

@@ -23,7 +23,7 @@ from headwater.pipelines.journal.replacements import beginnings_of, mixed_in, re
 from headwater.pipelines.loops.deliver.slicer import SliceLimits, Slicer
 from headwater.pipelines.loops.ingest import replacement
 from headwater.pipelines.time_travel.history.as_of import OffsetsAsOf
-from headwater.pipelines.time_travel.history.cut_points import moment_of
+from headwater.pipelines.time_travel.history.cut_points import find_cut_point
 from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
 from headwater.sinks.sink import Slice
 from tests.memory_log import Crash, Fuse
@@ -181,12 +181,12 @@ async def test_a_slice_says_of_which_table_it_ends_at_no_moment() -> None:
     topic = f"{PIPELINE}.public.orders"
 
     await world.run(Fuse())
-    within = await slice_of(world, tells_moments=True)
-    held = await slice_of(world, tells_moments=True, held=[topic])
-    unasked = await slice_of(world, tells_moments=False, held=[topic])
+    within = await slice_of(world, names_mixed_tables=True)
+    held = await slice_of(world, names_mixed_tables=True, held=[topic])
+    unasked = await slice_of(world, names_mixed_tables=False, held=[topic])
     world.history = history
     await world.run(Fuse())
-    behind = await slice_of(world, tells_moments=True)
+    behind = await slice_of(world, names_mixed_tables=True)
 
     assert (within.is_whole, within.left_out) == (True, frozenset({topic}))
     assert (held.is_whole, held.left_out) == (True, frozenset({topic}))
@@ -194,7 +194,9 @@ async def test_a_slice_says_of_which_table_it_ends_at_no_moment() -> None:
     assert (behind.is_whole, behind.left_out) == (True, frozenset())
 
 
-async def slice_of(world: ReplacedWorld, *, tells_moments: bool, held: Sequence[str] = ()) -> Slice:
+async def slice_of(
+    world: ReplacedWorld, *, names_mixed_tables: bool, held: Sequence[str] = ()
+) -> Slice:
     """All that the log holds, but for what is held."""
     reader = world.delivery(MemorySink(world.target, Fuse()), records=1).reader
     slicer = Slicer(
@@ -203,7 +205,7 @@ async def slice_of(world: ReplacedWorld, *, tells_moments: bool, held: Sequence[
         limits=SliceLimits(records=1 << 20, bytes=1 << 30, wait_ms=0),
         read=reader.read,
         clock=world.clock,
-        tells_moments=tells_moments,
+        names_mixed_tables=names_mixed_tables,
     )
     await slicer.start({})
     slicer.hurry()
@@ -223,7 +225,7 @@ async def told_moments(world: ReplacedWorld, place: TopicPartition) -> list[int]
     found = list[int]()
     for offset in range((await world.log.bounds([place]))[place].stable + 1):
         with suppress(PositionLost):
-            await moment_of(world.log, PIPELINE, OffsetsAsOf({0: offset}), [place])
+            await find_cut_point(world.log, PIPELINE, OffsetsAsOf({0: offset}), [place])
             found.append(offset)
     return found
 

@@ -12,7 +12,7 @@ from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.rows.settings import ValueFormat
 from headwater.pipelines.journal.read_to_end import read_decided
 from headwater.pipelines.time_travel.history.as_of import AsOf, PositionAsOf, TimeAsOf
-from headwater.pipelines.time_travel.history.cut_points import moment_of
+from headwater.pipelines.time_travel.history.cut_points import find_cut_point
 from tests.memory_log import Crash, Fuse
 from tests.pipelines.loops.migration.migration_histories import FORMATS, HISTORIES, History
 from tests.pipelines.loops.migration.migrations import (
@@ -141,13 +141,14 @@ def test_a_moment_before_the_switch_is_found_in_the_new_topic() -> None:
         await world.read(4, Fuse())
         await world.migrate(1, Fuse(), value="flat-json")
         place = TopicPartition(await world.topic(), 0)
-        moments: list[AsOf] = [
+        points: list[AsOf] = [
             TimeAsOf(1_000),
             TimeAsOf(2_000),
             PositionAsOf("1", is_included=True),
         ]
         return [
-            (await moment_of(world.log, PIPELINE, each, [place])).ends[place] for each in moments
+            (await find_cut_point(world.log, PIPELINE, each, [place])).ends[place]
+            for each in points
         ]
 
     ends = asyncio.run(live())

@@ -12,7 +12,11 @@ from headwater.pipelines.journal.internal_topics import internal_topics
 from headwater.pipelines.loops.ingest.ingest import IngestLimits, ingest
 from headwater.pipelines.time_travel.history import commit_index
 from headwater.pipelines.time_travel.history.as_of import AsOf, before, parse_as_of
-from headwater.pipelines.time_travel.history.cut_points import CutPoint, moment_of, newest_moment
+from headwater.pipelines.time_travel.history.cut_points import (
+    CutPoint,
+    find_cut_point,
+    newest_cut_point,
+)
 from headwater.pipelines.time_travel.verify.keyed_diff import KeyedDiff
 from headwater.pipelines.time_travel.verify.log_state import ComparedColumns, LogFold
 from tests.memory_log import Fuse
@@ -62,7 +66,7 @@ async def told(script: Sequence[Transaction], *, partitions: int = 1, bytes_max:
 
 async def at(world: World, as_of: AsOf) -> CutPoint:
     places = [TopicPartition(TOPIC, number) for number in range(world.partitions)]
-    return await moment_of(world.log, PIPELINE, as_of, places)
+    return await find_cut_point(world.log, PIPELINE, as_of, places)
 
 
 async def differing(
@@ -71,7 +75,7 @@ async def differing(
     """For each moment how many keys are not as those transactions have left them."""
     shape = ComparedColumns(schema_of(TABLE), ("id", "value"))
     reader = LogFold(world.log, shape, after_log=Unrouted(), fetch_bytes=1_000)
-    states = await reader.states([moment.ends for moment, _ in expected])
+    states = await reader.states([cut_point.ends for cut_point, _ in expected])
     found = []
     for state, (_, script) in zip(states, expected, strict=True):
         comparison = KeyedDiff(state, shape)
@@ -106,8 +110,8 @@ async def test_a_table_as_of_a_time_counts_the_sources_commits(bytes_max: int) -
     expected = []
     for number in range(len(script)):
         text = f"1970-01-01T00:00:{number:02d}.500"
-        moment = await at(world, parse_as_of(text, now_ms=NOW_MS))
-        expected.append((moment, script[: number + 1]))
+        cut_point = await at(world, parse_as_of(text, now_ms=NOW_MS))
+        expected.append((cut_point, script[: number + 1]))
 
     assert await differing(world, expected) == [0] * len(script)
 
@@ -159,8 +163,8 @@ async def test_a_time_that_compaction_has_passed_is_refused_and_the_oldest_possi
     named = refused.value.hint.partition(" is ")[2].split(", ")
     time, position, offset = named[0], named[1].split()[1], named[2].split()[1]
     for text in (time, position, offset):
-        moment = await at(world, parse_as_of(text, now_ms=NOW_MS))
-        assert moment.ends[place] >= seventh.ends[place]
+        cut_point = await at(world, parse_as_of(text, now_ms=NOW_MS))
+        assert cut_point.ends[place] >= seventh.ends[place]
     assert int(position.removeprefix("stream=")) <= 8
 
 
@@ -193,7 +197,7 @@ async def test_a_log_that_does_not_say_what_compaction_took_tells_only_what_is_r
 
     with pytest.raises(PositionLost, match="does not report compaction"):
         await at(world, before("3"))
-    recent = await moment_of(world.log, PIPELINE, before("3"), [place], is_recent=True)
+    recent = await find_cut_point(world.log, PIPELINE, before("3"), [place], is_recent=True)
 
     assert recent.ends[place] > 0
 
@@ -202,9 +206,9 @@ async def test_the_current_moment_is_everything_that_is_decided() -> None:
     script = made_up(9, seed=2)
     world = await told(script, bytes_max=1)
 
-    moment = await newest_moment(world.log, [TopicPartition(TOPIC, 0)])
+    cut_point = await newest_cut_point(world.log, [TopicPartition(TOPIC, 0)])
 
-    assert await differing(world, [(moment, script)]) == [0]
+    assert await differing(world, [(cut_point, script)]) == [0]
 
 
 @pytest.mark.parametrize(
@@ -254,7 +258,7 @@ async def test_a_source_without_positions_in_an_order_tells_none() -> None:
     world = await told(made_up(5, seed=1), bytes_max=1)
 
     with pytest.raises(ConfigError, match="no order"):
-        await moment_of(world.log, "files", before("2"), [TopicPartition(TOPIC, 0)])
+        await find_cut_point(world.log, "files", before("2"), [TopicPartition(TOPIC, 0)])
 
 
 async def test_offsets_are_wanted_of_every_partition() -> None:

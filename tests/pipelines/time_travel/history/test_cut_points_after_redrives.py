@@ -34,13 +34,14 @@ async def test_a_moment_after_a_redrive_counts_the_sources_commits_only() -> Non
     world.script = SCRIPT
     await world.ingest(Fuse())
 
-    moments = [
+    cut_points = [
         await at(world, parse_as_of(f"1970-01-01T00:00:0{n}.500", now_ms=NOW_MS))
         for n in range(2, 6)
     ]
 
     assert (
-        await differing(world, [(m, SCRIPT[: n + 1]) for n, m in enumerate(moments, 2)]) == [0] * 4
+        await differing(world, [(m, SCRIPT[: n + 1]) for n, m in enumerate(cut_points, 2)])
+        == [0] * 4
     )
 
 

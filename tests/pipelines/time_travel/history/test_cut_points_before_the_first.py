@@ -9,7 +9,7 @@ import pytest
 from headwater.core_log.foundation.errors import PositionLost
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.time_travel.history.as_of import parse_as_of
-from headwater.pipelines.time_travel.history.cut_points import begun_at, moment_of
+from headwater.pipelines.time_travel.history.cut_points import begun_at, find_cut_point
 from tests.served_log import ServedLog, served_log
 from tests.slices import changes_of, schema_of
 
@@ -44,8 +44,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLog]:
 
 def end(served: ServedLog, place: TopicPartition, text: str) -> int:
     as_of = parse_as_of(text, now_ms=NOW_MS)
-    moment = served.run(lambda: moment_of(served.log, "shop", as_of, [place]))
-    return moment.ends[place]
+    cut_point = served.run(lambda: find_cut_point(served.log, "shop", as_of, [place]))
+    return cut_point.ends[place]
 
 
 def test_a_time_before_the_first_row_is_refused(served: ServedLog) -> None:

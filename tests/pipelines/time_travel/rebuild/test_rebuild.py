@@ -23,7 +23,7 @@ from headwater.pipelines.journal.control import DesiredTaskState, read_desired
 from headwater.pipelines.loops.assembly import run_task
 from headwater.pipelines.reports import TaskRun
 from headwater.pipelines.time_travel.history.as_of import parse_as_of
-from headwater.pipelines.time_travel.history.cut_points import CutPoint, moment_of
+from headwater.pipelines.time_travel.history.cut_points import CutPoint, find_cut_point
 from headwater.pipelines.time_travel.rebuild.rebuild import (
     RebuildOptions,
     RebuildResult,
@@ -96,10 +96,10 @@ async def rebuilt_as(
     )
 
 
-async def moment(loaded: LoadedPipeline, log: EmbeddedLog, text: str) -> CutPoint:
+async def cut_point(loaded: LoadedPipeline, log: EmbeddedLog, text: str) -> CutPoint:
     rebuilding = await find_rebuilding(loaded, log, table="purchases", sink=None)
     partitions = await rebuilding.subject.partitions(log)
-    return await moment_of(log, loaded.name, parse_as_of(text, now_ms=0), partitions)
+    return await find_cut_point(log, loaded.name, parse_as_of(text, now_ms=0), partitions)
 
 
 def rows_of(directory: Path, name: str) -> Rows:
@@ -160,7 +160,7 @@ def test_a_table_is_put_back_to_what_it_was_and_stays_so_until_it_is_resumed(
     tmp_path: Path, transaction: int
 ) -> None:
     async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> Any:
-        then = await moment(loaded, log, f"stream={transaction}")
+        then = await cut_point(loaded, log, f"stream={transaction}")
         wanted = RebuildOptions(swaps=True, verifies=True, as_of=then)
         result = await rebuilt_as(loaded, log, wanted)
         past = rows_of(tmp_path, "purchases")
@@ -184,7 +184,7 @@ def test_a_copy_elsewhere_is_equal_and_leaves_the_live_table_alone(tmp_path: Pat
         return await rebuild_elsewhere(
             TableRebuild(loaded, part, rebuilding.subject),
             log,
-            RebuildOptions(verifies=True, as_of=await moment(loaded, log, "stream=120")),
+            RebuildOptions(verifies=True, as_of=await cut_point(loaded, log, "stream=120")),
             clock=SystemClock(),
         )
 
@@ -213,8 +213,8 @@ def test_the_place_of_the_live_table_is_no_other_place(tmp_path: Path, place: st
 
 def test_a_copy_of_another_moment_is_begun_anew(tmp_path: Path) -> None:
     async def story(loaded: LoadedPipeline, log: EmbeddedLog) -> list[RebuildResult]:
-        moments = [await moment(loaded, log, f"stream={each}") for each in (120, 60, 60)]
-        wanted = [RebuildOptions(as_of=then, verifies=True) for then in moments]
+        cut_points = [await cut_point(loaded, log, f"stream={each}") for each in (120, 60, 60)]
+        wanted = [RebuildOptions(as_of=then, verifies=True) for then in cut_points]
         return [await rebuilt_as(loaded, log, each) for each in wanted]
 
     later, earlier, same = tell(tmp_path, story)
@@ -229,7 +229,7 @@ def test_a_table_that_is_elsewhere_already_is_not_turned_back(tmp_path: Path) ->
         found = await find_rebuilding(loaded, log, table="purchases", sink=None)
         part = sink_elsewhere(found.part, "sqlite:///elsewhere.db")
         for each in (120, 60):
-            wanted = RebuildOptions(as_of=await moment(loaded, log, f"stream={each}"))
+            wanted = RebuildOptions(as_of=await cut_point(loaded, log, f"stream={each}"))
             elsewhere = TableRebuild(loaded, part, found.subject)
             await rebuild_elsewhere(elsewhere, log, wanted, clock=SystemClock())
 

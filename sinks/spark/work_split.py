@@ -43,7 +43,7 @@ OWN_BYTES = 40
 """Memory of a change besides its row."""
 THREADS = 2
 """Threads that write one table's files in this process."""
-HELD_BYTES_MAX = 96 << 20
+HELD_BYTES_MAX = 64 << 20
 """Changes that this process holds: if there are more, the table with most of them is staged."""
 ALONE_ROWS = 50_000
 """A topic with so many records is read by itself, so that its records come one after another and

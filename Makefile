@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check types architecture unit sim crash fuzz compat lowest constraints bench docs
+.PHONY: help venv demo test check types architecture unit sim crash fuzz compat lowest constraints bench docs web
 
 # Tests start hundreds of processes, which would all compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -38,6 +38,7 @@ unit: venv ## the fast tests, which need no other server, in two processes
 
 test: venv ## everything, with short budgets, in two processes: make test PROCESSES=0 takes one
 	@scripts/kcat.sh
+	@scripts/chromium.sh
 	@scripts/databases.sh
 	@scripts/fetch_java_client.sh >/dev/null
 	$(PYTEST) -q --durations 10 -n $(PROCESSES) tests
@@ -79,6 +80,10 @@ bench: venv ## all benchmarks, beside the rivals, into benchmarks/results
 	$(BIN)/python -m benchmarks.reread
 	$(BIN)/python -m benchmarks.lake
 	$(BIN)/python -m benchmarks.peers
+
+web: ## copy the console's libraries again, by the versions in scripts/web/package-lock.json
+	cd scripts/web && npm ci --ignore-scripts --no-audit --no-fund
+	$(BIN)/python -m scripts.vendor_web
 
 docs: venv ## write the generated pages again
 	$(BIN)/python -m scripts.write_docs

@@ -49,6 +49,7 @@ COMMANDS = (
     "tail",
     "produce",
     "log",
+    "ui",
     "completion",
     "version",
 )

@@ -175,6 +175,22 @@ def http_api_page() -> str:
     )
 
 
+def console_api_page() -> str:
+    from headwater.pipelines.console.routes import LOOKS, SIGNALS
+
+    rows = [
+        (each.method, f"`{re.sub(r':[a-z]+}', '}', each.path)}`", each.meaning)
+        for each in (*LOOKS, *SIGNALS)
+    ]
+    return page(
+        "The API of the console",
+        GENERATED + "\nThe [console](console.md) uses nothing else. Every route wants the header"
+        " `Authorization: Bearer SECRET`, with what\nstands behind the `#` of the link. An error is"
+        ' `{"error": {"kind", "problem", "hint", "facts"}}`.\n',
+        table(("Method", "Path", "What it does"), rows),
+    )
+
+
 def command_line_page() -> str:
     from scripts.cli_page import page
 
@@ -247,6 +263,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/metrics.md": metrics_page,
     "docs/status.md": status_page,
     "docs/http-api.md": http_api_page,
+    "docs/console-api.md": console_api_page,
 }
 
 

@@ -74,32 +74,10 @@ class HttpApi:
         self._server = self._socket = None
 
     def _make(self, port: int) -> "uvicorn.Server":
-        """Without uvicorn's main loop: it would take over the process's signals, and all else that
-        it does is to wait for the end."""
         with all_of_it_stays():
-            import uvicorn
-
             from headwater.pipelines.watching.http_routes import routes_of
 
-        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-        config = uvicorn.Config(
-            Guard(routes_of(self._answering), token=self._token, port=port),
-            http="h11",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
-            limit_concurrency=CONNECTIONS_MAX,
-            timeout_keep_alive=IDLE_S_MAX,
-            timeout_graceful_shutdown=STOP_S_MAX,
-        )
-        config.load()
-        server = uvicorn.Server(config)
-        server.lifespan = config.lifespan_class(config)
-        return server
+        return new_server(Guard(routes_of(self._answering), token=self._token, port=port))
 
 
 Scope = MutableMapping[str, Any]
@@ -109,6 +87,8 @@ App = Callable[[Scope, Receive, AsgiSend], Awaitable[None]]
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 SCHEME = b"bearer "
+OWN_SITES = (b"same-origin", b"none")
+"""What a browser says of requests of our own page, and of those that a person has typed."""
 
 
 class Guard:
@@ -119,20 +99,30 @@ class Guard:
     only readers of `endpoint.json` know, it has not.
     """
 
-    def __init__(self, app: App, *, token: str, port: int) -> None:
-        self._app, self._token = app, token.encode()
+    def __init__(
+        self,
+        app: App,
+        *,
+        token: str,
+        port: int,
+        needs_token: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """`needs_token` tells it of a path: a page has none before its script has run."""
+        self._app, self._token, self._needs_token = app, token.encode(), needs_token
         self._hosts = {f"{name}:{port}".encode() for name in LOOPBACK_NAMES}
         self._origins = {b"http://" + host for host in self._hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: AsgiSend) -> None:
         assert scope["type"] == "http", "neither lifespan nor websockets are served"
-        refusal = self._refusal(scope["headers"])
+        refusal = self._refusal(scope["path"], scope["headers"])
         if refusal is None:
             await self._app(scope, receive, send)
         else:
             await _refuse(send, *refusal)
 
-    def _refusal(self, headers: Iterable[tuple[bytes, bytes]]) -> tuple[int, str, str] | None:
+    def _refusal(
+        self, path: str, headers: Iterable[tuple[bytes, bytes]]
+    ) -> tuple[int, str, str] | None:
         """Status, what is so, and what to do."""
         found: dict[bytes, list[bytes]] = {}
         for name, value in headers:
@@ -142,7 +132,9 @@ class Guard:
             return 403, "this host is not one of ours", "use the address in endpoint.json"
         if any(origin.lower() not in self._origins for origin in origins):
             return 403, "requests from other web pages are refused", ""
-        if not self._has_token(found.get(b"authorization", [])):
+        if found.get(b"sec-fetch-site", [b"none"])[0] not in OWN_SITES and self._needs_token(path):
+            return 403, "requests from other web pages are refused", ""
+        if self._needs_token(path) and not self._has_token(found.get(b"authorization", [])):
             return 401, "the token is missing or wrong", "send the token of endpoint.json: Bearer"
         return None
 
@@ -168,3 +160,30 @@ async def _refuse(send: AsgiSend, status: int, problem: str, hint: str) -> None:
         headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": orjson.dumps({"error": error})})
+
+
+def new_server(app: App) -> "uvicorn.Server":
+    """Without uvicorn's main loop: it would take over the process's signals, and all else that it
+    does is to wait for the end."""
+    with all_of_it_stays():
+        import uvicorn
+
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_keep_alive=IDLE_S_MAX,
+        timeout_graceful_shutdown=STOP_S_MAX,
+    )
+    config.load()
+    server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    return server

@@ -122,7 +122,7 @@ def routes_of(answering: RequestAnswer) -> App:
     routes = _Routes(answering)
     router = Router(
         [
-            Route(each.path, _safe(getattr(routes, each.handler)), methods=[each.method])
+            Route(each.path, answered_safely(getattr(routes, each.handler)), methods=[each.method])
             for each in ROUTES
         ]
     )
@@ -131,8 +131,10 @@ def routes_of(answering: RequestAnswer) -> App:
         try:
             await router({**scope, "app": app}, receive, send)  # or it answers by itself, in text
         except HTTPException as error:
-            told = _describe("NotFound", NOT_SERVED[error.status_code], hint="docs/http-api.md")
-            response = _json(told, status=error.status_code)
+            told = describe_error(
+                "NotFound", NOT_SERVED[error.status_code], hint="docs/http-api.md"
+            )
+            response = json_response(told, status=error.status_code)
             response.headers.update(error.headers or {})
             await response(scope, receive, send)
 
@@ -146,10 +148,10 @@ class _Routes:
         self._to = answering
 
     async def healthz(self, request: Request) -> Response:
-        return _json({"ok": True})
+        return json_response({"ok": True})
 
     async def status(self, request: Request) -> Response:
-        return _json(await self._snapshot())
+        return json_response(await self._snapshot())
 
     async def metrics(self, request: Request) -> Response:
         content = exposition(await self._snapshot())
@@ -172,7 +174,7 @@ class _Routes:
         """The source's position as the log has it, and where the sinks said they stand."""
         pipeline = self._pipeline(request)
         tasks = self._to.board.tasks(pipeline)
-        return _json(
+        return json_response(
             {
                 "pipeline": pipeline,
                 "source": source_parts(await load_positions(self._to.log, pipeline)),
@@ -195,11 +197,11 @@ class _Routes:
         found = await newest_change(self._to.log, stored.topic, keys, ends=None)
         if found is None:
             raise NotFound("the log has never had this key", table=str(stored.schema.table))
-        return _json({"table": str(stored.schema.table)} | change_facts(found))
+        return json_response({"table": str(stored.schema.table)} | change_facts(found))
 
     async def signal(self, request: Request) -> Response:
         """Writes to the log what is wanted; the pipeline follows it, now or when it is next run."""
-        await _body(request)
+        await read_body(request)
         pipeline, verb = self._pipeline(request), request.url.path.split("/")[3]
         table = request.path_params.get("table")
         if table == "":
@@ -214,11 +216,11 @@ class _Routes:
         )
         await write_control(self._to.log, pipeline, [signal], now_ms=self._to.clock.now_ms())
         said = {"pipeline": pipeline, "table": table, "signal": verb, "id": id}
-        return _json(said, status=202)
+        return json_response(said, status=202)
 
     async def run(self, request: Request) -> Response:
         """Hands the body to the owner of the pipelines."""
-        return _json(await self._to.hand_over(await _body(request)))
+        return json_response(await self._to.hand_over(await read_body(request)))
 
     async def _snapshot(self) -> Mapping[str, object]:
         board = self._to.board
@@ -239,7 +241,7 @@ class _Routes:
         return name
 
 
-def _safe(handler: RouteHandler) -> RouteHandler:
+def answered_safely(handler: RouteHandler) -> RouteHandler:
     """Expected failures are answered with their words; a bug only with the fact, since its words
     may quote anything."""
 
@@ -247,22 +249,24 @@ def _safe(handler: RouteHandler) -> RouteHandler:
         try:
             return await handler(request)
         except HeadwaterError as error:
-            return _json(
-                _describe(type(error).__name__, error.problem, hint=error.hint, facts=error.facts),
+            return json_response(
+                describe_error(
+                    type(error).__name__, error.problem, hint=error.hint, facts=error.facts
+                ),
                 status=_status_of(error),
             )
         except Exception:
             logger.exception("%s %s failed", request.method, request.url.path)
             hint = "the log of the process that runs the pipelines has its traceback"
-            return _json(
-                _describe("InternalError", "internal error, a bug of Headwater", hint=hint),
+            return json_response(
+                describe_error("InternalError", "internal error, a bug of Headwater", hint=hint),
                 status=500,
             )
 
     return answer
 
 
-def _describe(
+def describe_error(
     kind: str, problem: str, *, hint: str, facts: Mapping[str, object] | None = None
 ) -> Mapping[str, object]:
     said = {"kind": kind, "problem": problem, "hint": hint or None, "facts": facts or {}}
@@ -276,12 +280,12 @@ def _status_of(error: HeadwaterError) -> int:
     return 503 if error.cure is Cure.TIME else 400
 
 
-def _json(content: object, *, status: int = 200) -> Response:
+def json_response(content: object, *, status: int = 200) -> Response:
     body = orjson.dumps(content, default=str)
     return Response(body, status, media_type="application/json", headers=HEADERS)
 
 
-async def _body(request: Request) -> bytes:
+async def read_body(request: Request) -> bytes:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

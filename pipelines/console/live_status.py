@@ -1,0 +1,98 @@
+"""The newest status of the pipelines, its recent past, and the listeners who are told of it."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from headwater.core_log.foundation.errors import HeadwaterError
+
+if TYPE_CHECKING:
+    from headwater.pipelines.running.owner_client import LockHolder
+
+logger = logging.getLogger(__name__)
+INTERVAL_S = 1.0
+SAMPLES_MAX = 600
+"""Seconds of the past of each rate and lag."""
+LINES_MAX = 2_000
+"""Tasks and tables with a past: together some 32 MB."""
+LISTENERS_MAX = 32
+
+FindOwner = Callable[[], "LockHolder | None"]
+"""Finds the process that runs pipelines now; it blocks."""
+Sample = tuple[int, float, int | None]
+"""When, changes a second, and lag."""
+
+
+class LiveStatus:
+    """Asks the owner of the log once a second, as long as the console runs."""
+
+    def __init__(self, find_owner: FindOwner) -> None:
+        self._find_owner = find_owner
+        self._owner: LockHolder | None = None
+        self._past: dict[str, deque[Sample]] = {}
+        self._changed = asyncio.Event()
+        self.listeners = 0
+        self.now: Mapping[str, Any] = {"is_running": False, "pipelines": {}}
+
+    async def follow(self) -> None:
+        """Runs until it is cancelled."""
+        while True:
+            await self._look()
+            self._changed.set()
+            self._changed = asyncio.Event()
+            await asyncio.sleep(INTERVAL_S)
+
+    async def _look(self) -> None:
+        try:
+            owner = self._owner or await asyncio.to_thread(self._find_owner)
+            if owner is not None:
+                status = await asyncio.to_thread(owner.status)
+                self._owner = owner
+                self.now = {**status, "is_running": True}
+                self._remember()
+                return
+        except HeadwaterError as error:
+            logger.debug("the status is not known now: %s", error)
+        self._owner = None
+        self.now = {**self.now, "is_running": False}
+
+    async def owner(self) -> "LockHolder | None":
+        """Returns the process that runs pipelines, which takes signals."""
+        return self._owner or await asyncio.to_thread(self._find_owner)
+
+    def _remember(self) -> None:
+        at_ms = int(self.now["at_ms"])
+        for pipeline, found in self.now["pipelines"].items():
+            for task, facts in found["tasks"].items():
+                self._add(f"{pipeline}/{task}", at_ms, facts)
+            for table, facts in found["tables"].items():
+                self._add(f"{pipeline}//{table}", at_ms, facts)
+
+    def _add(self, line: str, at_ms: int, facts: Mapping[str, Any]) -> None:
+        if line not in self._past and len(self._past) >= LINES_MAX:
+            return
+        samples = self._past.setdefault(line, deque(maxlen=SAMPLES_MAX))
+        samples.append((at_ms, facts["rows_per_s"], facts["lag_ms"]))
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """Yields server-sent events: the past once, and the status each second."""
+        self.listeners += 1
+        try:
+            yield _event("past", {line: list(samples) for line, samples in self._past.items()})
+            while True:
+                yield _event("status", {"seen_ms": time.time_ns() // 1_000_000, **self.now})
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(5 * INTERVAL_S):
+                        await self._changed.wait()
+        finally:
+            self.listeners -= 1
+
+
+def _event(kind: str, content: object) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), orjson.dumps(content))

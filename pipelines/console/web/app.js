@@ -1,0 +1,49 @@
+// The frame of every page, and the choice of one by the address.
+import { render } from "./vendor/preact.mjs";
+import { useEffect } from "./vendor/hooks.mjs";
+import "./vendor/signals.mjs";
+import { openSession, refused } from "./api.js";
+import { follow, link, status } from "./live.js";
+import { Overview } from "./pages/overview.js";
+import { Table } from "./pages/table.js";
+import { A, Command, Icon, address, html } from "./ui.js";
+
+const TABLE = /^\/pipelines\/([^/]+)\/tables\/([^/]+)$/;
+const SAID = { live: "live", lost: "connection lost, trying again", "at rest": "no pipeline is running", connecting: "connecting" };
+
+function switchTheme() {
+  const root = document.documentElement, isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const next = (root.dataset.theme ?? (isDark ? "dark" : "light")) === "dark" ? "light" : "dark";
+  root.dataset.theme = next;
+  localStorage.setItem("theme", next);
+}
+
+function App() {
+  const path = address.value.pathname, table = TABLE.exec(path)?.slice(1).map(decodeURIComponent);
+  useEffect(() => { document.title = table ? `${table[1]} · Headwater` : "Headwater"; }, [path]);
+  const quarantined = Object.values(status.value?.pipelines ?? {}).flatMap((each) => Object.values(each.tables)).filter((each) => each.state === "quarantined").length;
+  return html`<a class="skip" href="#main">To the content</a>
+  <nav class="rail" aria-label="Pages">
+    <${A} to="/" class="mark"><img src="/static/mark.svg" width="28" height="28" alt="" /><b>Headwater</b><//>
+    <ul><li><${A} to="/" aria-current="page"><${Icon} d="M3 6c3-4 5-4 7 0s4 4 7 0M3 13c3-4 5-4 7 0s4 4 7 0" /><span>Pipelines</span>${
+      quarantined ? html`<em class="badge bad" aria-label=${`${quarantined} quarantined`}>${quarantined}</em>` : null}<//></li></ul>
+    <div class="foot">
+      <button class="ghost" onClick=${switchTheme}><${Icon} d="M10 3a7 7 0 107 7 5.5 5.5 0 01-7-7z" /><span>Light or dark</span></button>
+      <p class=${`link ${link.value === "live" ? "live" : link.value === "connecting" ? "" : "lost"}`} role="status"><i />${SAID[link.value]}</p>
+    </div>
+  </nav>
+  <main id="main" tabindex="-1">${
+    refused.value ? html`<${Refused} />`
+    : !status.value ? html`<p class="quiet">Reading the status…</p>`
+    : table ? html`<${Table} key=${path} pipeline=${table[0]} table=${table[1]} />`
+    : path === "/" ? html`<${Overview} />`
+    : html`<section class="empty"><h1>There is no such page</h1><p><${A} to="/" class="button">To the pipelines<//></p></section>`
+  }</main>`;
+}
+
+const Refused = () => html`<section class="empty"><h1>This link is no longer valid</h1>
+  <p>The console has a new secret with every start. Open the link that it printed.</p><${Command}>headwater ui<//></section>`;
+
+render(html`<${App} />`, document.getElementById("app"));
+openSession().catch(() => {});
+follow();

@@ -1,0 +1,49 @@
+// What runs, as the server tells it every second; and the rates and lags of the last ten minutes.
+import { signal } from "./vendor/signals.mjs";
+import { ask, refused } from "./api.js";
+
+export const status = signal(null);
+export const past = signal({});
+export const link = signal("connecting");
+const SAMPLES_MAX = 600, RETRY_MS = 1500;
+
+export async function follow() {
+  while (!refused.value) {
+    try {
+      const answer = await ask("/live", { accept: "text/event-stream" });
+      if (answer.ok) await read(answer.body);
+    } catch { /* the connection is lost; the line in the corner says so */ }
+    link.value = "lost";
+    await new Promise((go) => setTimeout(go, RETRY_MS));
+  }
+}
+
+async function read(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n\n");
+    rest = parts.pop();
+    parts.forEach(hear);
+  }
+}
+
+function hear(part) {
+  const [, kind, data] = /^event: (\w+)\ndata: (.*)$/s.exec(part) ?? [];
+  if (kind === "past") past.value = JSON.parse(data);
+  if (kind !== "status") return;
+  const now = JSON.parse(data), isNew = now.is_running && now.at_ms !== status.value?.at_ms;
+  if (isNew) {
+    const next = { ...past.value };
+    const add = (name, of) => { next[name] = [...(next[name] ?? []), [now.at_ms, of.rows_per_s, of.lag_ms]].slice(-SAMPLES_MAX); };
+    for (const [pipeline, each] of Object.entries(now.pipelines)) {
+      for (const [task, of] of Object.entries(each.tasks)) add(`${pipeline}/${task}`, of);
+      for (const [table, of] of Object.entries(each.tables)) add(`${pipeline}//${table}`, of);
+    }
+    past.value = next;
+  }
+  link.value = now.is_running ? "live" : "at rest";
+  status.value = now;
+}

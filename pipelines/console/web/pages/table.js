@@ -1,0 +1,176 @@
+// One table: what it is now, and its past, which is loaded once and slid through here.
+import { useEffect, useRef, useState } from "../vendor/hooks.mjs";
+import { fetched, place } from "../api.js";
+import { past, status } from "../live.js";
+import { A, Command, Pill, Problem, Spark, address, html } from "../ui.js";
+import { OPERATIONS, byKey, changedColumns, clock, count, plural, rate, shownAt, span } from "../words.js";
+import { Act, Verified } from "./overview.js";
+
+const PLAY_S = 24, NOW_MS = 500, FRESH_SHARE = 260;
+const NUMERIC = /^(u?int|decimal|double|float)/;
+
+export function Table({ pipeline, table }) {
+  const of = status.value.pipelines[pipeline]?.tables[table];
+  const isPaused = of?.state === "paused";
+  return html`<p class="crumbs"><${A} to="/">Pipelines<//> / ${pipeline}</p>
+    <header class="title"><h1>${table}</h1>${of ? html`<${Pill} state=${of.state} />` : null}
+      ${of ? html`<div class="acts"><${Act} path=${[pipeline, isPaused ? "resume" : "pause", table]} isStrong=${isPaused}>${isPaused ? "Resume" : "Pause"}<//></div>` : null}</header>
+    ${of?.reason ? html`<p class="problem">${of.reason}</p>` : null}
+    ${of ? html`<${Facts} pipeline=${pipeline} table=${table} of=${of} />` : html`<p class="dim">No running pipeline has this table; the log may have it.</p>`}
+    <${Machine} pipeline=${pipeline} table=${table} />`;
+}
+
+const Facts = ({ pipeline, table, of }) => html`<dl class="card facts">
+  <div><dt>Behind the source</dt><dd class="wide">${span(of.lag_ms)}<${Spark} samples=${past.value[`${pipeline}//${table}`]} of=${2} kind="lag" width=${84} /></dd></div>
+  <div><dt>Rows per second</dt><dd class="wide">${rate(of.rows_per_s)}<${Spark} samples=${past.value[`${pipeline}//${table}`]} width=${84} /></dd></div>
+  <div><dt>By sink</dt><dd class="two">${Object.entries(of.tasks).filter(([task]) => task !== "source").map(([task, each]) => html`<small key=${task}>${task} <b>${span(each.lag_ms)}</b></small>`)}</dd></div>
+  <div><dt>Source, log and targets</dt><dd><small><${Verified} of=${of.verified} /></small></dd></div>
+  <div><dt>Dead letters</dt><dd>${of.dead_letters || "none"}</dd></div></dl>`;
+
+function Machine({ pipeline, table }) {
+  const asked = address.value.searchParams, root = `/pipelines${place(pipeline)}/tables${place(table)}`;
+  const [loaded, setLoaded] = useState(null), [problem, setProblem] = useState(null), [atMs, setAtMs] = useState(null);
+  const [chosen, setChosen] = useState(asked.get("key")), [isPlaying, setPlaying] = useState(false), [trace, setTrace] = useState(null);
+  const [wanted, setWanted] = useState(asked.get("only") ?? "");
+
+  const load = async (only) => {
+    setProblem(null);
+    try {
+      const [told, flow] = await Promise.all([
+        fetched(`${root}/changes${only ? `?key=${encodeURIComponent(only)}` : ""}`), fetched(`${root}/activity`)]);
+      const keys = byKey(told.changes);
+      setLoaded({ ...told, flow, keys });
+      setAtMs((was) => was ?? (Number(asked.get("at")) || flow.to_ms));
+      setChosen((was) => (keys.some((each) => each.key === was) ? was : longest(keys)?.key ?? null));
+    } catch (error) { setProblem(error); }
+  };
+  useEffect(() => { load(wanted); }, [root]);
+
+  useEffect(() => {
+    if (!isPlaying) return undefined;
+    const { flow } = loaded;
+    let last = performance.now(), isOn = true;
+    const step = (now) => {
+      if (!isOn) return;
+      const moved = now - last; last = now;
+      setAtMs((was) => {
+        const next = Math.min(was + (moved / 1000 / PLAY_S) * (flow.to_ms - flow.from_ms), flow.to_ms);
+        if (next >= flow.to_ms) setPlaying(false);
+        return next;
+      });
+      requestAnimationFrame(step);
+    };
+    requestAnimationFrame(step);
+    return () => { isOn = false; };
+  }, [isPlaying]);
+
+  useEffect(() => {  // the address says all of the page, so that a link shows a colleague the same
+    if (atMs == null || isPlaying) return undefined;
+    const timer = setTimeout(() => {
+      const url = new URL(location.href);
+      if (chosen) url.searchParams.set("key", chosen);
+      url.searchParams.set("at", Math.round(atMs));
+      history.replaceState(null, "", url);
+    }, 150);
+    return () => clearTimeout(timer);
+  }, [atMs, chosen, isPlaying]);
+
+  if (problem && !loaded) return html`<${Problem} of=${problem} />`;
+  if (!loaded || atMs == null) return html`<p class="quiet">Reading the log…</p>`;
+  const { flow, keys } = loaded, key = keys.find((each) => each.key === chosen), moment = new Date(atMs).toISOString();
+  const others = keys.filter((each) => isOther(each, atMs)).length;
+  const play = () => { if (!isPlaying && atMs >= flow.to_ms - 50) setAtMs(flow.from_ms); setPlaying(!isPlaying); };
+  const pick = async (change) => {
+    setPlaying(false); setAtMs(change.visible_ms); setProblem(null);
+    try {
+      setTrace(await fetched(`/pipelines${place(pipeline)}/transactions${place(loaded.topic)}/${change.partition}/${change.offset}?appended_ms=${change.appended_ms}`));
+    } catch (error) { setTrace(null); setProblem(error); }
+  };
+  const search = (event) => { event.preventDefault(); setChosen(wanted || null); load(wanted); };
+  return html`<section class="card machine" aria-label="The table as of a moment">
+      <div class="moment"><button class="button strong" onClick=${play}>${isPlaying ? "Hold" : "Play"}</button><b>${moment.slice(0, 10)} ${clock(atMs)}</b>
+        <span class="dim">UTC, ${atMs >= flow.to_ms - NOW_MS ? "now" : `${span(flow.to_ms - atMs)} ago`}, as committed at the source</span>
+        <div class="acts dim" role="status">${others ? `${count(others)} of ${plural(keys.length, "row")} shown ${others === 1 ? "was" : "were"} other than now` : "as now"}</div></div>
+      <${Strip} flow=${flow} atMs=${atMs} set=${(ms) => { setPlaying(false); setAtMs(ms); }} marks=${key?.changes ?? []} />
+      <div class="ends"><span>${clock(flow.from_ms, false)}</span><span>${looked(loaded)}</span><span>${clock(flow.to_ms, false)}</span></div>
+      <form class="then" onSubmit=${search}><label for="key">Key (${loaded.key.join(", ")})</label><input id="key" value=${wanted} placeholder="all that changed last" onInput=${(event) => setWanted(event.target.value)} />
+        <button class="button">Show</button>${chosen ? html`<${Command}>${`headwater rows ${pipeline}/${table} ${chosen} --as-of ${moment.slice(0, 23)}Z`}<//>` : null}</form>
+      ${problem ? html`<${Problem} of=${problem} />` : null}</section>
+    ${keys.length ? html`<div class="split"><${Rows} loaded=${loaded} atMs=${atMs} chosen=${chosen} choose=${setChosen} />
+      ${key ? html`<${History} name=${loaded.key.join(", ")} columns=${loaded.columns} of=${key} atMs=${atMs} pick=${pick} />` : null}</div>`
+    : html`<section class="empty"><h2>The log has no change ${wanted ? "of this key" : "of this table"}</h2></section>`}
+    ${trace ? html`<${Trace} of=${trace} pipeline=${pipeline} />` : null}`;
+}
+
+const longest = (keys) => keys.reduce((best, each) => (each.changes.length > (best?.changes.length ?? 0) ? each : best), null);
+const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+const isOther = (key, atMs) => !same(key.changes[shownAt(key.changes, atMs)]?.row ?? null, key.changes.at(-1)?.row ?? null);
+
+function looked({ is_whole: isWhole, looked_to_ms: toMs, keys_left_out: keysLeftOut }) {
+  const keys = keysLeftOut ? ` ${plural(keysLeftOut, "key")} that changed earlier ${keysLeftOut === 1 ? "is" : "are"} not shown.` : "";
+  if (isWhole || toMs == null) return `Every change is in the log.${keys}`;
+  return `Looked back to ${clock(toMs, false)}; what was before is not known here.${keys}`;
+}
+
+function Strip({ flow, atMs, set, marks }) {
+  const top = Math.max(...flow.counts, 1), n = flow.counts.length, wide = 1000;
+  const x = (ms) => Math.min(Math.max((ms - flow.from_ms) / Math.max(flow.to_ms - flow.from_ms, 1), 0), 1) * wide;
+  return html`<div class="strip"><svg viewBox="0 0 1000 76" preserveAspectRatio="none" aria-hidden="true">
+    ${flow.counts.map((each, i) => { const tall = each ? 4 + (each / top) * 46 : 0; return html`<rect key=${i} class=${((i + 0.5) / n) * wide <= x(atMs) ? "past" : "yet"} x=${(i / n) * wide + 0.8} y=${56 - tall} width=${wide / n - 1.6} height=${tall} rx="1" />`; })}
+    ${marks.map((each) => html`<rect key=${each.offset} class="mine" x=${x(each.visible_ms) - 1} y="62" width="2.2" height="11" />`)}
+    <line class="hand" x1=${x(atMs)} x2=${x(atMs)} y1="0" y2="76" vector-effect="non-scaling-stroke" /></svg>
+    <input type="range" aria-label="Moment" min=${flow.from_ms} max=${flow.to_ms} step="any" value=${atMs} aria-valuetext=${new Date(atMs).toISOString()} onInput=${(event) => set(Number(event.target.value))} /></div>`;
+}
+
+function Rows({ loaded, atMs, chosen, choose }) {
+  const { columns, keys, flow, key: keyNames } = loaded, freshMs = (flow.to_ms - flow.from_ms) / FRESH_SHARE;
+  return html`<section class="card rows" aria-label="Rows as of the moment" tabindex="0"><table><thead><tr>${columns.map((each) => html`<th key=${each.name} scope="col" class=${NUMERIC.test(each.type) ? "num" : ""}>${each.name}<small>${each.type}</small></th>`)}</tr></thead>
+    <tbody>${keys.map((each) => html`<${Row} key=${each.key} of=${each} columns=${columns} keyNames=${keyNames} atMs=${atMs} freshMs=${freshMs} isChosen=${each.key === chosen} choose=${choose} />`)}</tbody></table></section>`;
+}
+
+function Row({ of, columns, keyNames, atMs, freshMs, isChosen, choose }) {
+  const i = shownAt(of.changes, atMs), now = of.changes[i], before = of.changes[i - 1], row = now?.row ?? before?.row;
+  const isFresh = now?.row && atMs - now.visible_ms < freshMs && now.op !== "r";
+  return html`<tr class=${`${isChosen ? "chosen" : ""} ${!now ? "none" : now.row ? "" : "gone"}`} onClick=${() => choose(of.key)}>${columns.map((column, j) => {
+    const value = row?.[j], text = cellText(of, row, value, column, keyNames, j), isNew = isFresh && (now.op === "c" || before?.row?.[j] !== value);
+    return html`<td key=${column.name} class=${`${NUMERIC.test(column.type) ? "num" : ""} ${isNew ? "fresh" : ""} ${row && value == null ? "null" : ""}`} title=${text.length > 28 ? text : undefined}>${
+      j === 0 ? html`<button aria-pressed=${isChosen}>${text || "–"}</button>` : text}</td>`;
+  })}</tr>`;
+}
+
+function cellText(of, row, value, column, keyNames, j) {
+  if (row) return value == null ? "null" : value;
+  if (keyNames.includes(column.name)) return keyNames.length === 1 ? of.key : of.key.split(", ")[keyNames.indexOf(column.name)] ?? "";
+  return j === keyNames.length ? "no row known" : "";
+}
+
+function History({ name, columns, of, atMs, pick }) {
+  const i = shownAt(of.changes, atMs), here = useRef();
+  useEffect(() => { const item = here.current, box = item?.closest(".steps"); if (box && item) box.scrollTop = item.offsetTop - box.offsetTop - 60; }, [i, of.key]);
+  return html`<aside class="card key" aria-label=${`History of ${of.key}`}><header><h2><span class="dim">${name}</span> <code>${of.key}</code></h2><p class="dim">${plural(of.changes.length, "change")}; each opens its transaction</p></header>
+    <ol class="steps">${of.changes.map((each, n) => html`<li key=${`${each.partition}:${each.offset}`} ref=${n === i ? here : null} class=${n > i ? "later" : n === i ? "here" : ""}><button class="step" onClick=${() => pick(each)}>
+      <span class="when"><b>${OPERATIONS[each.op]}</b>${clock(each.committed_ms)}</span><${Diff} columns=${columns} was=${of.changes[n - 1]?.row} is=${each.row} op=${each.op} /></button></li>`).reverse()}</ol></aside>`;
+}
+
+const said = (value) => (value == null ? "null" : value);
+function Diff({ columns, was, is, op }) {
+  if (!is) return html`<div class="diff"><del>the row</del></div>`;
+  const names = columns.map((each) => each.name);
+  if (!was) return html`<div class="diff"><span>${op === "r" ? "as it was read" : "with"}</span> ${names.slice(1, 4).map((each, i) => html`<span key=${each}>${each}</span> <ins>${said(is[i + 1])}</ins> `)}</div>`;
+  const changed = changedColumns(names, was, is);
+  if (!changed.length) return html`<div class="diff"><span>the same values</span></div>`;
+  return changed.map((each) => { const j = names.indexOf(each); return html`<div class="diff" key=${each}><span>${each}</span> <del>${said(was[j])}</del> → <ins>${said(is[j])}</ins></div>`; });
+}
+
+function Trace({ of, pipeline }) {
+  const tables = new Set(of.changes.map((each) => each.table)), root = useRef();
+  useEffect(() => { root.current?.scrollIntoView({ block: "nearest" }); }, [of.at]);
+  const to = (each) => `/pipelines${place(pipeline)}/tables${place(each.table)}?only=${encodeURIComponent(each.key ?? "")}&key=${encodeURIComponent(each.key ?? "")}&at=${each.committed_ms}`;
+  return html`<section class="card trace" ref=${root} aria-label=${`Transaction ${of.at}`}><header><h2>Transaction ${of.at}</h2><span class="dim">changed ${plural(of.changes.length, "row")} of ${plural(tables.size, "table")}${of.is_whole ? "" : "; more are not shown"}</span></header>
+    <div class="chain"><div><b>committed at the source</b><code>${clock(of.committed_ms)}</code></div><i />
+      <div><b>in the log</b><code>${span(of.appended_ms - of.committed_ms)} later${Object.entries(of.positions).map(([part, value]) => ` · up to ${part} ${value}`)}</code></div>
+      ${of.sinks.map((each) => html`<i key=${`to ${each.sink}`} /><div key=${each.sink} class=${each.is_applied ? "done" : ""}><b>${each.sink}</b><code>${each.is_applied ? "has applied all of it" : "has not applied it yet"}</code></div>`)}</div>
+    <div class="scroll" tabindex="0" role="region" aria-label="Rows of the transaction"><table class="list"><thead><tr><th scope="col">Table</th><th scope="col">Key</th><th scope="col">Change</th><th scope="col">Row</th><th scope="col">In the log</th></tr></thead>
+      <tbody>${of.changes.map((each) => html`<tr key=${`${each.topic}-${each.partition}:${each.offset}`}><th scope="row"><${A} to=${to(each)}>${each.table}<//></th><td><code>${each.key ?? "all"}</code></td><td>${OPERATIONS[each.operation]}</td>
+        <td class="diff">${each.row ? each.columns.slice(0, 6).map((name, i) => html`<span key=${name}>${name}</span> ${said(each.row[i])}  `) : "–"}</td><td class="dim"><code>${each.topic}-${each.partition}:${each.offset}</code></td></tr>`)}</tbody></table></div></section>`;
+}

@@ -1,0 +1,64 @@
+// Words and figures as every page writes them, and the decisions that tests know by tables of cases.
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const whole = new Intl.NumberFormat("en");
+export const count = (n) => (n == null ? "–" : n >= 100_000 ? compact.format(n) : whole.format(Math.round(n)));
+export const rate = (n) => (n == null ? "–" : n >= 10 || n === 0 ? count(Math.round(n)) : n.toFixed(1));
+export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
+export const clock = (ms, withMs = true) => new Date(ms).toISOString().slice(11, withMs ? 23 : 19);
+
+export function bytes(n) {
+  for (const unit of ["B", "KB", "MB", "GB"]) {
+    if (n < 1000) return `${n < 10 && unit !== "B" ? n.toFixed(1) : Math.round(n)} ${unit}`;
+    n /= 1000;
+  }
+  return `${n.toFixed(1)} TB`;
+}
+
+export function span(ms) {
+  if (ms == null) return "–";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;
+  if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min`;
+  if (ms < 86_400_000) return `${Math.floor(ms / 3_600_000)} h ${Math.floor((ms % 3_600_000) / 60_000)} min`;
+  return `${Math.floor(ms / 86_400_000)} d`;
+}
+
+const TONES = {
+  streaming: "ok", running: "ok", done: "ok", snapshotting: "work", replaying: "work", "re-reading": "work",
+  rebuilding: "work", starting: "work", retrying: "warn", paused: "idle", stopped: "idle", quarantined: "bad",
+};
+export const WORST = [
+  "quarantined", "retrying", "re-reading", "rebuilding", "snapshotting", "replaying", "starting", "paused", "stopped",
+  "streaming", "running", "done",
+];
+export const tone = (state) => TONES[state] ?? "idle";
+export const OPERATIONS = { r: "read", c: "created", u: "updated", d: "deleted", t: "truncated" };
+
+// Changes by key, oldest first; a truncate is a change of every key.
+export function byKey(changes) {
+  const ordered = [...changes].sort((a, b) => a.visible_ms - b.visible_ms || a.partition - b.partition || a.offset - b.offset);
+  const keys = new Map(), truncates = ordered.filter((each) => each.key == null);
+  for (const each of ordered) if (each.key != null && !keys.has(each.key)) keys.set(each.key, { key: each.key, changes: [...truncates] });
+  for (const each of ordered) if (each.key != null) keys.get(each.key).changes.push(each);
+  const found = [...keys.values()];
+  for (const each of found) each.changes = inOrder(each.changes);
+  return found;
+}
+
+// Within a partition the offsets are the order.
+const inOrder = (changes) => [...changes].sort((a, b) => (a.partition === b.partition ? a.offset - b.offset : a.visible_ms - b.visible_ms));
+
+// The index of the last change that shows as of a moment; -1 where there was none yet.
+export function shownAt(changes, atMs) {
+  let low = 0, high = changes.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (changes[middle].visible_ms <= atMs) low = middle + 1; else high = middle;
+  }
+  return low - 1;
+}
+
+// Names of the columns that a change has given another value.
+export function changedColumns(columns, before, after) {
+  return columns.filter((_, i) => before?.[i] !== after?.[i]);
+}

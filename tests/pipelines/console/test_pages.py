@@ -1,0 +1,234 @@
+"""The pages in a real browser: what they say is so, and the browser has nothing to complain of."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import axe_playwright_python
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from headwater.core_log.model.log import Log
+from headwater.pipelines.console.console_server import ConsoleServer
+from headwater.pipelines.console.routes import WEB
+from tests.pipelines.pipeline_in_memory import tables_of
+from tests.pipelines.run_process import COMMAND, start
+from tests.served_log import ServedLog, served_log
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+
+SHOP = """\
+pipeline: shop
+source: {type: generator, size: 1000, rate: 20, seed: 3}
+log: {path: ./data}
+sink: {type: sql, url: "sqlite:///shop.db"}
+"""
+PATIENCE_MS = 120_000
+[AXE] = [
+    each.read_text() for each in Path(axe_playwright_python.__file__).parent.rglob("axe.min.js")
+]
+HOSTILE = "<img src=x onerror=\"document.title='taken'\"> \u202etxt.exe"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert path is not None, "scripts/chromium.sh installs it"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def page_of(browser: Browser, link: str) -> Iterator[Page]:
+    """A page that may complain of nothing, and ask nobody else for anything."""
+    context = browser.new_context(reduced_motion="reduce", viewport={"width": 1440, "height": 900})
+    complaints: list[str] = []
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    origin = "/".join(link.split("/")[:3])
+    page.on(
+        "request",
+        lambda request: (
+            None if request.url.startswith((origin, "data:")) else complaints.append(request.url)
+        ),
+    )
+    page.goto(link)
+    yield page
+    context.close()
+    assert not complaints
+
+
+def check_accessible(page: Page) -> None:
+    """From outside the page, whose policy lets it run no other script."""
+    client = page.context.new_cdp_session(page)
+    found = client.send(
+        "Runtime.evaluate",
+        {
+            "expression": f"{AXE};axe.run().then(r => JSON.stringify(r.violations.map("
+            "v => [v.id, v.nodes.map(n => n.target.join(' '))])))",
+            "awaitPromise": True,
+            "returnByValue": True,
+        },
+    )
+    assert json.loads(found["result"]["value"]) == []
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str, Any]]:
+    """A pipeline that runs, and the link of its console."""
+    directory = tmp_path_factory.mktemp("shop")
+    file = directory / "pipeline.yaml"
+    file.write_text(SHOP)
+    owner = start("run", file)
+    ui = start("ui", "-f", file, "--listen", "127.0.0.1:0", "--no-open")
+    try:
+        assert ui.stdout is not None
+        yield file, ui.stdout.readline().strip(), owner
+    finally:
+        for process in (ui, owner):
+            process.kill()
+            process.communicate()
+
+
+def test_a_newcomer_sees_what_was_and_which_transaction_made_it_so(
+    browser: Browser, shop: tuple[Path, str, Any]
+) -> None:
+    file, link, owner = shop
+    with page_of(browser, link) as page:
+        expect(page.get_by_role("heading", name="All flows.")).to_be_visible(timeout=PATIENCE_MS)
+        assert "#" not in page.url, "the secret is not left in the address"
+        check_accessible(page)
+
+        page.get_by_role("link", name="shop.orders").click()
+        expect(page.get_by_role("region", name="Rows as of the moment")).to_be_visible()
+        check_accessible(page)
+        moment = page.get_by_role("slider", name="Moment")
+        low, high = (float(moment.get_attribute(name) or 0) for name in ("min", "max"))
+        page.evaluate(
+            "ms => { const it = document.querySelector('.strip input'); it.value = ms;"
+            "it.dispatchEvent(new Event('input', {bubbles: true})); }",
+            (low + 3 * high) / 4,
+        )
+        command = page.locator(".then .command").inner_text().split()
+        page.wait_for_function(
+            "([at]) => document.querySelector('.then .command').innerText.includes(at)",
+            arg=[command[-1][:16]],
+        )
+        _, _, _, key, _, at = page.locator(".then .command").inner_text().split()
+        shown = page.locator(".rows tr.chosen td").all_inner_texts()
+        is_there = "none" not in (page.locator(".rows tr.chosen").get_attribute("class") or "")
+        told = subprocess.run(
+            [*COMMAND, "--json", "rows", "shop/shop.orders", key, "--as-of", at, "-f", str(file)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        changes = json.loads(told.stdout)["data"]["changes"]
+        row = changes[0]["row"] if changes else None
+        assert is_there == bool(changes)
+        if row is not None:
+            assert shown == ["null" if value is None else str(value) for value in row.values()]
+
+        page.locator(".steps .step").first.click()
+        expect(page.get_by_role("region", name="Rows of the transaction")).to_be_visible()
+        assert page.locator(".trace tbody tr").count() >= 1
+        check_accessible(page)
+
+        page.get_by_role("link", name="Pipelines").first.click()
+        os.kill(owner.pid, signal.SIGKILL)
+        expect(page.get_by_text("does not answer")).to_be_visible(timeout=PATIENCE_MS)
+        expect(page.get_by_role("heading", name="No pipeline is running.")).to_be_visible()
+
+
+@contextmanager
+def serving(server: ConsoleServer, served: ServedLog) -> Iterator[None]:
+    """A console on the loop of that log."""
+
+    @asynccontextmanager
+    async def open_log() -> AsyncIterator[Log]:
+        yield served.log
+
+    tasks: list[asyncio.Future[None]] = []
+
+    async def begin() -> None:
+        tasks.append(asyncio.ensure_future(server.serve(lambda: None, open_log)))
+
+    async def end() -> None:
+        tasks[0].cancel()
+        await asyncio.wait(tasks)
+
+    served.run(begin)
+    try:
+        yield
+    finally:
+        served.run(end)
+
+
+def test_hostile_values_are_text(browser: Browser, tmp_path: Path) -> None:
+    with served_log(tmp_path / "data") as served:
+        served.write(
+            tables_of([("orders", "c", (1 << 53) + 1, HOSTILE)], commit=1),
+            tables_of([("orders", "c", 2, "plain")], commit=2),
+        )
+        server = ConsoleServer("127.0.0.1:0")
+        base, _, token = server.link.partition("/#")
+        link = f"{base}/pipelines/shop/tables/public.orders#{token}"
+        with serving(server, served), page_of(browser, link) as page:
+            cells = page.locator(".rows td")
+            expect(cells.first).to_be_visible(timeout=PATIENCE_MS)
+            assert str((1 << 53) + 1) in cells.all_inner_texts(), "a browser rounds such numbers"
+            assert page.locator(".rows img").count() == 0
+            assert any("onerror" in text for text in cells.all_inner_texts())
+            assert "orders" in page.title()
+
+
+CASES = """async () => {
+  const w = await import("/static/words.js");
+  const change = (visible_ms, offset, key, row) => ({ visible_ms, offset, key, row, partition: 0 });
+  const changes = [change(10, 0, "a", ["1"]), change(20, 1, "a", null), change(30, 2, "a", ["2"])];
+  const truncate = change(20, 1, null, null);
+  const keys = w.byKey([change(10, 0, "a", ["1"]), truncate, change(30, 2, "b", ["2"])]);
+  return {
+    shown: [5, 10, 19, 20, 35].map((at) => w.shownAt(changes, at)),
+    keys: keys.map((each) => [each.key, each.changes.map((c) => c.offset)]),
+    changed: w.changedColumns(["a", "b", "c"], ["1", null, "3"], ["1", "2", "4"]),
+    spans: [12, 1500, 65_000, 3_700_000, 90_000_000].map(w.span),
+    bytes: [5, 1500, 3_100_000_000].map(w.bytes),
+    tones: ["streaming", "quarantined", "never heard of"].map(w.tone),
+  };
+}"""
+
+
+def test_the_words_of_the_pages(browser: Browser) -> None:
+    page = browser.new_page()
+    page.route(
+        "http://words.test/**",
+        lambda route: route.fulfill(
+            body=(WEB / route.request.url.rpartition("/static/")[2]).read_text()
+            if "/static/" in route.request.url
+            else "<html></html>",
+            content_type="text/javascript" if "/static/" in route.request.url else "text/html",
+        ),
+    )
+    page.goto("http://words.test/")
+
+    assert page.evaluate(CASES) == {
+        "shown": [-1, 0, 0, 1, 2],
+        "keys": [["a", [0, 1]], ["b", [1, 2]]],
+        "changed": ["b", "c"],
+        "spans": ["12 ms", "1.5 s", "1 min", "1 h 1 min", "1 d"],
+        "bytes": ["5 B", "1.5 KB", "3.1 GB"],
+        "tones": ["ok", "bad", "idle"],
+    }
+    page.close()

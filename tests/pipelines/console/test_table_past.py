@@ -1,0 +1,182 @@
+"""A table that is slid to a moment holds what `rows --as-of` says of every key, and a change names
+all rows of its transaction."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headwater.core_log.model.log import TopicPartition
+from headwater.pipelines.console import table_past
+from headwater.pipelines.console.table_past import activity, changes_of_key, recent_changes
+from headwater.pipelines.console.transaction_trace import applied_by, trace
+from headwater.pipelines.time_travel.history.as_of import TimeAsOf
+from headwater.pipelines.time_travel.history.cut_points import moment_of
+from headwater.pipelines.time_travel.history.key_history import (
+    key_bytes,
+    newest_change,
+    stored_schema,
+)
+from tests.pipelines.pipeline_in_memory import Change, tables_of
+from tests.served_log import PIPELINE, ServedLog, served_log
+
+KEYS = range(6)
+START_MS = 1_750_000_000_000
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[ServedLog]:
+    with served_log(tmp_path / "data") as log:
+        yield log
+
+
+def transactions(
+    random: Random, count: int, *, goes_back: bool = True
+) -> Iterator[tuple[int, Sequence[Change]]]:
+    """Commit times, which now and then may go back, and changes of two tables."""
+    rows: dict[str, set[int]] = {"orders": set(), "items": set()}
+    now_s = 0
+    for number in range(count):
+        now_s += random.choice([0, 1, 1, 2, -1 if goes_back else 0])
+        changes: list[Change] = []
+        for place in range(random.randint(1, 4)):
+            table, key = random.choice(list(rows)), random.choice(KEYS)
+            value = f"{number}.{place}"
+            if random.random() < 0.05:
+                rows[table].clear()
+                changes.append((table, "t", 0, ""))
+            elif key not in rows[table]:
+                rows[table].add(key)
+                changes.append((table, "c", key, value))
+            elif random.random() < 0.3:
+                rows[table].discard(key)
+                changes.append((table, "d", key, ""))
+            else:
+                changes.append((table, "u", key, value))
+        yield now_s, changes
+
+
+def shown_at(changes: Sequence[dict[str, Any]], moment_ms: int, key: str) -> list[str] | None:
+    """As the page finds it, in words.js."""
+    theirs = [each for each in changes if each["key"] in (None, key)]
+    theirs.sort(key=lambda each: each["offset"])
+    seen = [each for each in theirs if each["visible_ms"] <= moment_ms]
+    return seen[-1]["row"] if seen else None
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32))
+def test_a_table_that_is_slid_equals_rows_as_of_for_every_key(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    script = list(transactions(random, 25))
+    with served_log(tmp_path / f"data-{seed}-{random.random()}") as served:
+        served.write(*[tables_of(changes, commit=START_MS // 1000 + at) for at, changes in script])
+
+        async def look() -> None:
+            stored = await stored_schema(served.log, PIPELINE, "orders")
+            told = await recent_changes(served.log, stored)
+            assert told["is_whole"]
+            [place] = [TopicPartition(stored.topic, 0)]
+            for moment_s in sorted({at for at, _ in script}):
+                moment_ms = START_MS + moment_s * 1000
+                if moment_s < script[0][0]:
+                    continue  # before the first commit nothing is known
+                ends = (await moment_of(served.log, PIPELINE, TimeAsOf(moment_ms), [place])).ends
+                for key in KEYS:
+                    keys = await key_bytes(served.log, stored, str(key))
+                    expected = await newest_change(served.log, stored.topic, keys, ends=ends)
+                    row = None if expected is None or expected.row is None else expected.row
+                    cells = None if row is None else [str(row["id"]), str(row["value"])]
+                    assert shown_at(told["changes"], moment_ms, str(key)) == cells
+
+        served.run(look)
+
+
+def test_the_changes_of_one_key_are_those_of_its_history(served: ServedLog) -> None:
+    script = list(transactions(Random(5), 40, goes_back=False))
+    served.write(*[tables_of(changes, commit=START_MS // 1000 + at) for at, changes in script])
+
+    async def look() -> None:
+        stored = await stored_schema(served.log, PIPELINE, "orders")
+        all_of_them = (await recent_changes(served.log, stored))["changes"]
+        found = await changes_of_key(served.log, stored, "3")
+        wanted = [each for each in all_of_them if each["key"] in ("3", None)]
+        assert [each["offset"] for each in found["changes"]] == [e["offset"] for e in wanted]
+        assert [each["row"] for each in found["changes"]] == [each["row"] for each in wanted]
+        assert [each["visible_ms"] for each in found["changes"]] == [
+            each["visible_ms"] for each in wanted
+        ]
+
+    served.run(look)
+
+
+def test_a_past_says_what_it_has_not_looked_at(
+    served: ServedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_past, "CHANGES_MAX", 5)
+    monkeypatch.setattr(table_past, "KEYS_MAX", 2)
+    served.write(*[tables_of([("orders", "c", key, "new")], commit=key) for key in range(20)])
+
+    async def look() -> None:
+        told = await recent_changes(served.log, await stored_schema(served.log, PIPELINE, "orders"))
+        assert not told["is_whole"]
+        assert [each["key"] for each in told["changes"]] == ["18", "19"]
+        assert told["keys_left_out"] > 0
+
+    served.run(look)
+
+
+def test_the_activity_counts_every_record(served: ServedLog) -> None:
+    served.write(*[tables_of([("orders", "c", key, "new")], commit=key) for key in range(20)])
+
+    async def look() -> None:
+        stored = await stored_schema(served.log, PIPELINE, "orders")
+        told = await activity(served.log, stored, now_ms=2_000_000_000_000)
+        bounds = await served.log.bounds([TopicPartition(stored.topic, 0)])
+        assert sum(told["counts"]) == next(iter(bounds.values())).end
+
+    served.run(look)
+
+
+def test_a_change_names_every_row_of_its_transaction_and_who_has_it(served: ServedLog) -> None:
+    changes: list[Change] = [
+        ("orders", "c", 1, "a"),
+        ("items", "c", 7, "b"),
+        ("orders", "c", 2, "c"),
+    ]
+    served.write(
+        tables_of([("orders", "c", 0, "before")], commit=1),
+        tables_of(changes, commit=2),
+        tables_of([("orders", "u", 1, "after")], commit=3),
+    )
+
+    async def look() -> None:
+        stored = await stored_schema(served.log, PIPELINE, "orders")
+        told = await recent_changes(served.log, stored)
+        change = next(each for each in told["changes"] if each["row"] == ["2", "c"])
+        found = await trace(
+            served.log,
+            PIPELINE,
+            TopicPartition(stored.topic, 0),
+            change["offset"],
+            appended_ms=change["appended_ms"],
+        )
+        rows = {(each["table"], each["key"], tuple(each["row"])) for each in found["changes"]}
+        assert rows == {
+            ("public.orders", "1", ("1", "a")),
+            ("public.items", "7", ("7", "b")),
+            ("public.orders", "2", ("2", "c")),
+        }
+        assert int(found["positions"]["stream"]) >= 2, "the log's transaction reaches behind it"
+        offset = change["offset"]
+        tasks = {
+            "source": {"positions": {}},
+            "behind": {"positions": {f"{stored.topic}-0": str(offset)}},
+        }
+        assert applied_by(tasks, found["changes"]) == [{"sink": "behind", "is_applied": False}]
+
+    served.run(look)

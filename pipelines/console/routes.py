@@ -16,7 +16,7 @@ from headwater.core_log.model.log import Log, TopicPartition
 from headwater.pipelines.console import table_past, transaction_trace
 from headwater.pipelines.console.live_status import LISTENERS_MAX, LiveStatus
 from headwater.pipelines.journal.schemas import StoredSchema
-from headwater.pipelines.running.owner_client import path_of
+from headwater.pipelines.running.owner_client import 
 from headwater.pipelines.time_travel.history.key_history import stored_schema
 from headwater.pipelines.watching.http_api import App, AsgiSend, Receive, Scope
 from headwater.pipelines.watching.http_routes import (
@@ -190,7 +190,7 @@ class _Handlers:
             raise LogUnavailable("no pipeline is running on this log", hint="headwater run")
         parts = request.url.path.removeprefix(API).split("/")[1:4]
         table = request.path_params.get("table")
-        path = path_of(*parts, *([table] if table else []))
+        path = (*parts, *([table] if table else []))
         return json_response(await asyncio.to_thread(owner.ask, "POST", path), status=202)
 
     async def _stored(self, log: Log, request: Request) -> StoredSchema:

@@ -13,8 +13,8 @@ from headwater.core_log.model.changes import OP_CODES, Operation
 from headwater.core_log.model.log import Bounds, FetchLimit, Isolation, Log, TopicPartition
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records import arrow_codec
-from headwater.core_log.records.arrow_codec import RecordColumns
 from headwater.core_log.records.record_headers import header_column
+from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.codec import AT_HEADER
 from headwater.pipelines.journal.commits import NO_TIME, commits_home, decode_commits
 from headwater.pipelines.journal.schemas import StoredSchema

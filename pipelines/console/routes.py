@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,7 +17,6 @@ from headwater.core_log.model.log import Log, TopicPartition
 from headwater.pipelines.console import table_past, transaction_trace
 from headwater.pipelines.console.live_status import LISTENERS_MAX, LiveStatus
 from headwater.pipelines.journal.schemas import StoredSchema
-from headwater.pipelines.running.owner_client import 
 from headwater.pipelines.time_travel.history.key_history import stored_schema
 from headwater.pipelines.watching.http_api import App, AsgiSend, Receive, Scope
 from headwater.pipelines.watching.http_routes import (
@@ -188,9 +188,11 @@ class _Handlers:
         owner = await self._live.owner()
         if owner is None:
             raise LogUnavailable("no pipeline is running on this log", hint="headwater run")
-        parts = request.url.path.removeprefix(API).split("/")[1:4]
-        table = request.path_params.get("table")
-        path = (*parts, *([table] if table else []))
+        verb = request.url.path.removeprefix(API).split("/")[3]
+        wanted = ["pipelines", request.path_params["pipeline"], verb]
+        if "table" in request.path_params:
+            wanted.append(request.path_params["table"])
+        path = "".join(f"/{quote(part, safe='')}" for part in wanted)
         return json_response(await asyncio.to_thread(owner.ask, "POST", path), status=202)
 
     async def _stored(self, log: Log, request: Request) -> StoredSchema:

@@ -111,9 +111,9 @@ def test_a_newcomer_sees_what_was_and_which_transaction_made_it_so(
         check_accessible(page)
 
         page.get_by_role("link", name="shop.orders").click()
-        expect(page.get_by_role("region", name="Rows as of the moment")).to_be_visible()
+        expect(page.get_by_role("region", name="Rows as of the time")).to_be_visible()
         check_accessible(page)
-        moment = page.get_by_role("slider", name="Moment")
+        moment = page.get_by_role("slider", name="Time")
         low, high = (float(moment.get_attribute(name) or 0) for name in ("min", "max"))
         page.evaluate(
             "ms => { const it = document.querySelector('.strip input'); it.value = ms;"

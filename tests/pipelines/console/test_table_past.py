@@ -15,7 +15,7 @@ from headwater.pipelines.console import table_past
 from headwater.pipelines.console.table_past import activity, changes_of_key, recent_changes
 from headwater.pipelines.console.transaction_trace import applied_by, trace
 from headwater.pipelines.time_travel.history.as_of import TimeAsOf
-from headwater.pipelines.time_travel.history.cut_points import moment_of
+from headwater.pipelines.time_travel.history.cut_points import find_cut_point
 from headwater.pipelines.time_travel.history.key_history import (
     key_bytes,
     newest_change,
@@ -85,7 +85,9 @@ def test_a_table_that_is_slid_equals_rows_as_of_for_every_key(tmp_path: Path, se
                 moment_ms = START_MS + moment_s * 1000
                 if moment_s < script[0][0]:
                     continue  # before the first commit nothing is known
-                ends = (await moment_of(served.log, PIPELINE, TimeAsOf(moment_ms), [place])).ends
+                ends = (
+                    await find_cut_point(served.log, PIPELINE, TimeAsOf(moment_ms), [place])
+                ).ends
                 for key in KEYS:
                     keys = await key_bytes(served.log, stored, str(key))
                     expected = await newest_change(served.log, stored.topic, keys, ends=ends)

@@ -87,7 +87,7 @@ function Machine({ pipeline, table }) {
     } catch (error) { setTrace(null); setProblem(error); }
   };
   const search = (event) => { event.preventDefault(); setChosen(wanted || null); load(wanted); };
-  return html`<section class="card machine" aria-label="The table as of a moment">
+  return html`<section class="card machine" aria-label="The table as of a time">
       <div class="moment"><button class="button strong" onClick=${play}>${isPlaying ? "Hold" : "Play"}</button><b>${moment.slice(0, 10)} ${clock(atMs)}</b>
         <span class="dim">UTC, ${atMs >= flow.to_ms - NOW_MS ? "now" : `${span(flow.to_ms - atMs)} ago`}, as committed at the source</span>
         <div class="acts dim" role="status">${others ? `${count(others)} of ${plural(keys.length, "row")} shown ${others === 1 ? "was" : "were"} other than now` : "as now"}</div></div>
@@ -119,12 +119,12 @@ function Strip({ flow, atMs, set, marks }) {
     ${flow.counts.map((each, i) => { const tall = each ? 4 + (each / top) * 46 : 0; return html`<rect key=${i} class=${((i + 0.5) / n) * wide <= x(atMs) ? "past" : "yet"} x=${(i / n) * wide + 0.8} y=${56 - tall} width=${wide / n - 1.6} height=${tall} rx="1" />`; })}
     ${marks.map((each) => html`<rect key=${each.offset} class="mine" x=${x(each.visible_ms) - 1} y="62" width="2.2" height="11" />`)}
     <line class="hand" x1=${x(atMs)} x2=${x(atMs)} y1="0" y2="76" vector-effect="non-scaling-stroke" /></svg>
-    <input type="range" aria-label="Moment" min=${flow.from_ms} max=${flow.to_ms} step="any" value=${atMs} aria-valuetext=${new Date(atMs).toISOString()} onInput=${(event) => set(Number(event.target.value))} /></div>`;
+    <input type="range" aria-label="Time" min=${flow.from_ms} max=${flow.to_ms} step="any" value=${atMs} aria-valuetext=${new Date(atMs).toISOString()} onInput=${(event) => set(Number(event.target.value))} /></div>`;
 }
 
 function Rows({ loaded, atMs, chosen, choose }) {
   const { columns, keys, flow, key: keyNames } = loaded, freshMs = (flow.to_ms - flow.from_ms) / FRESH_SHARE;
-  return html`<section class="card rows" aria-label="Rows as of the moment" tabindex="0"><table><thead><tr>${columns.map((each) => html`<th key=${each.name} scope="col" class=${NUMERIC.test(each.type) ? "num" : ""}>${each.name}<small>${each.type}</small></th>`)}</tr></thead>
+  return html`<section class="card rows" aria-label="Rows as of the time" tabindex="0"><table><thead><tr>${columns.map((each) => html`<th key=${each.name} scope="col" class=${NUMERIC.test(each.type) ? "num" : ""}>${each.name}<small>${each.type}</small></th>`)}</tr></thead>
     <tbody>${keys.map((each) => html`<${Row} key=${each.key} of=${each} columns=${columns} keyNames=${keyNames} atMs=${atMs} freshMs=${freshMs} isChosen=${each.key === chosen} choose=${choose} />`)}</tbody></table></section>`;
 }
 

@@ -89,7 +89,10 @@ class Faults:
 
     async def cut_link(self) -> None:
         """Nothing passes in one direction or both; the connection stays."""
-        client = self._random.choice(self._network.clients)
+        clients = self._network.clients
+        if not clients:  # none has come back since the last fault
+            return
+        client = self._random.choice(clients)
         directions = self._random.choice([("requests",), ("answers",), ("requests", "answers")])
         self._network.cut_off(client, *directions)
         await asyncio.sleep(self._random.choice([0.1, 1.0, 4.0]))

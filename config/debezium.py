@@ -55,6 +55,8 @@ OURS = {
     "snapshot.mode": OurKey(("snapshot", "mode"), _snapshot_mode),
     "snapshot.max.threads": OurKey(("snapshot", "parallel")),
     "incremental.snapshot.chunk.size": OurKey(("snapshot", "chunk_rows")),
+    "database.server.id": OurKey(("server_id",)),
+    "database.ssl.mode": OurKey(("tls", "mode")),
     "slot.name": OurKey(("slot", "name")),
     "publication.name": OurKey(("publication", "name")),
     "heartbeat.interval.ms": OurKey(("heartbeat",), _milliseconds),
@@ -85,6 +87,8 @@ ELSEWHERE = {
     "column.exclude.list": "write `transform:` with `drop`",
     "column.mask.hash": "write `transform:` with `mask`",
     "transforms": "write `transform:` and `route:` instead",
+    "database.include.list": "write `tables:` as `database.*` instead",
+    "schema.history.internal.kafka.bootstrap.servers": "take it out, there is no such topic",
     "schema.history.internal.kafka.topic": "take it out, the log keeps the history of schemas",
     "errors.retry.delay.max.ms": "write `errors.retry.backoff` instead",
 }

@@ -4,6 +4,8 @@ SOURCES = {
     "files": "headwater.connectors.files.source:FilesSource",
     "generator": "headwater.connectors.generator.source:GeneratorSource",
     "kafka": "headwater.connectors.kafka.source:KafkaSource",
+    "mariadb": "headwater.connectors.mysql.source:MysqlSource",
+    "mysql": "headwater.connectors.mysql.source:MysqlSource",
     "postgres": "headwater.connectors.postgres.source:PostgresSource",
     "sql": "headwater.connectors.sql.source:SqlSource",
 }
@@ -14,6 +16,8 @@ SETTINGS = {
     "files": "headwater.connectors.files.settings:FilesSettings",
     "generator": "headwater.connectors.generator.settings:GeneratorSettings",
     "kafka": "headwater.connectors.kafka.settings:KafkaSourceSettings",
+    "mariadb": "headwater.connectors.mysql.settings:MysqlSettings",
+    "mysql": "headwater.connectors.mysql.settings:MysqlSettings",
     "postgres": "headwater.connectors.postgres.settings:PostgresSettings",
     "sql": "headwater.connectors.sql.settings:SqlSourceSettings",
 }

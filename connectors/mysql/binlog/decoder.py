@@ -35,6 +35,7 @@ PAYLOAD_MAX = 1 << 32
 """Limit of a transaction payload after decompression; the servers allow 4 GiB."""
 EVENT_BYTES_MAX = 1 << 30
 ORIGINAL_TIME = 1 << 55
+TABLES_MAX = 10_000
 ZSTD, UNCOMPRESSED = 0, 255
 PAYLOAD_END, PAYLOAD_SIZE, PAYLOAD_COMPRESSION, PAYLOAD_RAW_SIZE = range(4)
 STANDALONE, PREPARED_XA, COMPLETED_XA = 0x01, 0x40, 0x80
@@ -94,6 +95,8 @@ class Query(NamedTuple):
     database: str
     text: str
     thread: int
+    is_readable: bool = True
+    """Whether its text is in UTF-8, so that names in it can be compared."""
 
 
 class TransactionCommit(NamedTuple):
@@ -119,6 +122,12 @@ class PreviousGtids(NamedTuple):
     gtids: GtidSet
 
 
+class PassingEvent(NamedTuple):
+    """An event without changes; it only has an end."""
+
+    kind: EventType
+
+
 BinlogEvent: TypeAlias = (
     Rotate
     | Gtid
@@ -129,6 +138,7 @@ BinlogEvent: TypeAlias = (
     | BinlogHeartbeat
     | LogIncident
     | PreviousGtids
+    | PassingEvent
     | RowsEvent
     | TableMap
 )
@@ -166,6 +176,7 @@ class BinlogDecoder:
         header = parse_header(event)
         if header.kind == EventType.FORMAT_DESCRIPTION:
             self._learn_format(event)
+            yield Decoded(header, PassingEvent(EventType.FORMAT_DESCRIPTION))
             return
         body = body_of(event, header, has_checksum=self.has_checksum)
         yield from self._decode(header, body)
@@ -209,6 +220,7 @@ class BinlogDecoder:
             yield from self._payload(header, body)
             return
         if kind in PASSING:
+            yield Decoded(header, PassingEvent(kind))
             return
         found = self._plain(kind, header, body)
         if isinstance(found, Rotate):
@@ -225,6 +237,8 @@ class BinlogDecoder:
     def _learn_table(self, body: bytes) -> TableMap | None:
         """Returns the table if its rows are wanted."""
         number = table_number_of(body)
+        if len(self._known) > TABLES_MAX:
+            self._known.clear()
         if body not in self._known:
             table = parse_table_map(body, is_mariadb=self.is_mariadb)
             self._known[body] = RowDecoder(table) if self.wants(table) else None
@@ -391,7 +405,10 @@ def _query(reader: ByteReader, *, is_compressed: bool) -> Query:
     text = reader.rest()
     if is_compressed:
         text = inflate_rows(text)
-    return Query(database, text.decode(errors="replace"), thread)
+    try:
+        return Query(database, text.decode(), thread)
+    except UnicodeDecodeError:
+        return Query(database, text.decode("latin-1"), thread, is_readable=False)
 
 
 def _rotate(reader: ByteReader) -> Rotate:

@@ -115,7 +115,7 @@ class BinlogTransport:
             raise SourceUnavailable("the server has stopped sending its binary log") from None
         except (OSError, ValueError) as error:
             raise SourceUnavailable(
-                "the connection to the binary log broke", why=type(error).__name__
+                "the connection to the binary log broke", why=f"{type(error).__name__}: {error}"
             ) from None
         if not data:
             raise SourceUnavailable("the server has closed the connection to the binary log")

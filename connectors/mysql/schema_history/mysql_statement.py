@@ -137,8 +137,17 @@ def _ddl(
         if is_harmless and not any(each.text.upper() == "PRIMARY" for each in names):
             return MysqlStatement(StatementKind.HARMLESS)
         if first == "CREATE" and subject == "TABLE":
-            return MysqlStatement(StatementKind.CREATE_TABLE, names, database)
+            return MysqlStatement(StatementKind.CREATE_TABLE, _made_table(names), database)
     return MysqlStatement(StatementKind.CHANGE, names, database)
+
+
+def _made_table(names: tuple[Name, ...]) -> tuple[Name, ...]:
+    """Returns the name of the table that is made: those that it is like do not change."""
+    texts = [each.text.upper() for each in names]
+    at = texts.index("TABLE") + 1
+    if texts[at : at + 3] == ["IF", "NOT", "EXISTS"]:
+        at += 3
+    return names[at : at + 1]
 
 
 def _xa(text: str, words: Sequence[str]) -> MysqlStatement:

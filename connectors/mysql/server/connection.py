@@ -1,10 +1,11 @@
 """Connections to MySQL and MariaDB with this source's settings, and their errors as ours."""
 
+import asyncio
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pymysql
@@ -19,6 +20,7 @@ from headwater.core_log.foundation.errors import (
     SourceUnavailable,
 )
 
+T = TypeVar("T")
 PORT = 3306
 RIGHTS = {1044, 1045, 1142, 1143, 1227, 1370}
 PASSING = {1040, 1053, 1159, 1160, 1161, 1203, 1205, 1213, 1226, 2003, 2006, 2013, 2055, 3024}
@@ -27,7 +29,7 @@ DEFINITION_CHANGED = 1412
 NO_TLS = 2026
 SESSION = (
     "SET time_zone = '+00:00', sql_mode = 'NO_BACKSLASH_ESCAPES', character_set_results = NULL,"
-    " net_write_timeout = 3600, wait_timeout = 28800, autocommit = 1"
+    " net_write_timeout = 3600, wait_timeout = 31536000, autocommit = 1"
 )
 """Results are not converted, so that texts have the same bytes as in the binary log."""
 NULL = 0xFB
@@ -237,3 +239,17 @@ def refused_error(error: pymysql.MySQLError, facts: dict[str, Any]) -> Headwater
         hint = "correct `tls` of the source, or the certificates of the server"
         return SourceRejected(NOT_US, hint=hint, reason="no TLS that both accept", **facts)
     return SourceUnavailable(NOBODY, code=code, **facts)
+
+
+async def finish(working: Coroutine[Any, Any, T]) -> T:
+    """Waits for a thread even if the task is cancelled: it holds a connection or the reader."""
+    task = asyncio.ensure_future(working)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is None:
+            found = task.result()
+            if isinstance(found, MysqlConnection):
+                found.close()
+        raise

@@ -27,6 +27,7 @@ ORDERS = TableId("shop", "orders")
         "ALTER TABLE orders DISCARD TABLESPACE",
         "DROP DATABASE shop",
         "CREATE OR REPLACE TABLE orders (id int)",
+        "CREATE TABLE IF NOT EXISTS `shop`.`orders` (id int)",
         'ALTER TABLE "orders" ADD c int',
         "-- a comment\nALTER TABLE orders ADD c int",
         "SOMETHING NEW orders",
@@ -50,6 +51,9 @@ def test_ddl_that_names_a_table_may_change_it(text: str) -> None:
         "ALTER TABLE other ADD c int -- orders",
         "ALTER TABLE other ADD c int /* orders */",
         "DROP DATABASE other",
+        "CREATE TABLE _orders_gho LIKE orders",
+        "CREATE TABLE IF NOT EXISTS shop.other SELECT * FROM orders",
+        "CREATE TABLE lines (id int, FOREIGN KEY (id) REFERENCES orders (id))",
     ],
 )
 def test_ddl_of_other_tables_does_not_name_it(text: str) -> None:

@@ -1,0 +1,132 @@
+"""Says what at the server would prevent a start or an exact capture, with the cures."""
+
+from collections.abc import Iterator
+
+from headwater.connectors.mysql.resume_check import check_resumable, unmet_requirements
+from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable, text_literal
+from headwater.connectors.mysql.server.connection import MysqlConnection, connect, in_our_words
+from headwater.connectors.mysql.server.server_identity import MysqlServer, identify
+from headwater.connectors.mysql.settings import MysqlSettings
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.model.changes import Positions
+from headwater.core_log.model.table_schema import TableId
+
+CASCADES = """
+SELECT constraint_schema, table_name FROM information_schema.referential_constraints
+WHERE constraint_schema IN ({})
+  AND (delete_rule IN ('CASCADE', 'SET NULL') OR update_rule IN ('CASCADE', 'SET NULL'))
+"""
+LOGS_CASCADES_SINCE = (9, 6)
+EXPIRE_S_MIN = 24 * 3_600
+
+
+def find_tables(settings: MysqlSettings) -> list[MysqlTable]:
+    connection = connect(settings)
+    try:
+        server = identify(connection)
+        return MysqlCatalog(settings, server.is_mariadb).tables(connection)
+    finally:
+        connection.close()
+
+
+def examine(settings: MysqlSettings) -> list[Diagnostic]:
+    try:
+        connection = connect(settings)
+    except HeadwaterError as error:
+        return [Diagnostic(error.statement, error.hint)]
+    try:
+        server = identify(connection)
+        return list(_findings(connection, server, settings))
+    except HeadwaterError as error:
+        return [Diagnostic(error.statement, error.hint)]
+    finally:
+        connection.close()
+
+
+def _findings(
+    connection: MysqlConnection, server: MysqlServer, settings: MysqlSettings
+) -> Iterator[Diagnostic]:
+    for problem, cure in unmet_requirements(connection, server):
+        yield Diagnostic(problem, cure)
+    yield from _replication_rights(connection, server)
+    tables = MysqlCatalog(settings, server.is_mariadb).tables(connection)
+    if not tables:
+        yield Diagnostic(
+            "no table matches `tables`, or the user may not SELECT from any",
+            "correct `tables` as database.table, or GRANT SELECT ON database.* TO the user",
+        )
+    for table in tables:
+        if table.problem:
+            yield Diagnostic(
+                f"{table.table} is left out: {table.problem}",
+                table.hint,
+                is_fatal=False,
+                left_out=(str(table.table),),
+            )
+    yield from _cascades(connection, server, tables)
+    yield from _retention(connection, server)
+
+
+def _replication_rights(connection: MysqlConnection, server: MysqlServer) -> Iterator[Diagnostic]:
+    rows = [str(row[0]).upper() for row in connection.rows("SHOW GRANTS")]
+    has_roles = any(" ON " not in row for row in rows)
+    grants = " ".join(rows)
+    if has_roles or "ALL PRIVILEGES ON *.*" in grants:
+        return  # the rights of roles are not listed here
+    monitor = "BINLOG MONITOR" if server.is_mariadb else "REPLICATION CLIENT"
+    for right in ("REPLICATION SLAVE", monitor):
+        if right not in grants:
+            yield Diagnostic(
+                f"the user lacks the right {right}", f"GRANT {right} ON *.* TO the user"
+            )
+
+
+def _cascades(
+    connection: MysqlConnection, server: MysqlServer, tables: list[MysqlTable]
+) -> Iterator[Diagnostic]:
+    """Older servers do not log what a foreign key changes by itself."""
+    if not server.is_mariadb and server.numbers[:2] >= LOGS_CASCADES_SINCE:
+        return
+    captured = {each.table for each in tables if not each.problem}
+    databases = sorted({table.namespace for table in captured})
+    if not databases:
+        return
+    with in_our_words("foreign keys cannot be read"):
+        rows = connection.rows(CASCADES.format(", ".join(map(text_literal, databases))))
+    named = sorted({TableId(*row) for row in rows} & captured)
+    if named:
+        yield Diagnostic(
+            f"rows of {', '.join(map(str, named))} can be changed by foreign keys (CASCADE, SET"
+            " NULL), and this server does not log such changes: the log then differs from the"
+            " table",
+            "replace these rules by triggers, whose changes are logged; or start a snapshot of the"
+            " table after such changes",
+            is_fatal=False,
+        )
+
+
+def _retention(connection: MysqlConnection, server: MysqlServer) -> Iterator[Diagnostic]:
+    seconds = connection.rows("SHOW GLOBAL VARIABLES LIKE 'binlog_expire_logs_seconds'")
+    value = int(seconds[0][1]) if seconds else 0
+    if 0 < value < EXPIRE_S_MIN:
+        yield Diagnostic(
+            f"the server keeps its binary log for {value} seconds only: a source that stands still"
+            " for longer loses its position",
+            "SET GLOBAL binlog_expire_logs_seconds = 604800",
+            is_fatal=False,
+        )
+
+
+def examine_position(settings: MysqlSettings, stored: Positions) -> list[Diagnostic]:
+    try:
+        connection = connect(settings)
+    except HeadwaterError:
+        return []  # `examine` says it
+    try:
+        check_resumable(connection, identify(connection), stored)
+    except HeadwaterError as error:
+        return [Diagnostic(error.statement, error.hint)]
+    finally:
+        connection.close()
+    return []

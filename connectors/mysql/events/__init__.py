@@ -1,0 +1,1 @@
+"""Row events as changes of tables, with Debezium's source block."""

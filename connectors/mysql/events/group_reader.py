@@ -1,0 +1,326 @@
+"""Follows the groups of the binary log: which rows are committed, and what statements change."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from headwater.connectors.mysql.binlog.decoder import (
+    Decoded,
+    Gtid,
+    LogIncident,
+    MariadbGtid,
+    Query,
+    Rotate,
+    TransactionCommit,
+    XaPrepare,
+)
+from headwater.connectors.mysql.binlog.rows import RowsEvent
+from headwater.connectors.mysql.binlog.table_map import TableMap
+from headwater.connectors.mysql.events.row_buffer import (
+    EventPlace,
+    MysqlOrigin,
+    RowBuffer,
+    truncation_of,
+)
+from headwater.connectors.mysql.position import BinlogPosition, xa_parts
+from headwater.connectors.mysql.schema_history.mysql_statement import (
+    MysqlStatement,
+    StatementKind,
+    read_statement,
+)
+from headwater.connectors.mysql.server.catalog import MysqlTable
+from headwater.connectors.mysql.server.gtid_set import GtidSet, MariadbGtids
+from headwater.connectors.mysql.server.server_identity import FilePosition
+from headwater.connectors.mysql.types.column_definition import is_logged_as
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.model.changes import TableChanges
+from headwater.core_log.model.table_schema import TableId
+
+FITS_MAX = 10_000
+NOT_WHOLE = "rows were logged without all of their columns (binlog_row_image)"
+OTHER_FORM = "its rows were logged in another form"
+NOT_ROWS = "changes were logged as statements (binlog_format)"
+ROLLED_BACK = "a transaction was rolled back after its rows were logged"
+UNKNOWN_XA = "an XA transaction was committed whose rows were logged before the first position"
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """A prepared XA transaction: its rows, and the position just before it."""
+
+    before: BinlogPosition
+    rows: list[tuple[RowsEvent, EventPlace]]
+
+
+@dataclass(slots=True)
+class BinlogGroupReader:
+    """The state along the stream. `feed` takes events; between groups the rows can be taken."""
+
+    origin: MysqlOrigin
+    position: BinlogPosition
+    tables: Mapping[TableId, MysqlTable]
+    """The captured tables in their present form."""
+    captures: Callable[[TableId], bool]
+    charsets: Mapping[int, str]
+    is_mariadb: bool
+    skips: BinlogPosition | None = None
+    """Groups up to there were emitted before: only prepared XA transactions are read of them."""
+    file: str = ""
+    is_open: bool = False
+    """Whether a group has begun and not ended."""
+    row_count: int = 0
+    suspects: dict[TableId, str] = field(default_factory=dict)
+    """Tables to be looked at again in the catalogue at the end of the group, and why."""
+    prepared: dict[str, _Prepared] = field(default_factory=dict)
+    _gtid: Gtid | MariadbGtid | None = None
+    _is_skipped: bool = False
+    _has_begun: bool = False
+    _xa: str = ""
+    _xa_rows: list[tuple[RowsEvent, EventPlace]] = field(default_factory=list)
+    _thread: int | None = None
+    _index: int = 0
+    _group_tables: set[TableId] = field(default_factory=set)
+    _buffers: dict[TableId, RowBuffer] = field(default_factory=dict)
+    _done: list[TableChanges] = field(default_factory=list)
+    _fits: dict[tuple[int, int], bool] = field(default_factory=dict)
+    _kept: list[object] = field(default_factory=list)
+    """Keeps alive what `_fits` knows by its identity."""
+
+    def wants(self, table: TableMap) -> bool:
+        return self.captures(TableId(table.database, table.name))
+
+    def feed(self, decoded: Decoded) -> None:
+        header, event = decoded
+        if isinstance(event, RowsEvent):
+            self._rows(decoded, event)
+        elif isinstance(event, Gtid | MariadbGtid):
+            self._begin(event)
+        elif isinstance(event, Query):
+            self._query(decoded, event)
+        elif isinstance(event, TransactionCommit):
+            self._end(header.end_position)
+        elif isinstance(event, XaPrepare):
+            self._prepare(event, header.end_position)
+        elif isinstance(event, Rotate):
+            self.file = event.file
+            if not self.is_open:
+                self._move_to(event.position)
+        elif isinstance(event, LogIncident):
+            raise SourceRejected(
+                "the server says that its binary log lacks changes",
+                why=event.message,
+                hint="write `position_mismatch: resnapshot` into the source, after the server was"
+                " mended",
+            )
+        elif not (isinstance(event, TableMap) or self.is_open or header.is_artificial):
+            self._move_to(header.end_position)
+
+    def take(self) -> list[TableChanges]:
+        """Returns the changes so far, each once."""
+        self._flush()
+        found, self._done, self.row_count = self._done, [], 0
+        return found
+
+    def parts(self) -> dict[str, str]:
+        """Returns the position between two groups."""
+        oldest = min(
+            (each.before for each in self.prepared.values()),
+            key=lambda each: each.place.order,
+            default=None,
+        )
+        position = self.position if self.skips is None else self.skips
+        return {**position.parts(), **xa_parts(oldest)}
+
+    def _move_to(self, position: int) -> None:
+        if self.file and position:
+            self.position.place = FilePosition(self.file, position)
+
+    def _begin(self, gtid: Gtid | MariadbGtid) -> None:
+        if not gtid.number:
+            raise SourceRejected(
+                "a transaction of the binary log has no GTID",
+                hint="SET GLOBAL gtid_mode = ON, step by step as MySQL's manual says",
+            )
+        self.is_open, self._gtid, self._index, self._thread = True, gtid, 0, None
+        self._group_tables.clear()
+        self._is_skipped = self._was_emitted(gtid)
+        self._has_begun, self._xa = False, ""
+        if isinstance(gtid, MariadbGtid):
+            self._has_begun = not gtid.is_standalone
+            if gtid.prepared_xid is not None:
+                self._xa = gtid.prepared_xid.decode()
+
+    def _was_emitted(self, gtid: Gtid | MariadbGtid) -> bool:
+        if self.skips is None:
+            return False
+        known = self.skips.gtids
+        if isinstance(gtid, Gtid):
+            assert isinstance(known, GtidSet), "MySQL's positions are sets"
+            return known.has((gtid.uuid, gtid.tag), gtid.number)
+        assert isinstance(known, MariadbGtids), "MariaDB's positions are numbers of domains"
+        return known.has(gtid.domain, gtid.number)
+
+    def _rows(self, decoded: Decoded, event: RowsEvent) -> None:
+        if self._is_skipped and not self._xa:
+            return
+        place = self._place(decoded)
+        if self._xa:
+            self._xa_rows.append((event, place))
+        else:
+            self._add(event, place)
+
+    def _place(self, decoded: Decoded) -> EventPlace:
+        gtid, header = self._gtid, decoded.header
+        if gtid is None:
+            raise SourceRejected(
+                "rows of the binary log belong to no transaction",
+                hint="headwater doctor",
+            )
+        start = header.end_position - header.size
+        position = start if header.end_position else self.position.place.position
+        return EventPlace(
+            gtid.text, gtid.committed_us, self.file, position, self._thread, header.server_id
+        )
+
+    def _add(self, event: RowsEvent, place: EventPlace) -> None:
+        name = TableId(event.table.database, event.table.name)
+        table = self.tables.get(name)
+        if table is None:
+            self.suspects.setdefault(name, "")
+            return
+        if table.problem:
+            return
+        self._group_tables.add(name)
+        if not self._fits_form(event.table, table):
+            self.suspects[name] = OTHER_FORM
+            return
+        sides = [side for side in (event.before, event.after) if side is not None]
+        if event.has_unapplied_json or not all(side.is_whole(table.places) for side in sides):
+            self.suspects[name] = NOT_WHOLE
+            return
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.table is not table:
+            self._flush_table(name)
+            buffer = self._buffers[name] = RowBuffer(table, self.origin)
+        count = buffer.add(event, place, first=self._index)
+        self._index += count
+        self.row_count += count
+
+    def _fits_form(self, wire: TableMap, table: MysqlTable) -> bool:
+        key = (id(wire), id(table))
+        if len(self._fits) > FITS_MAX:
+            self._fits.clear()
+            self._kept.clear()
+        if key not in self._fits:
+            self._kept += (wire, table)
+            self._fits[key] = is_logged_as(
+                table.definitions, table.primary_key, wire, self.charsets
+            )
+        return self._fits[key]
+
+    def _query(self, decoded: Decoded, query: Query) -> None:
+        statement = read_statement(query.text, query.database)
+        self._thread = None if self.is_mariadb else query.thread
+        end = decoded.header.end_position
+        match statement.kind:
+            case StatementKind.BEGIN:
+                self._has_begun = True
+            case StatementKind.XA_START:
+                self._has_begun, self._xa = True, statement.xid
+            case StatementKind.COMMIT:
+                self._end(end)
+            case StatementKind.XA_COMMIT | StatementKind.XA_ROLLBACK:
+                self._decide(decoded, statement)
+                self._end(end)
+            case StatementKind.ROLLBACK | StatementKind.ROLLBACK_TO:
+                self._suspect(self._group_tables, ROLLED_BACK)
+                if statement.kind is StatementKind.ROLLBACK:
+                    self._end(end)
+            case StatementKind.SAVEPOINT | StatementKind.XA_END:
+                pass
+            case _:
+                self._statement(decoded, statement, query)
+                if not self._has_begun:
+                    self._end(end)
+
+    def _statement(self, decoded: Decoded, statement: MysqlStatement, query: Query) -> None:
+        """DDL, or a change of rows that was logged as a statement, which may fire any trigger."""
+        if self._is_skipped or statement.kind is StatementKind.HARMLESS:
+            return
+        if statement.kind is StatementKind.ROWS:
+            self._suspect(self.tables, NOT_ROWS)
+            return
+        named = [name for name in self.tables if statement.may_name(name) or not query.is_readable]
+        if statement.kind is StatementKind.TRUNCATE and query.is_readable:
+            for name in named:
+                self._truncate(name, decoded)
+            return
+        self._suspect(named, f"DDL: {' '.join(query.text.split())[:200]}")
+        for each in statement.names:
+            name = TableId(each.qualifier or statement.database, each.text)
+            if name not in self.tables and self.captures(name):
+                self.suspects.setdefault(name, "")
+
+    def _truncate(self, name: TableId, decoded: Decoded) -> None:
+        table = self.tables[name]
+        if table.problem:
+            return
+        self._flush_table(name)
+        self._done.append(truncation_of(table, self.origin, self._place(decoded)))
+        self.row_count += 1
+
+    def _suspect(self, names: Iterable[TableId], why: str) -> None:
+        for name in names:
+            self.suspects[name] = why
+
+    def _prepare(self, event: XaPrepare, end: int) -> None:
+        xid, rows = event.xid.decode(), self._xa_rows
+        self._xa, self._xa_rows = "", []
+        if event.is_one_phase:
+            if not self._is_skipped:
+                for each in rows:
+                    self._add(*each)
+        else:
+            self.prepared[xid] = _Prepared(self.position.copy(), rows)
+        self._end(end)
+
+    def _decide(self, decoded: Decoded, statement: MysqlStatement) -> None:
+        held = self.prepared.pop(statement.xid, None)
+        if self._is_skipped or statement.kind is StatementKind.XA_ROLLBACK:
+            return
+        if held is None:
+            self._suspect(self.tables, UNKNOWN_XA)
+            return
+        place = self._place(decoded)
+        for event, prepared in held.rows:
+            self._add(event, prepared._replace(gtid=place.gtid, committed_us=place.committed_us))
+
+    def _end(self, end_position: int) -> None:
+        gtid = self._gtid
+        if isinstance(gtid, Gtid):
+            assert isinstance(self.position.gtids, GtidSet), "MySQL's positions are sets"
+            source = (gtid.uuid, gtid.tag)
+            self.position.gtids.add(source, gtid.number, gtid.number + 1)
+        elif isinstance(gtid, MariadbGtid):
+            assert isinstance(self.position.gtids, MariadbGtids), "MariaDB's are numbers"
+            self.position.gtids.add(gtid.domain, gtid.server_id, gtid.number)
+        self.is_open, self._gtid, self._has_begun = False, None, False
+        self._move_to(end_position)
+        if self.skips is not None and self._has_passed(self.skips):
+            self.skips = None
+
+    def _has_passed(self, other: BinlogPosition) -> bool:
+        """Whether all groups of the other position were read again."""
+        ours, theirs = self.position.gtids, other.gtids
+        if isinstance(ours, GtidSet) and isinstance(theirs, GtidSet):
+            return theirs.is_within(ours)
+        assert isinstance(ours, MariadbGtids) and isinstance(theirs, MariadbGtids), "of one kind"
+        return all(ours.has(domain, number) for domain, _, number in theirs)
+
+    def _flush(self) -> None:
+        for name in [*self._buffers]:
+            self._flush_table(name)
+
+    def _flush_table(self, name: TableId) -> None:
+        buffer = self._buffers.pop(name, None)
+        if buffer is not None and len(buffer):
+            self._done.append(buffer.changes())

@@ -1,0 +1,48 @@
+"""The position in the stream: whole groups by GTID, where they lie in files, and the server."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headwater.connectors.mysql.server.gtid_set import GtidSet, MariadbGtids
+from headwater.connectors.mysql.server.server_identity import FilePosition
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.changes import Positions
+
+STREAM, FILE, SERVER = "stream", "file", "server"
+"""Parts of the position: GTIDs, the place of their end in the server's files, and the server."""
+XA_STREAM, XA_FILE = "xa/stream", "xa/file"
+"""The same of the oldest prepared XA transaction, from just before it; empty if there is none."""
+
+
+@dataclass(slots=True)
+class BinlogPosition:
+    """A position between two groups."""
+
+    gtids: GtidSet | MariadbGtids
+    place: FilePosition
+
+    def copy(self) -> "BinlogPosition":
+        return BinlogPosition(self.gtids.copy(), self.place)
+
+    def parts(self) -> dict[str, str]:
+        return {STREAM: str(self.gtids), FILE: str(self.place)}
+
+
+def stored_position(
+    positions: Positions, *, is_mariadb: bool, names: tuple[str, str] = (STREAM, FILE)
+) -> BinlogPosition | None:
+    """Returns the stored position; None before the first one."""
+    stream, file = (positions.get(name, "") for name in names)
+    if not file:
+        return None
+    try:
+        parse = MariadbGtids.parse if is_mariadb else GtidSet.parse
+        return BinlogPosition(parse(stream), FilePosition.parse(file))
+    except ValueError:
+        raise DecodeError("the stored position is not one of a binary log") from None
+
+
+def xa_parts(oldest: BinlogPosition | None) -> Mapping[str, str]:
+    if oldest is None:
+        return {XA_STREAM: "", XA_FILE: ""}
+    return {XA_STREAM: str(oldest.gtids), XA_FILE: str(oldest.place)}

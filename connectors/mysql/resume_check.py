@@ -1,0 +1,140 @@
+"""Finds where the stream begins, and says why it cannot go on from the stored position."""
+
+from headwater.connectors.mysql.position import SERVER, BinlogPosition, stored_position
+from headwater.connectors.mysql.server.connection import MysqlConnection, in_our_words
+from headwater.connectors.mysql.server.gtid_set import GtidSet, MariadbGtids
+from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
+from headwater.connectors.mysql.snapshot.chunk_reader import MARIADB_SNAPSHOT, binlog_snapshot
+from headwater.core_log.foundation.errors import PositionLost, SourceRejected
+from headwater.core_log.model.changes import Positions
+
+LOST_HINT = (
+    "changes have been missed. To read all rows again: write `position_mismatch: resnapshot` into"
+    " the source and run again"
+)
+NOWHERE = FilePosition("", 0)
+REQUIRED = {
+    "log_bin": ("ON", "log_bin=ON in the server's my.cnf, and a restart"),
+    "binlog_format": ("ROW", "SET GLOBAL binlog_format = 'ROW'"),
+    "binlog_row_metadata": ("FULL", "SET GLOBAL binlog_row_metadata = 'FULL'"),
+    "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = 'FULL'"),
+}
+"""Variables of the server, the values that exactness needs, and what sets them."""
+
+
+def unmet_requirements(connection: MysqlConnection, server: MysqlServer) -> list[tuple[str, str]]:
+    """Returns what is wrong with the server's settings, each with its cure."""
+    names = ", ".join(f"'{name}'" for name in (*REQUIRED, "gtid_mode"))
+    with in_our_words("the server's settings cannot be read"):
+        said = {
+            str(name).lower(): str(value).upper()
+            for name, value in connection.rows(
+                f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"
+            )
+        }
+    found = [
+        (f"{name} of the server is {said[name]}, and has to be {wanted}", cure)
+        for name, (wanted, cure) in REQUIRED.items()
+        if said.get(name, wanted) != wanted and not (name == "log_bin" and said[name] == "1")
+    ]
+    if not server.is_mariadb and said.get("gtid_mode") != "ON":
+        found.append(
+            (
+                f"gtid_mode of the server is {said.get('gtid_mode')}, and has to be ON",
+                "SET GLOBAL enforce_gtid_consistency = ON; then gtid_mode OFF_PERMISSIVE,"
+                " ON_PERMISSIVE and ON, one after the other",
+            )
+        )
+    return found
+
+
+def check_requirements(connection: MysqlConnection, server: MysqlServer) -> None:
+    for problem, cure in unmet_requirements(connection, server):
+        raise SourceRejected(problem, hint=cure)
+
+
+def first_position(connection: MysqlConnection, server: MysqlServer) -> BinlogPosition:
+    """Returns a position all of which every later SELECT shows."""
+    with in_our_words("the position of the server cannot be read"):
+        if not server.is_mariadb:
+            gtids = server.executed_gtids(connection)
+            assert gtids is not None, "gtid_mode was checked"
+            return BinlogPosition(gtids, NOWHERE)
+        connection.execute(MARIADB_SNAPSHOT)
+        place = binlog_snapshot(connection)
+        connection.execute("ROLLBACK")
+        text = connection.value(f"SELECT binlog_gtid_pos('{place.file}', {place.position})")
+        return BinlogPosition(MariadbGtids.parse(str(text or "")), place)
+
+
+def check_resumable(
+    connection: MysqlConnection, server: MysqlServer, positions: Positions
+) -> BinlogPosition | None:
+    """Returns the stored position, None before the first; raises `PositionLost`."""
+    stored = stored_position(positions, is_mariadb=server.is_mariadb)
+    if stored is None:
+        return None
+    is_other = positions.get(SERVER, server.identity) != server.identity
+    if isinstance(stored.gtids, GtidSet):
+        _check_set(connection, server, stored.gtids, is_other=is_other)
+    else:
+        _check_domains(server.executed_gtids(connection), stored.gtids, is_other=is_other)
+        _check_oldest(connection, stored.gtids)
+    if is_other:
+        stored.place = NOWHERE
+    return stored
+
+
+def _check_set(
+    connection: MysqlConnection, server: MysqlServer, stored: GtidSet, *, is_other: bool
+) -> None:
+    executed = server.executed_gtids(connection)
+    assert isinstance(executed, GtidSet), "MySQL's positions are sets"
+    if ahead := stored.without(executed):
+        what = "another server, which" if is_other else "the server"
+        raise PositionLost(
+            f"{what} lacks transactions that were read before",
+            missing=str(ahead)[:200],
+            hint=LOST_HINT,
+        )
+    purged = GtidSet.parse(str(connection.value("SELECT @@global.gtid_purged") or ""))
+    if lost := purged.without(stored):
+        raise PositionLost(
+            "the server has purged transactions after our position",
+            purged=str(lost)[:200],
+            hint=LOST_HINT,
+        )
+
+
+def _check_domains(executed: object, stored: MariadbGtids, *, is_other: bool) -> None:
+    assert isinstance(executed, MariadbGtids), "MariaDB's positions are numbers of domains"
+    missing = [
+        f"{domain}-{server}-{number}"
+        for domain, server, number in stored
+        if not executed.has(domain, number)
+    ]
+    if missing:
+        what = "another server, which" if is_other else "the server"
+        raise PositionLost(
+            f"{what} lacks transactions that were read before",
+            missing=",".join(missing),
+            hint=LOST_HINT,
+        )
+
+
+def _check_oldest(connection: MysqlConnection, stored: MariadbGtids) -> None:
+    """The oldest log begins behind these transactions."""
+    oldest = str(connection.rows("SHOW BINARY LOGS")[0][0])
+    text = connection.value(f"SELECT binlog_gtid_pos('{oldest}', 4)")
+    purged = MariadbGtids.parse(str(text or ""))
+    lost = [
+        f"{domain}-{server}-{number}"
+        for domain, server, number in purged
+        if not stored.has(domain, number)
+    ]
+    if lost:
+        raise PositionLost(
+            "the server has purged transactions after our position",
+            purged=",".join(lost),
+            hint=LOST_HINT,
+        )

@@ -1,0 +1,144 @@
+"""Reads one chunk of rows in a snapshot that shows everything up to a position of the stream."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Event
+
+import pyarrow as pa
+
+from headwater.connectors.mysql.position import BinlogPosition
+from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable
+from headwater.connectors.mysql.server.connection import (
+    DEFINITION_CHANGED,
+    MysqlConnection,
+    code_of,
+    in_our_words,
+)
+from headwater.connectors.mysql.server.gtid_set import GtidSet
+from headwater.connectors.mysql.server.server_identity import (
+    FilePosition,
+    MysqlServer,
+    identify,
+)
+from headwater.connectors.mysql.snapshot.chunk_query import chunk_query, key_cells
+from headwater.core_log.foundation.errors import SourceUnavailable
+
+SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+MARIADB_SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
+ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+BINLOG_SNAPSHOT = "SHOW STATUS LIKE 'binlog_snapshot_%'"
+PATIENCE_S = 0.005
+
+
+class FormChanged(Exception):
+    """The table has another form than expected, or is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlChunk:
+    """Rows as of a snapshot."""
+
+    rows: pa.RecordBatch
+    last: tuple[bytes, ...] | None
+    """The key's cells of its last row."""
+    is_last: bool
+    awaits: FilePosition
+    """Everything that the snapshot shows is before this place of the binary log."""
+
+
+def begin_snapshot(
+    connection: MysqlConnection,
+    server: MysqlServer,
+    shows: BinlogPosition,
+    stopped: Event,
+) -> FilePosition:
+    """Begins a transaction that shows all groups of a position; returns where the binary log ended
+    after it had begun. A server may stream a commit before it shows it."""
+    connection.execute(ISOLATION)
+    while not stopped.is_set():
+        if server.is_mariadb:
+            connection.execute(MARIADB_SNAPSHOT)
+            place = binlog_snapshot(connection)
+            if place.order >= shows.place.order:
+                return place
+            connection.execute("ROLLBACK")
+        else:
+            executed = server.executed_gtids(connection)
+            assert isinstance(executed, GtidSet) and isinstance(shows.gtids, GtidSet), "MySQL's"
+            if shows.gtids.is_within(executed):
+                connection.execute(SNAPSHOT)
+                return server.log_end(connection)
+        stopped.wait(PATIENCE_S)
+    raise SourceUnavailable("the reading of rows was stopped")
+
+
+def binlog_snapshot(connection: MysqlConnection) -> FilePosition:
+    """Returns the exact place of MariaDB's consistent snapshot."""
+    said = {str(name).lower(): value for name, value in connection.rows(BINLOG_SNAPSHOT)}
+    return FilePosition(
+        str(said["binlog_snapshot_file"]), int(said["binlog_snapshot_position"] or 0)
+    )
+
+
+def read_chunk(
+    connection: MysqlConnection,
+    server: MysqlServer,
+    catalog: MysqlCatalog,
+    table: MysqlTable,
+    *,
+    after: Sequence[bytes] | None,
+    rows_max: int,
+    shows: BinlogPosition,
+    stopped: Event,
+) -> MysqlChunk:
+    """Raises `FormChanged` if the table has another form: until the transaction ends, nobody can
+    change it."""
+    import pymysql
+
+    with in_our_words("the rows cannot be read", table=str(table.table)):
+        awaits = begin_snapshot(connection, server, shows, stopped)
+        try:
+            try:
+                query = chunk_query(table, after, rows=rows_max)
+                found = list(connection.select(query))
+            except pymysql.MySQLError as error:
+                if code_of(error)[0] in (DEFINITION_CHANGED, *GONE):
+                    raise FormChanged from None
+                raise
+            now = catalog.table(connection, table.table)
+        finally:
+            connection.execute("ROLLBACK")
+    if now is None or not now.has_form_of(table):
+        raise FormChanged
+    return MysqlChunk(
+        columns_of(table, found),
+        key_cells(table, found[-1]) if found else None,
+        len(found) < rows_max,
+        awaits,
+    )
+
+
+GONE = (1146, 1054)
+"""Unknown table, unknown column."""
+
+
+def columns_of(table: MysqlTable, rows: Sequence[Sequence[bytes | None]]) -> pa.RecordBatch:
+    cells = list(zip(*rows, strict=True)) or [()] * len(table.plans)
+    return pa.RecordBatch.from_arrays(
+        [plan.text_column(column) for plan, column in zip(table.plans, cells, strict=True)],
+        schema=table.schema.arrow,
+    )
+
+
+def connect_to_same(connect: Callable[[], MysqlConnection], server: MysqlServer) -> MysqlConnection:
+    """Returns a connection to the server of the stream: places of another one mean nothing."""
+    connection = connect()
+    try:
+        other = identify(connection).identity
+    except BaseException:
+        connection.close()
+        raise
+    if other != server.identity:
+        connection.close()
+        raise SourceUnavailable("the connection for rows came to another server than the stream")
+    return connection

@@ -1,0 +1,453 @@
+"""Reads rows of tables while the stream goes on, so that the log ends as if both were one."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from threading import Event
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.connectors.mysql.events.group_reader import BinlogGroupReader
+from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
+from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable
+from headwater.connectors.mysql.server.connection import MysqlConnection, connect, finish
+from headwater.connectors.mysql.server.server_identity import FilePosition, MysqlServer
+from headwater.connectors.mysql.settings import MysqlSettings
+from headwater.connectors.mysql.snapshot.chunk_reader import (
+    FormChanged,
+    MysqlChunk,
+    connect_to_same,
+    read_chunk,
+)
+from headwater.connectors.mysql.snapshot.streamed_window import StreamedWindow
+from headwater.connectors.mysql.snapshot.table_jobs import ReadChunk, TableJob, WorkSignal
+from headwater.connectors.mysql.snapshot.table_progress import (
+    MysqlTableProgress,
+    form_part,
+    form_text,
+    progress_part,
+)
+from headwater.connectors.schema_policies import forbidden
+from headwater.connectors.snapshot.time_window import RateLimit, TimeWindow
+from headwater.connectors.source import CONTROL, REFUSED, Control, SnapshotProgress, SourceContext
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.model.changes import (
+    ChangeBatch,
+    Operation,
+    Phase,
+    Replacement,
+    TableChanges,
+    source_times,
+)
+from headwater.core_log.model.table_schema import TableId
+
+KIND = "snapshot"
+WAIT_S = 0.01
+
+
+class RowsBesideStream:
+    """The follower of the stream tells it of every change (`saw`), and asks between groups for rows
+    to emit (`ready`)."""
+
+    def __init__(
+        self,
+        settings: MysqlSettings,
+        context: SourceContext,
+        server: MysqlServer,
+        catalog: MysqlCatalog,
+        reader: BinlogGroupReader,
+        tables: Mapping[TableId, MysqlTable],
+        reading: asyncio.Lock,
+    ) -> None:
+        """`reading` is held while the reader of groups works in a thread."""
+        self._settings, self._context, self._server = settings, context, server
+        self._catalog, self._reader, self._reading = catalog, reader, reading
+        self._tables = tables
+        self._jobs: dict[TableId, TableJob] = {}
+        self._done: dict[TableId, MysqlTableProgress] = {}
+        self._signal = WorkSignal()
+        self._stopped = Event()
+        self._workers: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        self._limit = RateLimit(context.clock, settings.snapshot.max_rows_per_second)
+        self._hours = TimeWindow(settings.snapshot.between, context)
+        self.notes: dict[str, str] = {}
+        """Parts of the position to store."""
+        self._replacements: list[Replacement] = []
+
+    @property
+    def has_work(self) -> bool:
+        return any(not (job.progress.is_paused or job.held) for job in self._jobs.values()) or bool(
+            self.notes
+        )
+
+    def restore(self, table: MysqlTable, progress: MysqlTableProgress | None) -> None:
+        """Goes on where the position says; a table without progress is read as a new one."""
+        if table.problem:
+            return
+        if progress is None:
+            self.note_form(table)
+            progress = MysqlTableProgress(is_done=self._settings.snapshot.mode == "never")
+            self.notes[progress_part(table.table)] = progress.text()
+        self._done.pop(table.table, None)
+        if progress.is_done:
+            self._done[table.table] = progress
+            return
+        job = self._jobs[table.table] = TableJob(table, progress)
+        if progress.reread and not progress.is_started:
+            self._announce(job)
+
+    def note_form(self, table: MysqlTable) -> None:
+        self.notes[form_part(table.table)] = form_text(table.form())
+
+    def read_again(self, table: MysqlTable, why: str, kinds: Sequence[str]) -> None:
+        """In place of a reading that may be under way."""
+        before = self._progress_of(table.table)
+        self._replace(TableJob(table, (before or MysqlTableProgress()).again(why, kinds)))
+        self.note_form(table)
+
+    def knows(self, table: TableId) -> bool:
+        return self._progress_of(table) is not None
+
+    def remember(self, table: TableId, text: str) -> None:
+        """The log has rows of this table, whether it is captured now or not."""
+        self._done.setdefault(table, MysqlTableProgress.parse(text))
+
+    def leave(self, table: TableId) -> None:
+        """The table is gone: its rows in the log stay, and if it comes again it is read again."""
+        before = self._progress_of(table)
+        self._end_job(table)
+        if before is not None:
+            self._done[table] = before.finish()
+            self.notes[progress_part(table)] = self._done[table].text()
+
+    def _end_job(self, table: TableId) -> None:
+        job = self._jobs.pop(table, None)
+        if job is not None:
+            job.is_over = True
+            job.drop_chunk()
+        self._done.pop(table, None)
+
+    def saw(self, changes: TableChanges) -> None:
+        job = self._jobs.get(changes.schema.table)
+        if job is None:
+            return
+        if changes.is_truncate:
+            job.drop_chunk()
+            job.progress = job.progress.restart()
+            self.notes[progress_part(job.table.table)] = job.progress.text()
+            self._signal.work.set()
+        elif job.window is not None:
+            job.window.saw(changes)
+
+    def suspect(self, table: TableId) -> None:
+        """Rows of the table were left out of the stream."""
+        job = self._jobs.get(table)
+        if job is not None:
+            job.drop_chunk()
+
+    async def ready(self, place: FilePosition) -> ChangeBatch | None:
+        """Returns what can be emitted at that place of the stream, between two groups."""
+        self._start_workers()
+        if self._failure is not None:
+            raise self._failure
+        if self.notes or self._replacements:
+            batch = ChangeBatch((), self.notes, replacements=tuple(self._replacements))
+            self.notes, self._replacements = {}, []
+            return batch
+        for job in self._jobs.values():
+            if self._is_due(job):
+                return self._start(job)
+            read = job.waiting
+            if read is not None and read.chunk.awaits.order <= place.order:
+                job.waiting = job.window = None
+                self._signal.work.set()
+                if not read.window.is_overrun:
+                    return self._emit(job, read, place)
+        self._jobs = {name: job for name, job in self._jobs.items() if not job.is_over}
+        return None
+
+    async def wait_for_rows(self) -> None:
+        await self._signal.rows.wait()
+        self._signal.rows.clear()
+
+    async def control(self, control: Control) -> None:
+        if control.kind != KIND:
+            raise SourceRejected("the source does not support this signal", kind=control.kind)
+        action = control.options.get("action", "start")
+        names = [*self._tables] if control.table is None else [control.table]
+        try:
+            for name in names:
+                self._control(name, action, control)
+        except SourceRejected:
+            self.notes[f"{CONTROL}{control.id}"] = REFUSED
+            self._wake()
+            raise
+        self.notes[f"{CONTROL}{control.id}"] = action
+        self._wake()
+
+    def _control(self, name: TableId, action: str, control: Control) -> None:
+        table, job = self._tables.get(name), self._jobs.get(name)
+        if table is None or table.problem:
+            raise SourceRejected(
+                "the pipeline does not capture this table",
+                table=str(name),
+                hint="add it to `tables` of the source, or let headwater status say why it is left"
+                " out",
+            )
+        if control.options.get("where"):
+            raise SourceRejected(
+                "a snapshot of MySQL with a condition is not supported", hint="leave --where out"
+            )
+        match action:
+            case "start" if job is None:
+                before = self._progress_of(name) or MysqlTableProgress()
+                wished = replace(before.again("").permit(), wish=control.id)
+                self._jobs[name] = TableJob(table, wished)
+                self.notes[progress_part(name)] = wished.text()
+            case "start" | "resume" if job is not None:
+                job.held = ""
+                self._set(job, replace(job.progress.permit(), is_paused=False))
+            case "pause" if job is not None:
+                job.drop_chunk()
+                self._set(job, replace(job.progress, is_paused=True))
+            case "stop" if job is not None:
+                self._stop(job)
+            case "start" | "resume" | "pause" | "stop":
+                pass
+            case _:
+                raise SourceRejected("a snapshot does not support this signal", action=action)
+
+    def _stop(self, job: TableJob) -> None:
+        if job.progress.reread:
+            stopped = replace(job.progress.again(job.progress.reread), is_stopped=True)
+            self._replace(TableJob(job.table, stopped))
+            return
+        job.is_over = True
+        job.drop_chunk()
+        self._set(job, job.progress.finish())
+        self._done[job.table.table] = job.progress
+
+    async def close(self) -> None:
+        self._stopped.set()
+        self._signal.work.set()
+        for worker in self._workers:
+            worker.cancel()
+        if self._workers:
+            await asyncio.wait(set(self._workers))
+
+    def _progress_of(self, table: TableId) -> MysqlTableProgress | None:
+        job = self._jobs.get(table)
+        return self._done.get(table) if job is None else job.progress
+
+    def _replace(self, job: TableJob) -> None:
+        self._end_job(job.table.table)
+        self._jobs[job.table.table] = job
+        self._announce(job)
+
+    def _set(self, job: TableJob, progress: MysqlTableProgress) -> None:
+        job.progress = progress
+        self.notes[progress_part(job.table.table)] = progress.text()
+        self._wake()
+
+    def _announce(self, job: TableJob) -> None:
+        """The log hears of a re-read now; it begins later, unless a person has to say so."""
+        self.notes[progress_part(job.table.table)] = job.progress.text()
+        context, progress = self._context, job.progress
+        if not progress.is_permitted:
+            kinds = forbidden(progress.kinds, context.schema_changes)
+            if progress.is_stopped:
+                self._hold(job, "its reading was stopped")
+            elif kinds:
+                self._hold(job, f"`schema_changes` forbids {', '.join(kinds)}")
+        if job.held:
+            self._replacements.append(self._replacement(job, Phase.QUARANTINED))
+        else:
+            settle_ms = 0 if context.until_end or progress.is_permitted else context.settle_ms
+            job.due_ms = context.clock.monotonic_ms() + settle_ms
+            self._replacements.append(self._replacement(job, Phase.PENDING))
+            asyncio.get_running_loop().call_later(settle_ms / 1_000, self._wake)
+        self._wake()
+
+    def _hold(self, job: TableJob, why: str) -> None:
+        command = f"headwater snapshot start {self._context.pipeline}/{job.table.table}"
+        job.held = f"{why}: {command}"
+
+    def _is_due(self, job: TableJob) -> bool:
+        progress = job.progress
+        if not progress.reread or progress.is_started or progress.is_paused or job.held:
+            return False
+        return self._context.clock.monotonic_ms() >= job.due_ms
+
+    def _start(self, job: TableJob) -> ChangeBatch:
+        now_ms = self._context.clock.now_ms()
+        if not job.progress.is_permitted and job.progress.is_one_too_many(now_ms):
+            self._hold(job, "it was read again twice within the last hour")
+            found = self._replacement(job, Phase.QUARANTINED)
+        else:
+            job.progress = job.progress.start(now_ms)
+            found = self._replacement(job, Phase.STARTED)
+            self._signal.work.set()
+        part = progress_part(job.table.table)
+        return ChangeBatch((), {part: job.progress.text()}, replacements=(found,))
+
+    def _replacement(self, job: TableJob, phase: Phase) -> Replacement:
+        why = job.progress.reread
+        return Replacement(job.table.schema, phase, f"{why}; {job.held}" if job.held else why)
+
+    def _emit(self, job: TableJob, read: ReadChunk, place: FilePosition) -> ChangeBatch:
+        chunk, name = read.chunk, job.table.table
+        rows = read.window.drop_streamed(chunk.rows)
+        count = chunk.rows.num_rows
+        if chunk.last is not None:
+            job.progress = job.progress.advance(chunk.last, rows=count)
+        replaced: tuple[Replacement, ...] = ()
+        kind = "incremental" if job.progress.reread or job.progress.wish else "true"
+        tables = (self._changes(job.table, rows, chunk, kind),) if rows.num_rows else ()
+        if chunk.is_last:
+            if job.progress.reread:
+                replaced = (self._completed(job, place),)
+            job.is_over = True
+            job.progress = self._done[name] = job.progress.finish()
+            self._jobs.pop(name, None)
+        self._context.report(
+            SnapshotProgress(
+                name,
+                job.progress.rows,
+                max(job.table.rows_estimate, job.progress.rows) or None,
+                is_done=job.is_over,
+            )
+        )
+        parts = {progress_part(name): job.progress.text()}
+        return ChangeBatch(tables, parts, replacements=replaced)
+
+    def _completed(self, job: TableJob, place: FilePosition) -> Replacement:
+        now_us = self._context.clock.now_ms() * 1_000
+        source = self._origin.block(
+            job.table.table,
+            source_times(now_us),
+            snapshot="incremental",
+            file=place.file,
+            position=place.position,
+        )
+        return Replacement(job.table.schema, Phase.COMPLETE, commit=str(place), source=source)
+
+    @property
+    def _origin(self) -> MysqlOrigin:
+        return self._reader.origin
+
+    def _changes(
+        self, table: MysqlTable, rows: pa.RecordBatch, chunk: MysqlChunk, kind: str
+    ) -> TableChanges:
+        return read_changes(
+            self._origin, table, rows, chunk.awaits, kind, now_ms=self._context.clock.now_ms()
+        )
+
+    def _wake(self) -> None:
+        self._signal.work.set()
+        self._signal.rows.set()
+
+    def _start_workers(self) -> None:
+        if self._failure is not None or not any(job.wants_work for job in self._jobs.values()):
+            return
+        for _ in range(self._settings.snapshot.parallel - len(self._workers)):
+            worker = asyncio.ensure_future(self._work())
+            self._workers.add(worker)
+            worker.add_done_callback(self._ended)
+
+    def _ended(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        if not worker.cancelled() and (error := worker.exception()) is not None:
+            self._failure = error
+        self._signal.rows.set()
+
+    def _connect(self) -> MysqlConnection:
+        name = f"headwater {self._context.pipeline} snapshot"
+        return connect_to_same(lambda: connect(self._settings, name=name), self._server)
+
+    async def _work(self) -> None:
+        """Reads chunk after chunk, until no table has any left."""
+        connection: MysqlConnection | None = None
+        try:
+            while any(not job.is_over for job in self._jobs.values()):
+                job = next((each for each in self._jobs.values() if each.wants_work), None)
+                if job is None:
+                    self._signal.work.clear()
+                    await self._signal.work.wait()
+                    continue
+                await self._hours.coming(tables=len(self._jobs))
+                if connection is None:
+                    connection = await finish(asyncio.to_thread(self._connect))
+                if job.wants_work:
+                    await self._read(job, connection)
+        finally:
+            if connection is not None:
+                connection.close()
+
+    async def _read(self, job: TableJob, connection: MysqlConnection) -> None:
+        job.is_taken = True
+        try:
+            window = await self._open_window(job)
+            reading = asyncio.ensure_future(
+                asyncio.to_thread(
+                    read_chunk,
+                    connection,
+                    self._server,
+                    self._catalog,
+                    job.table,
+                    after=job.progress.last,
+                    rows_max=self._settings.snapshot.chunk_rows,
+                    shows=window.opened_at,
+                    stopped=self._stopped,
+                )
+            )
+            try:
+                chunk = await asyncio.shield(reading)
+            except asyncio.CancelledError:
+                self._stopped.set()
+                await asyncio.wait([reading])
+                reading.exception()
+                raise
+            except FormChanged:
+                await asyncio.sleep(WAIT_S)  # the stream will tell of the new form
+                return
+            await self._limit.passing(chunk.rows.num_rows)
+            if not (job.is_over or window.is_overrun):
+                job.waiting = ReadChunk(chunk, window)
+        finally:
+            job.is_taken = False
+            self._signal.rows.set()
+
+    async def _open_window(self, job: TableJob) -> StreamedWindow:
+        while True:
+            async with self._reading:
+                if not self._reader.is_open:
+                    job.window = StreamedWindow(self._reader.position.copy())
+                    return job.window
+            await asyncio.sleep(WAIT_S)
+
+
+def read_changes(
+    origin: MysqlOrigin,
+    table: MysqlTable,
+    rows: pa.RecordBatch,
+    place: FilePosition,
+    kind: str,
+    *,
+    now_ms: int,
+) -> TableChanges:
+    """Returns rows of a snapshot as changes."""
+    return TableChanges(
+        schema=table.schema,
+        rows=rows,
+        operations=pa.array(np.full(rows.num_rows, Operation.READ, np.uint8)),
+        source=origin.block(
+            table.table,
+            source_times(now_ms * 1_000),
+            snapshot=kind,
+            file=place.file,
+            position=place.position,
+        ),
+        commits=str(place),
+    )

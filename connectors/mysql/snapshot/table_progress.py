@@ -1,0 +1,137 @@
+"""The progress of one table's reading, and its form, as parts of the source position."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from headwater.core_log.foundation.errors import DecodeError
+from headwater.core_log.model.table_schema import TableId
+
+FORMAT_VERSION = 1
+STARTS_MAX = 2
+AT_ONCE_MS, HOUR_MS = 60_000, 3_600_000
+PROGRESS, FORM = "snapshot/", "form/"
+"""Prefixes of these parts."""
+
+
+def progress_part(table: TableId) -> str:
+    return f"{PROGRESS}{table}"
+
+
+def form_part(table: TableId) -> str:
+    return f"{FORM}{table}"
+
+
+def form_text(form: Mapping[str, Any]) -> str:
+    return orjson.dumps({"version": FORMAT_VERSION, **form}).decode()
+
+
+def parse_form(text: str) -> Mapping[str, Any]:
+    try:
+        form: Mapping[str, Any] = orjson.loads(text)
+    except ValueError:
+        raise DecodeError("a part of the position is not the form of a table") from None
+    return form
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlTableProgress:
+    """With `is_done` it is kept for ever, so that the table is not read again."""
+
+    last: tuple[bytes, ...] | None = None
+    """The key's cells of the last row that was emitted; None before the first."""
+    rows: int = 0
+    is_done: bool = False
+    is_paused: bool = False
+    wish: str = ""
+    """The id of its signal."""
+    reread: str = ""
+    """The reason of a re-read; at its end, rows that no longer exist are deleted."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of the schema changes behind it that no person has permitted."""
+    is_started: bool = False
+    """The log knows where the rows of the re-read begin."""
+    is_permitted: bool = False
+    is_stopped: bool = False
+    starts_ms: tuple[int, ...] = ()
+    """Start times of the last few re-reads."""
+
+    def advance(self, last: Sequence[bytes], *, rows: int) -> "MysqlTableProgress":
+        return replace(self, last=tuple(last), rows=self.rows + rows)
+
+    def restart(self) -> "MysqlTableProgress":
+        """Returns the progress from the first row again."""
+        return replace(self, last=None, rows=0)
+
+    def finish(self) -> "MysqlTableProgress":
+        return MysqlTableProgress(rows=self.rows, is_done=True, starts_ms=self.starts_ms)
+
+    def again(self, why: str, kinds: Sequence[str] = ()) -> "MysqlTableProgress":
+        return MysqlTableProgress(
+            reread=why,
+            kinds=tuple(dict.fromkeys((*self.kinds, *kinds))),
+            is_paused=self.is_paused,
+            is_stopped=self.is_stopped,
+            starts_ms=self.starts_ms,
+        )
+
+    def permit(self) -> "MysqlTableProgress":
+        return replace(self, kinds=(), is_permitted=True, is_stopped=False, is_paused=False)
+
+    def start(self, now_ms: int) -> "MysqlTableProgress":
+        """Counts the start; re-reads directly after another count with it."""
+        earlier = self.starts_ms
+        if earlier and now_ms - earlier[-1] < AT_ONCE_MS:
+            starts = earlier
+        else:
+            starts = (*earlier, now_ms)[-STARTS_MAX:]
+        return replace(self, is_started=True, starts_ms=starts)
+
+    def is_one_too_many(self, now_ms: int) -> bool:
+        """Whether it would be the third within an hour."""
+        recent = [each for each in self.starts_ms if now_ms - each < HOUR_MS]
+        is_apart = bool(recent) and now_ms - recent[-1] >= AT_ONCE_MS
+        return is_apart and len(recent) >= STARTS_MAX and not self.is_started
+
+    def text(self) -> str:
+        said: dict[str, Any] = {"version": FORMAT_VERSION, "rows": self.rows}
+        if self.last is not None:
+            said["last"] = [cell.hex() for cell in self.last]
+        flags = {
+            "done": self.is_done, "paused": self.is_paused, "started": self.is_started,
+            "permitted": self.is_permitted, "stopped": self.is_stopped,
+        }  # fmt: skip
+        said |= {name: True for name, is_set in flags.items() if is_set}
+        texts = {"wish": self.wish, "reread": self.reread}
+        said |= {name: text for name, text in texts.items() if text}
+        lists = {"kinds": self.kinds, "starts": self.starts_ms}
+        said |= {name: values for name, values in lists.items() if values}
+        return orjson.dumps(said).decode()
+
+    @classmethod
+    def parse(cls, text: str) -> "MysqlTableProgress":
+        try:
+            said = orjson.loads(text)
+            if said["version"] > FORMAT_VERSION:
+                raise DecodeError(
+                    "the progress of a snapshot was stored by a newer Headwater",
+                    hint="upgrade Headwater here",
+                )
+            last = said.get("last")
+            return cls(
+                last=None if last is None else tuple(bytes.fromhex(cell) for cell in last),
+                rows=said["rows"],
+                is_done=said.get("done", False),
+                is_paused=said.get("paused", False),
+                wish=said.get("wish", ""),
+                reread=said.get("reread", ""),
+                kinds=tuple(said.get("kinds", ())),
+                is_started=said.get("started", False),
+                is_permitted=said.get("permitted", False),
+                is_stopped=said.get("stopped", False),
+                starts_ms=tuple(said.get("starts", ())),
+            )
+        except (KeyError, ValueError, TypeError):
+            raise DecodeError("a part of the position is not one of a snapshot") from None

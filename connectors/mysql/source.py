@@ -1,0 +1,93 @@
+"""The `mysql` and `mariadb` sources: an initial snapshot, then every committed change."""
+
+import asyncio
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from headwater.connectors.mysql.settings import MysqlSettings
+from headwater.connectors.source import Control, SourceContext, SourceSnapshot
+from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.errors import SourceRejected
+from headwater.core_log.model.changes import ChangeBatch, Positions
+from headwater.core_log.model.table_schema import TableId, TableSchema
+
+if TYPE_CHECKING:
+    from headwater.connectors.mysql.session import MysqlSession
+
+
+class MysqlSource:
+    """Exactly once: the server sends everything after a position again, in whole groups."""
+
+    Settings = MysqlSettings
+
+    def __init__(self, settings: MysqlSettings, context: SourceContext) -> None:
+        self._settings, self._context = settings, context
+        self._session: MysqlSession | None = None
+
+    def replaces_tables(self) -> bool:
+        return self._settings.snapshot.mode != "never"
+
+    async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
+        from headwater.connectors.mysql.session import MysqlSession
+
+        self._session = MysqlSession(self._settings, self._context, resume_from)
+        async with aclosing(self._session.batches()) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def acknowledge(self, positions: Positions) -> None:
+        """The server keeps its log by its own clock."""
+
+    async def control(self, control: Control) -> None:
+        if self._session is None:
+            raise SourceRejected("the source is not running", kind=control.kind)
+        await self._session.control(control)
+
+    async def discover(self) -> Sequence[TableSchema]:
+        from headwater.connectors.mysql.doctor.doctor import find_tables
+
+        tables = await asyncio.to_thread(find_tables, self._settings)
+        return [each.schema for each in tables if not each.problem]
+
+    async def row_estimates(self) -> Mapping[TableId, int]:
+        from headwater.connectors.mysql.doctor.doctor import find_tables
+
+        tables = await asyncio.to_thread(find_tables, self._settings)
+        return {each.table: each.rows_estimate for each in tables if not each.problem}
+
+    def parts_of(self, table: TableId) -> Sequence[str]:
+        from headwater.connectors.mysql.snapshot.table_progress import form_part, progress_part
+
+        return progress_part(table), form_part(table)
+
+    async def examine(self) -> Sequence[Diagnostic]:
+        from headwater.connectors.mysql.doctor.doctor import examine
+
+        return await asyncio.to_thread(examine, self._settings)
+
+    async def examine_position(
+        self, stored: Callable[[], Awaitable[Positions]]
+    ) -> Sequence[Diagnostic]:
+        from headwater.connectors.mysql.doctor.doctor import examine_position
+
+        return await asyncio.to_thread(examine_position, self._settings, await stored())
+
+    async def drop(self) -> Sequence[str]:
+        """The source leaves nothing at the server."""
+        return []
+
+    @asynccontextmanager
+    async def snapshot(self, reached: Positions) -> AsyncIterator[SourceSnapshot]:
+        """Returns a snapshot that shows everything up to `reached`."""
+        from headwater.connectors.mysql.snapshot.consistent_read import standing_still
+
+        async with standing_still(self._settings, self._context, reached) as snapshot:
+            yield snapshot

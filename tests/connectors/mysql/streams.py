@@ -1,0 +1,145 @@
+"""A running source of MySQL, and what it says of a history."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headwater.connectors.mysql.source import MysqlSource
+from headwater.connectors.source import SourceContext, SourceReport
+from headwater.core_log.foundation.clock import SystemClock
+from headwater.core_log.model.changes import ChangeBatch, Operation, Phase
+from tests.connectors.mysql.conftest import MysqlGuest
+
+LETTERS = {each.value: letter for each, letter in zip(Operation, "rcudtr", strict=True)}
+
+
+def ignore(_: SourceReport) -> None:
+    pass
+
+
+def source_context(*, until_end: bool = False, **given: Any) -> SourceContext:
+    return SourceContext(
+        "shop", Path(), SystemClock(), given.pop("report", ignore), until_end=until_end, **given
+    )
+
+
+@dataclass(slots=True)
+class MysqlStory:
+    """What a source has said so far."""
+
+    batches: list[ChangeBatch] = field(default_factory=list)
+    positions: dict[str, str] = field(default_factory=dict)
+    _taken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def take(self, batch: ChangeBatch) -> None:
+        self.batches.append(batch)
+        self.positions |= batch.positions
+        self._taken.set()
+
+    async def came(self, *, rows: int) -> None:
+        """Until that many changes have come."""
+        while sum(len(changes) for batch in self.batches for changes in batch.tables) < rows:
+            self._taken.clear()
+            await self._taken.wait()
+
+    def events(self, table: str = "") -> list[tuple[str, dict[str, Any]]]:
+        return [
+            (LETTERS[operation], row)
+            for batch in self.batches
+            for changes in batch.tables
+            if table in ("", changes.schema.table.name)
+            for operation, row in zip(
+                changes.operations.to_pylist(), changes.rows.to_pylist(), strict=True
+            )
+        ]
+
+    def letters(self, table: str = "") -> str:
+        return "".join(letter for letter, _ in self.events(table))
+
+    def fold(self, table: str) -> dict[str, dict[str, Any]]:
+        """The newest row of each key, with what a re-read deletes."""
+        state = _Fold(table)
+        for batch in self.batches:
+            state.take(batch)
+        return state.rows
+
+
+@dataclass(slots=True)
+class _Fold:
+    table: str
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    seen: set[str] | None = None
+    """Keys that came since a re-read has started."""
+
+    def take(self, batch: ChangeBatch) -> None:
+        replacements = [each for each in batch.replacements if each.schema.table.name == self.table]
+        if any(each.phase is Phase.STARTED for each in replacements):
+            self.seen = set()
+        for changes in batch.tables:
+            if changes.schema.table.name == self.table:
+                for operation, row in zip(
+                    changes.operations.to_pylist(), changes.rows.to_pylist(), strict=True
+                ):
+                    self._apply(operation, row, changes.schema.key)
+        if any(each.phase is Phase.COMPLETE for each in replacements):
+            assert self.seen is not None, "a re-read starts before it is complete"
+            self.rows = {key: row for key, row in self.rows.items() if key in self.seen}
+            self.seen = None
+
+    def _apply(self, operation: int, row: dict[str, Any], key: tuple[str, ...]) -> None:
+        if operation == Operation.TRUNCATE:
+            self.rows.clear()
+            return
+        name = json.dumps([row[column] for column in key], default=str)
+        if operation == Operation.DELETE:
+            self.rows.pop(name, None)
+            return
+        self.rows[name] = row
+        if self.seen is not None:
+            self.seen.add(name)
+
+
+async def run_once(
+    guest: MysqlGuest, story: MysqlStory | None = None, **settings: Any
+) -> MysqlStory:
+    """Everything up to now, from where the story has come to."""
+    told = story or MysqlStory()
+    source = MysqlSource(guest.settings(**settings), source_context(until_end=True))
+    async with aclosing(source.changes(dict(told.positions))) as batches:
+        async for batch in batches:
+            told.take(batch)
+    return told
+
+
+@asynccontextmanager
+async def running(
+    guest: MysqlGuest, positions: Mapping[str, str] | None = None, **settings: Any
+) -> AsyncIterator[MysqlStory]:
+    told = MysqlStory(positions=dict(positions or {}))
+    source = MysqlSource(guest.settings(**settings), source_context(settle_ms=0))
+    failure: list[BaseException] = []
+
+    async def follow() -> None:
+        async with aclosing(source.changes(dict(told.positions))) as batches:
+            async for batch in batches:
+                told.take(batch)
+
+    reading = asyncio.ensure_future(follow())
+    try:
+        yield told
+    finally:
+        if reading.done() and reading.exception() is not None:
+            failure.append(reading.exception())  # type: ignore[arg-type]
+        reading.cancel()
+        await asyncio.wait([reading])
+    if failure:
+        raise failure[0]
+
+
+def rows_of(guest: MysqlGuest, table: str) -> int:
+    [[count]] = guest.execute(f"SELECT count(*) FROM `{table}`")
+    return int(count)

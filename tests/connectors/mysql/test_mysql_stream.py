@@ -1,0 +1,316 @@
+"""Histories of a MySQL or MariaDB, and what the source makes of them."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headwater.connectors.mysql.source import MysqlSource
+from headwater.core_log.foundation.errors import PositionLost, SourceRejected
+from headwater.core_log.model.changes import Phase
+from tests.connectors.mysql.conftest import MysqlGuest
+from tests.connectors.mysql.streams import MysqlStory, run_once, running, source_context
+
+T = "CREATE TABLE t (id int PRIMARY KEY, v varchar(50), n int)"
+
+
+def phases(told: MysqlStory, table: str = "t") -> list[Phase]:
+    return [
+        each.phase
+        for batch in told.batches
+        for each in batch.replacements
+        if each.schema.table.name == table
+    ]
+
+
+def check_equal(told: MysqlStory, guest: MysqlGuest, table: str = "t") -> None:
+    names = [row[0] for row in guest.execute(f"SHOW COLUMNS FROM `{table}`")]
+    expected = [
+        dict(zip(names, row, strict=True)) for row in guest.execute(f"SELECT * FROM `{table}`")
+    ]
+    found = told.fold(table).values()
+    by_id = sorted(found, key=lambda row: row["id"])
+
+    assert by_id == sorted(expected, key=lambda row: row["id"])
+
+
+async def begun(guest: MysqlGuest, *statements: str, **settings: Any) -> MysqlStory:
+    guest.execute(*statements)
+    return await run_once(guest, **settings)
+
+
+async def test_inserts_updates_deletes_and_moves_follow_the_rows(mysql_guest: MysqlGuest) -> None:
+    told = await begun(mysql_guest, T, "INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 2)")
+    mysql_guest.execute(
+        "INSERT INTO t VALUES (3, 'c', 3)",
+        "UPDATE t SET v = 'x' WHERE id = 1",
+        "UPDATE t SET id = 20 WHERE id = 2",
+        "DELETE FROM t WHERE id = 3",
+    )
+
+    await run_once(mysql_guest, told)
+
+    assert told.letters("t") == "rr" + "cudcd"
+    streamed = [each for batch in told.batches for each in batch.tables][1:]
+    moves = [
+        is_move
+        for each in streamed
+        for is_move in ([False] * len(each) if each.moves is None else each.moves.to_pylist())
+    ]
+    befores = [
+        row for each in streamed if each.before is not None for row in each.before.to_pylist()
+    ]
+    assert moves == [False, False, True, True, False]
+    assert {"id": 1, "v": "a", "n": 1} in befores
+    check_equal(told, mysql_guest)
+
+
+async def test_a_transaction_is_one_commit_with_counted_changes(mysql_guest: MysqlGuest) -> None:
+    told = await begun(mysql_guest, T)
+    mysql_guest.execute(
+        "BEGIN", "INSERT INTO t (id) VALUES (1)", "INSERT INTO t (id) VALUES (2), (3)", "COMMIT"
+    )
+
+    await run_once(mysql_guest, told)
+
+    [changes] = [each for batch in told.batches for each in batch.tables]
+    assert isinstance(changes.commits, str) and changes.indexes is not None
+    assert changes.indexes.to_pylist() == [0, 1, 2]
+    assert changes.source["gtid"] == changes.commits
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        ["ALTER TABLE t ADD COLUMN more int DEFAULT 7"],
+        ["ALTER TABLE t DROP COLUMN n"],
+        ["ALTER TABLE t MODIFY v text"],
+        ["ALTER TABLE t ADD COLUMN a int, ADD COLUMN b varchar(9) AFTER id"],
+        ["ALTER TABLE t RENAME COLUMN n TO m"],
+        ["CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho ADD COLUMN extra int",
+         "INSERT INTO _t_gho (id, v, n) SELECT id, v, n FROM t WHERE id < 3",
+         "RENAME TABLE t TO _t_del, _t_gho TO t", "DROP TABLE _t_del"],
+        ["DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, other int)",
+         "INSERT INTO t VALUES (2, 2), (9, 9)"],
+        ["ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, n)"],
+    ],
+    ids=["add", "drop", "type", "order", "rename", "gh-ost", "anew", "key"],
+)  # fmt: skip
+async def test_the_table_equals_its_source_after_ddl(
+    mysql_guest: MysqlGuest, ddl: list[str]
+) -> None:
+    told = await begun(mysql_guest, T, "INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3)")
+    mysql_guest.execute(
+        "UPDATE t SET v = 'y' WHERE id = 1", *ddl, "DELETE FROM t WHERE id = 2",
+        "INSERT INTO t (id) VALUES (50)" if "KEY (id, n)" not in ddl[0] else "DO 1",
+    )  # fmt: skip
+
+    await run_once(mysql_guest, told)
+
+    assert phases(told)[-1] is Phase.COMPLETE
+    check_equal(told, mysql_guest)
+
+
+async def test_a_truncate_empties_the_table(mysql_guest: MysqlGuest) -> None:
+    told = await begun(mysql_guest, T, "INSERT INTO t VALUES (1, 'a', 1)")
+    mysql_guest.execute("TRUNCATE TABLE t", "INSERT INTO t VALUES (2, 'b', 2)")
+
+    await run_once(mysql_guest, told)
+
+    assert told.letters("t") == "rtc" and not phases(told)
+    check_equal(told, mysql_guest)
+
+
+async def test_a_new_table_is_captured_with_its_rows(mysql_guest: MysqlGuest) -> None:
+    told = await begun(mysql_guest, T)
+    mysql_guest.execute("CREATE TABLE u (id int PRIMARY KEY)", "INSERT INTO u VALUES (1), (2)")
+
+    await run_once(mysql_guest, told)
+
+    check_equal(told, mysql_guest, "u")
+
+
+async def test_xa_transactions_count_when_they_are_decided(mysql_guest: MysqlGuest) -> None:
+    told = await begun(mysql_guest, T)
+    name = mysql_guest.database
+    for xid, number in ((f"'{name}k'", 1), (f"'{name}u'", 2), (f"'{name}o'", 3)):
+        mysql_guest.execute(
+            f"XA START {xid}", f"INSERT INTO t (id) VALUES ({number})", f"XA END {xid}",
+            f"XA PREPARE {xid}",
+        )  # fmt: skip
+    mysql_guest.execute("INSERT INTO t (id) VALUES (10)")
+
+    await run_once(mysql_guest, told)
+    assert told.letters("t") == "c", "nothing of what is only prepared"
+    mysql_guest.execute(f"XA COMMIT '{name}k'", f"XA ROLLBACK '{name}u'")
+    await run_once(mysql_guest, told)
+    assert [row["id"] for _, row in told.events("t")] == [10, 1]
+    mysql_guest.execute("INSERT INTO t (id) VALUES (11)", f"XA COMMIT '{name}o'")
+    await run_once(mysql_guest, told)
+
+    assert [row["id"] for _, row in told.events("t")] == [10, 1, 11, 3]
+    check_equal(told, mysql_guest)
+    assert told.positions["xa/stream"] == ""
+
+
+async def test_rows_without_all_columns_lead_to_a_new_reading(mysql_guest: MysqlGuest) -> None:
+    told = await begun(mysql_guest, T, "INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 2)")
+    mysql_guest.execute(
+        "SET binlog_row_image = MINIMAL", "UPDATE t SET n = 9 WHERE id = 1",
+        "DELETE FROM t WHERE id = 2", "SET binlog_row_image = FULL",
+        "INSERT INTO t VALUES (3, 'c', 3)",
+    )  # fmt: skip
+
+    await run_once(mysql_guest, told)
+
+    assert set(phases(told)) == {Phase.PENDING, Phase.STARTED, Phase.COMPLETE}
+    check_equal(told, mysql_guest)
+
+
+async def test_changes_logged_as_statements_lead_to_a_new_reading(mysql_guest: MysqlGuest) -> None:
+    told = await begun(mysql_guest, T, "INSERT INTO t VALUES (1, 'a', 1)")
+    mysql_guest.execute(
+        "SET binlog_format = STATEMENT", "INSERT INTO t VALUES (2, 'b', 2)",
+        "SET binlog_format = ROW",
+    )  # fmt: skip
+
+    await run_once(mysql_guest, told)
+
+    assert phases(told)[-1] is Phase.COMPLETE
+    check_equal(told, mysql_guest)
+
+
+async def test_a_large_transaction_is_emitted_in_parts_with_one_position(
+    mysql_guest: MysqlGuest,
+) -> None:
+    told = await begun(mysql_guest, T, "SET GLOBAL max_allowed_packet = 64 << 20")
+    rows = ", ".join(f"({number}, 'v', 1)" for number in range(50_000))
+    mysql_guest.execute(f"INSERT INTO t VALUES {rows}")
+    before = len(told.batches)
+
+    await run_once(mysql_guest, told)
+
+    parts = [batch for batch in told.batches[before:] if batch.tables]
+    assert len(parts) > 1 and not any(batch.positions for batch in parts[:-1])
+    assert len(told.fold("t")) == 50_000
+
+
+async def test_chunks_that_are_read_while_rows_change_end_equal(mysql_guest: MysqlGuest) -> None:
+    rows = ", ".join(f"({number}, 'v', 1)" for number in range(3_000))
+    mysql_guest.execute(T, f"INSERT INTO t VALUES {rows}")
+    stop = asyncio.Event()
+
+    def write(number: int) -> None:
+        mysql_guest.execute(
+            f"UPDATE t SET n = n + 1 WHERE id % 37 = {number % 37}",
+            f"DELETE FROM t WHERE id = {number * 7 % 3_000}",
+            f"REPLACE INTO t VALUES ({number * 11 % 4_000}, 'new', {number})",
+            f"UPDATE t SET id = id + 10000 WHERE id = {number * 13 % 3_000}",
+        )
+
+    async def write_on() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            await asyncio.to_thread(write, number)
+
+    writing = asyncio.ensure_future(write_on())
+    told = MysqlStory()
+    for _ in range(4):  # interrupted at any moment, and resumed
+        async with running(mysql_guest, told.positions, snapshot={"chunk_rows": 100}) as more:
+            await more.came(rows=250)
+        keep_whole(told, more)
+    stop.set()
+    await writing
+
+    await run_once(mysql_guest, told, snapshot={"chunk_rows": 100})
+
+    check_equal(told, mysql_guest)
+
+
+def keep_whole(told: MysqlStory, more: MysqlStory) -> None:
+    """What the log would keep: batches up to the last one with a position."""
+    places = [at for at, batch in enumerate(more.batches) if batch.positions]
+    for batch in more.batches[: places[-1] + 1 if places else 0]:
+        told.take(batch)
+
+
+async def test_a_purged_position_is_said_or_read_again(mysql_guest: MysqlGuest) -> None:
+    told = await begun(mysql_guest, T, "INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 2)")
+    mysql_guest.execute("DELETE FROM t WHERE id = 1", "FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
+    [*older, [newest, *_]] = mysql_guest.execute("SHOW BINARY LOGS")
+    while older:  # a reader that has just gone may still hold one
+        mysql_guest.execute(f"PURGE BINARY LOGS TO '{newest}'")
+        [*older, _] = mysql_guest.execute("SHOW BINARY LOGS")
+
+    with pytest.raises(PositionLost, match="purged"):
+        await run_once(mysql_guest, told)
+    await run_once(mysql_guest, told, position_mismatch="resnapshot")
+
+    check_equal(told, mysql_guest)
+
+
+async def test_tables_without_a_key_are_left_out_and_named(mysql_guest: MysqlGuest) -> None:
+    mysql_guest.execute(T, "CREATE TABLE k (a int)", "CREATE TABLE w (a int NOT NULL UNIQUE)")
+    source = MysqlSource(
+        mysql_guest.settings(keys={f"{mysql_guest.database}.w": ["a"]}), source_context()
+    )
+
+    tables = {schema.table.name: schema.key for schema in await source.discover()}
+    findings = [each for each in await source.examine() if each.left_out]
+
+    assert tables == {"t": ("id",), "w": ("a",)}
+    assert [each.left_out for each in findings] == [(f"{mysql_guest.database}.k",)]
+
+
+async def test_a_server_without_full_metadata_is_refused_with_the_statement(
+    mysql_guest: MysqlGuest,
+) -> None:
+    mysql_guest.execute(T, "SET GLOBAL binlog_row_metadata = MINIMAL")
+    try:
+        with pytest.raises(SourceRejected, match="binlog_row_metadata") as caught:
+            await run_once(mysql_guest)
+        [finding] = [
+            each
+            for each in await MysqlSource(mysql_guest.settings(), source_context()).examine()
+            if each.is_fatal
+        ]
+    finally:
+        mysql_guest.execute("SET GLOBAL binlog_row_metadata = FULL")
+
+    assert caught.value.hint == finding.cure == "SET GLOBAL binlog_row_metadata = 'FULL'"
+
+
+async def test_a_table_that_was_gone_or_left_out_is_read_again(mysql_guest: MysqlGuest) -> None:
+    only = {"tables": [f"{mysql_guest.database}.u"]}
+    told = await begun(
+        mysql_guest, T, "CREATE TABLE u (id int PRIMARY KEY)", "INSERT INTO t VALUES (1, 'a', 1)"
+    )
+    mysql_guest.execute("DROP TABLE t")
+    await run_once(mysql_guest, told)
+    mysql_guest.execute(T, "INSERT INTO t VALUES (2, 'b', 2)")
+    await run_once(mysql_guest, told)
+    check_equal(told, mysql_guest)
+    await run_once(mysql_guest, told, **only)
+    mysql_guest.execute("UPDATE t SET v = 'missed'", "INSERT INTO t VALUES (3, 'c', 3)")
+    await run_once(mysql_guest, told, **only)
+    mysql_guest.execute("DELETE FROM t WHERE id = 3")
+
+    await run_once(mysql_guest, told)
+
+    check_equal(told, mysql_guest)
+
+
+async def test_a_reread_is_stored_with_the_position_of_its_ddl(mysql_guest: MysqlGuest) -> None:
+    """A source that is killed right behind the DDL still reads the table again."""
+    told = await begun(mysql_guest, T, "INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 2)")
+    before = len(told.batches)
+    mysql_guest.execute("ALTER TABLE t ADD COLUMN more int DEFAULT 3")
+    await run_once(mysql_guest, told)
+    streams = [
+        batch.positions["stream"] for batch in told.batches[before:] if "stream" in batch.positions
+    ]
+    first = next(batch for batch in told.batches[before:] if batch.replacements)
+
+    assert first.positions["stream"] == streams[-1]
+    assert f"form/{mysql_guest.database}.t" in first.positions

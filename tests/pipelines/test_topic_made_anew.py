@@ -124,16 +124,25 @@ async def test_a_table_whose_topic_was_made_anew_comes_back_by_a_rebuild(
     assert notes(tmp_path) == dict.fromkeys(range(keys + 10), "of the second topic")
 
 
+@pytest.mark.parametrize("backup", [False, True], ids=["deleted", "older"])
 @pytest.mark.parametrize("kind", ["sql", "spark"])
 def test_a_target_whose_log_was_lost_comes_back_by_a_rebuild_of_each_table(
-    kind: str, tmp_path: Path, headwater: Any
+    kind: str, backup: bool, tmp_path: Path, headwater: Any
 ) -> None:
     make_tables(tmp_path / "source.db")
     tell(tmp_path, pipeline(kind), World.run)
+    if backup:
+        shutil.copytree(tmp_path / "data", tmp_path / "backup")
+        update = [f"UPDATE {table} SET v = 'later' WHERE id = 2" for table in TABLES]
+        execute(tmp_path / "source.db", *update)
+        tell(tmp_path, pipeline(kind), World.run)
     shutil.rmtree(tmp_path / "data")
+    if backup:
+        (tmp_path / "backup").rename(tmp_path / "data")
 
     async def stopped(world: World) -> str:
-        await world.run("source")
+        if not backup:
+            await world.run("source")
         with pytest.raises(PositionLost) as lost:
             await world.run(kind)
         return error_text(lost.value, "copy")

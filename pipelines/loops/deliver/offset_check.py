@@ -39,7 +39,7 @@ def check_reached(partition: TopicPartition, end: int, log: Bounds) -> None:
     if end > log.end:
         raise PositionLost(
             "the log ends before the offset to read: it has lost records or is another log",
-            hint="restore the log, or rebuild the table from the present log",
+            hint=f"restore the log, or {REBUILD}",
             topic=partition.topic,
             partition=partition.partition,
             wanted=end,
@@ -83,7 +83,7 @@ def check_same_log(
     if applied.next_offset > log.end:
         raise PositionLost(
             "the target is ahead of the log: the log has lost records or is another log",
-            hint="restore the log, or rebuild the table from the present log",
+            hint=f"restore the log, or {REBUILD}",
             topic=partition.topic,
             partition=partition.partition,
             target=applied.next_offset,

@@ -20,7 +20,6 @@ from headwater.pipelines.loops.deliver.group_offsets import CommitFollower
 from headwater.pipelines.loops.deliver.offset_check import (
     REBUILD,
     check_offset,
-    check_same_log,
     lost_topics,
 )
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, ConsistentCut, Slice, SplitReader
@@ -185,14 +184,13 @@ class Slicer:
         self._settle()
 
     def _begin_boundaries(self, applied: AppliedOffset | None, home: Bounds) -> None:
-        """Begins at the first boundary if the target's is of another log. Its tables are of this
-        log, for example by a rebuild, or lost."""
+        """Begins at the first boundary if the target's is of another log, or of a later state of
+        this one. Its tables are of this log, for example by a rebuild, or lost."""
         topic_id, self._of_another_log = self._topic_ids[self._home.topic], None
-        if applied is not None and applied.topic_id != topic_id:
-            self._of_another_log = applied
-            del self._offsets[self._home]
-        elif applied is not None:
-            check_same_log(self._home, applied, home, topic_id)
+        if applied is None or (applied.topic_id == topic_id and applied.next_offset <= home.end):
+            return
+        self._of_another_log = applied
+        del self._offsets[self._home]
 
     def is_caught_up(self, stopped: Collection[str] = ()) -> bool:
         """Returns whether everything decided before the start, and every boundary known since, is

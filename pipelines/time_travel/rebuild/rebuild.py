@@ -344,9 +344,8 @@ async def _swap(
     try:
         offsets = await _wait_settled(rebuilding, live, is_running=is_running)
         await _fill(rebuilding, shadow, log, rebuilt, clock=clock, reporter=reporter)
-        _check_reached(
-            rebuilding, await shadow.committed_offsets(sorted(rebuilding.topics)), offsets
-        )
+        copied = await shadow.committed_offsets(sorted(rebuilding.topics))
+        await _check_reached(rebuilding, copied, offsets, log)
         carry_over = CarryOver(rebuilding.subject.schema.key)
         rebuilt.kept = await live.swap(rebuilding.target, carry_over)
     finally:
@@ -411,15 +410,19 @@ def _data_of(rebuilding: TableRebuild, offsets: AppliedOffsets | None) -> Applie
     return {part: at for part, at in (offsets or {}).items() if part.topic in rebuilding.topics}
 
 
-def _check_reached(
-    rebuilding: TableRebuild, copy: AppliedOffsets | None, live: AppliedOffsets
+async def _check_reached(
+    rebuilding: TableRebuild, copy: AppliedOffsets | None, live: AppliedOffsets, log: Log
 ) -> None:
-    """Raises if the copy is older than the table that it replaces. A recreated topic is an
-    exception: its offsets cannot be compared."""
+    """Raises if the copy is older than the table that it replaces. Offsets of a recreated topic,
+    or beyond the log's end, cannot be compared: they are of another log."""
     reached = _data_of(rebuilding, copy)
     ids = {partition.topic: applied.topic_id for partition, applied in reached.items()}
-    for partition, applied in live.items():
-        if ids.get(partition.topic, applied.topic_id) != applied.topic_id:
+    same = {
+        part: at for part, at in live.items() if ids.get(part.topic, at.topic_id) == at.topic_id
+    }
+    bounds = await log.bounds([*same])
+    for partition, applied in same.items():
+        if applied.next_offset > bounds[partition].end:
             continue
         if partition not in reached or reached[partition].next_offset < applied.next_offset:
             raise LogUnavailable(

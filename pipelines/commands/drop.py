@@ -126,8 +126,8 @@ def _reset_table(
     where = "log and targets" if with_data else "log"
     confirm(f"remove {pipeline}/{given} from the {where}, and read it again?", yes=yes)
     table, gone = run_until_signal(_drop_table(output, address, loaded, given, with_data=with_data))
-    said = {"pipeline": pipeline, "table": table, "removed": gone}
-    output.result(said, [f"removed {each}" for each in gone])
+    result = {"pipeline": pipeline, "table": table, "removed": gone}
+    output.result(result, [f"removed {each}" for each in gone])
     output.note(f"the next headwater run reads {table} again")
     if not with_data:
         output.note(

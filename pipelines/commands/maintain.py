@@ -42,13 +42,13 @@ def maintain(output: Output, target: str, sink: str | None) -> None:
             "the targets are known only from a pipeline file", hint="name it: -f FILE"
         )
     loaded = load_named(output, Path(address.file), pipeline)
-    said, failures = run_until_signal(_maintain(loaded, table, sink))
-    data = {"pipeline": pipeline, "done": said, "failed": failures}
+    result, failures = run_until_signal(_maintain(loaded, table, sink))
+    data = {"pipeline": pipeline, "done": result, "failed": failures}
     if failures:
-        lines = [*said, *(f"{name}: {why}" for name, why in failures.items())]
+        lines = [*result, *(f"{name}: {why}" for name, why in failures.items())]
         problem = f"{format_count(len(failures), 'table')} could not be maintained"
         raise DifferencesFound(problem, data=data, lines=lines)
-    output.result(data, said or ["nothing was to be done"])
+    output.result(data, result or ["nothing was to be done"])
 
 
 async def _maintain(
@@ -59,7 +59,7 @@ async def _maintain(
     from headwater.sinks.sink import MaintenanceFailed
 
     parts = [part for part in loaded.sinks if name in (None, part.name)]
-    said: list[str] = []
+    result: list[str] = []
     failures: dict[str, str] = {}
     is_able = False
     for part in parts:
@@ -67,9 +67,9 @@ async def _maintain(
         try:
             if hasattr(sink, "maintain"):
                 is_able = True
-                said += await sink.maintain([table] if table else [])
+                result += await sink.maintain([table] if table else [])
         except MaintenanceFailed as error:
-            said += error.done
+            result += error.done
             failures |= error.failures
         finally:
             await sink.close()
@@ -80,4 +80,4 @@ async def _maintain(
             pipeline=loaded.name,
             sinks=tuple(part.name for part in loaded.sinks),
         )
-    return said, failures
+    return result, failures

@@ -20,5 +20,5 @@ def pause(output: Output, target: str, address: LogAddress) -> None:
     written to the log, but not to targets. The pause lasts over restarts, until `headwater resume`.
     Note that a source keeps unread changes: a PostgreSQL server keeps its write-ahead log.
     """
-    said = run_until_signal(send_pause(address, target, is_paused=True))
-    output.result(said, [f"{target} is to pause; headwater resume {target} lets it go on"])
+    result = run_until_signal(send_pause(address, target, is_paused=True))
+    output.result(result, [f"{target} is to pause; headwater resume {target} lets it go on"])

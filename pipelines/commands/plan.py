@@ -87,14 +87,14 @@ async def _plan(output: Output, path: Path, sample: int | None) -> None:
     for loaded in load_given(output, path):
         async with log_as_found(loaded) as log:
             found = await plan_of(loaded, log, clock=SystemClock())
-        said = plan_data(found)
+        result = plan_data(found)
         lines += plan_lines(found)
         failures += len({each.table for each in found.failures})
         if sample is not None:
             samples = await sample_of(loaded, rows=sample, clock=SystemClock())
-            said["samples"] = [asdict(each) for each in samples]
+            result["samples"] = [asdict(each) for each in samples]
             lines += [line for each in samples for line in sample_lines(each)]
-        data.append(said)
+        data.append(result)
     if failures:
         raise DifferencesFound(
             f"{format_count(failures, 'table')} cannot be planned", data=data, lines=lines

@@ -73,10 +73,10 @@ def rebuild(
             hint="leave out --swap or --into",
         )
     options = _Options(target, sink, as_of, into, verify, swap, dry_run)
-    said, lines = run_until_signal(_rebuild(output, address, options))
-    if said.get("verified") is False:
-        raise DifferencesFound("the copy differs from the log", data=said, lines=lines)
-    output.result(said, lines)
+    result, lines = run_until_signal(_rebuild(output, address, options))
+    if result.get("verified") is False:
+        raise DifferencesFound("the copy differs from the log", data=result, lines=lines)
+    output.result(result, lines)
 
 
 async def _rebuild(

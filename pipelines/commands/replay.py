@@ -62,10 +62,10 @@ def replay(
     The source and the pipeline's own sinks are not affected. An interrupted replay continues at its
     target's offsets.
     """
-    said = run_until_signal(_replay(output, address, target, start, end, into))
-    tables = ", ".join(said["tables"])
-    output.note(f"{said['changes']:,} changes of {tables} replayed")
-    output.result(said, [])
+    result = run_until_signal(_replay(output, address, target, start, end, into))
+    tables = ", ".join(result["tables"])
+    output.note(f"{result['changes']:,} changes of {tables} replayed")
+    output.result(result, [])
 
 
 async def _replay(

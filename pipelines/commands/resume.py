@@ -19,8 +19,8 @@ def resume(output: Output, target: str, address: LogAddress) -> None:
     It continues at its offsets. A quarantine ends, and the failed work is tried again. Tables that
     were paused one by one stay paused when their pipeline is resumed.
     """
-    said = run_until_signal(send_pause(address, target, is_paused=False))
-    output.result(said, [f"{target} is to go on"])
-    still_paused = said["paused_tables"]
-    if still_paused and not said["table"]:
+    result = run_until_signal(send_pause(address, target, is_paused=False))
+    output.result(result, [f"{target} is to go on"])
+    still_paused = result["paused_tables"]
+    if still_paused and not result["table"]:
         output.note(f"still paused by themselves: {', '.join(still_paused)}")

@@ -66,13 +66,13 @@ def _command(action: str, about: str, answer: str) -> click.Command:
     @shared_options
     @click.pass_obj
     def signal(output: Output, target: str, address: LogAddress, where: str = "") -> None:
-        said = run_until_signal(_signal(address, target, action, where))
-        output.result(said, [answer.format(target)])
-        if not said["is_running"]:
+        result = run_until_signal(_signal(address, target, action, where))
+        output.result(result, [answer.format(target)])
+        if not result["is_running"]:
             output.note(
-                f"{said['pipeline']} is not running; it receives the signal at its next run"
+                f"{result['pipeline']} is not running; it receives the signal at its next run"
             )
-        elif not said["is_taken_up"]:
+        elif not result["is_taken_up"]:
             output.note(
                 "the source has not accepted the signal yet; headwater status {said['pipeline']} "
                 "shows its progress"
@@ -128,10 +128,10 @@ async def _is_taken_up(address: LogAddress, pipeline: str, id: str) -> bool:
         task = found.get("tasks", {}).get(SOURCE, {})
         answer = task.get("positions", {}).get(f"{CONTROL}{id}")
         if answer == REFUSED:
-            said = task["remarks"].get(KIND, {})
+            result = task["remarks"].get(KIND, {})
             raise SourceRejected(
-                said.get("problem") or "the source does not do that",
-                hint=said.get("cure") or f"headwater status {pipeline}",
+                result.get("problem") or "the source does not do that",
+                hint=result.get("cure") or f"headwater status {pipeline}",
             )
         if answer or task.get("state") != RUNNING or time.monotonic() > deadline:
             return bool(answer)

@@ -156,7 +156,7 @@ def encode_removals(dead_letters: Sequence[DeadLetter], *, now_ms: int) -> list[
 
 
 def _headers(dead_letter: DeadLetter, pipeline: str) -> list[Header]:
-    said = {
+    content = {
         "topic": dead_letter.topic,
         "partition": str(dead_letter.partition),
         "offset": str(dead_letter.offset),
@@ -169,7 +169,7 @@ def _headers(dead_letter: DeadLetter, pipeline: str) -> list[Header]:
         # A trace of ours would show values; the first line of one is what tools look for.
         "exception.stacktrace": f"{dead_letter.kind}: {dead_letter.error}",
     }
-    errors = [(ERRORS + name, text.encode()) for name, text in said.items()]
+    errors = [(ERRORS + name, text.encode()) for name, text in content.items()]
     ours = [
         (KEY_HEADER, dead_letter.key),
         (TABLE_HEADER, dead_letter.table.encode()),
@@ -216,23 +216,23 @@ def _decode(columns: RecordColumns) -> Iterator[tuple[bytes, StoredDeadLetter | 
 
 
 def _dead_letter(value: bytes | None, headers: Sequence[Header]) -> DeadLetter:
-    said = {name: (content or b"").decode() for name, content in headers if _is_ours(name)}
+    content = {name: (value or b"").decode() for name, value in headers if _is_ours(name)}
     own = tuple(header for header in headers if not _is_ours(header[0]))
     by_name = dict(headers)
     return DeadLetter(
-        topic=said[ERRORS + "topic"],
-        partition=int(said[ERRORS + "partition"]),
-        offset=int(said[ERRORS + "offset"]),
+        topic=content[ERRORS + "topic"],
+        partition=int(content[ERRORS + "partition"]),
+        offset=int(content[ERRORS + "offset"]),
         key=by_name.get(KEY_HEADER),
         value=value,
         headers=own,
-        stage=FailureStage(said[ERRORS + "stage"]),
-        error=said[ERRORS + "exception.message"],
+        stage=FailureStage(content[ERRORS + "stage"]),
+        error=content[ERRORS + "exception.message"],
         at=(by_name.get(AT_HEADER) or b"").decode(),
-        table=said[TABLE_HEADER],
-        task=said[ERRORS + "task.id"],
-        kind=said[ERRORS + "exception.class.name"],
-        topic_id=said.get(TOPIC_ID_HEADER, ""),
+        table=content[TABLE_HEADER],
+        task=content[ERRORS + "task.id"],
+        kind=content[ERRORS + "exception.class.name"],
+        topic_id=content.get(TOPIC_ID_HEADER, ""),
     )
 
 

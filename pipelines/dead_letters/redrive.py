@@ -123,10 +123,10 @@ async def _redrive_partition(
                 for removal in encode_removals([each.dead_letter for each in going], now_ms=now_ms):
                     await transaction.append(dead_letter_home(pipeline), removal)
                 count = batch.record_count
-                stretch = OffsetRange(first, first + count, count, len(batch.data))
+                offset_range = OffsetRange(first, first + count, count, len(batch.data))
                 # Without a boundary behind them the records would wait for the next commit.
                 ids = {partition.topic: await log.topic_id(partition.topic)}
-                commit = Commit(pipeline, NO_TIME, {}, {partition: stretch}, ids)
+                commit = Commit(pipeline, NO_TIME, {}, {partition: offset_range}, ids)
                 await transaction.append(
                     commits_home(pipeline), encode_commit(commit, now_ms=now_ms)
                 )

@@ -58,8 +58,8 @@ def commits_home(pipeline: str) -> TopicPartition:
 
 def encode_commit(commit: Commit, *, now_ms: int) -> Batch:
     touched: dict[str, dict[str, OffsetRange]] = {}
-    for (topic, partition), stretch in commit.touched.items():
-        touched.setdefault(topic, {})[str(partition)] = stretch
+    for (topic, partition), offset_range in commit.touched.items():
+        touched.setdefault(topic, {})[str(partition)] = offset_range
     value = orjson.dumps(
         {
             "version": FORMAT_VERSION,
@@ -67,7 +67,7 @@ def encode_commit(commit: Commit, *, now_ms: int) -> Batch:
             "committed_ms": commit.committed_ms,
             "positions": dict(commit.positions),
             "touched": {
-                topic: {partition: tuple(stretch) for partition, stretch in parts.items()}
+                topic: {partition: tuple(offset_range) for partition, offset_range in parts.items()}
                 for topic, parts in touched.items()
             },
             "topic_ids": dict(commit.topic_ids),
@@ -88,25 +88,25 @@ def decode_commits(columns: RecordColumns, pipeline: str) -> Iterator[tuple[int,
             yield offset, _commit_of(orjson.loads(value))
 
 
-def _commit_of(said: Mapping[str, Any]) -> Commit:
-    if said["version"] > FORMAT_VERSION:
+def _commit_of(content: Mapping[str, Any]) -> Commit:
+    if content["version"] > FORMAT_VERSION:
         raise DecodeError(
             "a commit was written by a newer Headwater",
             hint="upgrade Headwater here",
-            pipeline=said["pipeline"],
+            pipeline=content["pipeline"],
         )
     return Commit(
-        pipeline=said["pipeline"],
-        committed_ms=said["committed_ms"],
-        positions=said["positions"],
+        pipeline=content["pipeline"],
+        committed_ms=content["committed_ms"],
+        positions=content["positions"],
         touched={
-            TopicPartition(topic, int(partition)): OffsetRange(*stretch)
-            for topic, parts in said["touched"].items()
-            for partition, stretch in parts.items()
+            TopicPartition(topic, int(partition)): OffsetRange(*offset_range)
+            for topic, parts in content["touched"].items()
+            for partition, offset_range in parts.items()
         },
-        topic_ids=said.get("topic_ids", {}),
-        truncated=frozenset(said["truncated"]),
-        switched=frozenset(said.get("switched", ())),
+        topic_ids=content.get("topic_ids", {}),
+        truncated=frozenset(content["truncated"]),
+        switched=frozenset(content.get("switched", ())),
     )
 
 

@@ -240,15 +240,15 @@ def _key(pipeline: str, signal: Signal) -> bytes:
 
 
 def _signal(table: str, kind: str, value: bytes) -> Signal:
-    said = orjson.loads(value)
-    if said["version"] > FORMAT_VERSION:
+    content = orjson.loads(value)
+    if content["version"] > FORMAT_VERSION:
         raise DecodeError(
             "a signal was written by a newer Headwater",
             hint="upgrade Headwater here",
             table=table,
             kind=kind,
         )
-    return Signal(kind, table, said["id"], said["options"], said["at_ms"])
+    return Signal(kind, table, content["id"], content["options"], content["at_ms"])
 
 
 def _split(table: str) -> tuple[str, str]:

@@ -80,10 +80,10 @@ class Generations:
         lines, filled = dict[str, TopicLineage](), dict[str, MigrationProgress]()
         for part, text in positions.items():
             if part.startswith(GENERATION):
-                said = _loads(text)
-                switches = tuple(_switch(each) for each in said["switches"])
+                content = _loads(text)
+                switches = tuple(_switch(each) for each in content["switches"])
                 lines[part.removeprefix(GENERATION)] = TopicLineage(
-                    switches, tuple(said["given_up"])
+                    switches, tuple(content["given_up"])
                 )
             elif part.startswith(FILLING):
                 filled[part.removeprefix(FILLING)] = _fill(_loads(text))
@@ -189,17 +189,17 @@ def line_part(first: str, line: TopicLineage) -> dict[str, str | None]:
         }
         for each in line.switches
     ]
-    said = {"version": FORMAT_VERSION, "switches": switches, "given_up": line.given_up}
-    return {f"{GENERATION}{first}": orjson.dumps(said).decode()}
+    content = {"version": FORMAT_VERSION, "switches": switches, "given_up": line.given_up}
+    return {f"{GENERATION}{first}": orjson.dumps(content).decode()}
 
 
 def filled_part(first: str, filled: MigrationProgress | None) -> dict[str, str | None]:
     if filled is None:
         return {f"{FILLING}{first}": None}
-    said: dict[str, Any] = {"version": FORMAT_VERSION}
-    said |= {name: _write(getattr(filled, name)) for name in COUNTED}
-    said |= {name: getattr(filled, name) for name in PLAIN}
-    return {f"{FILLING}{first}": orjson.dumps(said).decode()}
+    content: dict[str, Any] = {"version": FORMAT_VERSION}
+    content |= {name: _write(getattr(filled, name)) for name in COUNTED}
+    content |= {name: getattr(filled, name) for name in PLAIN}
+    return {f"{FILLING}{first}": orjson.dumps(content).decode()}
 
 
 PLAIN = ("topic", "wanted", "newest_ms", "has_truncates")
@@ -207,34 +207,34 @@ COUNTED = ("read", "ends", "marks", "cleaned_to", "deletes_dropped_to", "records
 
 
 def _loads(text: str) -> dict[str, Any]:
-    said: dict[str, Any] = orjson.loads(text)
-    if said["version"] > FORMAT_VERSION:
+    content: dict[str, Any] = orjson.loads(text)
+    if content["version"] > FORMAT_VERSION:
         raise DecodeError(
             "the topics of a table were written by a newer Headwater",
             hint="upgrade Headwater here",
         )
-    return said
+    return content
 
 
-def _switch(said: Mapping[str, Any]) -> TopicSwitch:
+def _switch(content: Mapping[str, Any]) -> TopicSwitch:
     return TopicSwitch(
-        said["former"],
-        said["topic"],
-        _read(said["former_ends"]),
-        _read(said["ends"]),
-        _read(said["cleaned_to"]),
-        said.get("filled", True),
+        content["former"],
+        content["topic"],
+        _read(content["former_ends"]),
+        _read(content["ends"]),
+        _read(content["cleaned_to"]),
+        content.get("filled", True),
     )
 
 
-def _fill(said: Mapping[str, Any]) -> MigrationProgress:
-    fields: dict[str, Any] = {name: _read(said[name]) for name in COUNTED}
-    return MigrationProgress(**fields, **{name: said[name] for name in PLAIN})
+def _fill(content: Mapping[str, Any]) -> MigrationProgress:
+    fields: dict[str, Any] = {name: _read(content[name]) for name in COUNTED}
+    return MigrationProgress(**fields, **{name: content[name] for name in PLAIN})
 
 
 def _write(offsets: PartitionOffsets) -> dict[str, int]:
     return {str(partition): offset for partition, offset in offsets.items()}
 
 
-def _read(said: Mapping[str, int]) -> dict[int, int]:
-    return {int(partition): offset for partition, offset in said.items()}
+def _read(content: Mapping[str, int]) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in content.items()}

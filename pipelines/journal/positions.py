@@ -41,13 +41,13 @@ async def load_positions(log: Log, pipeline: str) -> Positions:
             if value is None:
                 found.pop(part, None)
                 continue
-            said = orjson.loads(value)
-            if said["version"] > FORMAT_VERSION:
+            content = orjson.loads(value)
+            if content["version"] > FORMAT_VERSION:
                 raise DecodeError(
                     "a position was written by a newer Headwater",
                     hint="upgrade Headwater here",
                     pipeline=pipeline,
                     part=part,
                 )
-            found[part] = said["position"]
+            found[part] = content["position"]
     return found

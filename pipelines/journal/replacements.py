@@ -85,7 +85,7 @@ class StoredReplacement:
         return replace(self, phase=Phase.COMPLETE, commit=end.commit, source=end.source)
 
     def text(self) -> str:
-        said = {
+        content = {
             "version": FORMAT_VERSION,
             "table": list(self.table),
             "topic": self.topic,
@@ -102,28 +102,28 @@ class StoredReplacement:
                 for each in (*self.former, self.mixed)
             ],
         }
-        return orjson.dumps(said).decode()
+        return orjson.dumps(content).decode()
 
     @classmethod
     def parse(cls, text: str) -> "StoredReplacement":
-        said = orjson.loads(text)
-        if said["version"] > FORMAT_VERSION:
+        content = orjson.loads(text)
+        if content["version"] > FORMAT_VERSION:
             raise DecodeError(
                 "a re-read of a table was written by a newer Headwater",
                 hint="upgrade Headwater here",
             )
-        *former, mixed = [MixedTopic(*map(_number, each)) for each in said["mixed"]]
+        *former, mixed = [MixedTopic(*map(_number, each)) for each in content["mixed"]]
         return cls(
-            TableId(*said["table"]),
-            said["topic"],
-            said["topic_id"],
-            Phase(said["phase"]),
-            said["why"],
-            said["since_ms"],
-            _number(said["starts"]),
-            said["commit"],
-            said["source"],
-            said["ended"],
+            TableId(*content["table"]),
+            content["topic"],
+            content["topic_id"],
+            Phase(content["phase"]),
+            content["why"],
+            content["since_ms"],
+            _number(content["starts"]),
+            content["commit"],
+            content["source"],
+            content["ended"],
             mixed,
             tuple(former),
         )
@@ -165,8 +165,8 @@ def mixed_topics(
     for stored in _read_stored(positions):
         ends = {part.partition: end for part, end in offsets.items() if part.topic == stored.topic}
         is_same = topic_ids.get(stored.topic) == stored.topic_id
-        stretches = (*stored.former, stored.mixed) if is_same and ends else ()
-        if not stored.has_ended or any(each.has(ends) for each in stretches):
+        offset_ranges = (*stored.former, stored.mixed) if is_same and ends else ()
+        if not stored.has_ended or any(each.has(ends) for each in offset_ranges):
             found.add(stored.topic)
     return found
 

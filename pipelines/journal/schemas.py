@@ -221,15 +221,15 @@ class SchemaStore:
 
 def _read_stored(key: bytes, value: bytes, time_ms: int) -> StoredSchema:
     topic, schema_id = orjson.loads(key)
-    said = orjson.loads(value)
-    if said["version"] > FORMAT_VERSION:
+    content = orjson.loads(value)
+    if content["version"] > FORMAT_VERSION:
         raise DecodeError(
             "a schema was written by a newer Headwater",
             hint="upgrade Headwater here",
             topic=topic,
             schema=schema_id,
         )
-    schema, wire = schema_from_json(said["schema"])
+    schema, wire = schema_from_json(content["schema"])
     return StoredSchema(
-        said["pipeline"], topic, schema_id, schema, wire, said["positions"], time_ms
+        content["pipeline"], topic, schema_id, schema, wire, content["positions"], time_ms
     )

@@ -201,12 +201,17 @@ async def _run_source(task: TaskRun) -> None:
             report(GaugesRead(loaded.name, SOURCE, progress.name, progress.value, progress.limit))
             return
         if isinstance(progress, Remark):
-            said = progress.finding
+            finding = progress.finding
             report(
                 RemarksMade(loaded.name, SOURCE, progress.name, "", "")
-                if said is None
+                if finding is None
                 else RemarksMade(
-                    loaded.name, SOURCE, progress.name, said.problem, said.cure, said.left_out
+                    loaded.name,
+                    SOURCE,
+                    progress.name,
+                    finding.problem,
+                    finding.cure,
+                    finding.left_out,
                 )
             )
             return

@@ -97,12 +97,12 @@ async def _of_target(
 def ddl_lines(pipeline: str, plans: Sequence[DdlPlan]) -> list[str]:
     lines = [f"PIPELINE {pipeline}   nothing was changed: tried on empty copies"]
     for each in plans:
-        said = each.source
-        lines += ["", said.statement, f"  {said.table}   {said.outcome}: {said.why}"]
-        if said.cost:
-            lines.append(f"    {said.cost}")
-        if said.quarantine:
-            lines.append(f"    quarantined: {said.quarantine}")
+        outcome = each.source
+        lines += ["", outcome.statement, f"  {outcome.table}   {outcome.outcome}: {outcome.why}"]
+        if outcome.cost:
+            lines.append(f"    {outcome.cost}")
+        if outcome.quarantine:
+            lines.append(f"    quarantined: {outcome.quarantine}")
         for target in each.targets:
             lines.append(f"    sink {target.sink}: {_target_words(target)}")
             lines += [f"      {line}" for text in target.statements for line in text.splitlines()]

@@ -78,12 +78,12 @@ def _remark(present: str, *, asked: str, siblings: Collection[str]) -> str:
     number = number_of(present)
     others = [str(number_of(each)) for each in siblings if each != present]
     if present != asked:
-        said = f"{asked} is a former generation: {present} is read"
+        answer = f"{asked} is a former generation: {present} is read"
     elif number > 1:
-        said = f"{present} is read, generation {number} of its table's topic"
+        answer = f"{present} is read, generation {number} of its table's topic"
     else:
         return ""
-    return f"{said}; --generation {' or '.join(others)} reads another" if others else said
+    return f"{answer}; --generation {' or '.join(others)} reads another" if others else answer
 
 
 async def _topic_of_table(log: "KafkaLog", target: str) -> tuple[str, str]:

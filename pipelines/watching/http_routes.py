@@ -215,8 +215,8 @@ class _Routes:
             else pause_signal(table=table or "", is_paused=verb == "pause", id=id)
         )
         await write_control(self._to.log, pipeline, [signal], now_ms=self._to.clock.now_ms())
-        said = {"pipeline": pipeline, "table": table, "signal": verb, "id": id}
-        return json_response(said, status=202)
+        answer = {"pipeline": pipeline, "table": table, "signal": verb, "id": id}
+        return json_response(answer, status=202)
 
     async def run(self, request: Request) -> Response:
         """Hands the body to the owner of the pipelines."""
@@ -269,8 +269,8 @@ def answered_safely(handler: RouteHandler) -> RouteHandler:
 def describe_error(
     kind: str, problem: str, *, hint: str, facts: Mapping[str, object] | None = None
 ) -> Mapping[str, object]:
-    said = {"kind": kind, "problem": problem, "hint": hint or None, "facts": facts or {}}
-    return {"error": said}
+    answer = {"kind": kind, "problem": problem, "hint": hint or None, "facts": facts or {}}
+    return {"error": answer}
 
 
 def _status_of(error: HeadwaterError) -> int:

@@ -104,6 +104,6 @@ async def prehistory_ends(
     first: dict[TopicPartition, int] = {}
     async for columns in read_decided(log, commits_home(pipeline)):
         for _, commit in decode_commits(columns, pipeline):
-            for partition, stretch in commit.touched.items():
-                first.setdefault(partition, stretch.first)
+            for partition, offset_range in commit.touched.items():
+                first.setdefault(partition, offset_range.first)
     return {partition: first.get(partition, end) for partition, end in ends.items()}

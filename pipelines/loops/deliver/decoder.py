@@ -102,11 +102,11 @@ class RecordDecoder:
         size = found.values.size if self._is_alone else 0
         pieces = [
             piece
-            for stretch in await self._stretches(partition, found)
-            for piece in (_divide(*stretch) if self._is_alone else [stretch])
+            for run in await self._runs(partition, found)
+            for piece in (_divide(*run) if self._is_alone else [run])
         ]
         made = await asyncio.gather(
-            *(beside(partial(self._decode_piece, partition, *piece), size) for piece in pieces)
+            *(beside(partial(self._decode_views, partition, *piece), size) for piece in pieces)
         )
         return [decoded for each in made for decoded in each]
 
@@ -115,15 +115,13 @@ class RecordDecoder:
     ) -> Sequence[DecodedChanges]:
         return [
             decoded
-            for stretch in await self._stretches(partition, RecordViews.of(columns))
-            for decoded in self._decode_piece(partition, *stretch)
+            for run in await self._runs(partition, RecordViews.of(columns))
+            for decoded in self._decode_views(partition, *run)
         ]
 
-    async def _stretches(
-        self, partition: TopicPartition, found: RecordViews
-    ) -> list[SchemaRecords]:
+    async def _runs(self, partition: TopicPartition, found: RecordViews) -> list[SchemaRecords]:
         ids = found.header_numbers(SCHEMA_HEADER)
-        stretches = []
+        runs = []
         for first, end in _runs(ids):
             if ids[first] == NO_NUMBER:
                 raise DecodeError(
@@ -134,15 +132,15 @@ class RecordDecoder:
                     offset=int(found.offsets[first]),
                 )
             stored = await self._schemas.find(partition.topic, int(ids[first]))
-            stretches.append((found.pick(slice(first, end)), stored))
-        return stretches
+            runs.append((found.pick(slice(first, end)), stored))
+        return runs
 
-    def _decode_piece(
-        self, partition: TopicPartition, piece: RecordViews, stored: StoredSchema
+    def _decode_views(
+        self, partition: TopicPartition, views: RecordViews, stored: StoredSchema
     ) -> Sequence[DecodedChanges]:
         return [
             DecodedChanges(changes, part.values.size)
-            for part in _between_truncates(piece)
+            for part in _between_truncates(views)
             if (changes := self._view_records(partition, part, stored)) is not None
         ]
 
@@ -193,26 +191,26 @@ class RecordDecoder:
 
 
 def neighbours(
-    pieces: Sequence[DecodedChanges], *, bytes_max: int
+    decoded: Sequence[DecodedChanges], *, bytes_max: int
 ) -> Iterator[Sequence[DecodedChanges]]:
     """Groups consecutive parts that can be decoded as one."""
     together: list[DecodedChanges] = []
-    for piece in pieces:
-        if together and not _belong_together(together, piece, bytes_max):
+    for each in decoded:
+        if together and not _belong_together(together, each, bytes_max):
             yield together
             together = []
-        together.append(piece)
+        together.append(each)
     if together:
         yield together
 
 
 def _belong_together(
-    pieces: Sequence[DecodedChanges], last: DecodedChanges, bytes_max: int
+    decoded: Sequence[DecodedChanges], last: DecodedChanges, bytes_max: int
 ) -> bool:
     return (
-        pieces[0].changes.schema is last.changes.schema
-        and not (pieces[0].changes.is_truncate or last.changes.is_truncate)
-        and sum(each.bytes for each in (*pieces, last)) <= bytes_max
+        decoded[0].changes.schema is last.changes.schema
+        and not (decoded[0].changes.is_truncate or last.changes.is_truncate)
+        and sum(each.bytes for each in (*decoded, last)) <= bytes_max
     )
 
 

@@ -274,9 +274,9 @@ def _report_lost(delivery: Delivery) -> None:
         if topic not in delivery.reported_lost:
             delivery.reported_lost.add(topic)
             table = _table_of(delivery, topic)
-            said = error_text(error, delivery.desired().pipeline, table)
-            logger.error("%s: %s is quarantined: %s", delivery.task, table, said)
-            _report_state(delivery, table, TaskState.QUARANTINED, said)
+            text = error_text(error, delivery.desired().pipeline, table)
+            logger.error("%s: %s is quarantined: %s", delivery.task, table, text)
+            _report_state(delivery, table, TaskState.QUARANTINED, text)
 
 
 def _without_lost(delivery: Delivery, part: Slice, error: PositionLost) -> Slice:

@@ -112,9 +112,9 @@ def error_text(error: HeadwaterError, pipeline: str, table: str = "") -> str:
     return f"{error.statement}\n  hint: {hint}" if hint else error.statement
 
 
-def reason_of(said: str, due_ms: int | None) -> str:
+def reason_of(text: str, due_ms: int | None) -> str:
     """Returns the reason with the time of the next try, if there is one."""
     if due_ms is None:
-        return said
+        return text
     due = datetime.fromtimestamp(due_ms / 1_000, UTC).astimezone()
-    return f"{said}\n  next try: {due:%H:%M:%S}, without a command"
+    return f"{text}\n  next try: {due:%H:%M:%S}, without a command"

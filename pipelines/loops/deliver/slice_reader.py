@@ -173,13 +173,13 @@ class SliceReader:
         self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: SliceCheck | None
     ) -> AsyncGenerator[list[TableChanges], None]:
         """Transforms while the next part is decoded and the last one is written."""
-        async with aclosing(one_ahead(self._pieces(ends, begun, check))) as pieces:
-            async for piece in pieces:
-                for each in neighbours(piece, bytes_max=self._joined_bytes_max):
+        async with aclosing(one_ahead(self._read_parts(ends, begun, check))) as parts:
+            async for part in parts:
+                for each in neighbours(part, bytes_max=self._joined_bytes_max):
                     size = sum(one.bytes for one in each) if self._may_leave_loop else 0
                     yield await beside(partial(self._route, each, begun.cleaned), size)
 
-    async def _pieces(
+    async def _read_parts(
         self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: SliceCheck | None
     ) -> AsyncGenerator[Sequence[DecodedChanges], None]:
         """Yields what each fetch returns of a partition, while the next is under way."""

@@ -276,7 +276,7 @@ class Slicer:
         if commit.switched:
             await self._switch(commit)
         beyond = await self._beyond(offset, commit)
-        for partition, stretch in commit.touched.items():
+        for partition, offset_range in commit.touched.items():
             if partition in beyond:
                 continue
             if self._wanted is not None and partition.topic not in self._wanted:
@@ -286,10 +286,10 @@ class Slicer:
                     continue
                 await self._meet(partition.topic)
                 self._topics = {*self._topics, partition.topic}
-            self._boundary[partition] = max(self._boundary.get(partition, 0), stretch.end)
-            if stretch.end > self._offsets.get(partition, 0):
-                self._records += stretch.records
-                self._bytes += stretch.bytes
+            self._boundary[partition] = max(self._boundary.get(partition, 0), offset_range.end)
+            if offset_range.end > self._offsets.get(partition, 0):
+                self._records += offset_range.records
+                self._bytes += offset_range.bytes
         self._truncated |= commit.truncated
         before = self._cut or ConsistentCut(offset, 0, {})
         committed_ms = commit.committed_ms or before.committed_ms  # heartbeats have no time
@@ -302,8 +302,8 @@ class Slicer:
             return ()
         found = [
             part
-            for part, stretch in commit.touched.items()
-            if stretch.end > self._ends.get(part, stretch.end)
+            for part, offset_range in commit.touched.items()
+            if offset_range.end > self._ends.get(part, offset_range.end)
         ]
         if not found or self._are_ends_later:
             return found

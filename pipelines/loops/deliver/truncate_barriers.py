@@ -60,17 +60,19 @@ async def find_barriers(
     ]
 
 
-async def _markers(log: Log, partition: TopicPartition, stretch: TruncateRange) -> list[int]:
+async def _markers(log: Log, partition: TopicPartition, offset_range: TruncateRange) -> list[int]:
     found = list[int]()
-    searched = batches_with(log, partition, [TRUNCATE_KEY], start=stretch.start, end=stretch.end)
+    searched = batches_with(
+        log, partition, [TRUNCATE_KEY], start=offset_range.start, end=offset_range.end
+    )
     async with aclosing(searched) as batches:
         async for batch in batches:
-            columns = arrow_codec.decode(batch, from_offset=stretch.start, partition=partition)
+            columns = arrow_codec.decode(batch, from_offset=offset_range.start, partition=partition)
             places = np.flatnonzero(np.asarray(pc.equal(columns.keys, KEY).fill_null(False)))
             for place in places.tolist():
                 at = int(columns.offsets[place])
                 operation = header_column(columns.headers[place : place + 1], OPERATION_HEADER)
-                if at < stretch.end and operation[0].as_py() == b"truncate":
+                if at < offset_range.end and operation[0].as_py() == b"truncate":
                     found.append(at)
     return found
 

@@ -282,11 +282,11 @@ class Encoder:
     def _start_parts(
         self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
     ) -> list[_Part]:
-        pieces = split_batch(changes)
-        size = changes.rows.nbytes // len(pieces)
+        parts = split_batch(changes)
+        size = changes.rows.nbytes // len(parts)
         return [
             start_work(partial(self._encode_part, route, each, stored, now_ms), size)
-            for each in pieces
+            for each in parts
         ]
 
     def _encode_part(

@@ -49,8 +49,8 @@ from headwater.pipelines.loops.migration.repartition import RecordRun as Piece
 from headwater.pipelines.loops.migration.repartition import (
     RepartitionedRecords,
     pick_records,
+    runs,
     slice_records,
-    stretches,
 )
 from headwater.pipelines.loops.thread_offload import beside
 from headwater.pipelines.reports import ReadProgress, Reporter
@@ -177,11 +177,11 @@ class _Moving:
         bounds = await self.log.bounds(await self._partitions())
         starts = {part.partition: bound.start for part, bound in bounds.items()}
         ends = {part: bound.end for part, bound in bounds.items()}
-        newest = await newest_rows(self._pieces(starts, ends), schemas, topic=topic)
+        newest = await newest_rows(self._read_parts(starts, ends), schemas, topic=topic)
         self.former_ends = {part.partition: bound.end for part, bound in bounds.items()}
         rules, key = self.rules, self.move.schema.key
         recoder = Recoder(topic, topic, rules.wire, rules.masks, key=key)
-        await check_tells_apart(self._pieces(starts, ends), newest, schemas, recoder, key=key)
+        await check_tells_apart(self._read_parts(starts, ends), newest, schemas, recoder, key=key)
         return newest
 
     async def _schemas(self) -> dict[int, StoredSchema]:
@@ -258,23 +258,23 @@ class _Moving:
             }
             stops = [*await find_barriers(self.log, ranges), ends]
         for stop in stops:
-            async for partition, columns in self._pieces(filled.read, stop):
+            async for partition, columns in self._read_parts(filled.read, stop):
                 wanted = columns
                 if self.newest is not None:
                     wanted = pick_records(columns, self.newest[partition.partition])
-                found = stretches(wanted, schemas, topic=self.move.former, has_marks=has_marks)
+                found = runs(wanted, schemas, topic=self.move.former, has_marks=has_marks)
                 filled = await self._append(filled, records_of, {partition: columns}, list(found))
                 read = sum(filled.read.values()) - sum(bound.start for bound in bounds.values())
                 self._report(read, total, filled)
             if stop is not ends:
                 markers = {part: await self._record_at(part, at) for part, at in stop.items()}
                 first = next(iter(markers.values()))
-                marker = list(stretches(first, schemas, topic=self.move.former))
+                marker = list(runs(first, schemas, topic=self.move.former))
                 filled = await self._append(filled, records_of, markers, marker)
         self._report(total, total, filled, is_done=True)
         return filled
 
-    async def _pieces(
+    async def _read_parts(
         self, read: Mapping[int, int], stop: Mapping[TopicPartition, int]
     ) -> AsyncIterator[tuple[TopicPartition, RecordColumns]]:
         """Yields each fetch; waits for undecided records.

@@ -114,9 +114,9 @@ class Recoder:
         for start, end, (source, transaction) in blocks_of(
             values, stored.wire, changes.committed_us, topic=self._former
         ):
-            piece = changes.slice(start, end - start)
-            piece = self._masks.apply(replace(piece, source=source, transaction=transaction))
-            encoded = self._writing.encode(piece, now_us=now_us)
+            part = changes.slice(start, end - start)
+            part = self._masks.apply(replace(part, source=source, transaction=transaction))
+            encoded = self._writing.encode(part, now_us=now_us)
             rows = np.arange(end - start)
             if encoded.changes is not None:
                 rows = encoded.changes.to_numpy()

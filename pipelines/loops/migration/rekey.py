@@ -18,23 +18,23 @@ from headwater.core_log.records.record_views import RecordColumns
 from headwater.core_log.rows.digests import Digests, digests_of
 from headwater.pipelines.journal.schemas import StoredSchema
 from headwater.pipelines.loops.migration.recode import Recoder
-from headwater.pipelines.loops.migration.repartition import pick_records, stretches
+from headwater.pipelines.loops.migration.repartition import pick_records, runs
 from headwater.pipelines.loops.thread_offload import beside
 
 MERGE_ROWS = 2_000_000
 """Records of one partition that are remembered before all but the newest of each key are
 dropped."""
 
-Pieces = AsyncIterator[tuple[TopicPartition, RecordColumns]]
+PartitionParts = AsyncIterator[tuple[TopicPartition, RecordColumns]]
 Schemas = Mapping[int, StoredSchema]
 Newest = Mapping[int, Int64Array]
 """By partition the offsets of the newest rows' records, in ascending order."""
 
 
-async def newest_rows(pieces: Pieces, schemas: Schemas, *, topic: str) -> Newest:
+async def newest_rows(parts: PartitionParts, schemas: Schemas, *, topic: str) -> Newest:
     """Returns them by the bytes of the records' key, as compaction does."""
     tallies: dict[int, _Tally] = {}
-    async for partition, columns in pieces:
+    async for partition, columns in parts:
         tally = tallies.setdefault(partition.partition, _Tally())
         work = partial(_take, tally, columns, schemas, topic)
         await beside(work, columns.values.nbytes)
@@ -42,18 +42,18 @@ async def newest_rows(pieces: Pieces, schemas: Schemas, *, topic: str) -> Newest
 
 
 async def check_tells_apart(
-    pieces: Pieces, newest: Newest, schemas: Schemas, recoder: Recoder, *, key: Sequence[str]
+    parts: PartitionParts, newest: Newest, schemas: Schemas, recoder: Recoder, *, key: Sequence[str]
 ) -> None:
     """Raises ConfigError unless every row has a new key, and no two have the same."""
     seen, nameless, topic = [np.zeros(0, np.uint64)], 0, ""
-    async for partition, columns in pieces:
+    async for partition, columns in parts:
         columns, topic = pick_records(columns, newest[partition.partition]), partition.topic
-        for piece, stored, _ in stretches(columns, schemas, topic=topic):
+        for part, stored, _ in runs(columns, schemas, topic=topic):
             if not recoder.has_key(stored):
-                nameless += len(piece)
+                nameless += len(part)
                 continue
-            work = partial(_name, recoder, piece, stored)
-            keys, nulls = await beside(work, piece.values.nbytes)
+            work = partial(_name, recoder, part, stored)
+            keys, nulls = await beside(work, part.values.nbytes)
             seen.append(keys)
             nameless += nulls
     keys = np.concatenate(seen)
@@ -111,11 +111,11 @@ class _Tally:
 
 
 def _take(tally: _Tally, columns: RecordColumns, schemas: Schemas, topic: str) -> None:
-    for piece, _, is_truncate in stretches(columns, schemas, topic=topic):
+    for part, _, is_truncate in runs(columns, schemas, topic=topic):
         if is_truncate:
             tally.wide, tally.narrow, tally.offsets, tally.is_there = [], [], [], []
         else:
-            tally.take(piece)
+            tally.take(part)
 
 
 def _name(recoder: Recoder, columns: RecordColumns, stored: StoredSchema) -> tuple[Digests, int]:

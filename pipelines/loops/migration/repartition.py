@@ -39,7 +39,7 @@ class CopiedRecords(NamedTuple):
     """The newest time of a record of the topic."""
 
 
-def stretches(
+def runs(
     columns: RecordColumns,
     schemas: Mapping[int, StoredSchema],
     *,

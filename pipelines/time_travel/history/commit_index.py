@@ -116,13 +116,13 @@ class CommitIndex:
         async for offset, commit in self._commits(first):
             for partition in open_ & commit.touched.keys():
                 _check_same(as_of, partition.topic, commit, ids)
-                stretch = commit.touched[partition]
+                offset_range = commit.touched[partition]
                 # Records that were copied from a former topic are older than its boundary.
                 is_divided = offset == first or partition.topic in commit.switched
                 ends[partition] = (
-                    await self._find_split_commit(as_of, partition, stretch)
+                    await self._find_split_commit(as_of, partition, offset_range)
                     if is_divided
-                    else stretch.first
+                    else offset_range.first
                 )
             open_ -= commit.touched.keys()
             if not open_:
@@ -188,8 +188,8 @@ class CommitIndex:
         found, first = set[str](), dict[TopicPartition, int]()
         async for _, commit in self._commits(await self._start()):
             found |= commit.truncated
-            for partition, stretch in commit.touched.items():
-                first.setdefault(partition, stretch.first)
+            for partition, offset_range in commit.touched.items():
+                first.setdefault(partition, offset_range.first)
         return frozenset(
             partition.topic
             for partition, at in end.items()
@@ -271,8 +271,8 @@ class CommitIndex:
         return None
 
     async def _holds_any(self, as_of: TimeAsOf | PositionAsOf, commit: Commit) -> bool:
-        for partition, stretch in commit.touched.items():
-            if await self._find_split_commit(as_of, partition, stretch) > stretch.first:
+        for partition, offset_range in commit.touched.items():
+            if await self._find_split_commit(as_of, partition, offset_range) > offset_range.first:
                 return True
         return False
 
@@ -315,11 +315,11 @@ class CommitIndex:
             )
 
     async def _find_split_commit(
-        self, as_of: TimeAsOf | PositionAsOf, partition: TopicPartition, stretch: OffsetRange
+        self, as_of: TimeAsOf | PositionAsOf, partition: TopicPartition, offset_range: OffsetRange
     ) -> int:
         """Finds the first later source transaction within a log transaction of several."""
-        decoder, offset = RecordDecoder(self._log), stretch.first
-        while offset < stretch.end:
+        decoder, offset = RecordDecoder(self._log), offset_range.first
+        while offset < offset_range.end:
             wanted = {partition: offset}
             fetched = await self._log.fetch(wanted, limit=LIMIT, isolation=Isolation.COMMITTED)
             if not fetched:
@@ -327,7 +327,7 @@ class CommitIndex:
             part = fetched[0]
             if isinstance(as_of, TimeAsOf):
                 decoded = await decoder.decode(
-                    part, from_offset=offset, end=stretch.end, skipped=frozenset()
+                    part, from_offset=offset, end=offset_range.end, skipped=frozenset()
                 )
                 later = _later_times([each.changes for each in decoded], as_of.at_ms)
             else:
@@ -336,9 +336,9 @@ class CommitIndex:
                 )
                 later = _later_commits(columns, as_of)
             if later is not None:
-                return min(later, stretch.end)
+                return min(later, offset_range.end)
             offset = part.next_offset
-        return stretch.end
+        return offset_range.end
 
 
 def _is_after(as_of: TimeAsOf | PositionAsOf, commit: Commit) -> bool | None:

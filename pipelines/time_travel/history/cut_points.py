@@ -223,8 +223,8 @@ async def commits_below(
     positions: dict[str, str] = {}
     async for commit in CommitIndex(log, pipeline).newest(LOOKED_AT):
         positions |= commit.positions
-        for partition, stretch in commit.touched.items():
-            if partition in offsets and stretch.end <= offsets[partition]:
+        for partition, offset_range in commit.touched.items():
+            if partition in offsets and offset_range.end <= offsets[partition]:
                 found.pop(partition, None)
                 found[partition] = ReportedOffsets(commit.committed_ms, dict(positions))
     return found

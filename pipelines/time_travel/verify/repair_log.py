@@ -140,8 +140,8 @@ def _rows_of(
     waiting = [(0, len(changes))]
     while waiting:
         start, end = waiting.pop()
-        piece = masks.apply(changes.slice(start, end - start))
-        decoded, _ = readable(codec, piece, now_us=0)
+        part = masks.apply(changes.slice(start, end - start))
+        decoded, _ = readable(codec, part, now_us=0)
         made = [
             repair.shape.digests(repair.shape.project(each.rows))[0]
             for each in without_rejected(repair.after_log, decoded, topic=repair.stored.topic)[0]
@@ -268,18 +268,20 @@ async def _append(
     keys = set(_keys_of(repair, changes, before_log).to_pylist())
     async with aclosing(
         encoder.encode(encoder.start(changes, now_ms=now_ms), now_ms=now_ms)
-    ) as pieces:
-        async for portions in pieces:
-            for portion in portions:
-                assert portion.is_data, "only rows under a schema that the log has are written"
-                place, count = portion.partition, portion.batch.record_count
-                size = len(portion.batch.data)
-                first = await transaction.append(place, portion.batch)
+    ) as encoded:
+        async for batches in encoded:
+            for each in batches:
+                assert each.is_data, "only rows under a schema that the log has are written"
+                place, count = each.partition, each.batch.record_count
+                size = len(each.batch.data)
+                first = await transaction.append(place, each.batch)
                 start = touched[place].end if place in touched else seen[place]
                 if await is_overtaken(log, place, keys, start=start, end=first):
                     raise _Overtaken
-                stretch = OffsetRange(first, first + count, count, size)
-                touched[place] = touched[place].extend_to(stretch) if place in touched else stretch
+                offset_range = OffsetRange(first, first + count, count, size)
+                touched[place] = (
+                    touched[place].extend_to(offset_range) if place in touched else offset_range
+                )
     # Without a boundary behind them the records would wait for the next commit.
     topic_ids = {place.topic: await log.topic_id(place.topic) for place in touched}
     commit = Commit(repair.loaded.name, NO_TIME, {}, touched, topic_ids)

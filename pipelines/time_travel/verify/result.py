@@ -184,14 +184,14 @@ def failed_verdict(subject: ComparedTable, side: str, error: Exception) -> Table
     """Returns the verdict of a table that could not be compared."""
     if not isinstance(error, HeadwaterError):
         logger.error("%s in %s is not compared", subject.target, side, exc_info=error)
-    said = failure_of(error)
+    failure = failure_of(error)
     return TableVerdict(
         subject,
         side,
         ComparedColumns(subject.schema, subject.schema.names),
         CutPoint({}, ""),
         ComparisonResult(0),
-        problem=str(said),
-        is_unreachable=said.cure is Cure.TIME,
-        is_reread=isinstance(said, BeingReadAgain),
+        problem=str(failure),
+        is_unreachable=failure.cure is Cure.TIME,
+        is_reread=isinstance(failure, BeingReadAgain),
     )

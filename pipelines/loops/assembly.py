@@ -281,7 +281,7 @@ def delivery_of(
     """
     loaded, log, clock, report = task.loaded, task.log, task.clock, task.report
     limits = loaded.spec.limits
-    set_aside = RejectedRecords(
+    rejected = RejectedRecords(
         log,
         loaded.name,
         part.name,
@@ -294,7 +294,7 @@ def delivery_of(
         log,
         after_log=after_log,
         fetch_bytes=limits.fetch_size_bytes,
-        skipped=set_aside.skipped_offsets,
+        skipped=rejected.skipped_offsets,
     )
     slicer = Slicer(
         log,
@@ -307,7 +307,7 @@ def delivery_of(
         read=reader.read,
         clock=clock,
         topics=topics,
-        split_reader=split_reader_of(loaded, log, skipped=set_aside.skipped_offsets),
+        split_reader=split_reader_of(loaded, log, skipped=rejected.skipped_offsets),
         beginnings=beginnings,
         names_mixed_tables=getattr(part.settings, "consistent_cut", False),
     )
@@ -318,7 +318,7 @@ def delivery_of(
         log=log,
         slicer=slicer,
         reader=reader,
-        set_aside=set_aside,
+        rejected=rejected,
         topic_of=topic_rules(loaded).first_name_of,
         desired=task.desired,
         isolates_tables=topics is None and loaded.spec.errors.isolate == "table",

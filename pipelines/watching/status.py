@@ -71,7 +71,7 @@ class StatusBoard:
             case OffsetsApplied():
                 task.stand(report, now_ms=self._clock.now_ms())
             case DeadLettersAdded():
-                task.set_aside(report)
+                task.add_dead_letters(report)
             case GaugesRead():
                 task.gauges[report.name] = report
             case RemarksMade():

@@ -74,7 +74,7 @@ class TableStatus:
     """Commit time of the oldest change known to be in the log and not in the target."""
     dead_letters: int = 0
     problem: str = ""
-    has_set_aside: bool = False
+    has_dead_letters: bool = False
     """Whether records of the slice that is being applied went to the dead letters."""
     reading: TableProgress | None = None
     row_rate: Rate = field(default_factory=lambda: Rate(window_ms=RATE_WINDOW_MS))
@@ -182,13 +182,13 @@ class TaskStatus:
         self.positions_ms = now_ms
         self.waiting_since_ms = None
         for table in self.tables.values():
-            if table.has_set_aside:  # what was set aside has passed with the rest of its slice
-                table.has_set_aside, table.behind_since_ms = False, None
+            if table.has_dead_letters:  # what was set aside has passed with the rest of its slice
+                table.has_dead_letters, table.behind_since_ms = False, None
 
-    def set_aside(self, report: DeadLettersAdded) -> None:
+    def add_dead_letters(self, report: DeadLettersAdded) -> None:
         table = self._table(report.table)
         table.dead_letters += report.records
-        table.has_set_aside = True
+        table.has_dead_letters = True
         table.problem = report.problem
 
     def remark(self, report: RemarksMade) -> None:

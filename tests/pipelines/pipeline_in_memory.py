@@ -245,7 +245,7 @@ class World:
     def delivery(
         self, sink: Sink, *, records: int, split_reader: SplitReader | None = None
     ) -> Delivery:
-        set_aside = RejectedRecords(
+        rejected = RejectedRecords(
             self.log,
             PIPELINE,
             "memory",
@@ -254,7 +254,7 @@ class World:
             report=self.reports.append,
         )
         reader = SliceReader(
-            self.log, after_log=Unrouted(), fetch_bytes=200, skipped=set_aside.skipped_offsets
+            self.log, after_log=Unrouted(), fetch_bytes=200, skipped=rejected.skipped_offsets
         )
         slicer = Slicer(
             self.log,
@@ -271,7 +271,7 @@ class World:
             log=self.log,
             slicer=slicer,
             reader=reader,
-            set_aside=set_aside,
+            rejected=rejected,
             topic_of=self.rules.name_of,
             desired=lambda: DesiredTaskState(PIPELINE),
             isolates_tables=True,

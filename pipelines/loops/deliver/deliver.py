@@ -91,7 +91,7 @@ class Delivery:
     log: Log
     slicer: Slicer
     reader: SliceReader
-    set_aside: RejectedRecords
+    rejected: RejectedRecords
     topic_of: Callable[[TableId], str]
     """Returns the first topic of a table."""
     desired: Callable[[], DesiredTaskState]
@@ -230,7 +230,7 @@ async def _apply(delivery: Delivery, part: Slice) -> Slice | None:
             async with aclosing(delivery.reader):
                 await delivery.sink.apply(part)
         except RecordsRejected as error:
-            if await delivery.set_aside.take(error, table=_table_of(delivery, error.topic)):
+            if await delivery.rejected.take(error, table=_table_of(delivery, error.topic)):
                 continue
             part = _without_culprits(delivery, part, error, {error.topic})
         except HeadwaterError as error:

@@ -44,7 +44,7 @@ from headwater.pipelines.journal.schemas import (
 )
 from headwater.pipelines.loops.ingest.table_topics import TopicRules, partitions_for
 from headwater.pipelines.loops.ingest.unserializable_rows import (
-    encoded_or_set_aside,
+    encode_or_reject,
     with_size_check,
 )
 from headwater.pipelines.loops.thread_offload import pieces_of, start_work
@@ -292,7 +292,7 @@ class Encoder:
     def _encode_part(
         self, route: _Route, changes: TableChanges, stored: StoredSchema, now_ms: int
     ) -> _EncodedPart:
-        changes, encoded, rejects = encoded_or_set_aside(
+        changes, encoded, rejects = encode_or_reject(
             changes,
             with_size_check(
                 partial(route.codec.encode, now_us=now_ms * 1_000), compression=self._compression

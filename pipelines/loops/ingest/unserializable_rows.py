@@ -28,7 +28,7 @@ EXHAUSTED = "dead letters"
 """The subject of the message."""
 
 
-def encoded_or_set_aside(
+def encode_or_reject(
     changes: TableChanges, encode: Encode
 ) -> tuple[TableChanges, Encoded | None, list[Reject]]:
     """Returns what could be encoded; None if nothing is left.

@@ -60,7 +60,7 @@ async def replay(
     delivery = delivery_of(task, part, sink, topics=topics)
     ids = {topic: await log.topic_id(topic) for topic in topics}
     offsets = await _load_offsets(sink, start, end, ids)
-    skipped = delivery.set_aside.skipped_offsets
+    skipped = delivery.rejected.skipped_offsets
     split_reader = None if through else split_reader_of(loaded, log, skipped=skipped)
 
     def read(part: Slice) -> AsyncIterator[TableChanges]:
@@ -136,7 +136,7 @@ async def _apply(delivery: Delivery, part: Slice) -> None:
                 await delivery.sink.apply(part)
             return
         except RecordsRejected as error:
-            if not await delivery.set_aside.take(error, table=error.topic):
+            if not await delivery.rejected.take(error, table=error.topic):
                 raise
 
 

@@ -94,7 +94,7 @@ async def test_the_reason_of_a_record_is_what_status_says() -> None:
     error = RecordsRejected(
         "records do not fit", topic=home.topic, partition=home.partition, reasons={1: why}
     )
-    set_aside = RejectedRecords(
+    rejected = RejectedRecords(
         log,
         "shop",
         "sql",
@@ -103,7 +103,7 @@ async def test_the_reason_of_a_record_is_what_status_says() -> None:
         report=told.append,
     )
 
-    assert await set_aside.take(error, table="public.orders")
+    assert await rejected.take(error, table="public.orders")
 
     assert told == [DeadLettersAdded("shop", "sql", "public.orders", 1, why)]
 

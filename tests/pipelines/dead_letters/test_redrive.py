@@ -47,7 +47,7 @@ async def world_of(script: list[Transaction], *, aside: set[int]) -> World:
 
 async def deliver(world: World, *, skipped: Collection[int] = ()) -> None:
     delivery = world.delivery(MemorySink(world.target, Fuse()), records=100)
-    delivery.set_aside._skipped[ORDERS] = set(skipped)
+    delivery.rejected._skipped[ORDERS] = set(skipped)
     await run(delivery, until_end=True)
 
 

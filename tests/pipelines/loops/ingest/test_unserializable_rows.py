@@ -13,7 +13,7 @@ from headwater.core_log.records.compression import Compression
 from headwater.core_log.rows.codec import Encoded, codec_for
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.loops.ingest.unserializable_rows import (
-    encoded_or_set_aside,
+    encode_or_reject,
     with_size_check,
 )
 
@@ -40,7 +40,7 @@ def changes(*rows: tuple[int, int, int | None], **more: Any) -> TableChanges:
 
 def encoded(what: TableChanges) -> tuple[TableChanges, list[Any], list[Reject]]:
     codec = codec_for(WireSettings(time="nanoseconds"), topic="t")
-    kept, found, rejects = encoded_or_set_aside(what, partial(codec.encode, now_us=1))
+    kept, found, rejects = encode_or_reject(what, partial(codec.encode, now_us=1))
     return kept, values(found), rejects
 
 
@@ -116,7 +116,7 @@ def fitting(what: TableChanges) -> tuple[TableChanges, list[Any], list[Reject]]:
     encode = with_size_check(
         partial(codec.encode, now_us=1), compression=Compression.ZSTD, record_bytes_max=192 << 10
     )
-    kept, found, rejects = encoded_or_set_aside(what, encode)
+    kept, found, rejects = encode_or_reject(what, encode)
     return kept, values(found), rejects
 
 

@@ -49,6 +49,9 @@ def write_tags(out: bytearray, message: Any, tags: Tags) -> None:
             content = bytearray()
             codec.write(content, value)
             encoded.append((number, content))
+    if not encoded:
+        out.append(0)
+        return
     write_varint(out, len(encoded))
     for number, content in encoded:
         write_varint(out, number)
@@ -58,6 +61,8 @@ def write_tags(out: bytearray, message: Any, tags: Tags) -> None:
 
 def read_tags(data: memoryview, position: int, tags: Tags, values: list[Any]) -> int:
     """Stores tagged fields in the values. Unknown tags come from a newer peer and are skipped."""
+    if not data[position]:
+        return position + 1
     count, position = read_varint(data, position)
     for _ in range(count):
         number, position = read_varint(data, position)

@@ -86,6 +86,8 @@ class Field:
 
     def is_default(self, value: Any) -> bool:
         """Whether the value is the default; an empty tuple equals an empty list."""
+        if value is self.default:
+            return True
         if self.is_array and value is not None and self.default is not None:
             return len(value) == len(self.default) == 0
         return bool(value == self.default)

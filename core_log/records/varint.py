@@ -22,18 +22,6 @@ _PAIR_LENGTHS = np.where(_PAIRS & 0x80, np.where(_PAIRS & 0x8000, 0, 2), 1)  # 0
 _PAIR_NUMBERS = (_ZIGZAG >> 1) ^ -(_ZIGZAG & 1)
 
 
-def _keep_freed_memory() -> None:
-    """Halves the cost of decoding, which allocates and frees hundreds of columns.
-
-    glibc returns freed memory to the kernel at once, until a large block has been freed: from then
-    on it keeps up to twice that size. The block is never touched.
-    """
-    np.empty(31 << 20, dtype=np.uint8)
-
-
-_keep_freed_memory()
-
-
 def write_varints(*columns: Int64Array) -> pa.BinaryArray:
     """Returns one binary value per row: that row's numbers, each as a varint, one after another."""
     words = _pack([piece for column in columns for piece in _spread(column)], len(columns[0]))

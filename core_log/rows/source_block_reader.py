@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from headwater.core_log.foundation.errors import DecodeError, RowsRejected
 from headwater.core_log.model.changes import ColumnOrValue, source_times
 from headwater.core_log.rows.connect_schema import NUMBERS_IN_SOURCE
-from headwater.core_log.rows.json.strict_reader import columns_of, parse, payloads
+from headwater.core_log.rows.json.strict_reader import columns_of, parse
 from headwater.core_log.rows.settings import WireSettings
 
 BLOCKS = ("source", "transaction")
@@ -30,7 +30,7 @@ def blocks_of(
     if not len(values):
         return
     if wire.value == "debezium-json":
-        documents = payloads(parse(values)) if wire.has_schemas else parse(values)
+        documents = parse(values, has_schemas=wire.has_schemas)
         events = [each if isinstance(each, dict) else {} for each in documents]
         sources, transactions = ([each.get(name) for each in events] for name in BLOCKS)
         yield from _of_documents(sources, transactions)

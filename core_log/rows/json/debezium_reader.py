@@ -29,7 +29,6 @@ from headwater.core_log.rows.json.strict_reader import (
     carrier,
     columns_of,
     parse,
-    payloads,
     without_carrier,
 )
 from headwater.core_log.rows.json.writer import JsonPart, join, object_pieces
@@ -75,7 +74,7 @@ def _read_scanned(scanned: ScannedEvents, forms: RowConverters) -> TableChanges:
 def parse_events(values: pa.Array, forms: RowConverters, *, has_schemas: bool) -> TableChanges:
     """Reads events one by one. Fields outside of the rows may be of any kind: connectors and
     versions write different ones."""
-    documents = payloads(parse(values)) if has_schemas else parse(values)
+    documents = parse(values, has_schemas=has_schemas)
     events = [each if isinstance(each, dict) else {} for each in documents]
     codes = [each.get("op") for each in events]
     operations = pa.array(

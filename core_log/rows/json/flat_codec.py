@@ -19,7 +19,6 @@ from headwater.core_log.rows.json.strict_reader import (
     carrier,
     columns_of,
     parse,
-    payloads,
     without_carrier,
 )
 from headwater.core_log.rows.json.writer import join, json_text, object_pieces
@@ -85,7 +84,7 @@ class FlatJson:
         if found is not None:
             return found
         forms = self._forms_of(schema)
-        documents = payloads(parse(values)) if self._wire.has_schemas else parse(values)
+        documents = parse(values, has_schemas=self._wire.has_schemas)
         return _read(columns_of(documents, _kind(forms)), len(documents), forms)
 
     def scan(self, values: RecordField, schema: TableSchema) -> TableChanges | None:

@@ -26,17 +26,40 @@ EXACT |= {pa.string(): {str, NoneType}, pa.bool_(): {bool, NoneType}}
 """Types of parsed values of which Arrow makes a column or raises; others are checked one by one."""
 
 
-def parse(values: pa.Array) -> list[Any]:
-    """Parses a column of documents; raises `RowsRejected`."""
+def parse(values: pa.Array, *, has_schemas: bool = False) -> list[Any]:
+    """Parses a column of documents, or the payloads of documents that contain their Connect schema;
+    raises `RowsRejected`."""
+    read = PayloadReader().read if has_schemas else parse_document
     documents, reasons = [], {}
     for row, text in enumerate(values.cast(pa.binary()).to_pylist()):
         try:
-            documents.append(parse_document(text))
+            documents.append(read(text))
         except ValueError as error:
             reasons[row] = str(error)
     if reasons:
         raise RowsRejected("records are not JSON", reasons=reasons)
     return documents
+
+
+class PayloadReader:
+    """Parses the payloads of documents. A schema that is the same as in the document before is not
+    parsed again: it is the largest part of most documents."""
+
+    def __init__(self) -> None:
+        self._opening: bytes | None = None
+
+    def read(self, text: bytes) -> Any:
+        opening = self._opening
+        if opening is not None and text.startswith(opening) and text.endswith(b"}"):
+            try:
+                return parse_document(text[len(opening) : -1])
+            except ValueError:
+                pass  # the whole document says why
+        document = parse_document(text)
+        if not isinstance(document, dict):
+            return None
+        self._opening = b'{"schema":%b,"payload":' % orjson.dumps(document.get("schema"))
+        return document.get("payload")
 
 
 def parse_document(text: bytes) -> Any:
@@ -82,11 +105,6 @@ def parse_present(texts: pa.Array) -> list[Any]:
     """Parses the documents of a column that may have nulls; raises `ValueError`."""
     values = texts.cast(pa.binary()).to_pylist()
     return [None if each is None else parse_document(each) for each in values]
-
-
-def payloads(documents: Sequence[Any]) -> list[Any]:
-    """Returns the payloads of documents that contain their Connect schema."""
-    return [each.get("payload") if isinstance(each, dict) else None for each in documents]
 
 
 def columns_of(documents: Sequence[Any], kind: pa.StructType) -> list[pa.Array]:

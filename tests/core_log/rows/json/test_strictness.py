@@ -280,3 +280,21 @@ def test_columns_that_are_named_source_do_not_mislead(columns: dict[str, Any]) -
     read = codec.decode(written.keys, written.values, schema)
 
     assert read.rows.to_pylist() == [columns]
+
+
+def test_schemas_inside_documents_may_differ_and_hide_nothing() -> None:
+    codec = codec_for(WireSettings(has_schemas=True), topic="t")
+    row = event({"id": 1, "note": "a"})
+    texts = [
+        json.dumps({"schema": schema, "payload": row}, separators=(",", ":")).encode()
+        for schema in ({"a": 1}, {"a": 1}, {"b": 2}, None)
+    ]
+    texts.append(json.dumps({"payload": row, "schema": {"b": 2}}).encode())
+    twice = texts[0][:-1] + b',"payload":null}'
+
+    read = codec.decode(pa.nulls(5, pa.binary()), pa.array(texts), NOTES)
+    with pytest.raises(RowsRejected) as caught:
+        codec.decode(pa.nulls(2, pa.binary()), pa.array([texts[0], twice]), NOTES)
+
+    assert read.rows.column("id").to_pylist() == [1] * 5
+    assert caught.value.reasons == {1: "field 'payload' occurs twice"}

@@ -16,7 +16,7 @@ from headwater.core_log.records.json_escapes import quote
 from headwater.core_log.records.record_views import RecordField
 from headwater.core_log.records.varint import Words
 from headwater.core_log.rows.column_types import numpy_type
-from headwater.core_log.rows.json.strict_reader import INTEGER_BITS, column_of, parse_present
+from headwater.core_log.rows.json.strict_reader import INTEGER_BITS, column_of, parse_nested
 from headwater.core_log.rows.rejects import UNFIT
 
 ROWS_MIN, WORTH_ROWS = 50, 20_000
@@ -148,7 +148,7 @@ class EventScanner:
             if form == STRING:
                 return _unescape(text) if are_open[number] else text
             if form == NESTED:
-                return column_of(parse_present(text), self._fields[number])
+                return column_of(parse_nested(text), self._fields[number])
             return _finite(text.cast(kind), text)
         found = numbers[number] if rows is None else numbers[number][rows]
         if form == FLOAT:

@@ -101,10 +101,12 @@ def _refuse(_: str) -> None:
     raise ValueError("a constant that JSON does not have")
 
 
-def parse_present(texts: pa.Array) -> list[Any]:
-    """Parses the documents of a column that may have nulls; raises `ValueError`."""
-    values = texts.cast(pa.binary()).to_pylist()
-    return [None if each is None else parse_document(each) for each in values]
+def parse_nested(texts: pa.Array) -> list[Any]:
+    """Parses a column of lists or objects whose brackets match; raises `ValueError`."""
+    values = texts.cast(pa.binary()).fill_null(b"null").to_pylist()
+    found: list[Any] = parse_document(b"[%b]" % b",".join(values))
+    assert len(found) == len(values), "a value ends with the bracket that it begins with"
+    return found
 
 
 def columns_of(documents: Sequence[Any], kind: pa.StructType) -> list[pa.Array]:

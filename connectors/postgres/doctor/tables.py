@@ -1,6 +1,6 @@
 """Checks of single tables: rights, hidden rows, and keys that are not streamed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from headwater.connectors.postgres.catalog import FULL, CapturedTable
@@ -91,7 +91,23 @@ async def _about_captured(
                     is_fatal=False,
                 )
             )
+    found += _about_size(looked.tables, settings.snapshot.reread_max_rows)
     return {each.table for each in looked.refused}, found
+
+
+def _about_size(tables: Sequence[CapturedTable], rows_max: int | None) -> Iterator[Diagnostic]:
+    """Names the tables that a schema change quarantines, as far as they were analyzed."""
+    if rows_max is None:
+        return
+    large = [each for each in tables if (each.rows_estimate or 0) > rows_max]
+    if large:
+        yield Diagnostic(
+            f"{few([each.table for each in large])}: more rows than `snapshot.reread_max_rows`"
+            f" ({rows_max:,}), so a schema change that needs all rows quarantines the table",
+            "raise `snapshot.reread_max_rows` of the source, or run headwater snapshot start"
+            " PIPELINE/TABLE after such a change; headwater plan --ddl says what a change needs",
+            is_fatal=False,
+        )
 
 
 def _about_partitions(table: CapturedTable) -> Iterator[Diagnostic]:

@@ -333,6 +333,22 @@ async def test_a_table_that_has_no_key_can_only_be_appended(guest: Guest) -> Non
     assert keyed == []
 
 
+async def test_a_table_with_more_rows_than_may_be_read_again(guest: Guest) -> None:
+    guest.execute(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "INSERT INTO t SELECT generate_series(1, 50)",
+        "ANALYZE t",
+    )
+    guest.publish()
+
+    [found] = await findings(guest, snapshot={"reread_max_rows": 49})
+    enough = await findings(guest, snapshot={"reread_max_rows": 50})
+
+    assert "public.t: more rows than `snapshot.reread_max_rows` (49)" in found.problem
+    assert not found.is_fatal
+    assert enough == []
+
+
 async def test_a_slot_of_another_kind(guest: Guest) -> None:
     guest.execute(ORDERS)
     guest.publish()

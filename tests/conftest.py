@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
 
+    from headwater.core_log.objects.settings import S3Settings
     from tests.databases import Guest
 
 BUDGET = os.environ.get("HEADWATER_BUDGET", "short")
@@ -190,3 +191,12 @@ def modules_have_one_name() -> Iterator[None]:
     """The links in `headwater/` would allow a second one, with classes of its own."""
     yield
     assert not {name for name in sys.modules if name.split(".")[0] in PRODUCT}
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator["S3Settings"]:
+    """An S3 stand-in for all tests that want one."""
+    from tests.moto_server import run_s3
+
+    with run_s3() as settings:
+        yield settings

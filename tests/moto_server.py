@@ -1,24 +1,27 @@
 """A stand-in for S3 on a free loopback port."""
 
+import multiprocessing
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from typing import Any
 
-from headwater.core_log.s3.settings import S3Settings
+from headwater.core_log.objects.settings import S3Settings
+
+PROCESSES = multiprocessing.get_context("spawn")
 
 
 @contextmanager
 def run_s3() -> Iterator[S3Settings]:
-    """How its buckets are reached."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
+    """Runs in a process of its own: a client that holds the interpreter's lock while it waits for
+    an answer must not wait for itself."""
+    ours, theirs = PROCESSES.Pipe()
+    process = PROCESSES.Process(target=_serve, args=(theirs,), daemon=True)
+    process.start()
     try:
-        host, port = server.get_host_and_port()
         yield S3Settings.model_validate(
             {
-                "endpoint": f"http://{host}:{port}",
+                "endpoint": ours.recv(),
                 "region": "us-east-1",
                 "access_key": "test",
                 "secret_key": "canary-secret",
@@ -26,7 +29,19 @@ def run_s3() -> Iterator[S3Settings]:
             }
         )
     finally:
-        server.stop()
+        ours.send("enough")
+        process.join()
+
+
+def _serve(pipe: Connection) -> None:
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    pipe.send(f"http://{host}:{port}")
+    pipe.recv()
+    server.stop()
 
 
 def client_of(settings: S3Settings) -> Any:

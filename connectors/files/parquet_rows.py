@@ -129,7 +129,7 @@ class UnorderedRows(io.RawIOBase):
 
     def read(self, size: int | None = -1) -> bytes:
         left = max(0, self._raw.entry.size - self._position)
-        content = self._raw.read_stretch(
+        content = self._raw.read_range(
             self._position, left if size is None or size < 0 else min(size, left)
         )
         self._position += len(content)

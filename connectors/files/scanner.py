@@ -14,10 +14,11 @@ from headwater.connectors.files.file_reader import OpenedFile
 from headwater.connectors.files.line_parser import FileBatch, FileOrigin
 from headwater.connectors.files.schema_inference import InferredSchema, types_from_text
 from headwater.connectors.files.settings import FileFormat, FilesSettings, InputCompression
-from headwater.connectors.files.storage import FileEntry, FileGone, FileStorage, RawFile, stem_of
+from headwater.connectors.files.storage import FileEntry, FileStorage, RawFile, stem_of
 from headwater.connectors.source import SnapshotProgress
 from headwater.core_log.model.changes import ChangeBatch, Positions, Reject, TableChanges
 from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.objects.store import ObjectGone
 from headwater.core_log.rows.column_types import parse_type
 
 Value = TypeVar("Value")
@@ -153,7 +154,7 @@ class DirectoryScanner:
         if not self._settings.table:
             return self._place.default_table
         path = PurePosixPath(entry.name)
-        directory = path.parent.name or PurePosixPath(entry.place).parent.name
+        directory = path.parent.name or PurePosixPath(entry.object.name).parent.name
         names = {"stem": stem_of(path.name), "directory": directory}
         return FIELD.sub(lambda found: names.get(found[1], found[0]), self._settings.table)
 
@@ -162,7 +163,7 @@ class DirectoryScanner:
     ) -> float:
         try:
             raw = self._place.open(entry)
-        except FileGone:
+        except ObjectGone:
             return 0
         try:
             return rows_per_byte_of(raw, format, compression)
@@ -210,7 +211,7 @@ class DirectoryScanner:
         _, compression = self._kind(entry)
         try:
             raw = self._place.open(entry)
-        except FileGone:
+        except ObjectGone:
             return False
         try:
             return ends_match(state, content_of(raw, compression))
@@ -256,7 +257,7 @@ class DirectoryScanner:
         self._waiting.pop(entry.name, None)
         try:
             raw = self._place.open(entry)
-        except FileGone:
+        except ObjectGone:
             return
         try:
             opened = OpenedFile(
@@ -274,7 +275,7 @@ class DirectoryScanner:
                 yield portion
             if not state.is_done:
                 self._waiting[entry.name] = entry
-        except FileGone:
+        except ObjectGone:
             return
         finally:
             raw.close()

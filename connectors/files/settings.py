@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.foundation.settings import DurationMs, SizeBytes, Texts, YamlSettings
-from headwater.core_log.s3.settings import S3Settings
+from headwater.core_log.objects.settings import S3Settings
 
 FileFormat = Literal["jsonl", "csv", "parquet", "text"]
 InputCompression = Literal["none", "gzip", "zstd"]

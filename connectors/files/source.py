@@ -5,9 +5,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 
-from headwater.connectors.files.directory import Directory
 from headwater.connectors.files.line_parser import FileOrigin
 from headwater.connectors.files.scanner import DirectoryScanner
 from headwater.connectors.files.settings import FilesSettings
@@ -16,7 +14,7 @@ from headwater.connectors.held_tables import HeldTables
 from headwater.connectors.source import Control, Remark, SourceContext
 from headwater.core_log.client.gather import in_thread
 from headwater.core_log.foundation.diagnostic import Diagnostic
-from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, SourceRejected
+from headwater.core_log.foundation.errors import HeadwaterError, SourceRejected
 from headwater.core_log.model.changes import ChangeBatch, Positions
 from headwater.core_log.model.table_schema import TableId, TableSchema
 
@@ -107,7 +105,7 @@ class FilesSource:
         return ()
 
     def _place(self) -> FileStorage:
-        return place_of(self._settings, self._context.directory)
+        return FileStorage(self._settings, self._context.directory)
 
     def _origin(self) -> FileOrigin:
         return FileOrigin(self._context.pipeline, version("headwater"))
@@ -156,17 +154,3 @@ class FilesSource:
         except HeadwaterError as error:
             return [Diagnostic(error.statement, error.hint or "see to it that it can be read")]
         return [] if missing is None else [missing]
-
-
-S3_SCHEME = "s3://"
-
-
-def place_of(settings: FilesSettings, directory: Path) -> FileStorage:
-    if settings.path.startswith(S3_SCHEME):
-        from headwater.connectors.files.s3_storage import S3FileStorage
-
-        bucket, _, prefix = settings.path.removeprefix(S3_SCHEME).partition("/")
-        if not bucket:
-            raise ConfigError("a path in S3 names its bucket", hint="path: s3://BUCKET/PREFIX")
-        return S3FileStorage(bucket, prefix, settings.s3)
-    return Directory(directory / Path(settings.path).expanduser())

@@ -1,81 +1,131 @@
-"""Where files lie: what is there now, their bytes in ranges, and which of them a path means."""
+"""The files that a path means, in a directory or a bucket."""
 
+import os
 import re
 from collections.abc import Collection
-from pathlib import PurePosixPath
-from typing import NamedTuple, Protocol
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
-WILD = re.compile(r"[*?\[]")
+from headwater.connectors.files.settings import FilesSettings
+from headwater.core_log.objects.store import (
+    S3_SCHEME,
+    SOURCE_ERRORS,
+    ObjectReader,
+    ObjectStore,
+    StoredObject,
+    store_of,
+)
 
-
-class FileGone(Exception):
-    """The file is no longer there, or another one is in its place: look again."""
+WILDCARDS = re.compile(r"[*?\[]")
+BUCKET_POLL_MS_MIN = 5_000
+"""Each listing of a bucket is a request that costs money."""
 
 
 class FileEntry(NamedTuple):
-    """One file as it was when it was looked at."""
+    """One file as it was listed."""
 
     name: str
-    """Its path below the place, as positions and events say it."""
-    place: str
-    """Where it is to be opened."""
-    identity: str
-    """What stays when it is renamed: device and inode; of an object its ETag."""
-    size: int
-    modified_us: int
+    """Its path below the root, as positions and events contain it."""
+    object: StoredObject
     is_wanted: bool = True
-    """False of files that are here only because some of them have been read already."""
-
-
-class RawFile(Protocol):
-    """An open file as it lies there."""
-
-    entry: FileEntry
-
-    def read(self, position: int, size: int) -> bytes:
-        """At most `size` bytes; fewer only at the end. Cheapest when read in order."""
-        ...
-
-    def read_stretch(self, position: int, size: int) -> bytes:
-        """The same for one stretch after which reading goes on elsewhere."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class FileStorage(Protocol):
-    """A directory or a bucket."""
+    """False for files that are listed only because some of them have been read already."""
 
     @property
-    def default_table(self) -> str: ...
+    def identity(self) -> str:
+        return self.object.version
+
     @property
-    def poll_ms_min(self) -> int: ...
+    def size(self) -> int:
+        return self.object.size
+
     @property
-    def has_whole_files(self) -> bool:
-        """Whether a file that is there is complete."""
-        ...
+    def modified_us(self) -> int:
+        return self.object.modified_us
 
-    def entries(self, tracked: Collection[str]) -> list[FileEntry]:
-        """Files that are wanted, and those whose identity is among `tracked`, by name."""
-        ...
 
-    def open(self, entry: FileEntry) -> RawFile:
-        """Raises `FileGone` when that very file is no longer there."""
-        ...
+class RawFile:
+    """An open file, still compressed; `entry` is as it was when it was opened."""
 
-    def check(self) -> None:
-        """Raises what keeps it from being read."""
-        ...
+    def __init__(self, entry: FileEntry, reader: ObjectReader) -> None:
+        self.entry = entry._replace(object=reader.object)
+        self.read, self.read_range, self.close = reader.read, reader.read_range, reader.close
 
 
 class FileChoice(NamedTuple):
-    """A path divided into where to look and what to take there."""
+    """A path as a root and a pattern below it."""
 
     root: str
     pattern: re.Pattern[str]
     depth: int | None
-    """How many directories below the root a file can lie; None for any number."""
+    """Maximum number of directories between root and file; None for any number."""
     table: str
+
+
+class FileStorage:
+    """A path of the source. A local one may come into being later, as a file or a directory."""
+
+    def __init__(self, settings: FilesSettings, directory: Path) -> None:
+        self.has_whole_files = settings.path.startswith(S3_SCHEME)
+        """Whether every listed file is complete: an object never changes, it is only replaced."""
+        self.poll_ms_min = BUCKET_POLL_MS_MIN if self.has_whole_files else 0
+        bucket, _, key = settings.path.removeprefix(S3_SCHEME).partition("/")
+        if self.has_whole_files:
+            self._path, root = key, f"{S3_SCHEME}{bucket}"
+        else:
+            self._path, root = str(directory / Path(settings.path).expanduser()), ""
+        self._bucket = bucket
+        self._store: ObjectStore = store_of(
+            root, settings.s3, directory=Path(), errors=SOURCE_ERRORS
+        )
+
+    @property
+    def default_table(self) -> str:
+        table = self._choice().table
+        return table or self._bucket if self.has_whole_files else table
+
+    def entries(self, tracked: Collection[str]) -> list[FileEntry]:
+        """Returns the wanted files, and those whose identity is among `tracked`, by name."""
+        choice = self._choice()
+        root = f"{choice.root.rstrip('/')}/" if choice.root else ""
+
+        def may_enter(directory: str) -> bool:
+            below = directory.removeprefix(root)
+            is_deep = choice.depth is not None and below.count("/") >= choice.depth
+            return not is_deep and not is_hidden(below)
+
+        found = []
+        prefix = WILDCARDS.split(self._path)[0] if self.has_whole_files else root
+        for each in self._store.objects(prefix, may_enter=may_enter):
+            name = self._name_below(root, each.name)
+            wanted = not is_hidden(name) and bool(choice.pattern.fullmatch(name))
+            if name and (wanted or each.version in tracked):
+                found.append(FileEntry(name, each, wanted))
+        return sorted(found)
+
+    def open(self, entry: FileEntry) -> RawFile:
+        """Raises `ObjectGone` if that very file does not exist any more."""
+        return RawFile(entry, self._store.open(entry.object))
+
+    def check(self) -> None:
+        """Raises the reason why it cannot be read."""
+        self._store.check(self._choice().root, writes=False)
+
+    def _choice(self) -> FileChoice:
+        has_wildcards = WILDCARDS.search(self._path) is not None
+        if self.has_whole_files:
+            return choice_of(self._path, is_directory=not has_wildcards)
+        path, is_directory = self._path, Path(self._path).is_dir()
+        if not is_directory and has_wildcards and Path(path).exists():
+            path = re.sub(r"([*?\[])", r"[\1]", path)  # the name of a file has wildcards
+        return choice_of(path, is_directory=is_directory)
+
+    def _name_below(self, root: str, name: str) -> str:
+        """Returns the name below the root; empty for other objects, such as `ordersold/a` beside
+        `orders`, and for placeholders of directories. An object can be the whole path."""
+        name = os.fsencode(name).decode("utf-8", "backslashreplace")
+        if self.has_whole_files and name == self._path and not name.endswith("/"):
+            return name.rpartition("/")[2]
+        return name.removeprefix(root) if name.startswith(root) and name[-1:] != "/" else ""
 
 
 def choice_of(path: str, *, is_directory: bool) -> FileChoice:
@@ -83,13 +133,13 @@ def choice_of(path: str, *, is_directory: bool) -> FileChoice:
     if is_directory:
         name = PurePosixPath(path).name
         return FileChoice(path.rstrip("/") or "/", re.compile(r".*", re.DOTALL), None, name)
-    wild = WILD.search(path)
+    wild = WILDCARDS.search(path)
     root, _, pattern = path.rpartition("/") if wild is None else ("", "", path)
     if wild is not None:
         head = path[: wild.start()].rpartition("/")[0]
         root, pattern = head, path[len(head) :].lstrip("/")
     root = root or ("/" if path.startswith("/") else "")
-    beginning = WILD.split(pattern)[0].split("/")[-1]
+    beginning = WILDCARDS.split(pattern)[0].split("/")[-1]
     table = stem_of(beginning).rstrip("-_. ") or PurePosixPath(root).name
     depth = None if "**" in pattern else pattern.count("/")
     return FileChoice(root, re.compile(expression_of(pattern), re.DOTALL), depth, table)

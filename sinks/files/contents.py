@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import RowsRejected, SinkRejected
 from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.core_log.objects.store import ObjectStore
 from headwater.core_log.rows.converters.row import RowConverters
 from headwater.core_log.rows.json.debezium_reader import read_rows
 from headwater.sinks.current_rows import CurrentRows
@@ -15,7 +16,6 @@ from headwater.sinks.files.formats import READABLE, rows_of
 from headwater.sinks.files.manifest import Manifest, ManifestCommit
 from headwater.sinks.files.partition_split import ADDED, OPERATION
 from headwater.sinks.files.settings import FilesSinkSettings
-from headwater.sinks.files.stores import FileStore
 
 COMPRESSIONS = {"gz": "gzip", "st": "zstd"}
 """By the end of a file's name."""
@@ -32,7 +32,7 @@ def check_readable(settings: FilesSinkSettings, schema: TableSchema) -> None:
 
 
 def current_rows(
-    store: FileStore, manifest: Manifest, head: ManifestCommit, schema: TableSchema
+    store: ObjectStore, manifest: Manifest, head: ManifestCommit, schema: TableSchema
 ) -> Iterator[pa.RecordBatch]:
     """As of a commit, a file at a time. Files are read in the order of their commits, in which the
     changes of a key follow one another, and a truncate follows all that it takes away. Of a table
@@ -53,7 +53,7 @@ def current_rows(
 
 
 def _read(
-    store: FileStore, name: str, schema: TableSchema, wanted: Sequence[str]
+    store: ObjectStore, name: str, schema: TableSchema, wanted: Sequence[str]
 ) -> pa.RecordBatch:
     """A file in the schema of now: what it lacks is null."""
     content = store.read(name)

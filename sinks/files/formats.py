@@ -7,13 +7,13 @@ import pyarrow as pa
 
 from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.table_schema import TableSchema
+from headwater.core_log.objects.settings import S3Settings
+from headwater.core_log.objects.store import SINK_ERRORS, ObjectStore, names_below, store_of
 from headwater.core_log.rows.converters.row import RowConverters
 from headwater.core_log.rows.json.writer import join, object_pieces
 from headwater.core_log.rows.settings import WireSettings
-from headwater.core_log.s3.settings import S3Settings
 from headwater.sinks.files.manifest import SINKS, CommittedFile, Manifest
 from headwater.sinks.files.settings import FilesSinkSettings
-from headwater.sinks.files.stores import FileStore, store_of
 
 READABLE = WireSettings(value="flat-json", decimal="string", time="isostring")
 SAMPLE_ROWS = 2_000
@@ -129,14 +129,14 @@ def open_file(path: Path, schema: TableSchema, settings: FilesSinkSettings) -> R
 def files(path: str, name: str, *, s3: S3Settings | None = None) -> list[str]:
     """Where the files of a table lie, in the order in which they were committed, for DuckDB, Spark
     and the like."""
-    store = store_of(path, s3 or S3Settings(), directory=Path())
+    store = store_of(path, s3 or S3Settings(), directory=Path(), errors=SINK_ERRORS)
     return [store.address(each.name) for each in committed_files(store, name)]
 
 
 def table(path: str, name: str, *, s3: S3Settings | None = None) -> pa.Table:
     """A whole table, `schema.table` or the bare name where tables have no schema: every change in
     the order in which it was committed. Columns that a file lacks are null in its rows."""
-    store = store_of(path, s3 or S3Settings(), directory=Path())
+    store = store_of(path, s3 or S3Settings(), directory=Path(), errors=SINK_ERRORS)
     parts = []
     for each in committed_files(store, name):
         content = store.read(each.name)
@@ -146,8 +146,8 @@ def table(path: str, name: str, *, s3: S3Settings | None = None) -> pa.Table:
     return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
 
 
-def committed_files(store: FileStore, name: str) -> list[CommittedFile]:
-    named = (part.removeprefix(f"{SINKS}/") for part in store.names(SINKS))
+def committed_files(store: ObjectStore, name: str) -> list[CommittedFile]:
+    named = (part.removeprefix(f"{SINKS}/") for part in names_below(store, SINKS))
     sinks = {part.partition("/")[0] for part in named}
     return [
         each

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId
-from headwater.sinks.files.stores import OURS, FileStore
+from headwater.core_log.objects.store import ObjectStore, names_below
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 
+OURS = "_headwater"
 SINKS = f"{OURS}/sinks"
 FORMAT_VERSION = 1
 
@@ -123,7 +124,7 @@ class Manifest:
     """The commits of one sink. Their numbers have no gaps, so the newest is found from any
     older one by looking whether there is a next."""
 
-    def __init__(self, store: FileStore, sink: str) -> None:
+    def __init__(self, store: ObjectStore, sink: str) -> None:
         self._store = store
         self._root = f"{SINKS}/{sink}"
         self._head = ManifestCommit()
@@ -154,7 +155,7 @@ class Manifest:
 
     def commits(self) -> Iterator[ManifestCommit]:
         """From the oldest to the newest, as far as they have not been removed."""
-        for name in self._store.names(f"{self._root}/commits"):
+        for name in names_below(self._store, f"{self._root}/commits"):
             content = self._store.read(name)
             if content is not None:
                 yield ManifestCommit.from_bytes(content)
@@ -166,12 +167,12 @@ class Manifest:
         self._store.remove([f"{self._root}/intents/{intent.name}"])
 
     def intents(self) -> list[Intent]:
-        contents = map(self._store.read, self._store.names(f"{self._root}/intents"))
+        contents = map(self._store.read, names_below(self._store, f"{self._root}/intents"))
         return [Intent.from_bytes(content) for content in contents if content is not None]
 
     def forget(self) -> None:
         """Removes the manifest itself, its commits last."""
-        names = self._store.names(self._root)
+        names = names_below(self._store, self._root)
         commits = [name for name in names if name.startswith(f"{self._root}/commits/")]
         self._store.remove([name for name in names if name not in set(commits)])
         self._store.remove(commits)
@@ -185,6 +186,6 @@ class Manifest:
         return f"{self._root}/commits/{sequence:020d}.json"
 
     def _newest_listed(self) -> ManifestCommit:
-        names = self._store.names(f"{self._root}/commits")
+        names = names_below(self._store, f"{self._root}/commits")
         content = self._store.read(names[-1]) if names else None
         return ManifestCommit() if content is None else ManifestCommit.from_bytes(content)

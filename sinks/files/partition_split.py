@@ -1,9 +1,7 @@
 """Changes as rows to be appended, divided by the columns that a table is partitioned by."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +9,8 @@ import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.changes import TableChanges, op_codes
-from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.sinks.object_names import hive_partition_directory
 
 OPERATION, OFFSET, COMMITTED_AT = "_headwater_op", "_headwater_offset", "_headwater_committed_at"
 ADDED = (
@@ -85,37 +84,8 @@ def directories_of(column: pa.Array, schema: TableSchema, name: str) -> pa.Array
             column=name,
         ) from error
     values = texts.dictionary_encode()
-    names = pa.array([partition_directory(name, text) for text in values.dictionary.to_pylist()])
+    names = pa.array(
+        [hive_partition_directory(name, text) for text in values.dictionary.to_pylist()]
+    )
     directories = names.cast(pa.string()).take(values.indices)
-    return directories.fill_null(partition_directory(name, None))
-
-
-NAME_BYTES_MAX = 120
-DIGEST_DIGITS = 16
-NULL = "__HIVE_DEFAULT_PARTITION__"
-"""Hive's word for a partition value that is null."""
-
-
-def escape(text: str) -> str:
-    """Letters, digits, `_`, `-`, `.` and `~` stay, all else is percent-encoded as UTF-8. A dot or
-    an underscore in front is encoded too, so that nothing is hidden or leads upwards; what is too
-    long keeps its beginning and gets a digest."""
-    escaped = quote(text, safe="", errors="surrogatepass")
-    if escaped[:1] in (".", "_"):
-        escaped = f"%{ord(escaped[0]):02X}{escaped[1:]}"
-    if len(escaped) <= NAME_BYTES_MAX:
-        return escaped
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_DIGITS]
-    kept = escaped[: NAME_BYTES_MAX - DIGEST_DIGITS - 1]
-    return f"{kept.rpartition('%')[0] if '%' in kept[-2:] else kept}~{digest}"
-
-
-def table_directory(table: TableId) -> str:
-    """Namespace and name are escaped apart, so that no two tables share a directory."""
-    if not table.namespace:
-        return escape(table.name)
-    return f"{escape(table.namespace)}.{escape(table.name).replace('.', '%2E')}"
-
-
-def partition_directory(column: str, value: str | None) -> str:
-    return f"{escape(column)}={NULL if value is None else escape(value)}"
+    return directories.fill_null(hive_partition_directory(name, None))

@@ -11,7 +11,7 @@ from headwater.core_log.foundation.settings import (
     Texts,
     YamlSettings,
 )
-from headwater.core_log.s3.settings import S3Settings
+from headwater.core_log.objects.settings import S3Settings
 
 OutputCompression = Literal["none", "gzip", "zstd", "snappy"]
 

@@ -19,11 +19,11 @@ from headwater.core_log.foundation.errors import (
     failures_named,
 )
 from headwater.core_log.model.table_schema import TableId, TableSchema
-from headwater.sinks.files.manifest import CommittedFile, Intent, Manifest, ManifestCommit
-from headwater.sinks.files.partition_split import table_directory
+from headwater.core_log.objects.store import SINK_ERRORS, ObjectStore, store_of
+from headwater.sinks.files.manifest import OURS, CommittedFile, Intent, Manifest, ManifestCommit
 from headwater.sinks.files.settings import FilesSinkSettings
-from headwater.sinks.files.staged_files import StagedFile, Staging
-from headwater.sinks.files.stores import OURS, FileStore, store_of
+from headwater.sinks.files.staged_files import StagedFile, Staging, discard_scratch, make_scratch
+from headwater.sinks.object_names import hive_table_directory
 from headwater.sinks.sink import AppliedOffsets, SinkContext, Slice, TableContents
 
 ID_DIGITS = 16
@@ -41,11 +41,11 @@ class FilesSink:
     Settings = FilesSinkSettings
 
     def __init__(
-        self, settings: FilesSinkSettings, context: SinkContext, *, store: FileStore | None = None
+        self, settings: FilesSinkSettings, context: SinkContext, *, store: ObjectStore | None = None
     ) -> None:
         self._settings, self._context = settings, context
         self._given_store = store
-        self._opened: tuple[FileStore, Manifest] | None = None
+        self._opened: tuple[ObjectStore, Manifest] | None = None
         self._writer = uuid4().hex
         self._is_clean = False
         """Whether nothing is left of runs that broke off."""
@@ -60,7 +60,7 @@ class FilesSink:
         head = await in_thread(manifest.head)
         check_start(part, head)
         intent_id = id_of(part)
-        scratch = await in_thread(lambda: store.scratch(self._writer))
+        scratch = await in_thread(lambda: make_scratch(store, self._writer))
         staging = Staging(scratch, self._settings, stem=f"{head.sequence + 1:020d}-{intent_id}")
         try:
             async for changes in part.changes():
@@ -69,20 +69,20 @@ class FilesSink:
             await in_thread(lambda: self._commit(part, head, intent_id, staging.finish()))
         finally:
             staging.abandon()
-            store.discard(scratch)
+            discard_scratch(scratch)
 
     async def plan(self, schemas: Sequence[TableSchema]) -> Sequence[str]:
         store, _ = self._target()
         return [
             f"put {self._settings.format} files of table {schema.table} under"
-            f" {store.address(table_directory(schema.table))}"
+            f" {store.address(hive_table_directory(schema.table))}"
             for schema in schemas
         ]
 
     async def examine(self) -> Sequence[Diagnostic]:
         store, _ = self._target()
         try:
-            await in_thread(store.check)
+            await in_thread(lambda: store.check(writes=True))
         except HeadwaterError as error:
             return [Diagnostic(error.statement, error.hint or "see to it that it can be written")]
         return []
@@ -112,11 +112,11 @@ class FilesSink:
     async def close(self) -> None:
         """Nothing is held between slices."""
 
-    def _target(self) -> tuple[FileStore, Manifest]:
+    def _target(self) -> tuple[ObjectStore, Manifest]:
         if self._opened is None:
             context, settings = self._context, self._settings
             store = self._given_store or store_of(
-                settings.path, settings.s3, directory=context.directory
+                settings.path, settings.s3, directory=context.directory, errors=SINK_ERRORS
             )
             self._opened = store, Manifest(store, f"{context.pipeline}.{context.name}")
         return self._opened
@@ -138,7 +138,7 @@ class FilesSink:
             manifest.announce(intent)
         for each in staged:
             with failures_named(table=str(each.file.table)):
-                store.publish(each.file.name, each.path)
+                store.upload(each.file.name, each.path)
         commit = self._commit_of(part, head, intent, files)
         if not manifest.add(commit):
             self._check_ours(commit, intent)
@@ -260,4 +260,4 @@ def id_of(part: Slice) -> str:
 
 
 def claim_of(table: TableId) -> str:
-    return f"{OURS}/tables/{table_directory(table)}.json"
+    return f"{OURS}/tables/{hive_table_directory(table)}.json"

@@ -1,6 +1,9 @@
 """The files of one slice while they are written aside, where no reader looks."""
 
 import hashlib
+import shutil
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -10,13 +13,17 @@ import pyarrow as pa
 from headwater.core_log.foundation.name_patterns import Pattern
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.core_log.objects.directory import make_directory
+from headwater.core_log.objects.store import SINK_ERRORS, ObjectStore
 from headwater.sinks.files.formats import RowFile, ending_of, open_file
-from headwater.sinks.files.manifest import CommittedFile
-from headwater.sinks.files.partition_split import divide, table_directory, to_append_rows
+from headwater.sinks.files.manifest import OURS, CommittedFile
+from headwater.sinks.files.partition_split import divide, to_append_rows
 from headwater.sinks.files.settings import FilesSinkSettings
+from headwater.sinks.object_names import hive_table_directory
 
 ROW_GROUP_BYTES = 8 << 20
 DIGEST_BYTES = 8
+SCRATCH = f"{OURS}/scratch"
 
 
 class StagedFile(NamedTuple):
@@ -74,7 +81,7 @@ class Staging:
         part = to_append_rows(changes, has_metadata=self._settings.metadata_columns)
         table = changes.schema.table
         for partition, rows in divide(part, self._partition_by(table)):
-            above = table_directory(table)
+            above = hive_table_directory(table)
             directory = f"{above}/{partition}" if partition else above
             self._append(FileTarget(directory, table, rows.schema), rows, part.schema)
         while self._waiting_bytes() > self._settings.buffer_bytes:
@@ -135,3 +142,28 @@ def digest_of(path: Path) -> str:
     with path.open("rb") as file:
         found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_BYTES))
     return found.hexdigest()
+
+
+def make_scratch(store: ObjectStore, writer: str) -> Path:
+    """Returns an empty local directory, inside the target if that is one, so that its files can be
+    moved. It removes those of earlier writers that were killed."""
+    if store.local_root is None:
+        return Path(tempfile.mkdtemp(prefix=f"headwater-{writer}-"))
+    shutil.rmtree(store.local_root / SCRATCH, ignore_errors=True)
+    try:
+        make_directory(store.local_root / SCRATCH / writer)
+    except OSError as error:
+        raise SINK_ERRORS.refusal(
+            "the disk refuses access",
+            error.errno,
+            file=store.address(SCRATCH),
+            reason=str(error.strerror),
+        ) from error
+    return store.local_root / SCRATCH / writer
+
+
+def discard_scratch(scratch: Path) -> None:
+    shutil.rmtree(scratch, ignore_errors=True)
+    if scratch.parent.name == SCRATCH.rpartition("/")[2]:
+        with suppress(OSError):  # another writer has one, or has removed them all
+            scratch.parent.rmdir()

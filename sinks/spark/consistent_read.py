@@ -6,10 +6,11 @@ from pathlib import Path
 
 from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.table_schema import TableId
-from headwater.core_log.s3.settings import S3Settings
-from headwater.sinks.files.stores import FileStore
+from headwater.core_log.objects.settings import S3Settings
+from headwater.core_log.objects.store import ObjectStore, names_below
+from headwater.sinks.object_names import lake_name
 from headwater.sinks.sink import ConsistentCut
-from headwater.sinks.spark.sink_state import DIRECTORY, SinkStateLog, safe
+from headwater.sinks.spark.sink_state import DIRECTORY, SinkStateLog
 from headwater.sinks.spark.storage_location import place_of
 
 
@@ -54,12 +55,12 @@ def tables_at(
     )
 
 
-def _only_sink(store: FileStore, pipeline: str, path: str) -> str:
+def _only_sink(store: ObjectStore, pipeline: str, path: str) -> str:
     """Returns the pipeline's sink that keeps its tables at this path."""
-    start = f"{DIRECTORY}/{safe(pipeline)}."
+    start = f"{DIRECTORY}/{lake_name(pipeline)}."
     found = {
         name.removeprefix(start).partition("/")[0]
-        for name in store.names(DIRECTORY)
+        for name in names_below(store, DIRECTORY)
         if name.startswith(start)
     }
     ledgers = {each: SinkStateLog(store, pipeline=pipeline, sink=each) for each in sorted(found)}

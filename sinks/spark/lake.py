@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.sinks.object_names import lake_name, lake_table_directory
 from headwater.sinks.sink import SinkContext
 from headwater.sinks.spark.lake_table_writer import LakeTableWriter
 from headwater.sinks.spark.settings import SparkSettings
-from headwater.sinks.spark.sink_state import SinkState, SinkStateLog, directory_of, safe
+from headwater.sinks.spark.sink_state import SinkState, SinkStateLog
 from headwater.sinks.spark.storage_location import StorageLocation, place_of
 from headwater.sinks.spark.table import LakeTable
 
@@ -42,7 +43,7 @@ class Lake:
 
     def ledger(self) -> SinkStateLog:
         context, shadow = self.context, self.shadow
-        suffix = "" if shadow is None else f".{safe(str(shadow.table))}.{shadow.directory}"
+        suffix = "" if shadow is None else f".{lake_name(str(shadow.table))}.{shadow.directory}"
         return SinkStateLog(
             self.place.store, pipeline=context.pipeline, sink=f"{context.name}{suffix}"
         )
@@ -69,7 +70,7 @@ class Lake:
         return [self.table(each) for each in sorted(head.tables())]
 
     def place_of(self, table: TableId) -> StorageLocation:
-        live = self.place / directory_of(table, self.settings.table)
+        live = self.place / lake_table_directory(table, self.settings.table)
         return live if self.shadow is None else live / self.shadow.directory
 
     def forget(self) -> None:

@@ -13,7 +13,7 @@ from headwater.core_log.foundation.settings import (
     Texts,
     YamlSettings,
 )
-from headwater.core_log.s3.settings import S3Settings
+from headwater.core_log.objects.settings import S3Settings
 
 Mode = Literal["mirror", "soft_delete", "append", "scd2"]
 Deletes = Literal["hard", "soft", "ignore"]

@@ -360,7 +360,7 @@ class SparkSink:
         if java is not None:
             found.append(java)
         try:
-            self._lake.place.store.check()
+            self._lake.place.store.check(writes=True)
         except HeadwaterError as error:
             found.append(
                 Diagnostic(error.statement, error.hint or "see to it that it can be written")

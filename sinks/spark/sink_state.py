@@ -1,15 +1,14 @@
 """State of a sink beside its tables: each topic's table, and offset ranges without rows."""
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId
-from headwater.sinks.files.stores import FileStore
+from headwater.core_log.objects.store import ObjectStore, names_below
+from headwater.sinks.object_names import lake_name
 from headwater.sinks.sink import AppliedOffset, ConsistentCut
 
 ENTRIES_KEPT = 1_000
@@ -54,9 +53,9 @@ class SinkStateLog:
     The tables are the truth: without this directory only their list is unknown.
     """
 
-    def __init__(self, store: FileStore, *, pipeline: str, sink: str) -> None:
+    def __init__(self, store: ObjectStore, *, pipeline: str, sink: str) -> None:
         self._store = store
-        self._directory = f"{DIRECTORY}/{safe(pipeline)}.{safe(sink)}"
+        self._directory = f"{DIRECTORY}/{lake_name(pipeline)}.{lake_name(sink)}"
         self._head: SinkState | None = None
 
     def head(self) -> SinkState:
@@ -90,7 +89,7 @@ class SinkStateLog:
         return [each for each in found if each is not None]
 
     def forget(self) -> None:
-        self._store.remove(self._store.names(self._directory))
+        self._store.remove(names_below(self._store, self._directory))
         self._head = None
 
     def _hint(self) -> int:
@@ -103,7 +102,7 @@ class SinkStateLog:
         return found or SinkState()
 
     def _sequences(self) -> list[int]:
-        names = [each.rpartition("/")[2] for each in self._store.names(self._directory)]
+        names = [each.rpartition("/")[2] for each in names_below(self._store, self._directory)]
         return sorted(int(name[:-5]) for name in names if name[:-5].isdigit())
 
     def _read(self, sequence: int) -> SinkState | None:
@@ -158,25 +157,3 @@ def _decode(document: Mapping[str, Any]) -> SinkState:
 def next_entry(head: SinkState, *, writer: str) -> SinkState:
     """Returns the entry after this one, with nothing changed yet."""
     return replace(head, sequence=head.sequence + 1, writer=writer, cut=None)
-
-
-LETTERS_MAX = 120
-DIGEST_LETTERS = 8
-
-
-def directory_of(table: TableId, template: str) -> str:
-    """Returns `{schema}.{table}` filled in. Without a schema, its separator is dropped too."""
-    if not table.namespace:
-        template = re.sub(r"\{schema\}[./_-]?", "", template)
-    parts = {"{schema}": safe(table.namespace), "{table}": safe(table.name)}
-    return re.sub(r"\{schema\}|\{table\}", lambda found: parts[found[0]], template)
-
-
-def safe(name: str) -> str:
-    """Returns a safe name. Plain names stay; others get a digest, so that no two names collide,
-    none is hidden, and none leads upwards."""
-    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:LETTERS_MAX].lstrip("._")
-    if plain == name:
-        return name
-    digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_LETTERS]
-    return f"{plain}-{digest}"

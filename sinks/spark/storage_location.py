@@ -1,6 +1,5 @@
 """The location of a lake: a directory or a bucket, for PyArrow, deltalake and our own store."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.core_log.foundation.errors import SinkRejected
-from headwater.core_log.s3.settings import S3Settings
-from headwater.sinks.files.stores import S3_SCHEME, FileStore, refusal, store_of
+from headwater.core_log.objects.directory import make_directory
+from headwater.core_log.objects.settings import S3Settings
+from headwater.core_log.objects.store import S3_SCHEME, SINK_ERRORS, ObjectStore, store_of
+from headwater.core_log.storage.files import OsFiles
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -33,8 +34,8 @@ class StorageLocation:
         return not self.root.startswith(S3_SCHEME)
 
     @property
-    def store(self) -> FileStore:
-        return store_of(self.root, self.s3, directory=Path("/"))
+    def store(self) -> ObjectStore:
+        return store_of(self.root, self.s3, directory=Path("/"), errors=SINK_ERRORS)
 
     @property
     def options(self) -> dict[str, str]:
@@ -70,21 +71,6 @@ class StorageLocation:
         }
         return {name: value for name, value in found.items() if value}
 
-    def files(self, name: str) -> list[tuple[str, int]]:
-        """Yields all files below, with their last modification in milliseconds."""
-        from pyarrow import fs
-
-        base = self._at(name).rstrip("/")
-        with self._failures(name):
-            found = self._files.get_file_info(
-                fs.FileSelector(base, recursive=True, allow_not_found=True)
-            )
-        return [
-            (each.path.removeprefix(f"{base}/"), each.mtime_ns // 1_000_000)
-            for each in found
-            if each.type == fs.FileType.File
-        ]
-
     @contextmanager
     def reading(self, name: str) -> Iterator[pa.NativeFile]:
         with self._failures(name), self._files.open_input_file(self._at(name)) as file:
@@ -96,11 +82,13 @@ class StorageLocation:
         with self._failures(name):
             path = self._at(name)
             if self.is_local:
-                self._files.create_dir(path.rpartition("/")[0], recursive=True)
+                make_directory(Path(path).parent)
             with self._files.open_output_stream(path) as file:
                 yield file
             if self.is_local:
-                _sync(path)
+                files = OsFiles()
+                files.open(Path(path)).sync()
+                files.sync_directory(Path(path).parent)
 
     @property
     def _files(self) -> "FileSystem":
@@ -143,7 +131,7 @@ class StorageLocation:
                 file=f"{self.root}/{name}",
             ) from error
         except OSError as error:
-            raise refusal(
+            raise SINK_ERRORS.refusal(
                 "the lake's store refuses access",
                 error.errno,
                 file=f"{self.root}/{name}",
@@ -155,16 +143,6 @@ def place_of(path: str, s3: S3Settings, *, directory: Path) -> StorageLocation:
     if path.startswith(S3_SCHEME):
         return StorageLocation(path.rstrip("/"), s3)
     return StorageLocation(str((directory / Path(path).expanduser()).absolute()), s3)
-
-
-def _sync(path: str) -> None:
-    """Returns the file and its name."""
-    for each in (path, path.rpartition("/")[0]):
-        descriptor = os.open(each, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _secret(value: Any) -> str:

@@ -30,14 +30,15 @@ ROOMS_MAY_IMPORT = {
     "vocabulary": {"foundation"},
     "protocol": {"foundation"},
     "storage": {"foundation", "vocabulary"},
+    "objects": {"foundation", "storage"},
     "groups": {"foundation", "vocabulary", "protocol", "storage"},
     "replication": {"foundation", "vocabulary", "protocol", "storage"},
     "broker": {"foundation", "vocabulary", "protocol", "storage", "groups", "replication"},
     "client": {"foundation", "vocabulary", "protocol"},
     "embedded": {"foundation", "broker", "client"},
 }
-"""The same inside core_log. Vocabulary is what is not named here: model, records, compiled, rows
-and s3."""
+"""The same inside core_log. Vocabulary is what is not named here: model, records, compiled
+and rows."""
 
 CONFINED = {
     r"yaml": r"config/",
@@ -53,7 +54,7 @@ CONFINED = {
     ),
     r"time": r"core_log/foundation/clock\.py|config/.*|pipelines/.*",
     r"secrets": (r"core_log/(broker/lifecycle|client/sasl|storage/key_digests)\.py|pipelines/.*"),
-    r"boto3|botocore": r"core_log/s3/",
+    r"boto3|botocore": r"core_log/objects/bucket\.py",
     r"psycopg": r"connectors/postgres/|sinks/sql/dialects/postgresql\.py",
     r"pyspark|py4j|deltalake|pyiceberg": r"sinks/spark/|pipelines/spark_source/",
     r"duckdb": r"core_log/rows/|pipelines/transforms/",

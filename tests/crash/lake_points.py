@@ -38,12 +38,12 @@ def hold_little() -> None:
 
 def watch_lake(fuse: Fuse) -> None:
     """Every file that a table gets, and every object that may be created only once."""
-    from headwater.sinks.files.stores import LocalFileStore
+    from headwater.core_log.objects.directory import DirectoryStore
     from headwater.sinks.spark.storage_location import StorageLocation
 
-    create, writing = LocalFileStore.create, StorageLocation.writing
+    create, writing = DirectoryStore.create, StorageLocation.writing
 
-    def watched(store: LocalFileStore, name: str, content: bytes) -> bool:
+    def watched(store: DirectoryStore, name: str, content: bytes) -> bool:
         seam = "table commit" if "_delta_log/" in name else "ledger entry"
         with fuse.around(seam):
             return create(store, name, content)
@@ -53,5 +53,5 @@ def watch_lake(fuse: Fuse) -> None:
         with fuse.around("lake file"), writing(place, name) as file:
             yield file
 
-    LocalFileStore.create = watched  # type: ignore[assignment,method-assign]
+    DirectoryStore.create = watched  # type: ignore[assignment,method-assign]
     StorageLocation.writing = watched_writing  # type: ignore[assignment,method-assign]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.core_log.foundation.errors import HeadwaterError, SinkRejected
-from headwater.sinks.files.stores import refusal
+from headwater.core_log.objects.store import SINK_ERRORS, names_below
 from headwater.sinks.spark.delta import actions
 from headwater.sinks.spark.identity import continue_table, identity_in, properties_of
 from headwater.sinks.spark.key_ranges import Bound, DataFile, bounds_in, has_ranges
@@ -119,12 +119,12 @@ class DeltaLakeTable:
 
     def forget(self) -> None:
         store = self._place.store
-        store.remove(store.names(LOG))
+        store.remove(names_below(store, LOG))
         self._held = None
 
     def drop(self) -> None:
         store = self._place.store
-        names = store.names("")
+        names = names_below(store)
         # The log is removed first: without it there is no table, even if other files remain.
         store.remove([name for name in names if name.startswith(LOG)])
         store.remove([name for name in names if not name.startswith(LOG)])
@@ -315,7 +315,7 @@ def _refusal(error: Exception, root: str) -> HeadwaterError:
     said = str(error)
     found = OF_THE_SYSTEM.search(said)
     code, why = found and int(found[1]), said.partition("\n")[0]
-    return refusal("the lake's store refuses access", code, place=root, why=why)
+    return SINK_ERRORS.refusal("the lake's store refuses access", code, place=root, why=why)
 
 
 def _log_name(version: int) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headwater.core_log.foundation.errors import SchemaRefused, SinkRejected
-from headwater.sinks.files.stores import refusal
+from headwater.core_log.objects.store import SINK_ERRORS, names_below
 from headwater.sinks.spark.iceberg.versions import find_removable, newest_first, said_of, version_of
 from headwater.sinks.spark.identity import PREFIX, continue_table, identity_in, properties_of
 from headwater.sinks.spark.key_ranges import Bound, DataFile, bound_of, has_ranges
@@ -162,9 +162,11 @@ class IcebergLakeTable:
             table = self._catalog.load_table(self._identifier)
             needed = {self._relative(path) for path in _named_in(table)}
         return [
-            name
-            for name, modified_ms in self._place.files("")
-            if name.endswith((ENDING, LISTS)) and name not in needed and modified_ms < oldest_ms
+            each.name
+            for each in self._place.store.objects("")
+            if each.name.endswith((ENDING, LISTS))
+            and each.name not in needed
+            and each.modified_us < oldest_ms * 1_000
         ]
 
     def forget(self) -> None:
@@ -176,7 +178,7 @@ class IcebergLakeTable:
     def drop(self) -> None:
         self.forget()
         store = self._place.store
-        store.remove(store.names(""))
+        store.remove(names_below(store))
 
     def _stage(
         self,
@@ -286,7 +288,7 @@ class IcebergLakeTable:
         try:
             yield
         except (SQLAlchemyError, RESTError, OSError) as error:
-            raise refusal(
+            raise SINK_ERRORS.refusal(
                 "the catalog or its store refuses access",
                 getattr(error, "errno", None),
                 place=self._place.root,

@@ -8,7 +8,7 @@ from typing import Any
 from headwater.connectors.files.line_parser import FileOrigin
 from headwater.connectors.files.scanner import DirectoryScanner
 from headwater.connectors.files.settings import FilesSettings
-from headwater.connectors.files.source import place_of
+from headwater.connectors.files.storage import FileStorage
 from headwater.core_log.model.changes import ChangeBatch, Operation, Reject
 
 LATER_MS = 60_000
@@ -46,7 +46,7 @@ class Reader:
 
     def restart(self) -> DirectoryScanner:
         settings = FilesSettings.model_validate({"path": str(self.directory), **self.chosen})
-        place = place_of(settings, self.directory)
+        place = FileStorage(settings, self.directory)
         self.look = DirectoryScanner(settings, place, FileOrigin("shop", "1"), self.positions)
         return self.look
 

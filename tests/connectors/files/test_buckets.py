@@ -12,7 +12,7 @@ from pyarrow import parquet
 from headwater.connectors.files.settings import FilesSettings
 from headwater.connectors.files.source import FilesSource
 from headwater.core_log.foundation.errors import SourceRejected, SourceUnavailable
-from headwater.core_log.s3.settings import S3Settings
+from headwater.core_log.objects.settings import S3Settings
 from tests.connectors.files.stepwise_reader import Reader
 from tests.contract.source_suite import context
 from tests.moto_server import client_of

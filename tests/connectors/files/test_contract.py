@@ -15,7 +15,7 @@ from pyarrow import parquet
 from headwater.connectors.files.settings import FilesSettings
 from headwater.connectors.files.source import FilesSource
 from headwater.connectors.source import Source
-from headwater.core_log.s3.settings import S3Settings
+from headwater.core_log.objects.settings import S3Settings
 from tests.contract.source_suite import SourceSuite, context
 from tests.moto_server import client_of
 

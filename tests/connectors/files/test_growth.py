@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from headwater.connectors.files.directory import Directory
 from headwater.connectors.files.file_progress import FileState
+from headwater.connectors.files.settings import FilesSettings
+from headwater.connectors.files.storage import FileStorage
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.changes import Operation
 from tests.connectors.files.stepwise_reader import LATER_MS, Reader
@@ -324,7 +325,7 @@ def test_a_file_that_is_renamed_while_it_is_listed_is_looked_for_again(tmp_path:
     reader.read()
     file.rename(tmp_path / "app.log.1")
     file.write_bytes(b"two\n")
-    place = Directory(tmp_path)
+    place = FileStorage(FilesSettings(path=str(tmp_path)), tmp_path)
     late = [entry for entry in place.entries(()) if entry.name == "app.log"]
     look = reader.restart()
     with patch.object(look._place, "entries", side_effect=[late, place.entries(())]):

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from headwater.core_log.foundation.errors import SinkUnavailable
-from headwater.core_log.s3.settings import S3Settings
+from headwater.core_log.objects.settings import S3Settings
+from headwater.core_log.objects.store import ObjectReader, ObjectStore, StoredObject
 from headwater.sinks.files import formats
 from headwater.sinks.files.settings import FilesSinkSettings
 from headwater.sinks.files.sink import FilesSink
-from headwater.sinks.files.stores import FileStore
 from headwater.sinks.sink import SinkContext
 from tests.fakes import SimulatedClock
 
@@ -26,7 +26,7 @@ class FilesBench:
     chosen: dict[str, Any] = field(default_factory=dict)
     pipeline: str = "shop"
 
-    def sink(self, store: FileStore | None = None) -> FilesSink:
+    def sink(self, store: ObjectStore | None = None) -> FilesSink:
         settings = FilesSinkSettings.model_validate(
             {"path": self.path, "s3": self.s3, **self.chosen}
         )
@@ -48,7 +48,7 @@ class BreakingStore:
     """Another store, until the n-th change of it: that one is made but not answered, and nothing
     goes through any more, as when the process is killed there."""
 
-    inner: FileStore
+    inner: ObjectStore
     breaks_at: int
     changes: int = 0
     is_broken: bool = False
@@ -68,33 +68,32 @@ class BreakingStore:
         self._end()
         return is_made
 
-    def publish(self, name: str, path: Path) -> None:
+    def upload(self, name: str, path: Path) -> None:
         self._begin()
-        self.inner.publish(name, path)
+        self.inner.upload(name, path)
         self._end()
 
-    def names(self, prefix: str) -> list[str]:
+    @property
+    def local_root(self) -> Path | None:
+        return self.inner.local_root
+
+    def objects(
+        self, prefix: str, *, may_enter: Callable[[str], bool] | None = None
+    ) -> list[StoredObject]:
         self._check()
-        return self.inner.names(prefix)
+        return self.inner.objects(prefix, may_enter=may_enter)
+
+    def open(self, each: StoredObject) -> ObjectReader:
+        self._check()
+        return self.inner.open(each)
 
     def remove(self, names: Sequence[str]) -> None:
         self._begin()
         self.inner.remove(names)
         self._end()
 
-    def scratch(self, writer: str) -> Path:
-        self._begin()
-        path = self.inner.scratch(writer)
-        self._end()
-        return path
-
-    def discard(self, scratch: Path) -> None:
-        """A process that is gone discards nothing."""
-        if not self.is_broken:
-            self.inner.discard(scratch)
-
-    def check(self) -> None:
-        self.inner.check()
+    def check(self, prefix: str = "", *, writes: bool) -> None:
+        self.inner.check(prefix, writes=writes)
 
     def address(self, name: str) -> str:
         return self.inner.address(name)
@@ -116,7 +115,7 @@ class BreakingStore:
 class AlteredStore:
     """Another store but for some of its operations."""
 
-    def __init__(self, inner: FileStore, operations: dict[str, Callable[..., object]]) -> None:
+    def __init__(self, inner: ObjectStore, operations: dict[str, Any]) -> None:
         self._inner = inner
         self.__dict__ |= operations
 
@@ -124,5 +123,5 @@ class AlteredStore:
         return getattr(self._inner, name)
 
 
-def altered(inner: FileStore, **operations: Callable[..., object]) -> FileStore:
-    return cast(FileStore, AlteredStore(inner, operations))
+def altered(inner: ObjectStore, **operations: Any) -> ObjectStore:
+    return cast(ObjectStore, AlteredStore(inner, operations))

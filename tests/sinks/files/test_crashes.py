@@ -3,13 +3,18 @@
 import asyncio
 from itertools import count
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from headwater.core_log.foundation.errors import Fenced, SinkRejected, SinkUnavailable
-from headwater.core_log.s3.settings import S3Settings
+from headwater.core_log.objects.bucket import BucketStore
+from headwater.core_log.objects.directory import DirectoryStore
+from headwater.core_log.objects.settings import S3Settings
+from headwater.core_log.objects.store import SINK_ERRORS, ObjectStore, names_below
 from headwater.sinks.files import formats
-from headwater.sinks.files.stores import FileStore, LocalFileStore, S3FileStore
+from headwater.sinks.files import sink as files_sink
+from headwater.sinks.files.staged_files import discard_scratch
 from headwater.sinks.sink import AppliedOffset, Sink, Slice
 from tests.contract.sink_suite import AUDIT, ORDERS
 from tests.moto_server import client_of
@@ -47,20 +52,27 @@ def committed_names(bench: FilesBench) -> set[str]:
     }
 
 
-def data_files(store: FileStore) -> set[str]:
-    return {store.address(name) for name in store.names("") if name.endswith(".parquet")}
+def data_files(store: ObjectStore) -> set[str]:
+    return {store.address(name) for name in names_below(store) if name.endswith(".parquet")}
 
 
-async def break_at_every_step(bench: FilesBench, store: FileStore, *, step: int) -> bool:
+async def break_at_every_step(bench: FilesBench, store: ObjectStore, *, step: int) -> bool:
     """A slice that breaks off at this step, then a run that goes on; whether it did break off.
     The run after it gets a longer slice, as when more has come in the meantime."""
     orders, audit = history()
     part = first_slice(orders, audit)
     broken = BreakingStore(store, step)
-    try:
-        await bench.sink(broken).apply(part)
-    except SinkUnavailable:
-        assert broken.is_broken
+
+    def discard(scratch: Path) -> None:
+        """A process that is gone discards nothing."""
+        if not broken.is_broken:
+            discard_scratch(scratch)
+
+    with patch.object(files_sink, "discard_scratch", discard):
+        try:
+            await bench.sink(broken).apply(part)
+        except SinkUnavailable:
+            assert broken.is_broken
 
     fresh = bench.sink(store)
     start = await applied_from(fresh, orders)
@@ -81,7 +93,7 @@ async def test_any_step_in_a_directory_may_be_the_last(tmp_path: Path) -> None:
     steps = 0
     for step in range(1, STEPS_MAX):
         bench = FilesBench(str(tmp_path / str(step)), chosen=PARTITIONED)
-        store = LocalFileStore(Path(bench.path))
+        store = DirectoryStore(Path(bench.path), SINK_ERRORS)
         if not await break_at_every_step(bench, store, step=step):
             break
         steps = step
@@ -95,12 +107,12 @@ async def test_steps_in_a_bucket_may_be_the_last(s3: S3Settings) -> None:
         client_of(s3).create_bucket(Bucket=bucket)
         bench = FilesBench(f"s3://{bucket}", s3, PARTITIONED)
 
-        await break_at_every_step(bench, S3FileStore(bucket, "", s3), step=step)
+        await break_at_every_step(bench, BucketStore(bucket, "", s3, SINK_ERRORS), step=step)
 
 
 async def test_the_same_slice_again_takes_the_same_names(tmp_path: Path) -> None:
     bench = FilesBench(str(tmp_path / "out"), chosen=PARTITIONED)
-    store = LocalFileStore(Path(bench.path))
+    store = DirectoryStore(Path(bench.path), SINK_ERRORS)
     orders, audit = history()
     part = first_slice(orders, audit)
     broken = BreakingStore(store, 8)
@@ -116,7 +128,7 @@ async def test_the_same_slice_again_takes_the_same_names(tmp_path: Path) -> None
 
 async def test_a_run_that_was_overtaken_takes_its_files_back(tmp_path: Path) -> None:
     bench = FilesBench(str(tmp_path / "out"))
-    store = LocalFileStore(Path(bench.path))
+    store = DirectoryStore(Path(bench.path), SINK_ERRORS)
     orders, audit = history()
     part = first_slice(orders, audit)
     orders.append(ORDERS, ("c", {"id": 7, "note": "b"}))
@@ -139,25 +151,21 @@ async def test_a_run_that_goes_on_after_it_was_overtaken_takes_its_files_back(
     tmp_path: Path,
 ) -> None:
     bench = FilesBench(str(tmp_path / "out"))
-    store = LocalFileStore(Path(bench.path))
+    store = DirectoryStore(Path(bench.path), SINK_ERRORS)
     orders, audit = history()
     part = first_slice(orders, audit)
     orders.append(ORDERS, ("c", {"id": 7, "note": "b"}))
     longer = together(orders.slice(start={0: 0}), audit.slice(start={0: 0}))
     overtakers = [bench.sink(store)]
 
-    def publish(name: str, path: Path) -> None:
+    def upload(name: str, path: Path) -> None:
         if overtakers:
             asyncio.run(overtakers.pop().apply(longer))
-        store.publish(name, path)
+        store.upload(name, path)
 
-    def scratch(writer: str) -> Path:  # on another machine, so that nobody else can remove it
-        directory = tmp_path / writer
-        directory.mkdir()
-        return directory
-
+    elsewhere = altered(store, upload=upload, local_root=None)  # nobody can remove its scratch
     with pytest.raises(Fenced):
-        await bench.sink(altered(store, publish=publish, scratch=scratch)).apply(part)
+        await bench.sink(elsewhere).apply(part)
 
     assert len(await bench.rows("public.orders")) == 8
     assert data_files(store) == committed_names(bench)
@@ -167,7 +175,7 @@ async def test_a_commit_whose_answer_got_lost_counts_once(tmp_path: Path) -> Non
     bench = FilesBench(str(tmp_path / "out"))
     orders, audit = history()
     part = first_slice(orders, audit)
-    store = LocalFileStore(Path(bench.path))
+    store = DirectoryStore(Path(bench.path), SINK_ERRORS)
 
     def create(name: str, content: bytes) -> bool:
         return store.create(name, content) and "/commits/" not in name

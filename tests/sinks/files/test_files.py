@@ -14,10 +14,16 @@ from pyarrow import parquet
 
 from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.objects.directory import DirectoryStore
+from headwater.core_log.objects.store import SINK_ERRORS, names_below
 from headwater.sinks.files import formats
-from headwater.sinks.files.partition_split import NULL, escape, partition_directory, table_directory
 from headwater.sinks.files.settings import FilesSinkSettings
-from headwater.sinks.files.stores import LocalFileStore
+from headwater.sinks.object_names import (
+    NULL,
+    hive_name,
+    hive_partition_directory,
+    hive_table_directory,
+)
 from tests.contract.sink_suite import ORDERS
 from tests.sinks.files.targets import FilesBench
 from tests.slices import COMMITTED_US, ScriptedTopic, schema_of
@@ -132,7 +138,9 @@ async def test_a_partition_column_that_is_missing_is_refused(tmp_path: Path) -> 
 async def test_nothing_of_a_slice_is_left_aside(tmp_path: Path) -> None:
     await applied(FilesBench(str(tmp_path)), ORDERS, ("c", {"id": 1, "note": "a"}))
 
-    left = {tuple(name.split("/")[:2]) for name in LocalFileStore(tmp_path).names("")}
+    left = {
+        tuple(name.split("/")[:2]) for name in names_below(DirectoryStore(tmp_path, SINK_ERRORS))
+    }
     assert {parts[0] for parts in left} == {"public.orders", "_headwater"}
     assert {parts[1] for parts in left if parts[0] == "_headwater"} == {"sinks", "tables"}
 
@@ -140,13 +148,13 @@ async def test_nothing_of_a_slice_is_left_aside(tmp_path: Path) -> None:
 @pytest.mark.property
 @given(st.text(st.characters(), max_size=300))
 def test_no_name_leads_out_of_its_directory(text: str) -> None:
-    name = escape(text)
+    name = hive_name(text)
 
     assert len(name) <= 120
     assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.~%")
     assert not name.startswith((".", "_"))
-    assert partition_directory("c", text) != partition_directory("c", None)
-    assert NULL not in partition_directory("c", text)
+    assert hive_partition_directory("c", text) != hive_partition_directory("c", None)
+    assert NULL not in hive_partition_directory("c", text)
 
 
 @pytest.mark.property
@@ -154,7 +162,7 @@ def test_no_name_leads_out_of_its_directory(text: str) -> None:
 def test_no_two_tables_share_a_directory(names: list[tuple[str, str]]) -> None:
     tables = {TableId(*name) for name in names}
 
-    assert len({table_directory(table) for table in tables}) == len(tables)
+    assert len({hive_table_directory(table) for table in tables}) == len(tables)
 
 
 def test_a_compression_that_the_format_does_not_know_is_refused() -> None:

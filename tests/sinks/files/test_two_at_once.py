@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from headwater.core_log.foundation.errors import Fenced, SinkRejected
+from headwater.core_log.objects.directory import DirectoryStore
+from headwater.core_log.objects.store import SINK_ERRORS, names_below
 from headwater.sinks.files import formats
 from headwater.sinks.files.settings import FilesSinkSettings
 from headwater.sinks.files.sink import FilesSink
-from headwater.sinks.files.stores import LocalFileStore
 from headwater.sinks.sink import SinkContext
 from tests.contract.sink_suite import ORDERS
 from tests.fakes import SimulatedClock
@@ -24,7 +25,7 @@ async def test_a_run_that_clears_up_takes_nothing_from_one_that_commits_after_al
     tmp_path: Path,
 ) -> None:
     bench = FilesBench(str(tmp_path / "out"))
-    store = LocalFileStore(Path(bench.path))
+    store = DirectoryStore(Path(bench.path), SINK_ERRORS)
     topic = ScriptedTopic()
     topic.append(ORDERS, *many(0, 5))
     part = topic.slice()
@@ -59,7 +60,7 @@ async def test_a_run_that_clears_up_takes_nothing_from_one_that_commits_after_al
     await slow  # acknowledged
 
     committed = set(formats.files(bench.path, "public.orders"))
-    assert committed <= {f"{bench.path}/{name}" for name in store.names("")}
+    assert committed <= {f"{bench.path}/{name}" for name in names_below(store)}
     assert len(await bench.rows("public.orders")) == 5
 
 
@@ -67,7 +68,7 @@ async def test_a_run_that_wakes_up_late_and_divided_otherwise_writes_over_no_fil
     tmp_path: Path,
 ) -> None:
     bench = FilesBench(str(tmp_path / "out"))
-    store = LocalFileStore(Path(bench.path))
+    store = DirectoryStore(Path(bench.path), SINK_ERRORS)
     topic = ScriptedTopic()
     topic.append(ORDERS, *many(0, 5))
     topic.append(ORDERS, *many(5, 1))
@@ -77,15 +78,10 @@ async def test_a_run_that_wakes_up_late_and_divided_otherwise_writes_over_no_fil
     def stalls(name: str, path: Path) -> None:
         reached.set()
         assert resume.wait(20)
-        store.publish(name, path)
-
-    def scratch(_: str) -> Path:
-        """Of its own machine, as with S3."""
-        (tmp_path / "aside").mkdir()
-        return tmp_path / "aside"
+        store.upload(name, path)
 
     by_two = replace(bench, chosen={"roll": {"rows": 2}})
-    slow = by_two.sink(altered(store, publish=stalls, scratch=scratch))
+    slow = by_two.sink(altered(store, upload=stalls, local_root=None))
     late = asyncio.create_task(slow.apply(part))
     await asyncio.to_thread(reached.wait, 20)
     await bench.sink().apply(part)

@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.model.table_schema import TableId
-from headwater.core_log.s3.settings import S3Settings
+from headwater.core_log.objects.settings import S3Settings
+from headwater.sinks.object_names import lake_table_directory
 from headwater.sinks.sink import SinkContext
 from headwater.sinks.spark.settings import SparkSettings
 from headwater.sinks.spark.sink import SparkSink
-from headwater.sinks.spark.sink_state import directory_of
 from headwater.sinks.spark.storage_location import place_of
 from tests.fakes import SimulatedClock
 from tests.slices import schema_of
@@ -38,7 +38,7 @@ class LakeBench:
 
     def address(self, table: str) -> str:
         namespace, _, name = table.rpartition(".")
-        return f"{self.path}/{directory_of(TableId(namespace, name), '{schema}.{table}')}"
+        return f"{self.path}/{lake_table_directory(TableId(namespace, name), '{schema}.{table}')}"
 
     def table(self, table: str) -> pa.Table | None:
         """What deltalake reads, or pyiceberg."""

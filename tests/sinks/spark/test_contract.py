@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headwater.core_log.foundation.errors import PositionLost
-from headwater.core_log.s3.settings import S3Settings
+from headwater.core_log.objects.settings import S3Settings
 from tests.contract.sink_suite import ORDERS, SinkContract
 from tests.moto_server import client_of
 from tests.sinks.spark.scripted_spark import ScriptedLog, SparkBench, SparkSinkOfScripts

@@ -7,7 +7,7 @@ import pytest
 
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.core_log.foundation.errors import Fenced
-from headwater.core_log.s3.settings import S3Settings
+from headwater.core_log.objects.settings import S3Settings
 from headwater.sinks.sink import RebuildRecipe
 from tests.contract.sink_suite import ORDERS
 from tests.moto_server import client_of

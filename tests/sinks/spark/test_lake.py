@@ -4,12 +4,14 @@ from dataclasses import replace
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 
 from headwater.core_log.foundation.errors import SchemaRefused, SinkRejected
 from headwater.core_log.model.table_schema import TableId
+from headwater.core_log.storage.files import OsFiles
 from headwater.sinks.sink import AppliedOffset
 from headwater.sinks.spark.consistent_read import tables_at
 from headwater.sinks.spark.lake import Lake
@@ -245,3 +247,23 @@ async def test_plain_files_hold_every_change(tmp_path: Path) -> None:
 
     files = dataset.dataset(bench.address("public.orders"), format="parquet")
     assert files.to_table()["_headwater_op"].to_pylist() == ["c", "d"]
+
+
+async def test_the_directory_of_a_new_table_is_on_disk_before_its_first_commit(
+    tmp_path: Path,
+) -> None:
+    bench, topic = bench_of(tmp_path), ScriptedTopic()
+    topic.append(ORDERS, *many(0, 3))
+    table = Path(bench.address(str(TABLE)))
+    synced: list[Path] = []
+    sync = OsFiles.sync_directory
+
+    def watched(files: OsFiles, path: Path) -> None:
+        if table.exists():
+            synced.append(path)
+        sync(files, path)
+
+    with patch.object(OsFiles, "sync_directory", watched):
+        await applied(bench, topic)
+
+    assert table.parent in synced[: synced.index(table / "_delta_log")]

@@ -7,8 +7,8 @@ import pytest
 from botocore.exceptions import ReadTimeoutError
 from botocore.httpsession import URLLib3Session
 
-from headwater.core_log.s3.settings import S3Settings
-from headwater.sinks.files.stores import LocalFileStore
+from headwater.core_log.objects.directory import DirectoryStore
+from headwater.core_log.objects.settings import S3Settings
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.moto_server import client_of
 from tests.sinks.spark.orders import applied, bench_of, many
@@ -27,12 +27,12 @@ async def test_a_commit_of_a_lake_whose_answer_got_lost_counts_once(
     await sink.committed_offsets([topic.name])
     topic.append(ORDERS, *many(3, 3))
     part = topic.slice()
-    whole = LocalFileStore.create
+    whole = DirectoryStore.create
 
-    def create(self: LocalFileStore, name: str, content: bytes) -> bool:
+    def create(self: DirectoryStore, name: str, content: bytes) -> bool:
         return whole(self, name, content) and "_delta_log" not in name
 
-    monkeypatch.setattr(LocalFileStore, "create", create)
+    monkeypatch.setattr(DirectoryStore, "create", create)
 
     await sink.apply(part)
 

@@ -1,0 +1,1 @@
+"""One store of objects under sources and sinks: a directory, or a bucket in S3."""

@@ -1,0 +1,62 @@
+"""Names of tables and values as names of directories.
+
+Plain names are the same everywhere. Others have two spellings, because stored ones do not move: the
+files sink encodes as Hive does, and the lake adds a digest.
+"""
+
+import re
+from hashlib import sha256
+from urllib.parse import quote
+
+from headwater.core_log.model.table_schema import TableId
+
+NAME_BYTES_MAX = 120
+HIVE_DIGEST_DIGITS, LAKE_DIGEST_DIGITS = 16, 8
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""Hive's name for a partition value that is null."""
+
+
+def hive_name(text: str) -> str:
+    """Percent-encodes all but letters, digits, `_`, `-`, `.` and `~`, as UTF-8.
+
+    A dot or an underscore in front is encoded too, so that nothing is hidden or leads upwards. A
+    long name keeps its beginning and gets a digest.
+    """
+    encoded = quote(text, safe="", errors="surrogatepass")
+    if encoded[:1] in (".", "_"):
+        encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
+    if len(encoded) <= NAME_BYTES_MAX:
+        return encoded
+    start = encoded[: NAME_BYTES_MAX - HIVE_DIGEST_DIGITS - 1]
+    start = start.rpartition("%")[0] if "%" in start[-2:] else start
+    return f"{start}~{digest_of(text, HIVE_DIGEST_DIGITS)}"
+
+
+def lake_name(text: str) -> str:
+    """Replaces all but letters, digits, `_`, `-` and `.`; a changed name gets a digest, so that no
+    two names collide, none is hidden, and none leads upwards."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", text)[:NAME_BYTES_MAX].lstrip("._")
+    return text if plain == text else f"{plain}-{digest_of(text, LAKE_DIGEST_DIGITS)}"
+
+
+def digest_of(text: str, digits: int) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
+
+
+def hive_table_directory(table: TableId) -> str:
+    """Encodes namespace and name apart, so that no two tables share a directory."""
+    if not table.namespace:
+        return hive_name(table.name)
+    return f"{hive_name(table.namespace)}.{hive_name(table.name).replace('.', '%2E')}"
+
+
+def hive_partition_directory(column: str, value: str | None) -> str:
+    return f"{hive_name(column)}={NULL if value is None else hive_name(value)}"
+
+
+def lake_table_directory(table: TableId, template: str) -> str:
+    """Returns `{schema}.{table}` filled in. Without a schema, its separator is dropped too."""
+    if not table.namespace:
+        template = re.sub(r"\{schema\}[./_-]?", "", template)
+    parts = {"{schema}": lake_name(table.namespace), "{table}": lake_name(table.name)}
+    return re.sub(r"\{schema\}|\{table\}", lambda found: parts[found[0]], template)

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.sinks import extreme_datetimes, extreme_times
+from headwater.core_log.rows.text.datetime import database_text
+from headwater.core_log.rows.text.time import times_to_text
 
 CastFunction = Callable[[pa.Array, pa.DataType], pa.Array]
 FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
@@ -21,11 +22,11 @@ def cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
         # Arrow's own cast is sometimes off by one bit; text becomes the nearest number.
         column = column.cast(pa.string())
     elif pa.types.is_string(kind) and pa.types.is_time(column.type):
-        return extreme_times.clock_texts(column)
+        return times_to_text(column)
     elif (
         pa.types.is_string(kind) and _is_moment(column.type) and not pa.types.is_date64(column.type)
     ):
-        return extreme_datetimes.datetime_texts(column)
+        return database_text(column)
     return column.cast(kind, safe=True)
 
 

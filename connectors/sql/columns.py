@@ -3,19 +3,15 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlalchemy import types as st
 from sqlalchemy.dialects import mysql as my
 
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.core_log.rows.text.bytes import from_hex
+from headwater.core_log.rows.text.driver import text_to_booleans, value_text
 from headwater.core_log.rows.text.time import text_to_times
-
-TRUE, FALSE = pa.array(["t", "1", "true"]), pa.array(["f", "0", "false"])
-END_OF_DAY = r"^24:00:00(\.0+)?$"
-"""The time of day 24:00, which Python's types do not support."""
 
 
 def batch_of(schema: TableSchema, columns: Sequence[pa.Array]) -> pa.RecordBatch:
@@ -38,13 +34,13 @@ def column_of(values: Any, kind: pa.DataType, *, name: str, table: str) -> pa.Ar
         if isinstance(values, pa.Array | pa.ChunkedArray):
             return _parse(values, kind)
         if any(isinstance(value, str) for value in values) and not pa.types.is_string(kind):
-            return _parse(pa.array([_text(value) for value in values], pa.string()), kind)
+            return _parse(pa.array([value_text(value) for value in values], pa.string()), kind)
         if pa.types.is_string(kind):
-            return pa.array([_text(value) for value in values], pa.string())
+            return pa.array([value_text(value) for value in values], pa.string())
         if pa.types.is_decimal(kind):
-            return pa.array([_text(value) for value in values], pa.string()).cast(kind)
+            return pa.array([value_text(value) for value in values], pa.string()).cast(kind)
         if pa.types.is_boolean(kind):
-            return _truths(pa.array([_text(value) for value in values], pa.string()))
+            return text_to_booleans(pa.array([value_text(value) for value in values], pa.string()))
         return pa.array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError):
         raise SourceRejected(
@@ -56,14 +52,6 @@ def column_of(values: Any, kind: pa.DataType, *, name: str, table: str) -> pa.Ar
         ) from None
 
 
-def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return value.decode()
-    return format(value, "f") if hasattr(value, "as_tuple") else str(value)
-
-
 def _parse(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
@@ -71,33 +59,12 @@ def _parse(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         return texts
     if pa.types.is_string(texts.type):
         if pa.types.is_boolean(kind):
-            return _truths(texts)
+            return text_to_booleans(texts)
         if pa.types.is_binary(kind):
-            return unhex(texts)
+            return from_hex(texts, prefix=r"\x")
         if pa.types.is_time(kind):
-            ended = pc.replace_substring_regex(texts, END_OF_DAY, "24:00:00")
-            return text_to_times(pc.binary_join_element_wise(ended, "Z", ""), kind)
+            return text_to_times(texts, kind)
     return texts.cast(kind)
-
-
-def _truths(texts: pa.StringArray) -> pa.BooleanArray:
-    """Raises for other numbers: MySQL's `tinyint(1)` can hold any small number."""
-    words = pc.utf8_lower(texts)
-    is_true, is_false = (pc.is_in(words, value_set=each) for each in (TRUE, FALSE))
-    if pc.any(pc.invert(pc.or_(pc.or_(is_true, is_false), words.is_null()))).as_py():
-        raise ValueError("neither true nor false")
-    return pc.if_else(words.is_valid(), is_true, None)
-
-
-def unhex(texts: pa.StringArray) -> pa.BinaryArray:
-    r"""Returns the bytes of PostgreSQL's `\x0a1b`, with all digits of the column at once."""
-    digits = pc.utf8_slice_codeunits(texts.fill_null("\\x"), 2)
-    _, offsets, data = digits.buffers()
-    ends = np.frombuffer(offsets, dtype=np.int32)[digits.offset : digits.offset + len(digits) + 1]
-    whole = bytes.fromhex(bytes(memoryview(data)[int(ends[0]) : int(ends[-1])]).decode())
-    cuts = pa.py_buffer(((ends - ends[0]) // 2).astype(np.int32))
-    found = pa.BinaryArray.from_buffers(pa.binary(), len(texts), [None, cuts, pa.py_buffer(whole)])
-    return pc.if_else(texts.is_valid(), found, None) if texts.null_count else found
 
 
 DIGITS_MAX = 76

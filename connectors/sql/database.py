@@ -17,7 +17,7 @@ from headwater.core_log.foundation.database_url import engine_at
 from headwater.core_log.foundation.errors import HeadwaterError, SourceRejected, SourceUnavailable
 from headwater.core_log.foundation.name_patterns import Patterns
 from headwater.core_log.model.table_schema import TableId, TableSchema
-from headwater.core_log.rows.text.time import times_to_text
+from headwater.core_log.rows.text.time import times_to_iso_text
 
 BLOCK_BYTES_MAX = (1 << 31) - 1
 WITHOUT_SCHEMAS = {"sqlite", "mysql", "mariadb"}
@@ -458,7 +458,7 @@ def _text_of(value: pa.Scalar) -> str:
     if pa.types.is_binary(value.type):
         return f"\\x{value.as_py().hex()}"
     if pa.types.is_time(value.type):
-        text: str = times_to_text(pa.array([value]))[0].as_py()
+        text: str = times_to_iso_text(pa.array([value]))[0].as_py()
         return text.removesuffix("Z")
     return str(value.cast(pa.string()))
 

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from headwater.core_log.records.json_escapes import escape
 from headwater.core_log.records.varint import write_varints
+from headwater.core_log.rows.text.datetime import UNIT_DIGITS, moments_to_text
 from headwater.core_log.rows.text.decimal import decimal_to_text
 from headwater.core_log.rows.text.float import float_text
-from headwater.core_log.rows.text.time import UNIT_DIGITS, moments_to_text
 
 Other = TypeVar("Other")
 

@@ -6,7 +6,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.model.changes import Operation, TableChanges
-from headwater.sinks import extreme_datetimes, extreme_times
+from headwater.core_log.rows.text.datetime import database_text, python_value
+from headwater.core_log.rows.text.decimal import decimal_to_text
+from headwater.core_log.rows.text.time import times_to_text
 
 WORDS = pa.array(["read", "insert", "update", "delete", "truncate", "read"])
 WORD_WIDTH = 8
@@ -81,31 +83,23 @@ def cell_texts(column: pa.Array) -> pa.Array:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _quoted_column(column.cast(pa.string()))
     if pa.types.is_decimal(kind):
-        return _quoted_column(_decimals(column))
+        return _quoted_column(decimal_to_text(column))
     if pa.types.is_timestamp(kind):
-        written = extreme_datetimes.datetime_texts(column)
+        written = database_text(column)
         return _quoted_column(pc.replace_substring(written, " ", "T", max_replacements=1))
     if pa.types.is_date32(kind):
-        return _quoted_column(extreme_datetimes.datetime_texts(column))
+        return _quoted_column(database_text(column))
     if pa.types.is_time(kind):
-        return _quoted_column(extreme_times.clock_texts(column))
+        return _quoted_column(times_to_text(column))
     if pa.types.is_date(kind):
         return _quoted_column(column.cast(pa.string()))
-    return pa.array([_dump(extreme_datetimes.plain(value)) for value in column], pa.string())
+    return pa.array([_dump(python_value(value)) for value in column], pa.string())
 
 
 def _floats(column: pa.Array) -> pa.Array:
     """Writes NaN and infinity as text, because JSON has no form for them."""
     texts = column.cast(pa.string())
     return pc.if_else(pc.is_finite(column), texts, _concat('"', texts, '"')).fill_null(NULL)
-
-
-def _decimals(column: pa.Array) -> pa.Array:
-    """Writes decimals without the exponent that Arrow uses for some."""
-    texts = column.cast(pa.string())
-    if not pc.any(pc.match_substring(texts, "E")).as_py():
-        return texts
-    return pa.array([None if each is None else f"{each:f}" for each in column.to_pylist()])
 
 
 def _dump(value: object) -> str:

@@ -5,7 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.sinks import extreme_datetimes, extreme_times
+from headwater.core_log.rows.text.datetime import from_database_text
+from headwater.core_log.rows.text.time import text_to_times
 from headwater.sinks.type_conversion import cast
 
 DIGITS_MAX = 38
@@ -107,9 +108,9 @@ def take_back(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type == kind:
         return column
     if pa.types.is_string(column.type) and pa.types.is_timestamp(kind):
-        return extreme_datetimes.read(column, pa.timestamp(kind.unit)).cast(kind)
+        return from_database_text(column, pa.timestamp(kind.unit)).cast(kind)
     if pa.types.is_string(column.type) and pa.types.is_time(kind):
-        return extreme_times.read(column, kind)
+        return text_to_times(column, kind, may_exceed_a_day=True)
     if pa.types.is_struct(column.type) and pa.types.is_struct(kind):
         children = [
             take_back(each, field.type) for each, field in zip(column.flatten(), kind, strict=True)

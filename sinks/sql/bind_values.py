@@ -7,7 +7,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.sinks import extreme_datetimes, extreme_times
+from headwater.core_log.rows.text.bytes import to_hex
+from headwater.core_log.rows.text.datetime import are_near, database_text, with_eras
+from headwater.core_log.rows.text.decimal import decimal_to_text
+from headwater.core_log.rows.text.time import times_to_text
 from headwater.sinks.sql import nested_json
 
 ParameterRows = list[tuple[Any, ...]]
@@ -16,8 +19,6 @@ TO_ESCAPE = r"[\\\t\n\r]"
 ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 DOUBLE_DIGITS = 15
 """Digits of a decimal that a double keeps."""
-SCIENTIFIC_BELOW = 6
-"""Arrow writes smaller decimals than 1e-6 with an exponent."""
 
 
 def text_of(column: pa.Array) -> pa.StringArray:
@@ -27,15 +28,15 @@ def text_of(column: pa.Array) -> pa.StringArray:
         return column
     if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
         bare = column.cast(pa.timestamp(kind.unit)) if pa.types.is_timestamp(kind) else column
-        return extreme_datetimes.datetime_texts(bare)
+        return database_text(bare)
     if pa.types.is_decimal(kind):
-        return _plain_decimals(column)
+        return decimal_to_text(column)
     if _is_binary(kind):
-        return _hex(column.cast(pa.binary()))
+        return to_hex(column.cast(pa.binary()))
     if pa.types.is_nested(kind):
         return nested_json.nested_texts(column)
     if pa.types.is_time(kind):
-        return extreme_times.clock_texts(column)
+        return times_to_text(column)
     if pa.types.is_duration(kind):
         return column.cast(pa.int64()).cast(pa.string())
     if pa.types.is_dictionary(kind):
@@ -58,8 +59,8 @@ def _copy(column: pa.Array) -> pa.StringArray:
         return pc.binary_join_element_wise("\\\\x", text, "")
     if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type):
         zone = "+00" if pa.types.is_timestamp(column.type) and column.type.tz else ""
-        if not extreme_datetimes.are_near(column):
-            return extreme_datetimes.with_eras(text, zone=zone)
+        if not are_near(column):
+            return with_eras(text, zone=zone)
         return pc.binary_join_element_wise(text, zone, "") if zone else text
     if _is_textual(column.type) and pc.any(pc.match_substring_regex(text, TO_ESCAPE)).as_py():
         for character, escape in ESCAPES:
@@ -153,17 +154,6 @@ def statements(lists: pa.StringArray, *, bytes_max: int) -> list[bytes]:
     return found
 
 
-def _plain_decimals(column: pa.Array) -> pa.StringArray:
-    text = column.cast(pa.string())
-    if column.type.scale <= SCIENTIFIC_BELOW:
-        return text
-    if not pc.any(pc.match_substring(text, "E")).as_py():
-        return text
-    return pa.array(
-        [None if value is None else format(value, "f") for value in column.to_pylist()], pa.string()
-    )
-
-
 def _nearest_doubles(column: pa.Array) -> pa.Array:
     """Divides exact numbers once: Arrow's own cast is sometimes off by one bit."""
     column = column.cast(pa.decimal128(38, column.type.scale))
@@ -171,19 +161,6 @@ def _nearest_doubles(column: pa.Array) -> pa.Array:
     unscaled = halves[column.offset : column.offset + len(column), 0]
     is_null = column.is_null().to_numpy(zero_copy_only=False)
     return pa.array(unscaled / 10.0**column.type.scale, mask=is_null)
-
-
-def _hex(column: pa.BinaryArray) -> pa.StringArray:
-    """Returns two digits per byte: all bytes of the column are one long text, split at doubled
-    offsets."""
-    _, offsets, data = column.buffers()
-    if data is None or not len(column):
-        return column.cast(pa.string())
-    ends = np.frombuffer(offsets, dtype=np.int32)[column.offset : column.offset + len(column) + 1]
-    digits = memoryview(data)[int(ends[0]) : int(ends[-1])].hex().encode()
-    cuts = pa.py_buffer(((ends - ends[0]) * 2).astype(np.int32))
-    text = pa.StringArray.from_buffers(len(column), cuts, pa.py_buffer(digits))
-    return pc.if_else(column.is_valid(), text, None) if column.null_count else text
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -11,7 +11,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from headwater.sinks import extreme_datetimes, extreme_times
+from headwater.core_log.rows.text.datetime import database_text
+from headwater.core_log.rows.text.time import times_to_text
 
 WORDS = {math.inf: "Infinity", -math.inf: "-Infinity"}
 NAN = "NaN"
@@ -55,9 +56,9 @@ def _leaves(column: pa.Array) -> pa.Array:
     """Returns text for types that Python does not hold completely."""
     kind = column.type
     if pa.types.is_time(kind):
-        return extreme_times.clock_texts(column)
+        return times_to_text(column)
     if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
-        return extreme_datetimes.datetime_texts(column)
+        return database_text(column)
     return column.cast(pa.int64()) if pa.types.is_duration(kind) else column
 
 

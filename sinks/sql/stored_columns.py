@@ -11,7 +11,10 @@ import sqlalchemy as sa
 
 from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.table_schema import TableId
-from headwater.sinks import extreme_datetimes, extreme_times
+from headwater.core_log.rows.text.bytes import from_hex
+from headwater.core_log.rows.text.datetime import from_database_text
+from headwater.core_log.rows.text.driver import text_to_booleans, value_text
+from headwater.core_log.rows.text.time import text_to_times
 from headwater.sinks.held_columns import HeldColumns
 from headwater.sinks.sql import nested_json
 
@@ -110,8 +113,8 @@ def _digest(table: TableId) -> str:
     return sha256(orjson.dumps([*table])).hexdigest()
 
 
-TRUE = pa.array(["t", "1", "true"])
-ZONE = r"(Z|[+]00(:?00)?)$"
+HEX_PREFIX = r"\x"
+"""PostgreSQL's; other databases return bytes, or digits alone."""
 
 
 def column_of(values: Any, kind: pa.DataType, *, name: str, table: str) -> pa.Array:
@@ -133,19 +136,11 @@ def _plain(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Returns numbers and bytes as they are, all other values as text."""
     if all(value is None or type(value) is bytes for value in values):
         is_binary = _is_binary(kind)
-        return pa.array(values if is_binary else [_text(value) for value in values])
+        return pa.array(values if is_binary else [value_text(value) for value in values])
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     if is_number and not any(isinstance(value, str) for value in values):
         return pa.array(values, pa.float64() if pa.types.is_floating(kind) else None)
-    return pa.array([_text(value) for value in values], pa.string())
-
-
-def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return value.decode()
-    return format(value, "f") if hasattr(value, "as_tuple") else str(value)
+    return pa.array([value_text(value) for value in values], pa.string())
 
 
 def _to_types(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -156,40 +151,20 @@ def _to_types(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if not pa.types.is_string(values.type):
         return values.cast(kind)
     if pa.types.is_boolean(kind):
-        return pc.if_else(values.is_valid(), pc.is_in(pc.utf8_lower(values), value_set=TRUE), None)
+        return text_to_booleans(values)
     if _is_binary(kind):
-        return _unhex(values).cast(kind)
+        has_prefix = pc.any(pc.starts_with(values, HEX_PREFIX)).as_py()
+        return from_hex(values, prefix=HEX_PREFIX if has_prefix else "").cast(kind)
     if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
-        return _moments(values, kind)
-    if pa.types.is_time(kind):  # there is no such cast
-        return _clocks(values, kind)
+        bare = pa.timestamp(kind.unit) if pa.types.is_timestamp(kind) else kind
+        return from_database_text(values, bare).cast(kind)
+    if pa.types.is_time(kind):
+        return text_to_times(values, kind, may_exceed_a_day=True)
     if pa.types.is_nested(kind):
         return nested_json.read(values, kind, _to_types)
     if pa.types.is_duration(kind):
         return values.cast(pa.int64()).cast(kind)
     return values.cast(kind)
-
-
-def _clocks(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
-    unit = "ns" if kind == pa.time64("ns") else "us"
-    dated = pc.binary_join_element_wise("1970-01-01", texts, " ")
-    try:
-        return dated.cast(pa.timestamp(unit)).cast(pa.time64(unit)).cast(kind)
-    except pa.ArrowInvalid:
-        return extreme_times.read(texts, kind)
-
-
-def _moments(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
-    bare = pa.timestamp(kind.unit) if pa.types.is_timestamp(kind) else kind
-    try:
-        return pc.replace_substring_regex(texts, ZONE, "").cast(bare).cast(kind)
-    except pa.ArrowInvalid:
-        return extreme_datetimes.read(texts, bare).cast(kind)
-
-
-def _unhex(texts: pa.StringArray) -> pa.BinaryArray:
-    digits = [None if each is None else each.removeprefix("\\x") for each in texts.to_pylist()]
-    return pa.array([None if each is None else bytes.fromhex(each) for each in digits], pa.binary())
 
 
 def _is_binary(kind: pa.DataType) -> bool:

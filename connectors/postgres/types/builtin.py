@@ -29,9 +29,7 @@ def bytes_reading() -> TypeReader:
 
 
 def _bytes(text: pa.StringArray) -> pa.Array:
-    if not pc.all(pc.starts_with(text, HEX_PREFIX), min_count=0).as_py():
-        raise ValueError("bytes are not in the server's output form hex")
-    return from_hex(text, skipped=len(HEX_PREFIX))
+    return from_hex(text, prefix=HEX_PREFIX)
 
 
 def bits_reading(modifier: int) -> TypeReader:

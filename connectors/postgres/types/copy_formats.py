@@ -11,9 +11,8 @@ from headwater.connectors.postgres.types.copy_column import CopyFormat, as_type
 from headwater.connectors.postgres.types.datetime import (
     EPOCH_DAYS,
     EPOCH_US,
-    INFINITE_DAYS,
-    date_text,
-    moment_text,
+    date_texts,
+    moment_texts,
 )
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.rows.arrow_buffers import (
@@ -24,7 +23,7 @@ from headwater.core_log.rows.arrow_buffers import (
 )
 from headwater.core_log.rows.column_types import numpy_type
 from headwater.core_log.rows.text.bytes import HEX_DIGITS, to_hex
-from headwater.core_log.rows.text.time import INFINITE_MS
+from headwater.core_log.rows.text.datetime import INFINITE_DAYS, INFINITE_MS
 
 INT64 = np.iinfo(np.int64)
 
@@ -122,13 +121,12 @@ def _uuids(sent: pa.BinaryArray) -> pa.StringArray:
 
 
 def _moment_texts(sent: pa.BinaryArray, zone: str) -> pa.StringArray:
-    texts = [moment_text(number, zone) for number in _numbers(sent, ">i8").tolist()]
-    return pc.if_else(sent.is_valid(), pa.array(texts, pa.string()), None)
+    texts = moment_texts(_numbers(sent, ">i8").tolist(), zone)
+    return pc.if_else(sent.is_valid(), texts, None)
 
 
 def _date_texts(sent: pa.BinaryArray) -> pa.StringArray:
-    texts = [date_text(number) for number in _numbers(sent, ">i4").tolist()]
-    return pc.if_else(sent.is_valid(), pa.array(texts, pa.string()), None)
+    return pc.if_else(sent.is_valid(), date_texts(_numbers(sent, ">i4").tolist()), None)
 
 
 NUMBERS: Mapping[str, str] = {

@@ -17,7 +17,7 @@ from headwater.core_log.rows.converters.converter import Converter
 from headwater.core_log.rows.json.writer import json_text
 from headwater.core_log.rows.rejects import UNFIT, whole_or_rejected
 from headwater.core_log.rows.settings import WireSettings
-from headwater.core_log.rows.text.time import check_moments
+from headwater.core_log.rows.text.datetime import check_moments
 from headwater.core_log.rows.value_classes import misfit, scalar_class
 
 Made = TypeVar("Made")

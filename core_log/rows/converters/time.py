@@ -9,7 +9,8 @@ from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.records.row_parts import ValueEncoding
 from headwater.core_log.rows.converters.converter import Converter
 from headwater.core_log.rows.settings import WireSettings
-from headwater.core_log.rows.text import time
+from headwater.core_log.rows.text import datetime
+from headwater.core_log.rows.text.time import iso_text_to_times, times_to_iso_text
 
 
 def temporal_form(
@@ -25,13 +26,13 @@ def temporal_form(
 
 
 def _zoned_form(kind: pa.DataType, parameters: Mapping[str, str]) -> Converter:
-    digits = int(parameters.get(time.DIGITS, time.UNIT_DIGITS[kind.unit]))
+    digits = int(parameters.get(datetime.DIGITS, datetime.UNIT_DIGITS[kind.unit]))
     return Converter(
         pa.string(),
         "io.debezium.time.ZonedTimestamp",
-        to_wire=lambda column: time.moments_to_text(column, digits=digits),
-        from_wire=lambda column: time.text_to_moments(column, kind),
-        direct=ValueEncoding.MOMENT if digits == time.UNIT_DIGITS[kind.unit] else None,
+        to_wire=lambda column: datetime.moments_to_text(column, digits=digits),
+        from_wire=lambda column: datetime.text_to_moments(column, kind),
+        direct=ValueEncoding.MOMENT if digits == datetime.UNIT_DIGITS[kind.unit] else None,
     )
 
 
@@ -40,23 +41,23 @@ def _timestamp_form(kind: pa.DataType, wire: WireSettings) -> Converter:
         return Converter(
             pa.string(),
             "io.debezium.time.IsoTimestamp",
-            to_wire=time.moments_to_bare_text,
-            from_wire=lambda column: time.text_to_moments(column, kind),
+            to_wire=datetime.moments_to_bare_text,
+            from_wire=lambda column: datetime.text_to_moments(column, kind),
         )
     if wire.time == "nanoseconds" and kind.unit != "ns":
         return Converter(
             pa.int64(),
             "io.debezium.time.NanoTimestamp",
-            to_wire=time.moments_to_nanos,
-            from_wire=lambda column: time.nanos_to_moments(column, kind),
+            to_wire=datetime.moments_to_nanos,
+            from_wire=lambda column: datetime.nanos_to_moments(column, kind),
         )
     unit = _unit_on_wire(kind.unit, wire)
     name = {"ms": "Timestamp", "us": "MicroTimestamp", "ns": "NanoTimestamp"}[unit]
     return Converter(
         pa.int64(),
         _time_name(name, wire),
-        to_wire=lambda column: time.rescale(column, unit=kind.unit, to=unit, kind=pa.int64()),
-        from_wire=lambda column: time.rescale(
+        to_wire=lambda column: datetime.rescale(column, unit=kind.unit, to=unit, kind=pa.int64()),
+        from_wire=lambda column: datetime.rescale(
             column, unit=unit, to=kind.unit, kind=pa.int64()
         ).view(kind),
     )
@@ -84,8 +85,8 @@ def _date_form(wire: WireSettings) -> Converter:
         return Converter(
             pa.string(),
             "io.debezium.time.IsoDate",
-            to_wire=time.dates_to_text,
-            from_wire=time.text_to_dates,
+            to_wire=datetime.dates_to_text,
+            from_wire=datetime.text_to_dates,
         )
     return Converter(
         pa.int32(),
@@ -100,8 +101,8 @@ def _time_form(kind: pa.DataType, wire: WireSettings) -> Converter:
         return Converter(
             pa.string(),
             "io.debezium.time.IsoTime",
-            to_wire=time.times_to_text,
-            from_wire=lambda column: time.text_to_times(column, kind),
+            to_wire=times_to_iso_text,
+            from_wire=lambda column: iso_text_to_times(column, kind),
         )
     unit = "us" if wire.time == "adaptive_time_microseconds" else _unit_on_wire(kind.unit, wire)
     wire_type = pa.int32() if unit == "ms" else pa.int64()
@@ -110,11 +111,11 @@ def _time_form(kind: pa.DataType, wire: WireSettings) -> Converter:
     return Converter(
         wire_type,
         _time_name(name, wire),
-        to_wire=lambda column: time.rescale(
+        to_wire=lambda column: datetime.rescale(
             column.view(stored), unit=kind.unit, to=unit, kind=wire_type
         ),
         from_wire=lambda column: _checked_time(
-            time.rescale(column, unit=unit, to=kind.unit, kind=stored).view(kind)
+            datetime.rescale(column, unit=unit, to=kind.unit, kind=stored).view(kind)
         ),
     )
 
@@ -122,7 +123,7 @@ def _time_form(kind: pa.DataType, wire: WireSettings) -> Converter:
 def _checked_time(column: pa.Array) -> pa.Array:
     """PostgreSQL's 24:00:00 is a time of day; what lies beyond is none."""
     numbers = column.view(pa.int32() if pa.types.is_time32(column.type) else pa.int64())
-    bound = 86_400 * time.PER_SECOND[column.type.unit]
+    bound = 86_400 * datetime.PER_SECOND[column.type.unit]
     is_inside = pc.and_(pc.greater_equal(numbers, 0), pc.less_equal(numbers, bound))
     if not is_inside.fill_null(True).to_numpy(zero_copy_only=False).all():
         raise ValueError("the value is not a time of day")

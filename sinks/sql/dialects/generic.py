@@ -8,7 +8,8 @@ import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import BoolArray
 from headwater.core_log.model.table_schema import Column, TableId
-from headwater.sinks import extreme_datetimes, extreme_times
+from headwater.core_log.rows.text.datetime import are_near
+from headwater.core_log.rows.text.time import are_within
 from headwater.sinks.sql.bind_values import text_of
 from headwater.sinks.sql.dialects.dialect import (
     ColumnFit,
@@ -173,12 +174,10 @@ def _values(rows: pa.RecordBatch) -> list[dict[str, Any]]:
 
 def _are_pythons(column: pa.Array) -> pa.BooleanArray:
     if pa.types.is_time(column.type):
-        return extreme_times.are_within(column)
-    if extreme_datetimes.are_near(column):
+        return are_within(column)
+    if are_near(column):
         return pa.repeat(True, len(column))
-    return pa.array(
-        [extreme_datetimes.are_near(column.slice(row, 1)) for row in range(len(column))]
-    )
+    return pa.array([are_near(column.slice(row, 1)) for row in range(len(column))])
 
 
 def _plain(column: pa.Array) -> pa.Array:

@@ -52,8 +52,11 @@ def test_text_that_is_no_base64_is_refused(bad: str, padding: str) -> None:
 
 
 @pytest.mark.parametrize("padding", ["", "0f" * LONG_BYTES])
-@pytest.mark.parametrize("bad", ["0", "0g", "0 0f", "é"])
+@pytest.mark.parametrize("bad", ["0", "0g", "0 0f", "é", "\\x0"])
 def test_text_that_is_no_hexadecimal_is_refused(bad: str, padding: str) -> None:
     with pytest.raises(ValueError, match=r"base64|adding|haracter|data|ex|length"):
         byte_text.from_hex(pa.array([padding + bad]))
-    assert byte_text.from_hex(pa.array([f"xy{padding}0F"]), skipped=2)[0].as_py()[-1:] == b"\x0f"
+    prefixed = pa.array([f"xy{padding}0F"])
+    assert byte_text.from_hex(prefixed, prefix="xy")[0].as_py()[-1:] == b"\x0f"
+    with pytest.raises(ValueError, match="output form hex"):
+        byte_text.from_hex(prefixed, prefix="xx")

@@ -9,6 +9,7 @@ from sqlalchemy.dialects import mysql as my
 
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.core_log.rows.column_types import decimal_type
 from headwater.core_log.rows.text.bytes import from_hex
 from headwater.core_log.rows.text.driver import text_to_booleans, value_text
 from headwater.core_log.rows.text.time import text_to_times
@@ -136,5 +137,4 @@ def _decimal(kind: Any, dialect: str) -> pa.DataType | None:
         precision = 10
     if precision is None or precision > DIGITS_MAX or not 0 <= scale <= precision:
         return None
-    make = pa.decimal128 if precision <= 38 else pa.decimal256
-    return make(precision, scale)
+    return decimal_type(precision, scale)

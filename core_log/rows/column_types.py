@@ -115,8 +115,12 @@ def _field_name(name: re.Match[str], text: str) -> str:
 def _decimal(precision: int, *, scale: int, text: str) -> pa.DataType:
     if not 1 <= precision <= DECIMAL_DIGITS_MAX or abs(scale) > DECIMAL_DIGITS_MAX:
         raise _unreadable(text)
-    is_narrow = precision <= DECIMAL128_DIGITS_MAX
-    return pa.decimal128(precision, scale) if is_narrow else pa.decimal256(precision, scale)
+    return decimal_type(precision, scale)
+
+
+def decimal_type(precision: int, scale: int) -> pa.DataType:
+    make = pa.decimal128 if precision <= DECIMAL128_DIGITS_MAX else pa.decimal256
+    return make(precision, scale)
 
 
 def _after(text: str, start: int, mark: str) -> int:

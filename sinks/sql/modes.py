@@ -21,6 +21,7 @@ from headwater.sinks.sql.dialects.dialect import (
     Dialect,
     RowCondition,
     RowMatch,
+    UpsertKey,
     qualify,
     run,
     same_values,
@@ -63,7 +64,7 @@ def _mirror(
     if not deleted.all():
         rows = _rows(layout, chunk.where(~deleted))
         is_new = chunk.operations[~deleted] <= Operation.INSERT
-        dialect.upsert(connection, layout.table, rows, key=layout.key, is_new=is_new)
+        dialect.upsert(connection, layout.table, rows, UpsertKey(layout.key, is_new))
 
 
 def _soft_delete(
@@ -82,7 +83,7 @@ def _soft_delete(
         ended = times_of(chunk.committed_us.take(ends))
         rows = with_columns(_rows(layout, kept), {DELETED_AT: ended})
         is_new = kept.operations <= Operation.INSERT
-        dialect.upsert(connection, layout.table, rows, key=layout.key, is_new=is_new)
+        dialect.upsert(connection, layout.table, rows, UpsertKey(layout.key, is_new))
 
 
 def _append(

@@ -7,12 +7,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.connectors.postgres.types.column_reader import NAN, TypeReader, as_it_is
+from headwater.core_log.rows.column_types import decimal_type
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
 PRECISION = "connect.decimal.precision"
-DIGITS_MAX, NARROW_DIGITS_MAX = 76, 38
-"""Largest number of digits of Arrow's two decimal types."""
+DIGITS_MAX = 76
+"""Largest number of digits of Arrow's decimals."""
 MODIFIER_OFFSET = 4
 SCALE_BITS = 11
 MONEY_DIGITS = 19
@@ -40,7 +41,7 @@ def numeric_reading(modifier: int) -> TypeReader:
     digits = max(precision, scale)
     if digits > DIGITS_MAX:
         return TypeReader(pa.string(), as_it_is, DECIMAL, declared | {"scale": str(scale)})
-    kind = _decimal(digits, scale=scale)
+    kind = decimal_type(digits, scale)
     is_plain = declared == {"scale": str(scale), PRECISION: str(digits)}
     parameters: Mapping[str, str] = {} if is_plain else declared | {"scale": str(scale)}
 
@@ -59,11 +60,6 @@ def _precision_and_scale(modifier: int) -> tuple[int, int]:
     if scale >= 1 << SCALE_BITS - 1:
         scale -= 1 << SCALE_BITS
     return packed >> 16, scale
-
-
-def _decimal(digits: int, *, scale: int) -> pa.DataType:
-    maker = pa.decimal128 if digits <= NARROW_DIGITS_MAX else pa.decimal256
-    return maker(digits, scale)
 
 
 def money_reading(one: str) -> TypeReader:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headwater.core_log.foundation.array_types import BoolArray
 from headwater.core_log.model.table_schema import Column, TableId
-from headwater.sinks.sql.ownership import OwnershipMark
+from headwater.sinks.sql.ownership import OwnershipMark, read_mark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -52,6 +52,14 @@ class RowCondition(NamedTuple):
         return [name for name in names if name not in matched]
 
 
+class UpsertKey(NamedTuple):
+    """The key columns of rows, and which rows the source had just inserted: the table rarely has
+    these already."""
+
+    columns: Sequence[str]
+    is_new: BoolArray
+
+
 class ExistingTable(NamedTuple):
     """An existing table."""
 
@@ -73,6 +81,8 @@ class Dialect(Protocol):
     has_transactional_ddl: bool
     keeps_marks: bool
     """Whether a table can store its mark; if not, every existing table counts as ours."""
+    join_sql: str = ""
+    """A join with given rows, in the given order if that matters; empty if there is none."""
 
     def quote(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'
@@ -152,18 +162,9 @@ class Dialect(Protocol):
     def insert(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> None: ...
 
     def upsert(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        rows: pa.RecordBatch,
-        *,
-        key: Sequence[str],
-        is_new: BoolArray,
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, by: UpsertKey
     ) -> None:
-        """Inserts or updates rows with distinct keys.
-
-        `is_new` marks rows that the source had just inserted: the table rarely has them already.
-        """
+        """Inserts or updates rows with distinct keys."""
         ...
 
     def update(
@@ -179,17 +180,30 @@ class Dialect(Protocol):
         ...
 
     def among(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        keys: pa.RecordBatch,
-        *,
-        is_indexed: bool,
+        self, connection: "sa.Connection", table: TableId, keys: pa.RecordBatch, *, is_indexed: bool
     ) -> str | None:
         """Returns a subquery for FROM of all rows with one of these keys, or None if the database
         cannot do that. It is valid until the next statement with rows. `is_indexed`: the table's
         primary key begins with these columns."""
-        return None
+        if not self.join_sql:
+            return None
+        first = f"{qualify(self, table)} AS t"
+        second = f"{self.stage(connection, table, keys, is_indexed=True)} AS s"
+        if is_indexed:
+            first, second = second, first
+        matching = conditions(self, same_values(keys.schema.names))
+        return f"(SELECT t.* FROM {first} {self.join_sql} {second} ON {matching})"
+
+    def stage(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        rows: pa.RecordBatch,
+        *,
+        is_indexed: bool = False,
+    ) -> str:
+        """Returns the name of a temporary table of the rows, with the real table's columns."""
+        raise AssertionError("a database without joins stages no rows")
 
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         """Returns rows that the database would store with changed values, with the reason."""
@@ -198,6 +212,39 @@ class Dialect(Protocol):
     def problem(self, error: BaseException) -> tuple[DriverProblem, str]:
         """Returns the class of an error, and a sentence without any value of a row."""
         ...
+
+
+class StagedDialect(Dialect):
+    """Writes given rows into a temporary table `s`, and joins it with the table `t`."""
+
+    sets: str
+    """SQL of one assignment, `{0}` being the column."""
+    update_sql: str
+    delete_sql: str
+
+    def update(
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, which: RowCondition
+    ) -> None:
+        sets = fill_in(self, which.find_unmatched(rows.schema.names), self.sets)
+        self._run_staged(connection, table, rows, which, self.update_sql, sets)
+
+    def delete(
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, which: RowCondition
+    ) -> None:
+        self._run_staged(connection, table, rows, which, self.delete_sql)
+
+    def _run_staged(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        rows: pa.RecordBatch,
+        which: RowCondition,
+        statement: str,
+        sets: str = "",
+    ) -> None:
+        stage = self.stage(connection, table, rows)
+        on = conditions(self, which)
+        run(connection, statement.format(t=qualify(self, table), s=stage, on=on, sets=sets))
 
 
 def qualify(dialect: Dialect, table: TableId) -> str:
@@ -236,6 +283,18 @@ def on_conflict(dialect: Dialect, names: Iterable[str], key: Sequence[str]) -> s
     sets = fill_in(dialect, (name for name in names if name not in key), "{0} = excluded.{0}")
     doing = f"UPDATE SET {sets}" if sets else "NOTHING"
     return f" ON CONFLICT ({name_list(dialect, key)}) DO {doing}"
+
+
+def existing_table(
+    dialect: Dialect, connection: "sa.Connection", table: TableId, comment: str | None
+) -> ExistingTable:
+    mark = read_mark(comment)
+    if mark is not None:
+        return ExistingTable(mark, is_empty=False)
+    cursor = connection.connection.cursor()
+    cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {qualify(dialect, table)})")
+    (is_filled,) = cursor.fetchone() or (True,)
+    return ExistingTable(None, is_empty=not is_filled)
 
 
 def held_type(

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.core_log.foundation.array_types import BoolArray
 from headwater.core_log.model.table_schema import Column, TableId
 from headwater.core_log.rows.text.datetime import are_near
 from headwater.core_log.rows.text.time import are_within
@@ -17,6 +16,7 @@ from headwater.sinks.sql.dialects.dialect import (
     DriverProblem,
     ExistingTable,
     RowCondition,
+    UpsertKey,
     column_list,
     qualify,
     same_values,
@@ -96,15 +96,9 @@ class GenericDialect(Dialect):
             connection.execute(self._table(connection, table).insert(), _values(rows))
 
     def upsert(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        rows: pa.RecordBatch,
-        *,
-        key: Sequence[str],
-        is_new: BoolArray,
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, by: UpsertKey
     ) -> None:
-        self.delete(connection, table, rows.select(list(key)), same_values(key))
+        self.delete(connection, table, rows.select(list(by.columns)), same_values(by.columns))
         self.insert(connection, table, rows)
 
     def update(

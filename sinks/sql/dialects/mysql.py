@@ -5,26 +5,25 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.core_log.foundation.array_types import BoolArray
 from headwater.core_log.model.table_schema import Column, TableId
+from headwater.core_log.rows.column_types import decimal_type
 from headwater.sinks.sql.bind_values import statements, value_lists
 from headwater.sinks.sql.dialects.dialect import (
     ColumnFit,
-    Dialect,
     DriverProblem,
     ExistingTable,
-    RowCondition,
+    StagedDialect,
+    UpsertKey,
     column_list,
-    conditions,
+    existing_table,
     fill_in,
     held_type,
     name_list,
     qualify,
     run,
-    same_values,
     text_literal,
 )
-from headwater.sinks.sql.ownership import OwnershipMark, read_mark
+from headwater.sinks.sql.ownership import OwnershipMark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -74,7 +73,7 @@ PREFIX_LETTERS = 64
 STATEMENT_BYTES_MAX = 4 << 20
 
 
-class MysqlDialect(Dialect):
+class MysqlDialect(StagedDialect):
     """MySQL and MariaDB. Their DDL commits an open transaction, so it never runs inside one."""
 
     name = "mysql"
@@ -82,6 +81,10 @@ class MysqlDialect(Dialect):
     is_case_sensitive = False
     has_transactional_ddl = False
     keeps_marks = True
+    sets = "t.{0} = s.{0}"
+    update_sql = "UPDATE {t} AS t JOIN {s} AS s ON {on} SET {sets}"
+    delete_sql = "DELETE t FROM {t} AS t JOIN {s} AS s ON {on}"
+    join_sql = "STRAIGHT_JOIN"
 
     def __init__(self) -> None:
         self._collation = "utf8mb4_bin"
@@ -149,7 +152,7 @@ class MysqlDialect(Dialect):
                 return unsigned if getattr(kind, "unsigned", False) else signed
         if isinstance(kind, st.Numeric) and not isinstance(kind, st.Float | my.DOUBLE | my.FLOAT):
             digits, scale = kind.precision or 10, kind.scale or 0
-            return pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(digits, scale)
+            return decimal_type(digits, scale)
         held: tuple[tuple[Any, pa.DataType], ...] = (
             (my.FLOAT, pa.float32()),
             ((my.DOUBLE, st.Float), pa.float64()),
@@ -172,12 +175,7 @@ class MysqlDialect(Dialect):
         row = cursor.fetchone()
         if row is None:
             return None
-        mark = read_mark(row[0])
-        if mark is None:
-            cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {qualify(self, table)})")
-            (is_filled,) = cursor.fetchone() or (1,)
-            return ExistingTable(None, is_empty=not is_filled)
-        return ExistingTable(mark, is_empty=False)
+        return existing_table(self, connection, table, row[0])
 
     def create(
         self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: OwnershipMark
@@ -223,62 +221,13 @@ class MysqlDialect(Dialect):
         self._insert(connection, qualify(self, table), rows)
 
     def upsert(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        rows: pa.RecordBatch,
-        *,
-        key: Sequence[str],
-        is_new: BoolArray,
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, by: UpsertKey
     ) -> None:
-        names = [name for name in rows.schema.names if name not in key] or list(key)
+        names = [name for name in rows.schema.names if name not in by.columns] or by.columns
         sets = fill_in(self, names, "{0} = VALUES({0})")
         self._insert(
             connection, qualify(self, table), rows, ending=f" ON DUPLICATE KEY UPDATE {sets}"
         )
-
-    def update(
-        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, which: RowCondition
-    ) -> None:
-        sets = fill_in(self, which.find_unmatched(rows.schema.names), "t.{0} = s.{0}")
-        stage = self._stage(connection, table, rows)
-        run(
-            connection,
-            f"UPDATE {qualify(self, table)} AS t JOIN {stage} AS s "
-            f"ON {conditions(self, which)} SET {sets}",
-        )
-        run(connection, f"DROP TEMPORARY TABLE {stage}")
-
-    def delete(
-        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, which: RowCondition
-    ) -> None:
-        stage = self._stage(connection, table, rows)
-        run(
-            connection,
-            f"DELETE t FROM {qualify(self, table)} AS t JOIN {stage} AS s "
-            f"ON {conditions(self, which)}",
-        )
-        run(connection, f"DROP TEMPORARY TABLE {stage}")
-
-    def among(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        keys: pa.RecordBatch,
-        *,
-        is_indexed: bool,
-    ) -> str | None:
-        """Without an index on one of the sides MariaDB would compare each key with each row."""
-        columns = ", ".join(
-            self.quote(name) + (f"({PREFIX_LETTERS})" if _has_length(kind) else "")
-            for name, kind in zip(keys.schema.names, keys.schema.types, strict=True)
-        )
-        stage = self._stage(connection, table, keys, index=f"(INDEX ({columns}))")
-        matching = conditions(self, same_values(keys.schema.names))
-        first, second = f"{qualify(self, table)} AS t", f"{stage} AS s"
-        if is_indexed:
-            first, second = second, first
-        return f"(SELECT t.* FROM {first} STRAIGHT_JOIN {second} ON {matching})"
 
     def problem(self, error: BaseException) -> tuple[DriverProblem, str]:
         import pymysql
@@ -299,12 +248,23 @@ class MysqlDialect(Dialect):
             return DriverProblem.GONE, f"a table or column is not there ({said})"
         return DriverProblem.REFUSED, f"the server refused it ({said})"
 
-    def _stage(
-        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, *, index: str = ""
+    def stage(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        rows: pa.RecordBatch,
+        *,
+        is_indexed: bool = False,
     ) -> str:
-        """Creates a temporary table of the rows, with the real table's columns; that commits
-        nothing, but an index created later would."""
-        stage = self.quote("headwater_stage")
+        """Creates the index with the table: created later it would commit. Without an index on one
+        of the sides MariaDB would compare each key with each row."""
+        stage, index = self.quote("headwater_stage"), ""
+        if is_indexed:
+            columns = ", ".join(
+                self.quote(name) + (f"({PREFIX_LETTERS})" if _has_length(kind) else "")
+                for name, kind in zip(rows.schema.names, rows.schema.types, strict=True)
+            )
+            index = f"(INDEX ({columns}))"
         names = name_list(self, rows.schema.names)
         run(connection, f"DROP TEMPORARY TABLE IF EXISTS {stage}")
         run(

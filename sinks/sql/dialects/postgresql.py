@@ -6,27 +6,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.core_log.foundation.array_types import BoolArray
 from headwater.core_log.model.table_schema import Column, TableId
+from headwater.core_log.rows.column_types import decimal_type
 from headwater.sinks.sql.bind_values import copy_text
 from headwater.sinks.sql.dialects.dialect import (
     ColumnFit,
-    Dialect,
     DriverProblem,
     ExistingTable,
-    RowCondition,
+    StagedDialect,
+    UpsertKey,
     column_list,
-    conditions,
-    fill_in,
+    existing_table,
     held_type,
     name_list,
     on_conflict,
     qualify,
     run,
-    same_values,
     text_literal,
 )
-from headwater.sinks.sql.ownership import OwnershipMark, read_mark
+from headwater.sinks.sql.ownership import OwnershipMark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -59,7 +57,7 @@ VALUE_CLASSES = ("22", "23", "54")
 GONE = ("42P01", "42703", "3F000")
 
 
-class PostgresqlDialect(Dialect):
+class PostgresqlDialect(StagedDialect):
     """PostgreSQL. Temporary tables last as long as the connection, one per list of column types."""
 
     name = "postgresql"
@@ -67,6 +65,10 @@ class PostgresqlDialect(Dialect):
     is_case_sensitive = True
     has_transactional_ddl = True
     keeps_marks = True
+    sets = "{0} = s.{0}"
+    update_sql = "UPDATE {t} AS t SET {sets} FROM {s} AS s WHERE {on}"
+    delete_sql = "DELETE FROM {t} AS t USING {s} AS s WHERE {on}"
+    join_sql = "JOIN"
 
     def __init__(self) -> None:
         self._stages: dict[tuple[str, ...], str] = {}
@@ -120,7 +122,7 @@ class PostgresqlDialect(Dialect):
             if kind.precision is None:
                 return None
             digits, scale = kind.precision, kind.scale or 0
-            return pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(digits, scale)
+            return decimal_type(digits, scale)
         if isinstance(kind, st.DateTime):
             return TZ if kind.timezone else US
         held: tuple[tuple[Any, pa.DataType], ...] = (
@@ -144,12 +146,7 @@ class PostgresqlDialect(Dialect):
         there, comment = cursor.fetchone() or (None, None)
         if there is None:
             return None
-        mark = read_mark(comment)
-        if mark is None:
-            cursor.execute(f"SELECT EXISTS (SELECT FROM {qualify(self, table)})")
-            (is_filled,) = cursor.fetchone() or (True,)
-            return ExistingTable(None, is_empty=not is_filled)
-        return ExistingTable(mark, is_empty=False)
+        return existing_table(self, connection, table, comment)
 
     def create(
         self, table: TableId, columns: Mapping[str, str], *, key: Sequence[str], mark: OwnershipMark
@@ -197,59 +194,20 @@ class PostgresqlDialect(Dialect):
         self._copy(connection, qualify(self, table), rows)
 
     def upsert(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        rows: pa.RecordBatch,
-        *,
-        key: Sequence[str],
-        is_new: BoolArray,
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, by: UpsertKey
     ) -> None:
-        is_worth_it = np.count_nonzero(is_new) >= NEW_ROWS_MIN and table not in self._had_some
-        if is_worth_it and self._is_inserted(connection, table, rows.filter(pa.array(is_new))):
-            rows = rows.filter(pa.array(~is_new))
+        is_worth_it = np.count_nonzero(by.is_new) >= NEW_ROWS_MIN and table not in self._had_some
+        if is_worth_it and self._is_inserted(connection, table, rows.filter(pa.array(by.is_new))):
+            rows = rows.filter(pa.array(~by.is_new))
         if not rows.num_rows:
             return
-        stage = self._stage(connection, table, rows)
+        stage = self.stage(connection, table, rows)
         names = name_list(self, rows.schema.names)
         run(
             connection,
             f"INSERT INTO {qualify(self, table)} ({names}) SELECT {names} FROM {stage}"
-            + on_conflict(self, rows.schema.names, key),
+            + on_conflict(self, rows.schema.names, by.columns),
         )
-
-    def update(
-        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, which: RowCondition
-    ) -> None:
-        stage = self._stage(connection, table, rows)
-        sets = fill_in(self, which.find_unmatched(rows.schema.names), "{0} = s.{0}")
-        run(
-            connection,
-            f"UPDATE {qualify(self, table)} AS t SET {sets} FROM {stage} AS s "
-            f"WHERE {conditions(self, which)}",
-        )
-
-    def delete(
-        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, which: RowCondition
-    ) -> None:
-        stage = self._stage(connection, table, rows)
-        run(
-            connection,
-            f"DELETE FROM {qualify(self, table)} AS t USING {stage} AS s "
-            f"WHERE {conditions(self, which)}",
-        )
-
-    def among(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        keys: pa.RecordBatch,
-        *,
-        is_indexed: bool,
-    ) -> str | None:
-        stage = self._stage(connection, table, keys)
-        matching = conditions(self, same_values(keys.schema.names))
-        return f"(SELECT t.* FROM {qualify(self, table)} AS t JOIN {stage} AS s ON {matching})"
 
     def problem(self, error: BaseException) -> tuple[DriverProblem, str]:
         import psycopg
@@ -274,8 +232,14 @@ class PostgresqlDialect(Dialect):
             return DriverProblem.GONE, f"{_words(error)} (SQLSTATE {state})"
         return _refusal_of(error, state)
 
-    def _stage(self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch) -> str:
-        """Creates a temporary table of the rows, with the real table's columns."""
+    def stage(
+        self,
+        connection: "sa.Connection",
+        table: TableId,
+        rows: pa.RecordBatch,
+        *,
+        is_indexed: bool = False,
+    ) -> str:
         kinds = self._kinds_of(connection, table)
         columns = {name: kinds[name] for name in rows.schema.names}
         layout = tuple(f"{self.quote(name)} {kind}" for name, kind in columns.items())

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.core_log.foundation.array_types import BoolArray
 from headwater.core_log.model.table_schema import Column, TableId
 from headwater.sinks.sql.bind_values import DOUBLE_DIGITS, sqlite_rows, sqlite_values
 from headwater.sinks.sql.dialects.dialect import (
@@ -15,6 +14,7 @@ from headwater.sinks.sql.dialects.dialect import (
     DriverProblem,
     ExistingTable,
     RowCondition,
+    UpsertKey,
     column_list,
     conditions,
     fill_in,
@@ -23,7 +23,6 @@ from headwater.sinks.sql.dialects.dialect import (
     on_conflict,
     qualify,
     run,
-    same_values,
     text_literal,
 )
 from headwater.sinks.sql.ownership import OwnershipMark, read_mark
@@ -57,6 +56,8 @@ class SqliteDialect(Dialect):
     is_case_sensitive = False
     has_transactional_ddl = True
     keeps_marks = True
+    join_sql = "CROSS JOIN"
+    """It keeps SQLite from taking the sides in another order."""
 
     def prepare(self, connection: "sa.Connection") -> None:
         driver: Any = connection.connection.driver_connection
@@ -182,15 +183,9 @@ class SqliteDialect(Dialect):
         self._put(connection, table, rows)
 
     def upsert(
-        self,
-        connection: "sa.Connection",
-        table: TableId,
-        rows: pa.RecordBatch,
-        *,
-        key: Sequence[str],
-        is_new: BoolArray,
+        self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, by: UpsertKey
     ) -> None:
-        self._put(connection, table, rows, ending=on_conflict(self, rows.schema.names, key))
+        self._put(connection, table, rows, ending=on_conflict(self, rows.schema.names, by.columns))
 
     def update(
         self, connection: "sa.Connection", table: TableId, rows: pa.RecordBatch, which: RowCondition
@@ -213,26 +208,22 @@ class SqliteDialect(Dialect):
             rows.select([each.column for each in which.match]),
         )
 
-    def among(
+    def stage(
         self,
         connection: "sa.Connection",
         table: TableId,
-        keys: pa.RecordBatch,
+        rows: pa.RecordBatch,
         *,
-        is_indexed: bool,
-    ) -> str | None:
-        """CROSS JOIN keeps SQLite from taking the sides in another order."""
-        stage, listed = "temp.headwater_keys", name_list(self, keys.schema.names)
+        is_indexed: bool = False,
+    ) -> str:
+        stage, listed = "temp.headwater_keys", name_list(self, rows.schema.names)
         run(connection, f"DROP TABLE IF EXISTS {stage}")
         made = f"SELECT {listed} FROM {qualify(self, table)} LIMIT 0"
         run(connection, f"CREATE TEMPORARY TABLE headwater_keys AS {made}")
-        self._put(connection, TableId("temp", "headwater_keys"), keys)
-        run(connection, f"CREATE INDEX temp.headwater_keys_of ON headwater_keys ({listed})")
-        first, second = f"{qualify(self, table)} AS t", f"{stage} AS s"
+        self._put(connection, TableId("temp", "headwater_keys"), rows)
         if is_indexed:
-            first, second = second, first
-        matching = conditions(self, same_values(keys.schema.names))
-        return f"(SELECT t.* FROM {first} CROSS JOIN {second} ON {matching})"
+            run(connection, f"CREATE INDEX temp.headwater_keys_of ON headwater_keys ({listed})")
+        return stage
 
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         """Returns rows with NaN, which SQLite would store as null."""

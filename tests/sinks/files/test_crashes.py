@@ -115,7 +115,7 @@ async def test_the_same_slice_again_takes_the_same_names(tmp_path: Path) -> None
     store = DirectoryStore(Path(bench.path), SINK_ERRORS)
     orders, audit = history()
     part = first_slice(orders, audit)
-    broken = BreakingStore(store, 8)
+    broken = BreakingStore(store, 7)
     with pytest.raises(SinkUnavailable):
         await bench.sink(broken).apply(part)
     left = {name for name in data_files(store) if "_headwater/scratch/" not in name}

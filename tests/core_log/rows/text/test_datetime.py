@@ -55,7 +55,7 @@ def test_the_ends_of_time_are_words_and_other_eras_are_said() -> None:
     ]
 
 
-def test_in_lists_and_structs_they_are_text_beside_what_python_has() -> None:
+def test_extreme_datetimes_in_lists_and_structs_are_text() -> None:
     kind = pa.struct([("at", pa.list_(pa.date32()))])
     days = pa.array([2**31 - 1, 0, None], pa.int32()).view(pa.date32())
     value = pa.scalar({"at": None}, kind)
@@ -68,7 +68,7 @@ def test_in_lists_and_structs_they_are_text_beside_what_python_has() -> None:
     assert found["at"][2] is None
 
 
-def test_text_that_is_no_moment_is_refused() -> None:
+def test_text_that_is_no_timestamp_is_refused() -> None:
     with pytest.raises(ValueError, match="not a timestamp"):
         from_database_text(pa.array(["tomorrow"]), pa.timestamp("us"))
 

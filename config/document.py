@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from headwater.config.mistake_codes import Code
-from headwater.config.mistakes import Mistake, MistakesFound, TextPosition
+from headwater.config.mistakes import Code, Mistake, MistakesFound, TextPosition
 from headwater.config.redaction import MASK
 
 FILE_BYTES_MAX = 1 << 20

@@ -7,8 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from headwater.config.document import Document, ListNode, MappingNode, ScalarNode, YamlNode
-from headwater.config.mistake_codes import Code
-from headwater.config.mistakes import Mistake, did_you_mean
+from headwater.config.mistakes import Code, Mistake, did_you_mean
 from headwater.config.redaction import Redaction, passwords_in, secrets_in
 
 REFERENCE = re.compile(r"\$(?P<escape>\$)?\{(?P<body>[^{}]*)(?P<end>\})?")

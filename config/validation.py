@@ -7,9 +7,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from headwater.config.document import Document, ListNode, MappingNode, ScalarNode, YamlNode, plain
-from headwater.config.mistake_codes import Code
 from headwater.config.mistakes import (
     MISTAKES_SHOWN_MAX,
+    Code,
     KeyPath,
     Mistake,
     TextPosition,

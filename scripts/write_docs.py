@@ -103,7 +103,7 @@ def settings_table(model: type[BaseModel]) -> str:
 
 
 def error_codes_page() -> str:
-    from headwater.config.mistake_codes import Code
+    from headwater.config.mistakes import Code
 
     rows = [(f"`{each.code}`", each.meaning, each.cure) for each in Code]
     return page(

@@ -46,7 +46,7 @@ def broker(output: Output, data: Path, listen: str, settings: tuple[str, ...]) -
     The first Ctrl-C (or SIGTERM) drains: requests in flight are answered, and their records are
     synced to disk. The second ends at once; acknowledged records are on disk in every case.
     """
-    from headwater.config.log_format import set_up_logging
+    from headwater.config.redaction import set_up_logging
     from headwater.pipelines.running.worker_spawn import take_short_turns
     from headwater.pipelines.terminal.signals import run_until_signal
 

@@ -83,8 +83,7 @@ def run(
     first_worker = None if find_owner(likely) is not None else spawn(level=level)
 
     with all_of_it_stays():
-        from headwater.config.log_format import set_up_logging
-        from headwater.config.redaction import Redaction
+        from headwater.config.redaction import Redaction, set_up_logging
         from headwater.pipelines.running.run import RunOptions
         from headwater.pipelines.running.run import run as run_pipelines
         from headwater.pipelines.running.worker_spawn import take_short_turns

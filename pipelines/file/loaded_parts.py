@@ -7,8 +7,7 @@ from typing import Any
 
 from headwater.config.debezium import translate
 from headwater.config.document import MappingNode, ScalarNode, YamlNode, plain
-from headwater.config.mistake_codes import Code
-from headwater.config.mistakes import MISTAKES_SHOWN_MAX, KeyPath, did_you_mean
+from headwater.config.mistakes import MISTAKES_SHOWN_MAX, Code, KeyPath, did_you_mean
 from headwater.config.model_keys import fields_of
 from headwater.config.registry import load_settings, load_type
 from headwater.config.validation import Validator

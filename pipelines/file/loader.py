@@ -8,9 +8,9 @@ from typing import Any
 
 from headwater.config.document import ListNode, MappingNode, YamlNode, plain, read_document
 from headwater.config.excerpts import add_excerpt
-from headwater.config.mistake_codes import Code
 from headwater.config.mistakes import (
     MISTAKES_SHOWN_MAX,
+    Code,
     KeyPath,
     Mistake,
     MistakesFound,

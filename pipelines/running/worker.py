@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import SystemRandom
 
-from headwater.config.log_format import set_up_logging
-from headwater.config.redaction import Redaction
+from headwater.config.redaction import Redaction, set_up_logging
 from headwater.core_log.client import KafkaLog
 from headwater.core_log.foundation.clock import SystemClock
 from headwater.pipelines.file.loader import LoadedPipeline

@@ -14,8 +14,8 @@ from headwater.core_log.rows.json.debezium_reader import read_rows
 from headwater.sinks.current_rows import CurrentRows
 from headwater.sinks.files.formats import READABLE, rows_of
 from headwater.sinks.files.manifest import Manifest, ManifestCommit
-from headwater.sinks.files.partition_split import ADDED, OPERATION
 from headwater.sinks.files.settings import FilesSinkSettings
+from headwater.sinks.files.staged_files import ADDED, OPERATION
 
 COMPRESSIONS = {"gz": "gzip", "st": "zstd"}
 """By the end of a file's name."""

@@ -3,7 +3,7 @@
 import logging
 from pathlib import Path
 
-from headwater.config.log_format import set_up_logging
+from headwater.config.redaction import set_up_logging
 
 
 def test_handlers_of_others_are_replaced_and_left_open(tmp_path: Path) -> None:

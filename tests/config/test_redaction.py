@@ -10,8 +10,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headwater.config.log_format import OneLine
-from headwater.config.redaction import MASK, SECRET_MIN, Redaction, passwords_in, secrets_in
+from headwater.config.redaction import (
+    MASK,
+    SECRET_MIN,
+    OneLine,
+    Redaction,
+    passwords_in,
+    secrets_in,
+)
 
 CANARY = 'canary-p@ss w%rd/"quoted"\'é'
 

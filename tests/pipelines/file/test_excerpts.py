@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.config.mistake_codes import Code
-from headwater.config.mistakes import Mistake, MistakesFound
+from headwater.config.mistakes import Code, Mistake, MistakesFound
 from headwater.pipelines.file.loader import load
 from tests.architecture.sources import python_files, text_of
 from tests.pipelines.pipeline_files import Write

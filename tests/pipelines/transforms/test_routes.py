@@ -10,7 +10,7 @@ from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.file.spec import RouteRule
 from headwater.pipelines.transforms.after_log import RowTransforms
 from headwater.pipelines.transforms.routes import Routes
-from headwater.sinks.console.lines import json_lines, people_lines
+from headwater.sinks.console.sink import json_lines, people_lines
 from headwater.sinks.kafka.offset_topic import TopicWriter
 from tests.pipelines.transforms.table_changes import (
     DELETE,

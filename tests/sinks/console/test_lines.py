@@ -15,9 +15,8 @@ from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.changes import Operation, TableChanges, source_times
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
-from headwater.sinks.console.lines import cell_texts, json_lines, people_lines
 from headwater.sinks.console.settings import ConsoleSettings
-from headwater.sinks.console.sink import ConsoleSink
+from headwater.sinks.console.sink import ConsoleSink, cell_texts, json_lines, people_lines
 from headwater.sinks.sink import SinkContext, Slice
 from tests.fakes import SimulatedClock
 from tests.memory_log import MemoryLog

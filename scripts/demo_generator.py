@@ -15,8 +15,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from headwater.connectors.generator.history import truth
 from headwater.connectors.generator.settings import GeneratorSettings
-from headwater.connectors.generator.snapshot import truth
 from headwater.core_log.model.table_schema import TableId
 from scripts.shop_targets import Rows, rows_in_files, rows_in_sqlite, rows_of_arrow
 

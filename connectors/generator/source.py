@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headwater.connectors.generator.history import history_of, name_of
 from headwater.connectors.generator.settings import GeneratorSettings
-from headwater.connectors.generator.snapshot import history_of, name_of
 from headwater.connectors.source import Control, SnapshotProgress, SourceContext, SourceSnapshot
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.diagnostic import Diagnostic
@@ -101,7 +101,7 @@ class GeneratorSource:
     @asynccontextmanager
     async def snapshot(self, reached: Positions) -> AsyncIterator[SourceSnapshot]:
         """Returns the tables as emitted so far."""
-        from headwater.connectors.generator.snapshot import snapshot_at
+        from headwater.connectors.generator.history import snapshot_at
 
         at, _ = self._resume(reached)
         committed = source_times(self._context.clock.now_ms() * 1_000)

@@ -5,8 +5,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path, PurePath
 
 from headwater.config.document import ListNode, MappingNode, parse_document
-from headwater.config.mistakes import Code
-from headwater.config.mistakes import MistakesFound
+from headwater.config.mistakes import Code, MistakesFound
 from headwater.config.redaction import Redaction
 from headwater.config.substitution import substitute
 from headwater.config.validation import Validator

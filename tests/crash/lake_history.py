@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
+from headwater.connectors.generator.history import truth
 from headwater.connectors.generator.settings import GeneratorSettings
-from headwater.connectors.generator.snapshot import truth
 from headwater.sinks.spark.column_types import take_back
 from scripts.shop_targets import Rows, rows_of_arrow
 from tests.crash.broker_process import BrokerProcess

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.connectors.generator.history import truth
 from headwater.connectors.generator.settings import GeneratorSettings
-from headwater.connectors.generator.snapshot import truth
 from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.model.log import TopicPartition

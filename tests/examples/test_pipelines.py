@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.connectors.generator.history import truth
 from headwater.connectors.generator.settings import GeneratorSettings
-from headwater.connectors.generator.snapshot import truth
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/pipeline.yaml"))

@@ -10,9 +10,8 @@ import pyarrow.compute as pc
 import pytest
 from pydantic import ValidationError
 
-from headwater.connectors.generator.history import end_of, next_end, pieces
+from headwater.connectors.generator.history import end_of, history_of, next_end, pieces, truth
 from headwater.connectors.generator.settings import GeneratorSettings
-from headwater.connectors.generator.snapshot import history_of, truth
 from headwater.connectors.generator.source import GeneratorSource, Pace
 from headwater.connectors.source import SnapshotProgress, SourceContext, SourceReport
 from headwater.core_log.foundation.errors import PositionLost

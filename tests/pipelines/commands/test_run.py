@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.connectors.generator.history import truth
 from headwater.connectors.generator.settings import GeneratorSettings
-from headwater.connectors.generator.snapshot import truth
 from headwater.pipelines.terminal import exit_codes
 from tests.pipelines.conftest import Headwater
 from tests.pipelines.run_process import COMMAND, PATIENCE_S, ROOT, end, start

@@ -81,11 +81,11 @@ class DecompressedContent:
             del skipped
         if self._position < position:
             return b""
-        pieces, wanted = [], size
-        while wanted and (piece := self._take(wanted)):
-            pieces.append(piece)
-            wanted -= len(piece)
-        return b"".join(pieces)
+        parts, wanted = [], size
+        while wanted and (part := self._take(wanted)):
+            parts.append(part)
+            wanted -= len(part)
+        return b"".join(parts)
 
     def _restart(self) -> None:
         unpack = gunzip if self._compression == "gzip" else unzstd
@@ -139,12 +139,12 @@ def unzstd(raw: RawFile) -> Iterator[bytes]:
         while packed := raw.read(position, CHUNK_BYTES):
             position += len(packed)
             for start in range(0, len(packed), ZSTD_STEP_BYTES):
-                piece = packed[start : start + ZSTD_STEP_BYTES]
-                while piece:
+                part = packed[start : start + ZSTD_STEP_BYTES]
+                while part:
                     if stream.eof:
                         stream = frames.decompressobj()
-                    yield stream.decompress(piece)
-                    piece = stream.unused_data if stream.eof else b""
+                    yield stream.decompress(part)
+                    part = stream.unused_data if stream.eof else b""
     except zstandard.ZstdError as error:
         raise BrokenFile("the zstd stream is damaged") from error
     if position and not stream.eof:

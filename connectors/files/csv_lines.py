@@ -48,19 +48,21 @@ class CsvLines:
         if self._names and (missing := [name for name in key if name not in self._names]):
             raise BrokenFile(f"columns of the key are missing: {', '.join(missing)}")
 
-    def parse(self, block: bytes | memoryview, shape: InferredSchema) -> pa.Table:
+    def parse(self, block: bytes | memoryview, inferred: InferredSchema) -> pa.Table:
         """Returns the rows; raises `NotARow` unless every line fits. New columns are added to
         `shape`."""
         block = as_utf8(bytes(block), self._encoding)
-        names = self._names or list(shape.types)
-        fresh = [] if shape.is_closed else [name for name in names if name not in shape.types]
+        names = self._names or list(inferred.types)
+        fresh = [] if inferred.is_closed else [name for name in names if name not in inferred.types]
         if fresh:
-            shape.add(self._infer(block, names, fresh))
-        rows = self._read(block, names, shape.types, list(shape.types))
-        large = [name for name, kind in shape.types.items() if has_large(rows.column(name), kind)]
+            inferred.add(self._infer(block, names, fresh))
+        rows = self._read(block, names, inferred.types, list(inferred.types))
+        large = [
+            name for name, kind in inferred.types.items() if has_large(rows.column(name), kind)
+        ]
         if large:
             texts = self._read(block, names, dict.fromkeys(large, pa.string()), large)
-            check_whole_numbers(texts, shape.types)
+            check_whole_numbers(texts, inferred.types)
         if self._single_line_quote and self._single_line_quote in block:
             # If every line ends in the same way, their number is enough for all but the last one.
             check_line_ends(rows if b"\r" in block else rows.slice(max(0, rows.num_rows - 1)))
@@ -114,18 +116,18 @@ class CsvLines:
                 ),
             )
         except pa.ArrowInvalid as error:
-            told, kinds = str(error), dict(types)
+            reason, kinds = str(error), dict(types)
             raise NotARow(
-                problem_of(told, names), lambda: self._misfit(told, block, names, kinds)
+                problem_of(reason, names), lambda: self._misfit(reason, block, names, kinds)
             ) from error
 
     def _misfit(
-        self, told: str, block: bytes, names: Sequence[str], types: Mapping[str, pa.DataType]
+        self, reason: str, block: bytes, names: Sequence[str], types: Mapping[str, pa.DataType]
     ) -> str:
         """Returns the misfit in a block of one line; empty if no value is the cause."""
-        found = COLUMN.search(told)
+        found = COLUMN.search(reason)
         name = names[int(found[1])] if found else ""
-        if name not in types or NOT_UTF8 in told:
+        if name not in types or NOT_UTF8 in reason:
             return ""
         values = self._read(block, names, {name: pa.string()}, [name]).column(name)
         return misfit(f"column {name}", types[name], values[0].as_py()) if len(values) else ""
@@ -173,12 +175,12 @@ def as_utf8(text: bytes, encoding: str) -> bytes:
         raise NotARow(f"the line is not {encoding}: {ENCODING_HINT}") from None
 
 
-def problem_of(told: str, names: Sequence[str]) -> str:
+def problem_of(reason: str, names: Sequence[str]) -> str:
     """Returns the error without the values that the parser quotes."""
-    if found := WIDTH.search(told):
+    if found := WIDTH.search(reason):
         return f"the line has {found[2]} values, not {found[1]}"
-    column = f"column {names[int(found[1])]}" if (found := COLUMN.search(told)) else ""
-    if NOT_UTF8 in told:
+    column = f"column {names[int(found[1])]}" if (found := COLUMN.search(reason)) else ""
+    if NOT_UTF8 in reason:
         return f"{column or 'the line'} is not utf-8: {ENCODING_HINT}"
     return f"{column} does not fit its type" if column else "the line is not CSV"
 

@@ -44,7 +44,7 @@ class FileBlock(NamedTuple):
     content: bytes
     is_open: bool = False
     """Whether it is a last line without a line end."""
-    is_piece: bool = False
+    is_part_of_line: bool = False
     """Whether it is a part, but not the end, of a line that is too long."""
     is_too_long: bool = False
     """Whether it is the end of such a line."""
@@ -83,7 +83,7 @@ class BlockReader:
         while True:
             is_end = self._fill(wanted)
             if self._is_within:
-                return self._next_piece(is_end=is_end, is_final=is_final)
+                return self._next_long(is_end=is_end, is_final=is_final)
             if cut := whole_lines(self._rest, self._quote):
                 return FileBlock(self._cut(cut))
             if is_end:
@@ -94,14 +94,14 @@ class BlockReader:
             else:
                 wanted = min(2 * wanted, self._line_bytes_max)
 
-    def _next_piece(self, *, is_end: bool, is_final: bool) -> FileBlock | None:
+    def _next_long(self, *, is_end: bool, is_final: bool) -> FileBlock | None:
         """Returns a part of a line that is too long: it ends at the next line end, enclosed or
         not."""
         if cut := self._rest.find(b"\n") + 1:
             self._is_within = False
             return FileBlock(self._cut(cut), is_too_long=True)
         if not is_end:
-            return FileBlock(self._cut(len(self._rest)), is_piece=True)
+            return FileBlock(self._cut(len(self._rest)), is_part_of_line=True)
         if not is_final:
             return None
         self._is_within = False
@@ -132,7 +132,7 @@ class OpenedFile:
     def __init__(
         self,
         raw: RawFile,
-        shape: InferredSchema,
+        inferred: InferredSchema,
         settings: FilesSettings,
         origin: FileOrigin,
         *,
@@ -140,7 +140,7 @@ class OpenedFile:
         compression: InputCompression,
         is_final: bool,
     ) -> None:
-        self._raw, self._shape, self._settings, self._origin = raw, shape, settings, origin
+        self._raw, self._inferred, self._settings, self._origin = raw, inferred, settings, origin
         self._format, self._is_final = format, is_final
         self._is_plain = compression == "none"
         self._content = content_of(raw, compression)
@@ -151,28 +151,28 @@ class OpenedFile:
     def entry(self) -> FileEntry:
         return self._raw.entry
 
-    def portions(self, state: FileState) -> Iterator[FileBatch]:
+    def batches(self, state: FileState) -> Iterator[FileBatch]:
         """Yields batches; the last one says whether the file is done. The rest of a file with a
         broken format is rejected once it can no longer be in the middle of a write."""
         try:
             if self._format == "parquet":
-                for portion in self._row_groups(self._resumed_rows(state)):
-                    state = portion.state
-                    yield portion
+                for file_batch in self._row_groups(self._resumed_rows(state)):
+                    state = file_batch.state
+                    yield file_batch
             else:
-                for portion in self._lines(self._resume(state)):
-                    state = portion.state
-                    yield portion
+                for file_batch in self._lines(self._resume(state)):
+                    state = file_batch.state
+                    yield file_batch
         except BrokenFile as broken:
             if self._is_final:
                 # A file that is flushed now and then ends in the middle again and again.
-                is_said = isinstance(broken, TruncatedFile) and state.problem == str(broken)
+                is_reported = isinstance(broken, TruncatedFile) and state.problem == str(broken)
                 state = replace(state.open(self.entry), problem=str(broken), is_done=True)
                 reject = self._reject_of_rest(str(broken), before=state)
-                yield FileBatch(None, [] if is_said else [reject], state, 0)
+                yield FileBatch(None, [] if is_reported else [reject], state, 0)
 
     def _reject_of_rest(self, problem: str, *, before: FileState) -> Reject:
-        table, entry = self._shape.table, self.entry
+        table, entry = self._inferred.table, self.entry
         if self._format == "parquet":
             return Reject(table, NOTHING, problem, f"{entry.name}#{before.rows}")
         return reject_of_line(table, entry, before.lines, problem=problem, content=NOTHING)
@@ -197,13 +197,13 @@ class OpenedFile:
         return self._rewritten(state)
 
     def _rewritten(self, state: FileState) -> FileState:
-        if not self._shape.key and self._settings.on_rewrite == "stop":
+        if not self._inferred.key and self._settings.on_rewrite == "stop":
             raise SourceRejected(
                 "a file was rewritten after it was read",
                 hint="give a key, so that its rows replace those of the same key; or set"
                 " on_rewrite: append, to have all of them once more",
                 file=self.entry.name,
-                table=str(self._shape.table),
+                table=str(self._inferred.table),
             )
         return state.open(self.entry).again(is_repeat=True)
 
@@ -230,13 +230,13 @@ class OpenedFile:
         )
         ahead = state  # of the block, within a line that is too long
         for block in self._take(blocks):
-            if block.is_piece:
+            if block.is_part_of_line:
                 ahead = ahead.advance(block.content, 0)
                 continue
-            portion = self._too_long(block, ahead) if block.is_too_long else None
-            portion = portion or self._portion(block, state, lines)
-            ahead = state = portion.state
-            yield portion
+            file_batch = self._too_long(block, ahead) if block.is_too_long else None
+            file_batch = file_batch or self._file_batch(block, state, lines)
+            ahead = state = file_batch.state
+            yield file_batch
         if not blocks.has_rest and self._cut is None:
             state = replace(state, is_done=True, is_repeat=False, problem="")
         yield FileBatch(None, [], state, 0)
@@ -262,21 +262,21 @@ class OpenedFile:
         found = self._content.read(position, 2)
         return b"\n" if found[:1] == b"\n" else found if found == b"\r\n" else NOTHING
 
-    def _portion(self, block: FileBlock, state: FileState, lines: LineParser) -> FileBatch:
+    def _file_batch(self, block: FileBlock, state: FileState, lines: LineParser) -> FileBatch:
         content = block.content.removeprefix(BOM) if not state.position else block.content
         line_count = line_count_of(content, self._quote)
         sifted = sift(
             content,
-            self._shape,
+            self._inferred,
             lines,
             line_count=line_count,
             layout=lambda: layout_of(
                 content, quote=self._quote, has_blank_rows=self._format == "text"
             ),
         )
-        changes = self._origin.changes(sifted, self._shape, self.entry, before=state)
+        changes = self._origin.changes(sifted, self._inferred, self.entry, before=state)
         rejects = rejects_of_lines(
-            sifted, self._shape, self.entry, before=state, block=content, quote=self._quote
+            sifted, self._inferred, self.entry, before=state, block=content, quote=self._quote
         )
         after = state.advance(block.content, line_count, is_open=block.is_open)
         return FileBatch(changes, rejects, after, len(block.content))
@@ -284,7 +284,7 @@ class OpenedFile:
     def _too_long(self, block: FileBlock, state: FileState) -> FileBatch:
         problem = f"the line is longer than {self._settings.line_bytes_max} bytes"
         reject = reject_of_line(
-            self._shape.table, self.entry, state.lines, problem=problem, content=NOTHING
+            self._inferred.table, self.entry, state.lines, problem=problem, content=NOTHING
         )
         after = state.advance(block.content, 1, is_open=block.is_open)
         return FileBatch(None, [reject], after, len(block.content))
@@ -301,7 +301,7 @@ class OpenedFile:
         ).next(is_final=self._is_final)
         if block is None:
             return NOTHING
-        if block.is_piece or block.is_too_long:
+        if block.is_part_of_line or block.is_too_long:
             raise BrokenFile("the first line is not a header")
         return block.content[: block.content.find(b"\n") + 1] or block.content
 
@@ -311,26 +311,28 @@ class OpenedFile:
         if self._format == "text":
             return TextLines()
         delimiter = "\t" if ".tsv" in self.entry.name.lower() else ","
-        return CsvLines(self._settings.csv, delimiter=delimiter, header=header, key=self._shape.key)
+        return CsvLines(
+            self._settings.csv, delimiter=delimiter, header=header, key=self._inferred.key
+        )
 
     def _row_groups(self, state: FileState) -> Iterator[FileBatch]:
         from headwater.connectors.files.parquet_rows import ParquetRows
 
-        rows = ParquetRows(self._raw, self._shape)
+        rows = ParquetRows(self._raw, self._inferred)
         for batch in rows.batches(from_row=state.rows, batch_bytes=self._settings.batch_bytes):
-            sifted = with_keys(ParsedLines(batch, np.arange(batch.num_rows), []), self._shape)
-            changes = self._origin.changes(sifted, self._shape, self.entry, before=state)
-            rejects = rejects_of_rows(sifted, self._shape, self.entry, before=state)
+            sifted = with_keys(ParsedLines(batch, np.arange(batch.num_rows), []), self._inferred)
+            changes = self._origin.changes(sifted, self._inferred, self.entry, before=state)
+            rejects = rejects_of_rows(sifted, self._inferred, self.entry, before=state)
             state = replace(state, rows=state.rows + batch.num_rows)
             yield FileBatch(changes, rejects, state, batch.nbytes)
         assert state.rows == rows.row_count, "all rows of the file have been taken"
         yield FileBatch(None, [], replace(state, is_done=True, is_repeat=False), 0)
 
 
-def with_keys(sifted: ParsedLines, shape: InferredSchema) -> ParsedLines:
+def with_keys(sifted: ParsedLines, inferred: InferredSchema) -> ParsedLines:
     """Removes rows in which a column of the key is null."""
     keep = np.ones(len(sifted.numbers), bool)
-    for name in shape.schema.key:
+    for name in inferred.schema.key:
         keep &= pc.is_valid(sifted.rows.column(name)).to_numpy(zero_copy_only=False)
     if keep.all():
         return sifted
@@ -346,8 +348,8 @@ COLUMN = "line"
 class TextLines:
     """Reads every line as a row, also empty ones; it must be UTF-8."""
 
-    def parse(self, block: bytes | memoryview, shape: InferredSchema) -> pa.Table:
-        shape.add({COLUMN: pa.string()})
+    def parse(self, block: bytes | memoryview, inferred: InferredSchema) -> pa.Table:
+        inferred.add({COLUMN: pa.string()})
         content = pa.py_buffer(block)
         ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")) + 1
         if not len(ends) or ends[-1] < len(block):
@@ -356,5 +358,5 @@ class TextLines:
         lines = pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), content)
         lines.validate(full=True)
         cut = pc.replace_substring_regex(lines, pattern=r"\r?\n\z", replacement="")
-        columns = {name: pa.nulls(len(ends), kind) for name, kind in shape.types.items()}
+        columns = {name: pa.nulls(len(ends), kind) for name, kind in inferred.types.items()}
         return pa.table(columns | {COLUMN: cut})

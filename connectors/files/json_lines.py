@@ -19,7 +19,7 @@ OBJECT = re.compile(rb"\s*\{")
 BRACE, DEPTH_MAX = ord("{"), 60
 LINE_ENDS = (ord("\n"), ord("\r"))
 CHANGED = re.compile(r"Column\((/.*)\) changed from (\w+) to (\w+)", re.DOTALL)
-UNFIT = re.compile(r"Failed to convert JSON to (\w+(?:\(\d+, -?\d+\))?)")
+NOT_CONVERTED = re.compile(r"Failed to convert JSON to (\w+(?:\(\d+, -?\d+\))?)")
 
 
 class JsonLines:
@@ -28,16 +28,16 @@ class JsonLines:
     def __init__(self) -> None:
         self._always_null: set[str] = set()
 
-    def parse(self, block: bytes | memoryview, shape: InferredSchema) -> pa.Table:
+    def parse(self, block: bytes | memoryview, inferred: InferredSchema) -> pa.Table:
         """Returns the rows; raises `NotARow` unless every line fits. New columns are added to
         `shape`."""
         block = bytes(block)
         if not OBJECT.match(block):
             raise NotARow("the line is not an object")
-        rows = self._read_known(block, shape) if shape.types else None
+        rows = self._read_known(block, inferred) if inferred.types else None
         if rows is None:
-            rows = self._read_new(block, shape)
-        columns = {name: as_column(rows, name, kind) for name, kind in shape.types.items()}
+            rows = self._read_new(block, inferred)
+        columns = {name: as_column(rows, name, kind) for name, kind in inferred.types.items()}
         if not columns:
             raise NotARow("the object is empty")
         if all(column.null_count for column in columns.values()):
@@ -45,19 +45,19 @@ class JsonLines:
         check_objects(block, columns)
         return pa.table(columns)
 
-    def _read_known(self, block: bytes, shape: InferredSchema) -> pa.Table | None:
+    def _read_known(self, block: bytes, inferred: InferredSchema) -> pa.Table | None:
         """Returns the rows; None if there are unknown fields, or lines that do not fit."""
-        if shape.is_closed:
-            return read(block, shape, unknown="ignore")
+        if inferred.is_closed:
+            return read(block, inferred, unknown="ignore")
         try:
-            return read(block, shape, unknown="error", null_fields=self._always_null)
+            return read(block, inferred, unknown="error", null_fields=self._always_null)
         except NotARow:
             return None
 
-    def _read_new(self, block: bytes, shape: InferredSchema) -> pa.Table:
+    def _read_new(self, block: bytes, inferred: InferredSchema) -> pa.Table:
         check_depth(block)  # it follows unknown fields to any depth
-        rows = read(block, shape, unknown="infer")
-        unknown = rows.select([name for name in rows.column_names if name not in shape.types])
+        rows = read(block, inferred, unknown="infer")
+        unknown = rows.select([name for name in rows.column_names if name not in inferred.types])
         empty = {field.name for field in unknown.schema if pa.types.is_null(field.type)}
         fresh = {
             name: inferred_type(kind)
@@ -66,8 +66,8 @@ class JsonLines:
         self._always_null = empty
         if not fresh:
             return rows
-        shape.add(fresh)
-        return read(block, shape, unknown="infer")
+        inferred.add(fresh)
+        return read(block, inferred, unknown="infer")
 
 
 def check_beginnings(block: bytes) -> None:
@@ -101,9 +101,9 @@ def starts_of(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
 
 
 def read(
-    block: bytes, shape: InferredSchema, *, unknown: str, null_fields: Collection[str] = ()
+    block: bytes, inferred: InferredSchema, *, unknown: str, null_fields: Collection[str] = ()
 ) -> pa.Table:
-    asked = {name: asked_type(kind) for name, kind in shape.types.items()}
+    asked = {name: asked_type(kind) for name, kind in inferred.types.items()}
     asked |= {name: pa.null() for name in null_fields if name not in asked}
     try:
         rows = json.read_json(
@@ -119,11 +119,11 @@ def read(
     return rows
 
 
-def problem_of(told: str) -> str:
+def problem_of(reason: str) -> str:
     """Returns the error without the values that the parser quotes."""
-    if found := CHANGED.search(told):
+    if found := CHANGED.search(reason):
         return f"field {found[1]} holds {found[3]} where the table has {found[2]}"
-    if found := UNFIT.search(told):
+    if found := NOT_CONVERTED.search(reason):
         return f"a field holds no {found[1]}"
     return "the line is not JSON"
 

@@ -36,7 +36,7 @@ BAD = (NotARow, pa.ArrowInvalid, UnicodeDecodeError)
 class LineParser(Protocol):
     """The parser of one format. New columns are added to `shape`."""
 
-    def parse(self, block: bytes | memoryview, shape: InferredSchema) -> pa.Table:
+    def parse(self, block: bytes | memoryview, inferred: InferredSchema) -> pa.Table:
         """Returns a row per line; raises one of `BAD` if a line is not a row."""
         ...
 
@@ -68,7 +68,7 @@ class LineBounds(NamedTuple):
 
 def sift(
     block: bytes,
-    shape: InferredSchema,
+    inferred: InferredSchema,
     lines: LineParser,
     *,
     line_count: int,
@@ -76,20 +76,20 @@ def sift(
 ) -> ParsedLines:
     """Parses a block; `layout` is only called if the block has bad lines."""
     try:
-        rows = lines.parse(block, shape)
+        rows = lines.parse(block, inferred)
     except BAD:
         rows = None
     if rows is not None and rows.num_rows == line_count:
-        sifted = ParsedLines(as_batch(rows, shape), np.arange(line_count), [])
+        sifted = ParsedLines(as_batch(rows, inferred), np.arange(line_count), [])
     elif rows is not None and rows.num_rows == len((where := layout()).starts):
-        sifted = ParsedLines(as_batch(rows, shape), where.numbers, [])
+        sifted = ParsedLines(as_batch(rows, inferred), where.numbers, [])
     else:
-        sifted = halve(block, shape, lines, layout())
-    return without_keyless(sifted, block, shape, layout)
+        sifted = halve(block, inferred, lines, layout())
+    return without_keyless(sifted, block, inferred, layout)
 
 
 def halve(
-    block: bytes, shape: InferredSchema, lines: LineParser, layout: LineBounds
+    block: bytes, inferred: InferredSchema, lines: LineParser, layout: LineBounds
 ) -> ParsedLines:
     """Halves bad blocks down to single bad lines; from the left, so that the first good lines
     decide inferred types."""
@@ -103,7 +103,7 @@ def halve(
             continue
         stretch = layout.stretch(view, low, high)
         try:
-            rows = lines.parse(stretch, shape)
+            rows = lines.parse(stretch, inferred)
             error: Exception = NotARow("the line is not exactly one row")
         except BAD as raised:
             rows, error = None, raised
@@ -115,26 +115,26 @@ def halve(
         else:
             middle = (low + high) // 2
             waiting += [(middle, high), (low, middle)]
-    batches = [as_batch(rows, shape) for rows, _ in good]
+    batches = [as_batch(rows, inferred) for rows, _ in good]
     numbers = [each for _, each in good]
     return ParsedLines(
-        pa.Table.from_batches(batches, shape_schema(shape)).combine_chunks().to_batches()[0]
+        pa.Table.from_batches(batches, inferred_schema(inferred)).combine_chunks().to_batches()[0]
         if batches
-        else pa.RecordBatch.from_pylist([], shape_schema(shape)),
+        else pa.RecordBatch.from_pylist([], inferred_schema(inferred)),
         np.concatenate(numbers) if numbers else np.empty(0, np.int64),
         bad,
     )
 
 
 def without_keyless(
-    sifted: ParsedLines, block: bytes, shape: InferredSchema, layout: Callable[[], LineBounds]
+    sifted: ParsedLines, block: bytes, inferred: InferredSchema, layout: Callable[[], LineBounds]
 ) -> ParsedLines:
     """Rejects rows in which a column of the key is null or missing."""
     columns = [
         sifted.rows.column(name)
-        if name in shape.types
+        if name in inferred.types
         else pa.nulls(len(sifted.numbers), pa.string())
-        for name in shape.key
+        for name in inferred.key
     ]
     if not any(column.null_count for column in columns):
         return sifted
@@ -159,20 +159,20 @@ def without_keyless(
     )
 
 
-def shape_schema(shape: InferredSchema) -> pa.Schema:
-    return pa.schema([pa.field(name, kind) for name, kind in shape.types.items()])
+def inferred_schema(inferred: InferredSchema) -> pa.Schema:
+    return pa.schema([pa.field(name, kind) for name, kind in inferred.types.items()])
 
 
-def as_batch(rows: pa.Table, shape: InferredSchema) -> pa.RecordBatch:
+def as_batch(rows: pa.Table, inferred: InferredSchema) -> pa.RecordBatch:
     """Returns one batch of exactly the present columns of the table."""
     columns = [
         rows.column(name).combine_chunks()
         if name in rows.column_names
         else pa.nulls(rows.num_rows, kind)
-        for name, kind in shape.types.items()
+        for name, kind in inferred.types.items()
     ]
     flat = [each.chunk(0) if isinstance(each, pa.ChunkedArray) else each for each in columns]
-    return pa.RecordBatch.from_arrays(flat, schema=shape_schema(shape))
+    return pa.RecordBatch.from_arrays(flat, schema=inferred_schema(inferred))
 
 
 def problem_of(error: Exception) -> str:
@@ -254,18 +254,18 @@ class FileOrigin(NamedTuple):
     version: str
 
     def changes(
-        self, sifted: ParsedLines, shape: InferredSchema, entry: FileEntry, *, before: FileState
+        self, sifted: ParsedLines, inferred: InferredSchema, entry: FileEntry, *, before: FileState
     ) -> TableChanges | None:
         """Returns rows as changes: created rows, or, from a rewritten file, rows read again that
         replace those of the same key."""
         if not sifted.rows.num_rows:
             return None
-        is_repeat = before.is_repeat and bool(shape.key)
+        is_repeat = before.is_repeat and bool(inferred.key)
         operation = Operation.READ if is_repeat else Operation.INSERT
         places = pa.array(sifted.numbers + before.rows, pa.int64())
         times = source_times(entry.modified_us)
         return TableChanges(
-            schema=shape.schema,
+            schema=inferred.schema,
             rows=sifted.rows,
             operations=pa.array(np.full(sifted.rows.num_rows, operation, np.uint8)),
             source={
@@ -278,7 +278,7 @@ class FileOrigin(NamedTuple):
                 "sequence": None,
                 "ts_us": times["ts_us"],
                 "ts_ns": times["ts_ns"],
-                "table": shape.table.name,
+                "table": inferred.table.name,
                 "file": entry.name,
                 "row": places,
             },
@@ -288,18 +288,18 @@ class FileOrigin(NamedTuple):
 
 
 def rejects_of_rows(
-    sifted: ParsedLines, shape: InferredSchema, entry: FileEntry, *, before: FileState
+    sifted: ParsedLines, inferred: InferredSchema, entry: FileEntry, *, before: FileState
 ) -> list[Reject]:
     """Returns rejects of a file without lines, by row number."""
     return [
-        Reject(shape.table, bad.content, bad.problem, f"{entry.name}#{before.rows + bad.row}")
+        Reject(inferred.table, bad.content, bad.problem, f"{entry.name}#{before.rows + bad.row}")
         for bad in sifted.bad
     ]
 
 
 def rejects_of_lines(
     sifted: ParsedLines,
-    shape: InferredSchema,
+    inferred: InferredSchema,
     entry: FileEntry,
     *,
     before: FileState,
@@ -313,7 +313,7 @@ def rejects_of_lines(
     ends = line_ends(block, "")
     return [
         reject_of_line(
-            shape.table,
+            inferred.table,
             entry,
             before.lines + int(np.searchsorted(ends, starts[bad.row], side="right")),
             problem=bad.problem,

@@ -21,8 +21,8 @@ BUFFER_BYTES = 1 << 20
 class ParquetRows:
     """One file, which must be complete: its index is at its end."""
 
-    def __init__(self, raw: RawFile, shape: InferredSchema) -> None:
-        self._shape = shape
+    def __init__(self, raw: RawFile, inferred: InferredSchema) -> None:
+        self._inferred = inferred
         try:
             self._file = parquet.ParquetFile(
                 pa.PythonFile(UnorderedRows(raw), mode="r"),
@@ -40,10 +40,10 @@ class ParquetRows:
 
     def batches(self, *, from_row: int, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """Yields rows from that one on, in the columns of the table; new columns are added."""
-        if not self._shape.is_closed:
-            self._shape.add(self._new_types())
+        if not self._inferred.is_closed:
+            self._inferred.add(self._new_types())
         metadata, first = self._file.metadata, 0
-        wanted = [name for name in self._file.schema_arrow.names if name in self._shape.types]
+        wanted = [name for name in self._file.schema_arrow.names if name in self._inferred.types]
         if not wanted:
             raise BrokenFile("the file has none of the columns of the table")
         for group in range(metadata.num_row_groups):
@@ -70,10 +70,10 @@ class ParquetRows:
             raise BrokenFile("the file is damaged, or has columns that cannot be read") from error
 
     def _conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        types = self._shape.types
+        types = self._inferred.types
         names = batch.schema.names
         rows = pa.table({name: _cast(batch.column(name), types[name], name) for name in names})
-        return as_batch(rows, self._shape)
+        return as_batch(rows, self._inferred)
 
     def _new_types(self) -> dict[str, pa.DataType]:
         schema = self._file.schema_arrow
@@ -95,8 +95,8 @@ def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
         value = bad.as_py() if isinstance(bad, pa.StringScalar) else None
         if value is not None:
             raise BrokenFile(misfit(f"column {name}", kind, value)) from error
-        said = f"column {name} is {type_text(kind)} and the value is {scalar_class(bad, kind)}"
-        raise BrokenFile(said) from error
+        problem = f"column {name} is {type_text(kind)} and the value is {scalar_class(bad, kind)}"
+        raise BrokenFile(problem) from error
 
 
 def _fits(scalar: pa.Scalar, kind: pa.DataType) -> bool:

@@ -57,14 +57,14 @@ class DirectoryScanner:
     def __init__(
         self,
         settings: FilesSettings,
-        place: FileStorage,
+        storage: FileStorage,
         origin: FileOrigin,
         resume_from: Positions,
     ) -> None:
-        self._settings, self._place, self._origin = settings, place, origin
+        self._settings, self._storage, self._origin = settings, storage, origin
         self._states: dict[str, FileState] = {}
         self._stored_types: dict[str, str] = {}
-        self._shapes: dict[str, InferredSchema] = {}
+        self._inferred_schemas: dict[str, InferredSchema] = {}
         self._waiting: dict[str, FileEntry] = {}  # waiting for the end of their last line
         self._newest = PendingBatch()
         self._held: set[str] = set()  # tables, until the next scan
@@ -80,7 +80,7 @@ class DirectoryScanner:
     def batches(self, *, now_ms: int, is_last: bool) -> Generator[ChangeBatch, None, None]:
         """Yields the batches of one scan. `is_last`: no file will grow."""
         tracked = set[str]()
-        if not self._place.has_whole_files:
+        if not self._storage.has_whole_files:
             tracked = {each.identity for each in self._states.values() if not each.moved_to}
         entries = self._entries(tracked)
         moved = set[str]()
@@ -100,8 +100,8 @@ class DirectoryScanner:
         for entry in self._in_order(entries, moved):
             if self.table_of(entry) in self._held:
                 continue
-            for portion in self._portions(entry, now_ms=now_ms, is_last=is_last):
-                self._add(filling, entry, portion)
+            for file_batch in self._read_file(entry, now_ms=now_ms, is_last=is_last):
+                self._add(filling, entry, file_batch)
                 if filling.bytes >= self._settings.batch_bytes:
                     yield filling.batch()
                     filling = self._newest = PendingBatch()
@@ -127,7 +127,7 @@ class DirectoryScanner:
                 self._waiting.pop(name, None)
             if table.name in newest.types_before:
                 _restore(self._stored_types, {table.name: newest.types_before[table.name]})
-            self._shapes.pop(table.name, None)
+            self._inferred_schemas.pop(table.name, None)
         return newest.batch()
 
     def can_read(self, entry: FileEntry) -> bool:
@@ -136,13 +136,13 @@ class DirectoryScanner:
 
     def sample(self, entry: FileEntry) -> Iterator[FileBatch]:
         """Reads the file from its start; only the columns of its table are kept."""
-        return self._portions(entry, now_ms=0, is_last=True)
+        return self._read_file(entry, now_ms=0, is_last=True)
 
     def row_estimates(self) -> dict[TableId, int]:
         """Estimates rows from the sizes of files and the row length at the start of each table's
         first file."""
         rows_per_byte, found = dict[str, float](), dict[TableId, int]()
-        for entry in self._place.entries(()):
+        for entry in self._storage.entries(()):
             table, (format, compression) = self.table_of(entry), self._kind(entry)
             if format is not None and table not in rows_per_byte:
                 rows_per_byte[table] = self._density(entry, format, compression)
@@ -152,7 +152,7 @@ class DirectoryScanner:
 
     def table_of(self, entry: FileEntry) -> str:
         if not self._settings.table:
-            return self._place.default_table
+            return self._storage.default_table
         path = PurePosixPath(entry.name)
         directory = path.parent.name or PurePosixPath(entry.object.name).parent.name
         names = {"stem": stem_of(path.name), "directory": directory}
@@ -162,7 +162,7 @@ class DirectoryScanner:
         self, entry: FileEntry, format: FileFormat, compression: InputCompression
     ) -> float:
         try:
-            raw = self._place.open(entry)
+            raw = self._storage.open(entry)
         except ObjectGone:
             return 0
         try:
@@ -173,14 +173,14 @@ class DirectoryScanner:
     def _entries(self, tracked: Collection[str]) -> list[FileEntry]:
         """Lists the files twice: a file that is renamed during one listing can be missing under
         both names, and its successor would then count as a rewritten file."""
-        entries = self._place.entries(tracked)
+        entries = self._storage.entries(tracked)
         there = {entry.identity for entry in entries}
         names = {entry.name for entry in entries}
         if any(
             name in names and state.identity in tracked and state.identity not in there
             for name, state in self._states.items()
         ):
-            return self._place.entries(tracked)
+            return self._storage.entries(tracked)
         return entries
 
     def _follow(self, entries: list[FileEntry]) -> dict[str, FileState]:
@@ -210,7 +210,7 @@ class DirectoryScanner:
             return False
         _, compression = self._kind(entry)
         try:
-            raw = self._place.open(entry)
+            raw = self._storage.open(entry)
         except ObjectGone:
             return False
         try:
@@ -241,7 +241,7 @@ class DirectoryScanner:
             and (state.identity == entry.identity)
         )
 
-    def _portions(self, entry: FileEntry, *, now_ms: int, is_last: bool) -> Iterator[FileBatch]:
+    def _read_file(self, entry: FileEntry, *, now_ms: int, is_last: bool) -> Iterator[FileBatch]:
         state = self._states.get(entry.name, FileState())
         format, compression = self._kind(entry)
         if state.is_done and state.is_as_listed(entry):
@@ -250,19 +250,19 @@ class DirectoryScanner:
             return
         if not entry.size and not state.position:
             return
-        is_whole = is_last or self._place.has_whole_files
+        is_whole = is_last or self._storage.has_whole_files
         is_final = is_whole or self._has_settled(entry, now_ms)
         if not is_final and self._waiting.get(entry.name) == entry:
             return
         self._waiting.pop(entry.name, None)
         try:
-            raw = self._place.open(entry)
+            raw = self._storage.open(entry)
         except ObjectGone:
             return
         try:
             opened = OpenedFile(
                 raw,
-                self.shape_of(entry),
+                self.inferred_schema_of(entry),
                 self._settings,
                 self._origin,
                 format=format,
@@ -270,9 +270,9 @@ class DirectoryScanner:
                 # A write since the listing may have ended in the middle of a line.
                 is_final=is_whole or self._has_settled(raw.entry, now_ms),
             )
-            for portion in opened.portions(state):
-                state = portion.state
-                yield portion
+            for file_batch in opened.batches(state):
+                state = file_batch.state
+                yield file_batch
             if not state.is_done:
                 self._waiting[entry.name] = entry
         except ObjectGone:
@@ -283,45 +283,45 @@ class DirectoryScanner:
     def _has_settled(self, entry: FileEntry, now_ms: int) -> bool:
         return now_ms - entry.modified_us // 1_000 >= self._settings.settle_ms
 
-    def _add(self, filling: PendingBatch, entry: FileEntry, portion: FileBatch) -> None:
+    def _add(self, filling: PendingBatch, entry: FileEntry, file_batch: FileBatch) -> None:
         part, before = file_progress.PART + entry.name, self._states.get(entry.name, FileState())
         states_before = filling.states_before.setdefault(self.table_of(entry), {})
         states_before.setdefault(entry.name, self._states.get(entry.name))
-        self._states[entry.name] = portion.state
-        is_finished = portion.state.is_done and portion.state != before
-        if portion.changes is not None:
-            filling.tables.append(portion.changes)
-            table = portion.changes.schema.table
+        self._states[entry.name] = file_batch.state
+        is_finished = file_batch.state.is_done and file_batch.state != before
+        if file_batch.changes is not None:
+            filling.tables.append(file_batch.changes)
+            table = file_batch.changes.schema.table
             read = filling.bytes_by_table.get(table, 0)
-            filling.bytes_by_table[table] = read + portion.bytes
-            self.progress.add(portion.changes, portion.bytes)
-        if portion.changes or portion.rejects or is_finished or part in filling.positions:
-            filling.positions[part] = portion.state.to_text()
-            self._add_shape(filling, self.shape_of(entry))
-        filling.rejects += portion.rejects
-        filling.bytes += portion.bytes
+            filling.bytes_by_table[table] = read + file_batch.bytes
+            self.progress.add(file_batch.changes, file_batch.bytes)
+        if file_batch.changes or file_batch.rejects or is_finished or part in filling.positions:
+            filling.positions[part] = file_batch.state.to_text()
+            self._add_inferred(filling, self.inferred_schema_of(entry))
+        filling.rejects += file_batch.rejects
+        filling.bytes += file_batch.bytes
 
-    def _add_shape(self, filling: PendingBatch, shape: InferredSchema) -> None:
+    def _add_inferred(self, filling: PendingBatch, inferred: InferredSchema) -> None:
         if self._settings.columns:
             return
-        text = shape.to_text()
-        if (before := self._stored_types.get(shape.table.name)) != text:
-            filling.types_before.setdefault(shape.table.name, before)
-            self._stored_types[shape.table.name] = text
-            filling.positions[schema_inference.PART + shape.table.name] = text
+        text = inferred.to_text()
+        if (before := self._stored_types.get(inferred.table.name)) != text:
+            filling.types_before.setdefault(inferred.table.name, before)
+            self._stored_types[inferred.table.name] = text
+            filling.positions[schema_inference.PART + inferred.table.name] = text
 
-    def shape_of(self, entry: FileEntry) -> InferredSchema:
+    def inferred_schema_of(self, entry: FileEntry) -> InferredSchema:
         name = self.table_of(entry)
-        if name not in self._shapes:
+        if name not in self._inferred_schemas:
             given = {each: parse_type(text) for each, text in self._settings.columns.items()}
             stored = self._stored_types.get(name)
-            self._shapes[name] = InferredSchema(
+            self._inferred_schemas[name] = InferredSchema(
                 TableId("", name),
                 given or (types_from_text(stored) if stored else {}),
                 key=self._settings.key,
                 grows=not given and self._settings.new_columns == "add",
             )
-        return self._shapes[name]
+        return self._inferred_schemas[name]
 
     def _expect(self, entries: list[FileEntry]) -> dict[str, int | None]:
         """Returns the remaining bytes of each table; None if compression hides them."""
@@ -363,7 +363,7 @@ def rows_per_byte_of(raw: RawFile, format: FileFormat, compression: InputCompres
     """Returns rows per stored byte of the file; None for an empty or broken one."""
     try:
         if format == "parquet":
-            return _rows_said(raw) / max(raw.entry.size, 1)
+            return _row_count(raw) / max(raw.entry.size, 1)
         head = content_of(raw, compression).read(0, HEAD_BYTES)
     except BrokenFile:
         return 0
@@ -371,7 +371,7 @@ def rows_per_byte_of(raw: RawFile, format: FileFormat, compression: InputCompres
     return density if compression == "none" else density * PACKED
 
 
-def _rows_said(raw: RawFile) -> int:
+def _row_count(raw: RawFile) -> int:
     import pyarrow as pa
     from pyarrow import parquet
 

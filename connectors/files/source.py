@@ -38,50 +38,50 @@ class FilesSource:
         self._settings, self._context = settings, context
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
-        context, place = self._context, self._place()
-        look = DirectoryScanner(self._settings, place, self._origin(), resume_from)
+        context, storage = self._context, self._storage()
+        scanner = DirectoryScanner(self._settings, storage, self._origin(), resume_from)
         held = HeldTables(context, matched_by="path")
-        is_missing = await in_thread(partial(self._say_missing, place))
+        is_missing = await in_thread(partial(self._report_missing, storage))
         while True:
             began_ms = context.clock.monotonic_ms()
             has_news = False
-            async with aclosing(self._look(look, held)) as batches:
+            async with aclosing(self._scan(scanner, held)) as batches:
                 async for batch in batches:
                     has_news = True
                     yield batch
                     if is_missing:
                         is_missing = False
                         context.report(Remark(MISSING, None))
-            held.keep(look.tables)
-            held.check_some_left(look.tables)
+            held.keep(scanner.tables)
+            held.check_some_left(scanner.tables)
             if context.until_end:
                 if has_news:
                     continue  # content that arrived while we were reading
                 return
             took_ms = context.clock.monotonic_ms() - began_ms
-            pause_ms = max(self._settings.poll_ms, place.poll_ms_min)
+            pause_ms = max(self._settings.poll_ms, storage.poll_ms_min)
             if not has_news:
                 pause_ms = max(pause_ms, LOOKING_SHARE * took_ms)
             await asyncio.sleep(pause_ms / 1_000)
 
-    async def _look(
-        self, look: DirectoryScanner, held: HeldTables
+    async def _scan(
+        self, scanner: DirectoryScanner, held: HeldTables
     ) -> AsyncGenerator[ChangeBatch, None]:
         """Once, at all files, without what must not enter the log."""
         context = self._context
-        batches = look.batches(now_ms=context.clock.now_ms(), is_last=context.until_end)
+        batches = scanner.batches(now_ms=context.clock.now_ms(), is_last=context.until_end)
         try:
             while (batch := await in_thread(partial(next, batches, None))) is not None:
                 if refused := await held.find_refused(batch.tables):
-                    batch = look.hold(refused)
+                    batch = scanner.hold(refused)
                     if not batch.positions:
                         continue
                 yield batch
-                for each in look.progress.news():
+                for each in scanner.progress.news():
                     context.report(each)
         finally:
             batches.close()
-        for each in look.progress.news():
+        for each in scanner.progress.news():
             context.report(each)
 
     async def acknowledge(self, positions: Positions) -> None:
@@ -94,9 +94,9 @@ class FilesSource:
         return await in_thread(self._discover)
 
     async def row_estimates(self) -> Mapping[TableId, int]:
-        place = self._place()
-        look = DirectoryScanner(self._settings, place, self._origin(), {})
-        return await in_thread(look.row_estimates)
+        storage = self._storage()
+        scanner = DirectoryScanner(self._settings, storage, self._origin(), {})
+        return await in_thread(scanner.row_estimates)
 
     async def examine(self) -> Sequence[Diagnostic]:
         return await in_thread(self._findings)
@@ -104,7 +104,7 @@ class FilesSource:
     async def drop(self) -> Sequence[str]:
         return ()
 
-    def _place(self) -> FileStorage:
+    def _storage(self) -> FileStorage:
         return FileStorage(self._settings, self._context.directory)
 
     def _origin(self) -> FileOrigin:
@@ -112,31 +112,31 @@ class FilesSource:
 
     def _discover(self) -> list[TableSchema]:
         """Returns each table as its first file shows it."""
-        place = self._place()
+        storage = self._storage()
         seen: dict[str, TableSchema] = {}
-        look = DirectoryScanner(self._settings, place, self._origin(), {})
-        for entry in place.entries(()):
-            if look.table_of(entry) in seen:
+        scanner = DirectoryScanner(self._settings, storage, self._origin(), {})
+        for entry in storage.entries(()):
+            if scanner.table_of(entry) in seen:
                 continue
-            for portion in look.sample(entry):
-                if portion.changes is not None:
-                    seen[look.table_of(entry)] = portion.changes.schema
+            for file_batch in scanner.sample(entry):
+                if file_batch.changes is not None:
+                    seen[scanner.table_of(entry)] = file_batch.changes.schema
                     break
         return list(seen.values())
 
-    def _say_missing(self, place: FileStorage) -> bool:
+    def _report_missing(self, storage: FileStorage) -> bool:
         """Reports a wrong path or an unmounted disk instead of waiting silently."""
-        finding = self._missing(place)
+        finding = self._missing(storage)
         if finding is not None and self._context.until_end:
             raise SourceRejected(finding.problem, hint=finding.cure, path=self._settings.path)
         self._context.report(Remark(MISSING, finding))
         return finding is not None
 
-    def _missing(self, place: FileStorage) -> Diagnostic | None:
+    def _missing(self, storage: FileStorage) -> Diagnostic | None:
         """Returns the remark; None if there is a file, or need not be one."""
-        entries = place.entries(())
-        look = DirectoryScanner(self._settings, place, self._origin(), {})
-        if any(look.can_read(entry) for entry in entries):
+        entries = storage.entries(())
+        scanner = DirectoryScanner(self._settings, storage, self._origin(), {})
+        if any(scanner.can_read(entry) for entry in entries):
             return None
         if entries:
             cure = "give format, since the names of the files do not say it"
@@ -147,10 +147,10 @@ class FilesSource:
         return Diagnostic("no file matches `path`", cure, is_fatal=False)
 
     def _findings(self) -> list[Diagnostic]:
-        place = self._place()
+        storage = self._storage()
         try:
-            place.check()
-            missing = self._missing(place)
+            storage.check()
+            missing = self._missing(storage)
         except HeadwaterError as error:
             return [Diagnostic(error.statement, error.hint or "see to it that it can be read")]
         return [] if missing is None else [missing]

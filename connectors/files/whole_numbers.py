@@ -97,13 +97,13 @@ def loses(kind: pa.DataType, number: int | Decimal) -> bool:
     if -EXACT_MAX[kind] <= number <= EXACT_MAX[kind]:
         return False
     try:
-        kept = float(number)
+        nearest = float(number)
     except OverflowError:
         return True
     if kind == pa.float32():
         with np.errstate(over="ignore"):
-            return Decimal(str(np.float32(kept))) != number
-    return Decimal(repr(kept)) != number
+            return Decimal(str(np.float32(nearest))) != number
+    return Decimal(repr(nearest)) != number
 
 
 def digits_lost(kind: pa.DataType) -> str:

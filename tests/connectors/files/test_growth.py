@@ -328,7 +328,7 @@ def test_a_file_that_is_renamed_while_it_is_listed_is_looked_for_again(tmp_path:
     place = FileStorage(FilesSettings(path=str(tmp_path)), tmp_path)
     late = [entry for entry in place.entries(()) if entry.name == "app.log"]
     look = reader.restart()
-    with patch.object(look._place, "entries", side_effect=[late, place.entries(())]):
+    with patch.object(look._storage, "entries", side_effect=[late, place.entries(())]):
         reader.read()
 
     reader.read_all()

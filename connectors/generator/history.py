@@ -77,7 +77,7 @@ def next_end(history: GeneratedHistory, start: int, *, rows_max: int) -> int:
     return min(end, history.opening) if start < history.opening else end
 
 
-def pieces(
+def generated_batches(
     history: GeneratedHistory, start: int, end: int, *, rows_max: int
 ) -> Iterator[GeneratedBatch]:
     """Yields the changes of the transactions that `next_end` has put together."""
@@ -136,8 +136,8 @@ def truth(settings: GeneratorSettings, up_to: int | None = None) -> Mapping[Tabl
     at = 0
     while at < up_to:
         end = min(next_end(history, at, rows_max=settings.batch_rows), up_to)
-        for piece in pieces(history, at, end, rows_max=settings.batch_rows):
-            for stretch in piece.stretches:
+        for generated in generated_batches(history, at, end, rows_max=settings.batch_rows):
+            for stretch in generated.stretches:
                 states[stretch.schema.table].add(stretch)
         at = end
     return {schema.table: states[schema.table].rows(schema.arrow) for schema in history.schemas}
@@ -170,8 +170,8 @@ class _State:
         order = pa.array(np.arange(changes.num_rows))
         keys = changes.select(self._key).append_column(ORDER, order)
         newest = keys.group_by(self._key).aggregate([(ORDER, "max")])[f"{ORDER}_max"]
-        kept = changes.take(newest)
-        return kept.filter(pc.not_equal(kept[OPERATION], int(Operation.DELETE)))
+        rows_left = changes.take(newest)
+        return rows_left.filter(pc.not_equal(rows_left[OPERATION], int(Operation.DELETE)))
 
 
 def history_of(settings: GeneratorSettings) -> GeneratedHistory:

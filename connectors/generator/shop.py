@@ -80,8 +80,8 @@ class Shop:
     def rows_before(self, transaction: int) -> int:
         if transaction <= self.opening:
             return self._opening.rows_before(transaction)
-        cycle, place = divmod(transaction - self.opening, CYCLE_TRANSACTIONS)
-        within = int(self._transaction_rows(cycle)[:place].sum())
+        cycle, step = divmod(transaction - self.opening, CYCLE_TRANSACTIONS)
+        within = int(self._transaction_rows(cycle)[:step].sum())
         return self._opening.rows + cycle * CYCLE_ROWS + within
 
     def transactions_within(self, rows: int) -> int:
@@ -133,10 +133,10 @@ class Shop:
             case 2:
                 statuses = self._statuses_at_first(numbers)
                 return self._rows.orders(numbers, self._line_counts(numbers), statuses)
-        cycles, place = numbers // 10, numbers % 10
+        cycles, step = numbers // 10, numbers % 10
         spread = self._spread(cycles)
-        orders = cycles * CYCLE_ORDERS + LINE_ORDERS[spread, place]
-        return self._rows.order_lines(orders, LINE_NUMBERS[spread, place])
+        orders = cycles * CYCLE_ORDERS + LINE_ORDERS[spread, step]
+        return self._rows.order_lines(orders, LINE_NUMBERS[spread, step])
 
     def _line_counts(self, orders: Int64Array) -> Int64Array:
         spread = self._spread(orders // CYCLE_ORDERS)
@@ -145,9 +145,9 @@ class Shop:
 
     def _statuses_at_first(self, orders: Int64Array) -> Int64Array:
         """Returns the statuses of the orders in the cycles that are over."""
-        cycles, place = orders // CYCLE_ORDERS, orders % CYCLE_ORDERS
-        is_paid = (cycles + self.paying_after < self.window) & np.isin(place, (0, 2))
-        is_shipped = (cycles + self.shipping_after < self.window) & np.isin(place, (0, 1))
+        cycles, step = orders // CYCLE_ORDERS, orders % CYCLE_ORDERS
+        is_paid = (cycles + self.paying_after < self.window) & np.isin(step, (0, 2))
+        is_shipped = (cycles + self.shipping_after < self.window) & np.isin(step, (0, 1))
         return np.where(is_shipped, SHIPPED, np.where(is_paid, PAID, NEW))
 
     def _orders(self, cycles: Int64Array) -> GeneratedChanges:
@@ -170,7 +170,7 @@ class Shop:
             self._rows.orders(orders, self._line_counts(orders), statuses),
             cycles,
             operations=[INSERT] * 4 + [UPDATE] * 4 + [DELETE],
-            places=[0, 1, 2, 3, PAYING, PAYING, SHIPPING, SHIPPING, FORGETTING],
+            steps=[0, 1, 2, 3, PAYING, PAYING, SHIPPING, SHIPPING, FORGETTING],
             indexes=[0, 0, 0, 0, 0, 1, 0, 1, 2],
         )
 
@@ -183,14 +183,14 @@ class Shop:
         orders = np.concatenate((came, gone[:, None], gone[:, None]), axis=1)
         leaving = np.broadcast_to([1, 2], (count, 2))
         lines = np.concatenate((LINE_NUMBERS[spread], leaving), axis=1)
-        places = np.concatenate((LINE_ORDERS[spread], np.full((count, 2), FORGETTING)), axis=1)
+        steps = np.concatenate((LINE_ORDERS[spread], np.full((count, 2), FORGETTING)), axis=1)
         indexes = np.concatenate((LINE_NUMBERS[spread], leaving - 1), axis=1)
         return self._stretch(
             ORDER_LINES,
             self._rows.order_lines(orders.ravel(), lines.ravel()),
             cycles,
             operations=[INSERT] * 10 + [DELETE] * 2,
-            places=places,
+            steps=steps,
             indexes=indexes,
         )
 
@@ -203,7 +203,7 @@ class Shop:
             self._rows.products(products, changed_by=orders),
             cycles,
             operations=[UPDATE] * 4,
-            places=[0, 1, 2, 3],
+            steps=[0, 1, 2, 3],
             indexes=LINE_COUNTS[self._spread(cycles)] + 1,
         )
 
@@ -221,7 +221,7 @@ class Shop:
             self._rows.customers(ids, changed_in=changed_in),
             cycles,
             operations=[INSERT, INSERT, UPDATE, DELETE],
-            places=[CUSTOMERS_CHANGING] * 4,
+            steps=[CUSTOMERS_CHANGING] * 4,
             indexes=[0, 1, 2, 3],
         )
 
@@ -232,7 +232,7 @@ class Shop:
         cycles: Int64Array,
         *,
         operations: Sequence[int],
-        places: Sequence[int] | Int64Array,
+        steps: Sequence[int] | Int64Array,
         indexes: Sequence[int] | Int64Array,
     ) -> GeneratedChanges:
         """Returns changes. Transactions of the cycle and indices in the transaction are the same
@@ -244,7 +244,7 @@ class Shop:
             schema,
             without_what_went(schema, rows, codes),
             pa.array(codes),
-            (firsts[:, None] + np.broadcast_to(places, shape)).ravel(),
+            (firsts[:, None] + np.broadcast_to(steps, shape)).ravel(),
             np.broadcast_to(np.asarray(indexes, dtype=np.int64), shape).ravel(),
         )
 

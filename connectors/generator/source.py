@@ -48,7 +48,7 @@ class GeneratorSource:
         self._settings, self._context = settings, context
 
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
-        from headwater.connectors.generator.history import end_of, next_end, pieces
+        from headwater.connectors.generator.history import end_of, generated_batches, next_end
 
         history, settings = self._history, self._settings
         at, named = self._resume(resume_from)
@@ -67,10 +67,10 @@ class GeneratorSource:
                 continue
             end = next_end(history, at, rows_max=room)
             end = end if last is None else min(end, last)
-            for piece in pieces(history, at, end, rows_max=settings.batch_rows):
-                batch = self._batch(piece, named, is_snapshot=at < history.opening)
+            for generated in generated_batches(history, at, end, rows_max=settings.batch_rows):
+                batch = self._batch(generated, named, is_snapshot=at < history.opening)
                 pace.went(sum(len(changes) for changes in batch.tables))
-                named = named if piece.end is None else {}
+                named = named if generated.end is None else {}
                 yield batch
             self._tell(end)
             at = end
@@ -135,13 +135,13 @@ class GeneratorSource:
             raise DecodeError("the stored position is not a transaction's number") from None
 
     def _batch(
-        self, piece: "GeneratedBatch", named: dict[str, str], *, is_snapshot: bool
+        self, generated: "GeneratedBatch", named: dict[str, str], *, is_snapshot: bool
     ) -> ChangeBatch:
-        positions = {} if piece.end is None else {STREAM: str(piece.end), **named}
+        positions = {} if generated.end is None else {STREAM: str(generated.end), **named}
         committed = source_times(self._context.clock.now_ms() * 1_000)
         tables = [
             self._changes(stretch, committed, is_snapshot=is_snapshot)
-            for stretch in piece.stretches
+            for stretch in generated.stretches
         ]
         return ChangeBatch(tuple(tables), positions)
 

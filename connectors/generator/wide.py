@@ -99,8 +99,8 @@ class Wide:
             ]
         first = (max(start, self.opening) - self.opening) * self._transaction_rows
         last = (end - self.opening) * self._transaction_rows
-        for piece in range(first, last, rows_max):
-            yield [self._changes(piece, min(piece + rows_max, last))]
+        for chunk_start in range(first, last, rows_max):
+            yield [self._changes(chunk_start, min(chunk_start + rows_max, last))]
 
     def _changes(self, first: int, last: int) -> GeneratedChanges:
         """Returns the changes from `first` to `last`, exclusive, counted from 0 after the initial
@@ -109,13 +109,13 @@ class Wide:
         cut = slice(first - int(epochs[0]) * EPOCH_ROWS, last - int(epochs[0]) * EPOCH_ROWS)
         codes = np.tile(self._operations, len(epochs))[cut]
         ids = self._ids(epochs)[cut]
-        places, numbers = np.divmod(np.arange(first, last), self._transaction_rows)
+        quotients, numbers = np.divmod(np.arange(first, last), self._transaction_rows)
         rows = self._rows(ids, self._size + first)
         return GeneratedChanges(
             WIDE,
             without_what_went(WIDE, rows, codes),
             pa.array(codes),
-            places + self.opening,
+            quotients + self.opening,
             numbers,
         )
 
@@ -131,9 +131,9 @@ class Wide:
         oldest = (epoch + 1) * len(deleting)  # the rows that outlive it, minus one
         ids[:, inserting] = newest + np.arange(1, len(inserting) + 1)
         ids[:, deleting] = epoch * len(deleting) + np.arange(1, len(deleting) + 1)
-        places = epoch * EPOCH_ROWS + updating
+        quotients = epoch * EPOCH_ROWS + updating
         ids[:, updating] = (
-            oldest + 1 + self._chance.numbers("updated", places, below=newest - oldest)
+            oldest + 1 + self._chance.numbers("updated", quotients, below=newest - oldest)
         )
         return ids.ravel()
 

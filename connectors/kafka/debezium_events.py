@@ -35,7 +35,7 @@ SAMPLE = 1_000
 class SchemaRun:
     """Records that are read together: of one schema, or a single truncate."""
 
-    places: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.int64]
     is_truncate: bool = False
     problem: str = ""
     """The reason why none of them can be read."""
@@ -64,33 +64,33 @@ class DebeziumReader:
     def decode(self, columns: RecordColumns, *, partition: int) -> DecodedBatches:
         self._key = self._key or key_columns(columns.keys)
         values = columns.values
-        portions: list[TopicBatch] = []
+        batches: list[TopicBatch] = []
         rejected: dict[int, str] = {}
-        places = pc.indices_nonzero(values.is_valid()).to_numpy().astype(np.int64)
-        for run in self._runs(_at(values, places), places):
+        indices = pc.indices_nonzero(values.is_valid()).to_numpy().astype(np.int64)
+        for run in self._runs(_at(values, indices), indices):
             decoded = self._decode_run(columns, run)
-            portions += decoded.portions
+            batches += decoded.batches
             rejected |= decoded.rejected
-        return DecodedBatches(portions, rejected)
+        return DecodedBatches(batches, rejected)
 
-    def _runs(self, values: pa.BinaryArray, places: npt.NDArray[np.int64]) -> Iterator[SchemaRun]:
+    def _runs(self, values: pa.BinaryArray, indices: npt.NDArray[np.int64]) -> Iterator[SchemaRun]:
         """Yields runs of records that are read together: of one schema, or a truncate."""
         start = 0
-        while start < len(places):
+        while start < len(indices):
             try:
                 end = start + self._same_schema(values.slice(start))
             except DecodeError as error:
-                yield SchemaRun(places[start : start + 1], problem=error.problem)
+                yield SchemaRun(indices[start : start + 1], problem=error.problem)
                 start += 1
                 continue
             payloads = self._payloads(values.slice(start, end - start))
             for truncate in np.flatnonzero(np.asarray(_truncates(payloads))) + start:
                 if start < truncate:
-                    yield SchemaRun(places[start:truncate])
-                yield SchemaRun(places[truncate : truncate + 1], is_truncate=True)
+                    yield SchemaRun(indices[start:truncate])
+                yield SchemaRun(indices[truncate : truncate + 1], is_truncate=True)
                 start = int(truncate) + 1
             if start < end:
-                yield SchemaRun(places[start:end])
+                yield SchemaRun(indices[start:end])
             start = end
 
     def _payloads(self, values: pa.BinaryArray) -> pa.BinaryArray:
@@ -113,53 +113,53 @@ class DebeziumReader:
         return int(others[0]) if len(others) else len(values)
 
     def _decode_run(self, columns: RecordColumns, run: "SchemaRun") -> DecodedBatches:
-        places, problem = run.places, run.problem
-        values = self._payloads(_at(columns.values, places))
+        indices, problem = run.indices, run.problem
+        values = self._payloads(_at(columns.values, indices))
         if self.schema is None:
             self.schema = inferred_schema(values[:SAMPLE].to_pylist(), self._key, self.table)
         if self.schema is None and run.is_truncate:
             return DecodedBatches([], {})  # from a table without any row so far
         if self.schema is None or problem:
             reason = problem or "there is no row to learn the columns from"
-            return DecodedBatches([], dict.fromkeys(places.tolist(), reason))
+            return DecodedBatches([], dict.fromkeys(indices.tolist(), reason))
         if run.is_truncate:
-            return DecodedBatches([_truncate(self.schema, pa.array(places))], {})
-        return self._decode_rows(columns.keys, values, pa.array(places), self.schema)
+            return DecodedBatches([_truncate(self.schema, pa.array(indices))], {})
+        return self._decode_rows(columns.keys, values, pa.array(indices), self.schema)
 
     def _decode_rows(
         self,
         keys: pa.BinaryArray,
         values: pa.BinaryArray,
-        places: pa.Int64Array,
+        indices: pa.Int64Array,
         schema: TableSchema,
     ) -> DecodedBatches:
         """Decodes rows. `values` are those at `places`; `keys` are all keys."""
         try:
             codec = self._codec if self._prefix is None else self._framed_codec
-            changes = codec.decode(keys.take(places), values, schema)
+            changes = codec.decode(keys.take(indices), values, schema)
         except RowsRejected as error:
-            return self._without_bad(keys, values, places, error)
+            return self._without_bad(keys, values, indices, error)
         committed = changes.committed_us
-        portion = TopicBatch(schema, changes.rows, changes.operations, places, committed)
-        return DecodedBatches([portion], {})
+        batch = TopicBatch(schema, changes.rows, changes.operations, indices, committed)
+        return DecodedBatches([batch], {})
 
     def _without_bad(
         self,
         keys: pa.BinaryArray,
         values: pa.BinaryArray,
-        places: pa.Int64Array,
+        indices: pa.Int64Array,
         error: RowsRejected,
     ) -> DecodedBatches:
         """Reads the others again: the first error may not name all bad ones. If new fields without
         a schema are the cause, the table is widened first."""
         if self._prefix is None and self._learn_more(values):
-            return self._decode_rows(keys, values, places, self._find_known())
-        bad = {places[row].as_py(): why for row, why in error.reasons.items()}
-        good = without(len(places), error.reasons)
+            return self._decode_rows(keys, values, indices, self._find_known())
+        bad = {indices[row].as_py(): why for row, why in error.reasons.items()}
+        good = without(len(indices), error.reasons)
         if not len(good):
             return DecodedBatches([], bad)
-        rest = self._decode_rows(keys, values.take(good), places.take(good), self._find_known())
-        return DecodedBatches(rest.portions, bad | dict(rest.rejected))
+        rest = self._decode_rows(keys, values.take(good), indices.take(good), self._find_known())
+        return DecodedBatches(rest.batches, bad | dict(rest.rejected))
 
     def _find_known(self) -> TableSchema:
         assert self.schema is not None, "rows were read by a schema"
@@ -186,16 +186,16 @@ def table_of(topic: str) -> TableId:
     return TableId(namespace, name)
 
 
-def _at(column: pa.BinaryArray, places: npt.NDArray[np.int64]) -> pa.BinaryArray:
+def _at(column: pa.BinaryArray, indices: npt.NDArray[np.int64]) -> pa.BinaryArray:
     """Returns the values at those indices; neighbours are sliced without copying."""
-    if len(places) and places[-1] - places[0] == len(places) - 1:
-        return column.slice(int(places[0]), len(places))
-    return column.take(pa.array(places))
+    if len(indices) and indices[-1] - indices[0] == len(indices) - 1:
+        return column.slice(int(indices[0]), len(indices))
+    return column.take(pa.array(indices))
 
 
-def _truncate(schema: TableSchema, places: pa.Int64Array) -> TopicBatch:
+def _truncate(schema: TableSchema, indices: pa.Int64Array) -> TopicBatch:
     rows = pa.RecordBatch.from_pylist([{}], schema=schema.arrow)
-    return TopicBatch(schema, rows, pa.array([Operation.TRUNCATE], pa.uint8()), places)
+    return TopicBatch(schema, rows, pa.array([Operation.TRUNCATE], pa.uint8()), indices)
 
 
 def _truncates(values: pa.BinaryArray) -> pa.BooleanArray:

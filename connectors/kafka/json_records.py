@@ -40,13 +40,13 @@ class JsonReader:
 
     def decode(self, columns: RecordColumns, *, partition: int) -> DecodedBatches:
         is_tombstone = columns.values.is_null()
-        places = pc.indices_nonzero(pc.invert(is_tombstone)).cast(pa.int64())
+        indices = pc.indices_nonzero(pc.invert(is_tombstone)).cast(pa.int64())
         values = columns.values.drop_null()
         if self.schema is None:
             self.schema = self._infer(values)
         if self.schema is None:
             reason = "there is no row to learn the columns from"
-            return DecodedBatches([], dict.fromkeys(places.to_pylist(), reason))
+            return DecodedBatches([], dict.fromkeys(indices.to_pylist(), reason))
         try:
             rows, rejected = _fitting(values, self.schema)
             if rejected:
@@ -55,45 +55,47 @@ class JsonReader:
         except DecodeError:
             rows, rejected = _fitting(values, self.schema)
         if not self._key:
-            return self._inserts(rows, rejected, places)
-        return self._upserts(columns, rows, rejected, places)
+            return self._inserts(rows, rejected, indices)
+        return self._upserts(columns, rows, rejected, indices)
 
     def learnt(self) -> str:
         return "" if self.schema is None else text_of(self.schema, WireSettings())
 
     def _inserts(
-        self, rows: pa.RecordBatch, rejected: Mapping[int, str], places: pa.Int64Array
+        self, rows: pa.RecordBatch, rejected: Mapping[int, str], indices: pa.Int64Array
     ) -> DecodedBatches:
         """Returns inserted rows. Without a key column, a record without a value is ignored."""
         assert self.schema is not None, "rows were read by a schema"
-        good = without(len(places), rejected)
+        good = without(len(indices), rejected)
         operations = pa.array(np.full(len(good), Operation.INSERT, dtype=np.uint8))
-        named = {places[row].as_py(): why for row, why in rejected.items()}
-        return DecodedBatches([TopicBatch(self.schema, rows, operations, places.take(good))], named)
+        named = {indices[row].as_py(): why for row, why in rejected.items()}
+        return DecodedBatches(
+            [TopicBatch(self.schema, rows, operations, indices.take(good))], named
+        )
 
     def _upserts(
         self,
         columns: RecordColumns,
         rows: pa.RecordBatch,
         rejected: Mapping[int, str],
-        places: pa.Int64Array,
+        indices: pa.Int64Array,
     ) -> DecodedBatches:
         """Returns rows and deletes in the order of their records."""
         assert self.schema is not None, "rows were read by a schema"
-        good = places.take(without(len(places), rejected))
-        named = {places[row].as_py(): why for row, why in rejected.items()}
+        good = indices.take(without(len(indices), rejected))
+        named = {indices[row].as_py(): why for row, why in rejected.items()}
         gone = pc.indices_nonzero(columns.values.is_null()).cast(pa.int64())
         keys, bad = _keys_of(columns.keys.take(gone), self.schema)
         named |= {gone[row].as_py(): why for row, why in bad.items()}
         deleted = gone.take(without(len(gone), bad))
-        all_places = np.concatenate((np.asarray(good), np.asarray(deleted)))
-        order = pa.array(np.argsort(all_places, kind="stable"))
+        all_indices = np.concatenate((np.asarray(good), np.asarray(deleted)))
+        order = pa.array(np.argsort(all_indices, kind="stable"))
         codes = np.repeat(
             np.array([Operation.UPDATE, Operation.DELETE], np.uint8), [len(good), len(deleted)]
         )
         table = pa.Table.from_batches([rows, keys]).take(order).combine_chunks()
         [batch] = table.to_batches() or [rows.slice(0, 0)]
-        operations, taken = pa.array(codes).take(order), pa.array(np.sort(all_places))
+        operations, taken = pa.array(codes).take(order), pa.array(np.sort(all_indices))
         return DecodedBatches([TopicBatch(self.schema, batch, operations, taken)], named)
 
     def _infer(self, values: pa.BinaryArray) -> TableSchema | None:
@@ -122,20 +124,20 @@ def _fitting(
 ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
     """Returns the rows that fit, and the reasons why the others do not."""
     bad: dict[int, str] = {}
-    places = np.arange(len(values))
+    indices = np.arange(len(values))
     while True:
         try:
-            return read_rows(values.take(pa.array(places)), schema), bad
+            return read_rows(values.take(pa.array(indices)), schema), bad
         except RowsRejected as error:
-            bad |= {int(places[row]): why for row, why in error.reasons.items()}
-            places = np.delete(places, list(error.reasons))
+            bad |= {int(indices[row]): why for row, why in error.reasons.items()}
+            indices = np.delete(indices, list(error.reasons))
 
 
 def _keys_of(keys: pa.BinaryArray, schema: TableSchema) -> tuple[pa.RecordBatch, Mapping[int, str]]:
     """Returns the rows of deletes: the record's key is an object or, for one column, its value."""
     found: list[dict[str, Any]] = []
     bad: dict[int, str] = {}
-    for place, key in enumerate(keys.to_pylist()):
+    for index, key in enumerate(keys.to_pylist()):
         try:
             document = orjson.loads(key or b"")
             if not isinstance(document, dict) and len(schema.key) == 1:
@@ -146,7 +148,7 @@ def _keys_of(keys: pa.BinaryArray, schema: TableSchema) -> tuple[pa.RecordBatch,
             pa.RecordBatch.from_pylist([row], schema=schema.arrow)
             found.append(row)
         except (ValueError, KeyError, TypeError, pa.ArrowException):
-            bad[place] = "the key of a record without a value is not the table's key"
+            bad[index] = "the key of a record without a value is not the table's key"
     return pa.RecordBatch.from_pylist(found, schema=schema.arrow), bad
 
 

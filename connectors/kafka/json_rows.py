@@ -42,10 +42,10 @@ def column_types(documents: Sequence[bytes]) -> Mapping[str, pa.DataType]:
 def _types_of(text: bytes) -> Mapping[str, pa.DataType]:
     table = pj.read_json(io.BytesIO(text), read_options=_options(len(text)), parse_options=_LOOSE)
     kinds = {field.name: _settle(field.type) for field in table.schema}
-    return {name: kind for name, kind in kinds.items() if _has_place(kind)}
+    return {name: kind for name, kind in kinds.items() if _is_supported(kind)}
 
 
-def _has_place(kind: pa.DataType) -> bool:
+def _is_supported(kind: pa.DataType) -> bool:
     """Whether the type's text can be parsed again: a type that is nested too deeply can only be
     written."""
     try:
@@ -137,13 +137,13 @@ class TopicBatch:
     schema: TableSchema
     rows: pa.RecordBatch
     operations: pa.UInt8Array
-    places: pa.Int64Array
+    indices: pa.Int64Array
     committed_us: pa.Int64Array | None = None
     """Commit times, if the records contain them."""
 
 
 class DecodedBatches(NamedTuple):
-    portions: list[TopicBatch]
+    batches: list[TopicBatch]
     rejected: Mapping[int, str]
     """Reasons by the indices of the records."""
 

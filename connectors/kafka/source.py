@@ -76,7 +76,7 @@ class KafkaSource:
                     topics = await self._topics(log)
                     self._say_unmatched(topics)
                     reading.release()
-                    if found := await reading.look(log, topics):
+                    if found := await reading.scan(log, topics):
                         yield ChangeBatch((), found)
                 if self._context.until_end and ends is None:
                     bounds = await log.bounds(reading.offsets)
@@ -114,7 +114,7 @@ class KafkaSource:
         try:
             settings = self._settings.model_copy(update={"start": "earliest"})
             reading = PartitionReader(settings, self._context, {})
-            await reading.look(log, await self._topics(log))
+            await reading.scan(log, await self._topics(log))
             bounds = await log.bounds(reading.offsets)
             waiting = {each for each, bound in bounds.items() if bound.stable > bound.start}
             while waiting:
@@ -136,14 +136,14 @@ class KafkaSource:
         try:
             reading, rows = PartitionReader(self._settings, self._context, {}), dict[TableId, int]()
             topics = await self._topics(log)
-            places = [
+            partitions = [
                 TopicPartition(topic.name, part.partition)
                 for topic in topics
                 for part in topic.partitions
             ]
-            for place, bound in (await log.bounds(places)).items():
+            for partition, bound in (await log.bounds(partitions)).items():
                 if count := bound.stable - bound.start:
-                    table = reading.table_of(place.topic)
+                    table = reading.table_of(partition.topic)
                     rows[table] = rows.get(table, 0) + count
             return rows
         finally:
@@ -231,7 +231,7 @@ class PartitionReader:
         """Offsets and positions before the newest batch."""
         self.offsets: dict[TopicPartition, int] = {}
 
-    async def look(self, log: "KafkaLog", topics: "Iterable[TopicDescription]") -> dict[str, str]:
+    async def scan(self, log: "KafkaLog", topics: "Iterable[TopicDescription]") -> dict[str, str]:
         """Adds partitions that were not read so far; returns the changed parts of the position."""
         found: dict[str, str] = {}
         fresh: list[TopicPartition] = []
@@ -297,10 +297,16 @@ class PartitionReader:
 
     @property
     def wanted(self) -> dict[TopicPartition, int]:
-        return {place: at for place, at in self.offsets.items() if place.topic not in self._held}
+        return {
+            partition: at
+            for partition, at in self.offsets.items()
+            if partition.topic not in self._held
+        }
 
     def has_reached(self, ends: Mapping[TopicPartition, int]) -> bool:
-        return all(at >= ends[place] for place, at in self.wanted.items() if place in ends)
+        return all(
+            at >= ends[partition] for partition, at in self.wanted.items() if partition in ends
+        )
 
     def schema_of(self, topic: str) -> TableSchema | None:
         return self._reader(topic).schema
@@ -309,7 +315,7 @@ class PartitionReader:
         return self._reader(topic).table
 
     def tables(self) -> set[TableId]:
-        return {self.table_of(place.topic) for place in self.offsets}
+        return {self.table_of(partition.topic) for partition in self.offsets}
 
     def schemas(self) -> Sequence[TableSchema | None]:
         return [self.schema_of(topic) for topic in sorted({each.topic for each in self.offsets})]
@@ -345,13 +351,13 @@ class PartitionReader:
         reader = self._reader(partition.topic)
         decoded = reader.decode(columns, partition=partition.partition)
         tables += [
-            self._changes(partition, columns, portion)
-            for portion in decoded.portions
-            if len(portion.places)
+            self._changes(partition, columns, topic_batch)
+            for topic_batch in decoded.batches
+            if len(topic_batch.indices)
         ]
-        for place, problem in sorted(decoded.rejected.items()):
-            content = columns.values[place].as_py() or columns.keys[place].as_py() or b""
-            at = f"{partition.topic}-{partition.partition}#{columns.offsets[place]}"
+        for index, problem in sorted(decoded.rejected.items()):
+            content = columns.values[index].as_py() or columns.keys[index].as_py() or b""
+            at = f"{partition.topic}-{partition.partition}#{columns.offsets[index]}"
             rejects.append(Reject(reader.table, content[:CONTENT_BYTES_MAX], problem, at))
 
     def _reject_of(self, partition: TopicPartition, batch: UnreadableBatch) -> Reject:
@@ -365,16 +371,16 @@ class PartitionReader:
         )
 
     def _changes(
-        self, partition: TopicPartition, columns: "RecordColumns", portion: "TopicBatch"
+        self, partition: TopicPartition, columns: "RecordColumns", topic_batch: "TopicBatch"
     ) -> TableChanges:
-        table, places = portion.schema.table, np.asarray(portion.places)
-        appended_us = pa.array(columns.timestamps_ms[places].clip(0) * 1_000)
-        committed_us = appended_us if portion.committed_us is None else portion.committed_us
-        offsets = pa.array(columns.offsets[places])
+        table, indices = topic_batch.schema.table, np.asarray(topic_batch.indices)
+        appended_us = pa.array(columns.timestamps_ms[indices].clip(0) * 1_000)
+        committed_us = appended_us if topic_batch.committed_us is None else topic_batch.committed_us
+        offsets = pa.array(columns.offsets[indices])
         return TableChanges(
-            portion.schema,
-            portion.rows,
-            portion.operations,
+            topic_batch.schema,
+            topic_batch.rows,
+            topic_batch.operations,
             {
                 "version": _version(),
                 "connector": "kafka",
@@ -400,15 +406,15 @@ def _readable(fetched: Fetched, from_offset: int) -> "Iterator[RecordColumns | U
     from headwater.core_log.records import arrow_codec
     from headwater.core_log.records.record_codec import iterate_batches
 
-    place = fetched.partition
+    partition = fetched.partition
     try:
-        yield arrow_codec.decode(fetched.data, from_offset=from_offset, partition=place)
+        yield arrow_codec.decode(fetched.data, from_offset=from_offset, partition=partition)
         return
     except UnreadableBatch:
         batches = iterate_batches(fetched.data)
     for batch in batches:
         try:
-            yield arrow_codec.decode(batch, from_offset=from_offset, partition=place)
+            yield arrow_codec.decode(batch, from_offset=from_offset, partition=partition)
         except UnreadableBatch as error:
             yield error
 

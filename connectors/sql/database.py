@@ -140,8 +140,8 @@ class Database:
                     question = sa.select(sa.func.count()).select_from(table.there)
                     found = connection.execute(question).scalar()
                 else:
-                    place = {"namespace": table.there.schema, "name": table.id.name}
-                    found = connection.execute(sa.text(known), place).scalar()
+                    index = {"namespace": table.there.schema, "name": table.id.name}
+                    found = connection.execute(sa.text(known), index).scalar()
             finally:
                 connection.rollback()
         return int(found or 0)
@@ -280,8 +280,8 @@ class Database:
         rows = batch_of(table.schema, columns)
         if not rows.num_rows:
             return rows, None
-        places = {each.column.name: place for place, each in enumerate(table.readings)}
-        return rows, [str(columns[places[name]][-1]) for name in table.order]
+        index_of = {each.column.name: index for index, each in enumerate(table.readings)}
+        return rows, [str(columns[index_of[name]][-1]) for name in table.order]
 
     def _open_connection(self) -> sa.Connection:
         if self._connection is None:
@@ -382,9 +382,9 @@ def _beyond(ordered: Sequence[Any], after: Sequence[str]) -> Any:
     """Returns the condition for rows after the given one, without a comparison of tuples, which not
     every database supports and not every planner optimizes."""
     cases = []
-    for place, column in enumerate(ordered):
-        same = [ordered[each] == _literal(after[each]) for each in range(place)]
-        cases.append(sa.and_(*same, column > _literal(after[place])))
+    for index, column in enumerate(ordered):
+        same = [ordered[each] == _literal(after[each]) for each in range(index)]
+        cases.append(sa.and_(*same, column > _literal(after[index])))
     return sa.and_(ordered[0] >= _literal(after[0]), sa.or_(*cases))
 
 
@@ -405,8 +405,8 @@ def _copy(connection: sa.Connection, table: SqlTable, statement: str) -> pa.Reco
     data = BytesIO()
     question = f"COPY ({statement}) TO STDOUT (FORMAT csv)"
     with driver.cursor() as cursor, cursor.copy(question) as copy:
-        for piece in copy:
-            data.write(piece)
+        for data_part in copy:
+            data.write(data_part)
     schema = table.schema.arrow
     size = data.tell()
     if not size:

@@ -83,7 +83,9 @@ class SqlSource:
 
     async def discover(self) -> Sequence[TableSchema]:
         with ThreadPoolExecutor(1) as thread:
-            return await _on(thread, lambda: [table.schema for table in self._looked_at_once()[0]])
+            return await _on(
+                thread, lambda: [table.schema for table in self._inspect_database()[0]]
+            )
 
     async def row_estimates(self) -> Mapping[TableId, int]:
         with ThreadPoolExecutor(1) as thread:
@@ -92,7 +94,7 @@ class SqlSource:
     async def examine(self) -> Sequence[Diagnostic]:
         with ThreadPoolExecutor(1) as thread:
             try:
-                tables, refused = await _on(thread, self._looked_at_once)
+                tables, refused = await _on(thread, self._inspect_database)
             except HeadwaterError as error:
                 return [Diagnostic(error.statement, error.hint or "correct the source's keys")]
         about = [Diagnostic(each.statement, each.hint) for each in refused.values()]
@@ -226,7 +228,7 @@ class SqlSource:
 
         return Database(self._settings, directory=self._context.directory)
 
-    def _looked_at_once(self) -> "tuple[list[SqlTable], Mapping[TableId, SourceRejected]]":
+    def _inspect_database(self) -> "tuple[list[SqlTable], Mapping[TableId, SourceRejected]]":
         database = self._database()
         try:
             return database.tables(), database.refused

@@ -79,9 +79,9 @@ def digests_of(rows: pa.RecordBatch) -> RowDigests:
     ends = ends.astype(np.int64)
     values = np.frombuffer(data, dtype=np.uint8)[ends[0] : ends[-1]]
     starts, lengths = ends[:-1] - ends[0], np.diff(ends)
-    places = np.arange(len(values)) - np.repeat(starts, lengths)
-    weights = _WEIGHTS[places % len(_WEIGHTS)]
-    weights = weights + (places // len(_WEIGHTS)).astype(np.uint64) * _TURN
+    indices = np.arange(len(values)) - np.repeat(starts, lengths)
+    weights = _WEIGHTS[indices % len(_WEIGHTS)]
+    weights = weights + (indices // len(_WEIGHTS)).astype(np.uint64) * _TURN
     sums = np.zeros(len(lines) + 1, dtype=np.uint64)
     products = np.append(np.uint64(0), np.cumsum((values.astype(np.uint64) + 1) * weights))
     sums = products[ends[1:] - ends[0]] - products[starts]
@@ -107,9 +107,9 @@ class PreviousRows:
         if not len(self.keys):
             nothing = np.zeros(len(keys), dtype=bool)
             return nothing, nothing
-        places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        was_there = self.keys[places] == keys
-        return was_there, was_there & (self.rows[places] == rows)
+        indices = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        was_there = self.keys[indices] == keys
+        return was_there, was_there & (self.rows[indices] == rows)
 
     def find_gone(self, keys: RowDigests) -> pa.RecordBatch:
         """Returns the keys that no longer exist."""

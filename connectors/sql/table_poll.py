@@ -42,7 +42,7 @@ class PolledTable:
     remembered: PreviousRows = field(default_factory=PreviousRows)
     is_read: bool = False
     """Whether it was read completely since the start."""
-    is_told: bool = False
+    is_reported: bool = False
     """Whether the end of its initial snapshot was reported."""
     compared_ms: int = 0
 
@@ -108,7 +108,7 @@ class PollingRounds:
             fresh, page_keys, page_rows = self._differing(table, state.remembered, page)
             keys.append(page_keys)
             rows.append(page_rows)
-            key_values += self._kept_keys(table, page)
+            key_values += self._keys_of_page(table, page)
             count += page.num_rows
             after = state.after = end
             if fresh.num_rows:
@@ -118,8 +118,8 @@ class PollingRounds:
                 self._context.report(SnapshotProgress(table.id, count))
             if page.num_rows < self._settings.batch_rows:
                 break
-        if not state.is_told:  # rows that an earlier run has read are not counted
-            state.is_told = True
+        if not state.is_reported:  # rows that an earlier run has read are not counted
+            state.is_reported = True
             self._context.report(SnapshotProgress(table.id, count if is_first else 0, is_done=True))
         if self._settings.deletes == "compare":
             self._learn(state, keys, rows, key_values)
@@ -141,7 +141,7 @@ class PollingRounds:
                 fresh, page_keys, page_rows = self._differing(table, state.remembered, page)
                 keys.append(page_keys)
                 rows.append(page_rows)
-                key_values += self._kept_keys(table, page)
+                key_values += self._keys_of_page(table, page)
                 count += page.num_rows
                 after = end
                 is_last = end is None or not table.order
@@ -238,7 +238,7 @@ class PollingRounds:
         was_there, _ = state.remembered.find_known(digests, digests)
         return np.where(was_there, Operation.UPDATE, Operation.INSERT).astype(np.uint8)
 
-    def _kept_keys(self, table: SqlTable, page: pa.RecordBatch) -> list[pa.RecordBatch]:
+    def _keys_of_page(self, table: SqlTable, page: pa.RecordBatch) -> list[pa.RecordBatch]:
         if self._settings.deletes == "none" or not table.schema.key:
             return []
         return [page.select(list(table.schema.key))]

@@ -10,7 +10,13 @@ import pyarrow.compute as pc
 import pytest
 from pydantic import ValidationError
 
-from headwater.connectors.generator.history import end_of, history_of, next_end, pieces, truth
+from headwater.connectors.generator.history import (
+    end_of,
+    generated_batches,
+    history_of,
+    next_end,
+    truth,
+)
 from headwater.connectors.generator.settings import GeneratorSettings
 from headwater.connectors.generator.source import GeneratorSource, Pace
 from headwater.connectors.source import SnapshotProgress, SourceContext, SourceReport
@@ -102,8 +108,8 @@ def test_changes_are_counted_without_making_them(settings: GeneratorSettings) ->
     counts = [
         sum(
             len(stretch.transactions)
-            for piece in pieces(history, at, at + 1, rows_max=10_000)
-            for stretch in piece.stretches
+            for generated in generated_batches(history, at, at + 1, rows_max=10_000)
+            for stretch in generated.stretches
         )
         for at in range(60)
     ]
@@ -121,13 +127,13 @@ def test_a_batch_holds_whole_transactions_in_their_order(settings: GeneratorSett
 
     while at < end_of(history, 8_000):
         end = next_end(history, at, rows_max=500)
-        (piece,) = pieces(history, at, end, rows_max=10_000)
+        (generated,) = generated_batches(history, at, end, rows_max=10_000)
         numbers = [
             place
-            for stretch in piece.stretches
+            for stretch in generated.stretches
             for place in zip(stretch.transactions.tolist(), stretch.indexes.tolist(), strict=True)
         ]
-        for stretch in piece.stretches:
+        for stretch in generated.stretches:
             places = list(zip(stretch.transactions.tolist(), stretch.indexes.tolist(), strict=True))
             assert places == sorted(places)
         assert {number for number, _ in numbers} == set(range(at, end))

@@ -26,7 +26,7 @@ def columns_of(*pairs: tuple[bytes | None, bytes | None]) -> RecordColumns:
 
 
 def ids(decoded: DecodedBatches) -> list[object]:
-    return [row["id"] for portion in decoded.portions for row in portion.rows.to_pylist()]
+    return [row["id"] for portion in decoded.batches for row in portion.rows.to_pylist()]
 
 
 def nested(depth: int) -> bytes:
@@ -101,7 +101,7 @@ def test_the_format_of_decimals_is_read_from_the_schema_beside_them(decimal: str
 
     decoded = reader.decode(columns_of(framed(1, b'"MDk="'), framed(2, b"null")), partition=0)
 
-    rows = [row for portion in decoded.portions for row in portion.rows.to_pylist()]
+    rows = [row for portion in decoded.batches for row in portion.rows.to_pylist()]
     assert rows == [
         {"id": 1, "total": Decimal("123.45"), "photo": b"\1\2"},
         {"id": 2, "total": None, "photo": b"\1\2"},

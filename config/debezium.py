@@ -107,24 +107,26 @@ def translate(source: MappingNode, *, known: frozenset[str]) -> TranslatedConfig
     if not any("." in key or key in ELSEWHERE for key in source.values):
         return TranslatedConfig(source, ())
     mistakes: list[tuple[TextPosition, str, str]] = []
-    kept = {key: value for key, value in source.values.items() if key not in OURS}
-    result = replace(source, values=kept)
-    for key, place in source.key_places.items():
+    others = {key: value for key, value in source.values.items() if key not in OURS}
+    result = replace(source, values=others)
+    for key, text_position in source.key_positions.items():
         ours = OURS.get(key)
         if ours is None:
             if key in ELSEWHERE and key not in known:
-                mistakes.append((place, f"the key {key!r} has another place here", ELSEWHERE[key]))
+                mistakes.append(
+                    (text_position, f"the key {key!r} has another place here", ELSEWHERE[key])
+                )
                 result = replace(
                     result, values={k: v for k, v in result.values.items() if k != key}
                 )
             continue
         if ours.keys[0] not in known:
-            mistakes.append((place, f"this type has no key for {key!r}", "take it out"))
+            mistakes.append((text_position, f"this type has no key for {key!r}", "take it out"))
             continue
         try:
-            result = _put(result, ours.keys, _write(source.values[key], ours), place)
+            result = _put(result, ours.keys, _write(source.values[key], ours), text_position)
         except ConfigError as error:
-            mistakes.append((place, error.problem, error.hint))
+            mistakes.append((text_position, error.problem, error.hint))
     return TranslatedConfig(result, tuple(mistakes))
 
 
@@ -140,31 +142,37 @@ def _write(node: YamlNode, ours: OurKey) -> YamlNode:
         return node._replace(text=value)
     if isinstance(value, list):
         return _list(value, node)
-    places = dict.fromkeys(value, node.place)
-    return MappingNode(node.place, {key: _list(each, node) for key, each in value.items()}, places)
+    text_positions = dict.fromkeys(value, node.text_position)
+    return MappingNode(
+        node.text_position, {key: _list(each, node) for key, each in value.items()}, text_positions
+    )
 
 
 def _list(texts: list[str], like: ScalarNode) -> ListNode:
-    return ListNode(like.place, tuple(like._replace(text=each, is_plain=False) for each in texts))
+    return ListNode(
+        like.text_position, tuple(like._replace(text=each, is_plain=False) for each in texts)
+    )
 
 
 def _put(
-    mapping: MappingNode, keys: tuple[str, ...], value: YamlNode, place: TextPosition
+    mapping: MappingNode, keys: tuple[str, ...], value: YamlNode, text_position: TextPosition
 ) -> MappingNode:
     """`value` under `keys`; lists are joined, anything else may be there only once."""
     key, further = keys[0], keys[1:]
     present = mapping.values.get(key)
     if further:
         if present is None:
-            present = MappingNode(place, {}, {})
+            present = MappingNode(text_position, {}, {})
         if not isinstance(present, MappingNode):
             raise ConfigError(f"this is said by {key!r} as well", hint="take one of them out")
-        value = _put(present, further, value, place)
+        value = _put(present, further, value, text_position)
     elif isinstance(present, ListNode | ScalarNode) and isinstance(value, ListNode):
         items = present.items if isinstance(present, ListNode) else (present,)
-        value = ListNode(present.place, (*items, *value.items))
+        value = ListNode(present.text_position, (*items, *value.items))
     elif present is not None:
         raise ConfigError(f"this is said by {key!r} as well", hint="take one of them out")
     return MappingNode(
-        mapping.place, {**mapping.values, key: value}, {key: place, **mapping.key_places}
+        mapping.text_position,
+        {**mapping.values, key: value},
+        {key: text_position, **mapping.key_positions},
     )

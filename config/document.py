@@ -22,7 +22,7 @@ LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
 class ScalarNode(NamedTuple):
-    place: TextPosition
+    text_position: TextPosition
     text: str
     is_plain: bool
     """Not quoted: only then `5` is a number."""
@@ -34,15 +34,15 @@ class ScalarNode(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ListNode:
-    place: TextPosition
+    text_position: TextPosition
     items: tuple["YamlNode", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MappingNode:
-    place: TextPosition
+    text_position: TextPosition
     values: Mapping[str, "YamlNode"]
-    key_places: Mapping[str, TextPosition]
+    key_positions: Mapping[str, TextPosition]
 
 
 YamlNode = ScalarNode | ListNode | MappingNode
@@ -59,18 +59,18 @@ class Document:
 
     def find(self, keys: Iterable[str | int]) -> tuple[YamlNode, TextPosition, bool]:
         """The deepest node that `keys` lead to, where to point at, and whether all are there."""
-        node, place = self.root, self.root.place
+        node, text_position = self.root, self.root.text_position
         for key in keys:
             if isinstance(node, MappingNode) and key in node.values:
-                place = node.key_places[str(key)]
+                text_position = node.key_positions[str(key)]
                 node = node.values[str(key)]
             elif isinstance(node, ListNode) and isinstance(key, int) and key < len(node.items):
                 node = node.items[key]
-                place = node.place
+                text_position = node.text_position
             else:
                 is_block = isinstance(node, MappingNode)
-                return node, place if is_block else node.place, False
-        return node, node.place, True
+                return node, text_position if is_block else node.text_position, False
+        return node, node.text_position, True
 
 
 def read_document(path: Path) -> Document:
@@ -101,8 +101,8 @@ def parse_document(content: bytes, path: Path) -> Document:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - content.rfind(b"\n", 0, error.start)
-        place, problem = TextPosition(line, column), "this is not UTF-8"
-        raise MistakesFound([Mistake(path, place, problem, code=Code.UNREADABLE)]) from None
+        text_position, problem = TextPosition(line, column), "this is not UTF-8"
+        raise MistakesFound([Mistake(path, text_position, problem, code=Code.UNREADABLE)]) from None
     try:
         return Document(path, _Composer(text, path).document(), LINE_END.split(text))
     except yaml.YAMLError as error:
@@ -147,88 +147,111 @@ class _Composer:
             event = self.events.get_event()
             if not isinstance(event, yaml.StreamEndEvent):
                 raise self.mistake(
-                    place_of(event.start_mark), "a file holds one document", "use one file each"
+                    text_position_of(event.start_mark),
+                    "a file holds one document",
+                    "use one file each",
                 )
             return root
         finally:
             self.events.dispose()
 
     def node(self, event: Any) -> YamlNode:
-        kind, place = type(event), place_of(event.start_mark)
+        kind, text_position = type(event), text_position_of(event.start_mark)
         if kind is yaml.AliasEvent:
-            return self.resolve_alias(event.anchor, place)
+            return self.resolve_alias(event.anchor, text_position)
         if event.tag is not None:
             raise self.mistake(
-                place, "tags are not used here", "put text that begins with ! between quotes"
+                text_position,
+                "tags are not used here",
+                "put text that begins with ! between quotes",
             )
         before = self.node_count
-        self.count(1, place)
+        self.count(1, text_position)
         if kind is yaml.ScalarEvent:
             node: YamlNode = ScalarNode(
-                place, event.value, not event.style, end=place_of(event.end_mark)
+                text_position, event.value, not event.style, end=text_position_of(event.end_mark)
             )
         else:
             self.depth += 1
             if self.depth > DEPTH_MAX:
-                raise self.mistake(place, f"this is nested more than {DEPTH_MAX} deep")
-            node = self.items(place) if kind is yaml.SequenceStartEvent else self.mapping(place)
+                raise self.mistake(text_position, f"this is nested more than {DEPTH_MAX} deep")
+            node = (
+                self.items(text_position)
+                if kind is yaml.SequenceStartEvent
+                else self.mapping(text_position)
+            )
             self.depth -= 1
         if event.anchor is not None:
             self.anchors[event.anchor] = node, self.node_count - before
         return node
 
-    def items(self, place: TextPosition) -> ListNode:
+    def items(self, text_position: TextPosition) -> ListNode:
         items: list[YamlNode] = []
         while type(event := self.events.get_event()) is not yaml.SequenceEndEvent:
             items.append(self.node(event))
-        return ListNode(place, tuple(items))
+        return ListNode(text_position, tuple(items))
 
-    def mapping(self, place: TextPosition) -> MappingNode:
+    def mapping(self, text_position: TextPosition) -> MappingNode:
         values: dict[str, YamlNode] = {}
-        places: dict[str, TextPosition] = {}
+        text_positions: dict[str, TextPosition] = {}
         while type(event := self.events.get_event()) is not yaml.MappingEndEvent:
             key = self.key(event)
             if key.text in values:
-                first = places[key.text]
+                first = text_positions[key.text]
                 raise self.mistake(
-                    key.place, f"the key {key.text!r} is there twice, first in line {first.line}"
+                    key.text_position,
+                    f"the key {key.text!r} is there twice, first in line {first.line}",
                 )
-            values[key.text], places[key.text] = self.node(self.events.get_event()), key.place
-        return MappingNode(place, values, places)
+            values[key.text], text_positions[key.text] = (
+                self.node(self.events.get_event()),
+                key.text_position,
+            )
+        return MappingNode(text_position, values, text_positions)
 
     def key(self, event: Any) -> ScalarNode:
         key = self.node(event)
         if not isinstance(key, ScalarNode):
-            raise self.mistake(key.place, "a key is one word, not a list or a mapping")
+            raise self.mistake(key.text_position, "a key is one word, not a list or a mapping")
         if key.text == "<<" and key.is_plain:
             raise self.mistake(
-                key.place, "merge keys are no part of YAML 1.2", "write the keys out"
+                key.text_position, "merge keys are no part of YAML 1.2", "write the keys out"
             )
         return key
 
-    def resolve_alias(self, anchor: str | None, place: TextPosition) -> YamlNode:
+    def resolve_alias(self, anchor: str | None, text_position: TextPosition) -> YamlNode:
         if anchor is None or anchor not in self.anchors:
             raise self.mistake(
-                place,
+                text_position,
                 "an alias stands for something written before it",
                 "put text that begins with * between quotes",
             )
         node, size = self.anchors[anchor]
-        self.count(size, place)
+        self.count(size, text_position)
         return node
 
-    def count(self, nodes: int, place: TextPosition) -> None:
+    def count(self, nodes: int, text_position: TextPosition) -> None:
         self.node_count += nodes
         if self.node_count > NODES_MAX:
-            raise self.mistake(place, f"more than {NODES_MAX:,} values, aliases counted in full")
+            raise self.mistake(
+                text_position, f"more than {NODES_MAX:,} values, aliases counted in full"
+            )
 
     def mistake(
-        self, place: TextPosition, problem: str, hint: str = "", code: Code = Code.UNUSED_YAML
+        self,
+        text_position: TextPosition,
+        problem: str,
+        hint: str = "",
+        code: Code = Code.UNUSED_YAML,
     ) -> MistakesFound:
         return MistakesFound(
             [
                 Mistake(
-                    self.path, place, problem, hint, code=code, excerpt=bare_line(self.text, place)
+                    self.path,
+                    text_position,
+                    problem,
+                    hint,
+                    code=code,
+                    excerpt=bare_line(self.text, text_position),
                 )
             ]
         )
@@ -238,7 +261,7 @@ def _too_large(size_bytes: int) -> str:
     return f"a pipeline file has at most 1 MiB, this one has {size_bytes:,} bytes"
 
 
-LOOKED_AT_MAX = 1_000
+COMPARED_MAX = 1_000
 """How much of a line is looked at for the cause of a mistake."""
 
 
@@ -248,27 +271,29 @@ def fault_of(error: yaml.YAMLError, text: str, path: Path) -> Mistake:
     if mark is None:
         position = getattr(error, "position", -1)
         problem = "a control character cannot stand in YAML"
-        return Mistake(path, _place_at(text, position), problem, code=Code.NO_YAML)
+        return Mistake(path, _text_position_at(text, position), problem, code=Code.NO_YAML)
     problem = str(getattr(error, "problem", None) or "this is no YAML")
     begin = _line_start(text, mark.line)
-    line = text[begin : begin + LOOKED_AT_MAX].partition("\n")[0]
+    line = text[begin : begin + COMPARED_MAX].partition("\n")[0]
     return Mistake(
         path,
-        place_of(mark),
+        text_position_of(mark),
         problem[:1].lower() + problem[1:],
         _usual_cause(line[mark.column :], line, problem),
         code=Code.NO_YAML,
-        excerpt=bare_line(text, place_of(mark)),
+        excerpt=bare_line(text, text_position_of(mark)),
     )
 
 
-def bare_line(text: str, place: TextPosition) -> tuple[str, int]:
+def bare_line(text: str, text_position: TextPosition) -> tuple[str, int]:
     """Of a file that is no tree yet: only the key that a line begins with is surely no secret."""
-    begin = _line_start(text, place.line - 1)
-    line = text[begin : begin + LOOKED_AT_MAX].partition("\n")[0].rstrip()
+    begin = _line_start(text, text_position.line - 1)
+    line = text[begin : begin + COMPARED_MAX].partition("\n")[0].rstrip()
     head = re.match(r"[ \t]*(?:- +)*(?:[A-Za-z_][\w.-]*:(?= |$))?", line)[0]  # type: ignore[index]
     shown = head if head == line else f"{head} {MASK}" if head.strip() else f"{head}{MASK}"
-    caret = place.column - 1 if place.column <= len(head) else len(shown) - len(MASK)
+    caret = (
+        text_position.column - 1 if text_position.column <= len(head) else len(shown) - len(MASK)
+    )
     return shown.replace("\t", " "), max(caret, 0)
 
 
@@ -279,7 +304,7 @@ def _line_start(text: str, line: int) -> int:
     return position
 
 
-def _place_at(text: str, position: int) -> TextPosition | None:
+def _text_position_at(text: str, position: int) -> TextPosition | None:
     if not 0 <= position <= len(text):
         return None
     return TextPosition(text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position))
@@ -301,7 +326,7 @@ def _usual_cause(rest: str, line: str, problem: str) -> str:
     return ""
 
 
-def place_of(mark: Any) -> TextPosition:
+def text_position_of(mark: Any) -> TextPosition:
     return TextPosition(mark.line + 1, mark.column + 1)
 
 

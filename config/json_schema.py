@@ -104,9 +104,9 @@ def _with_references(schema: Any) -> Any:
         return schema
     schema = _as_written(schema)
     if schema.get("type") in ("integer", "number", "boolean") or _is_bounded_text(schema):
-        kept = {key: schema[key] for key in ("description", "default") if key in schema}
-        bare = {key: value for key, value in schema.items() if key not in kept}
-        return kept | {"anyOf": [bare, REFERENCE]}
+        described = {key: schema[key] for key in ("description", "default") if key in schema}
+        bare = {key: value for key, value in schema.items() if key not in described}
+        return described | {"anyOf": [bare, REFERENCE]}
     return {key: _inside(key, value) for key, value in schema.items()}
 
 

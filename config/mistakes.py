@@ -114,7 +114,7 @@ class Mistake:
     """One thing that is wrong. The words never hold a value that came from a reference."""
 
     path: Path
-    place: TextPosition | None
+    text_position: TextPosition | None
     problem: str
     hint: str = ""
     variable: str = ""
@@ -129,10 +129,10 @@ class Mistake:
     @property
     def where(self) -> str:
         """`file:line:column`, as editors and compilers write it."""
-        return ":".join(str(part) for part in (self.path, *(self.place or ())))
+        return ":".join(str(part) for part in (self.path, *(self.text_position or ())))
 
     def as_json(self) -> dict[str, object]:
-        line, column = self.place or (None, None)
+        line, column = self.text_position or (None, None)
         return {
             "file": str(self.path),
             "line": line,
@@ -146,9 +146,9 @@ class Mistake:
     def __str__(self) -> str:
         at = " ".join(filter(None, (self.code.code, path_text(self.keys))))
         lines = [f"{self.where}: {self.problem} [{at}]"]
-        if self.excerpt is not None and self.place is not None:
+        if self.excerpt is not None and self.text_position is not None:
             line, caret = self.excerpt
-            number = str(self.place.line)
+            number = str(self.text_position.line)
             lines.append(f"  {number} | {line}")
             lines.append(f"  {' ' * len(number)} | {' ' * caret}^")
         if self.hint:

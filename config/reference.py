@@ -89,8 +89,8 @@ def summary_of(component: type[Any]) -> str:
     """What a source or sink is for, in one sentence: its module opens with it. The class begins
     with what it guarantees."""
     module = inspect.getmodule(component)
-    told = inspect.getdoc(module) if module else None
-    words = one_line(told or inspect.getdoc(component) or "").split(". ")[0].rstrip(".")
+    docstring = inspect.getdoc(module) if module else None
+    words = one_line(docstring or inspect.getdoc(component) or "").split(". ")[0].rstrip(".")
     return f"{words}."
 
 

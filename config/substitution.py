@@ -82,7 +82,7 @@ class _Filling:
             parts.append(value or "")
         text = "".join([*parts, node.text[position:]])
         self.secrets |= passwords_in(text)
-        return ScalarNode(node.place, text, is_plain=False, is_unset=is_unset)
+        return ScalarNode(node.text_position, text, is_plain=False, is_unset=is_unset)
 
     def value(self, reference: re.Match[str], node: ScalarNode) -> str | None:
         """What a reference stands for; None, and a word about it, where that is nothing."""
@@ -91,7 +91,7 @@ class _Filling:
             self.mistakes.append(
                 Mistake(
                     self.path,
-                    node.place,
+                    node.text_position,
                     "a reference is not closed",
                     "write ${env:NAME}",
                     code=Code.BAD_REFERENCE,
@@ -102,7 +102,7 @@ class _Filling:
             self.mistakes.append(
                 Mistake(
                     self.path,
-                    node.place,
+                    node.text_position,
                     "a reference is ${env:NAME}, ${env:NAME:-default} or ${file:path}",
                     _guess(scheme, has_scheme=bool(separator)),
                     code=Code.BAD_REFERENCE,
@@ -117,7 +117,7 @@ class _Filling:
             self.mistakes.append(
                 Mistake(
                     self.path,
-                    node.place,
+                    node.text_position,
                     "the name of a variable is made of letters, digits and underscores",
                     "write ${env:NAME} or ${env:NAME:-default}",
                     code=Code.BAD_REFERENCE,
@@ -131,7 +131,7 @@ class _Filling:
             self.unset.append(
                 Mistake(
                     self.path,
-                    node.place,
+                    node.text_position,
                     f"the environment has no {found['name']}",
                     f"export {found['name']}=...",
                     variable=found["name"],
@@ -159,7 +159,9 @@ class _Filling:
         except (OSError, ValueError) as error:
             problem = (getattr(error, "strerror", None) or "it has no usable path").lower()
         problem = f"${{file:{text}}}: {problem}"
-        self.unset.append(Mistake(self.path, node.place, problem, code=Code.UNREADABLE_SECRET))
+        self.unset.append(
+            Mistake(self.path, node.text_position, problem, code=Code.UNREADABLE_SECRET)
+        )
         return None
 
 

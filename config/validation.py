@@ -52,13 +52,13 @@ class Validator:
     def tell(
         self,
         code: Code,
-        place: TextPosition | None,
+        text_position: TextPosition | None,
         problem: str,
         hint: str = "",
         *,
         keys: KeyPath = (),
     ) -> None:
-        mistake = Mistake(self.document.path, place, problem, hint, code=code, keys=keys)
+        mistake = Mistake(self.document.path, text_position, problem, hint, code=code, keys=keys)
         self.mistakes.append(mistake)
 
     def tell_at(self, code: Code, keys: KeyPath, problem: str, hint: str = "") -> None:
@@ -72,20 +72,20 @@ class Validator:
         alternatives: dict[TextPosition, list[Mistake]] = {}
         for each in error.errors(include_url=False)[:MISTAKES_SHOWN_MAX]:
             keys: KeyPath = each["loc"]
-            blamed, place, is_found = part.find(keys)
+            blamed, text_position, is_found = part.find(keys)
             if _is_unset(blamed):
                 continue
             if each["type"] == "missing" and not keys[:-1] and at:
-                place = self.document.find(at)[1]
-                place = _key_place(self.document, at) or place
+                text_position = self.document.find(at)[1]
+                text_position = _key_position(self.document, at) or text_position
             elif each["type"] == "missing":
-                place = _key_place(part, keys[:-1]) or place
+                text_position = _key_position(part, keys[:-1]) or text_position
             elif each["type"] == "extra_forbidden":
-                place = _key_place(part, keys) or place
+                text_position = _key_position(part, keys) or text_position
             problem, hint = _words(each, model, keys, blamed)
             mistake = Mistake(
                 self.document.path,
-                place,
+                text_position,
                 problem,
                 hint,
                 code=_code(each["type"]),
@@ -95,7 +95,7 @@ class Validator:
                 yield mistake
             else:
                 # The last keys name members of a union: the value is none of them.
-                alternatives.setdefault(place, []).append(mistake)
+                alternatives.setdefault(text_position, []).append(mistake)
         for mistakes in alternatives.values():
             yield _concat(mistakes)
 
@@ -120,10 +120,12 @@ class Validator:
         if isinstance(value, bool):
             kinds = set(members(annotation))
             if bool not in kinds and kinds & {int, float}:
-                yield Mistake(path, node.place, "should be a number", code=Code.WRONG_KIND)
+                yield Mistake(path, node.text_position, "should be a number", code=Code.WRONG_KIND)
         elif unit and isinstance(value, int | float) and value != 0:
             hint = f"write it as {EXAMPLES[unit]}"
-            yield Mistake(path, node.place, f"a {unit} has a unit", hint, code=Code.WRONG_KIND)
+            yield Mistake(
+                path, node.text_position, f"a {unit} has a unit", hint, code=Code.WRONG_KIND
+            )
 
 
 def _is_unset(node: YamlNode) -> bool:
@@ -133,13 +135,13 @@ def _is_unset(node: YamlNode) -> bool:
     return isinstance(node, ScalarNode) and node.is_unset
 
 
-def _key_place(document: Document, keys: Sequence[str | int]) -> TextPosition | None:
+def _key_position(document: Document, keys: Sequence[str | int]) -> TextPosition | None:
     """Where the last of `keys` itself stands, if it is a key."""
     if not keys:
         return None
     parent, _, is_found = document.find(keys[:-1])
     if is_found and isinstance(parent, MappingNode):
-        return parent.key_places.get(str(keys[-1]))
+        return parent.key_positions.get(str(keys[-1]))
     return None
 
 

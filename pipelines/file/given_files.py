@@ -79,7 +79,7 @@ def sink_of_words(
     document = substituted.document
     validator = Validator(document, [*substituted.mistakes, *substituted.unset])
     if not isinstance(document.root, MappingNode | ListNode):
-        validator.tell(Code.WRONG_KIND, document.root.place, "should be keys with values")
+        validator.tell(Code.WRONG_KIND, document.root.text_position, "should be keys with values")
     part = load_part(validator, document.root, (), is_source=False)
     if part is None or validator.mistakes:
         raise MistakesFound(validator.mistakes)

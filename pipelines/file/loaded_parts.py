@@ -70,7 +70,9 @@ def load_part(
     if not isinstance(node, MappingNode):
         if not isinstance(node, ScalarNode) or not node.is_unset:
             hint = f"write `type:` below `{word}:`"
-            validator.tell(Code.WRONG_KIND, node.place, "should be keys with values", hint, keys=at)
+            validator.tell(
+                Code.WRONG_KIND, node.text_position, "should be keys with values", hint, keys=at
+            )
         return None
     kind = node.values.get("type")
     if not isinstance(kind, ScalarNode):
@@ -83,7 +85,7 @@ def load_part(
     try:
         model = settings_of(kind.text, is_source=is_source)
     except ConfigError as error:
-        validator.tell(Code.UNKNOWN_TYPE, kind.place, error.problem, error.hint)
+        validator.tell(Code.UNKNOWN_TYPE, kind.text_position, error.problem, error.hint)
         return None
     return _validate(validator, node, at, kind.text, model, is_source=is_source)
 
@@ -110,7 +112,7 @@ def _validate(
     for key in left[:MISTAKES_SHOWN_MAX]:
         validator.tell(
             Code.UNKNOWN_KEY,
-            node.key_places[key],
+            node.key_positions[key],
             f"there is no key {key!r}",
             did_you_mean(key, sorted(own | shared)),
             keys=(*at, key),

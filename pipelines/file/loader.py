@@ -196,7 +196,9 @@ class _Reading:
         root = document.root
         if not isinstance(root, MappingNode):
             problem = "a pipeline file is made of keys and values"
-            self.mistakes.append(Mistake(self.path, root.place, problem, code=Code.WRONG_KIND))
+            self.mistakes.append(
+                Mistake(self.path, root.text_position, problem, code=Code.WRONG_KIND)
+            )
             return
         validator = Validator(document, self.mistakes)
         head = without(root, SOURCE, "sink")
@@ -204,7 +206,7 @@ class _Reading:
         unknown = [key for key in head.values if key not in known]
         for key in unknown[:MISTAKES_SHOWN_MAX]:
             guess = did_you_mean(key, [*known, SOURCE, "sink"])
-            place, problem = head.key_places[key], f"there is no key {key!r}"
+            place, problem = head.key_positions[key], f"there is no key {key!r}"
             validator.tell(Code.UNKNOWN_KEY, place, problem, guess, keys=(key,))
         head = without(head, *unknown)
         spec = validator.validate(PipelineSpec, head, ())
@@ -242,19 +244,23 @@ class _Reading:
     def _source(self, validator: Validator, root: MappingNode) -> LoadedPart | None:
         if SOURCE not in root.values:
             problem = f"the key {SOURCE!r} is missing"
-            validator.tell(Code.MISSING_KEY, root.place, problem, "headwater init", keys=(SOURCE,))
+            validator.tell(
+                Code.MISSING_KEY, root.text_position, problem, "headwater init", keys=(SOURCE,)
+            )
             return None
         return load_part(validator, root.values[SOURCE], (SOURCE,), is_source=True)
 
     def _sinks(self, validator: Validator, root: MappingNode) -> tuple[LoadedPart, ...] | None:
         if "sink" not in root.values:
             problem = "the key 'sink' is missing"
-            validator.tell(Code.MISSING_KEY, root.place, problem, "headwater init", keys=("sink",))
+            validator.tell(
+                Code.MISSING_KEY, root.text_position, problem, "headwater init", keys=("sink",)
+            )
             return None
         given = root.values["sink"]
         if isinstance(given, ListNode) and not given.items:
             problem = "should have at least 1 of them"
-            validator.tell(Code.WRONG_VALUE, given.place, problem, keys=("sink",))
+            validator.tell(Code.WRONG_VALUE, given.text_position, problem, keys=("sink",))
             return None
         nodes: list[tuple[YamlNode, KeyPath]] = (
             [(node, ("sink", at)) for at, node in enumerate(given.items)]
@@ -285,7 +291,7 @@ def _secrets_of(value: Any) -> set[str]:
 
 def _order(mistakes: Sequence[Mistake]) -> list[Mistake]:
     distinct = dict.fromkeys(mistakes)
-    return sorted(distinct, key=lambda each: (str(each.path), each.place or (0, 0)))
+    return sorted(distinct, key=lambda each: (str(each.path), each.text_position or (0, 0)))
 
 
 def _redact(mistake: Mistake, redaction: Redaction) -> Mistake:

@@ -30,7 +30,7 @@ def test_every_value_knows_its_place() -> None:
     document = parse("a: 1\nb:\n  - x\n  - {c: y, d: z}\n")
 
     places = {
-        keys: tuple(document.find(keys)[0].place)
+        keys: tuple(document.find(keys)[0].text_position)
         for keys in [("a",), ("b",), ("b", 0), ("b", 1, "c"), ("b", 1, "d")]
     }
 
@@ -54,7 +54,7 @@ def test_a_missing_key_is_found_as_far_as_its_path_exists() -> None:
 def test_columns_count_characters_and_not_bytes() -> None:
     document = parse("{ключ: значение, b: 2}")
 
-    assert tuple(document.find(("b",))[0].place) == (1, 21)
+    assert tuple(document.find(("b",))[0].text_position) == (1, 21)
 
 
 def test_keys_are_text_however_they_are_written() -> None:

@@ -26,7 +26,7 @@ def test_a_file_can_be_checked_where_its_secrets_are_not(write: Write) -> None:
 
     found: CheckedFile = check(path, environment={}, may_be_unset=True)
 
-    assert [str(each.place) for each in found.unset] == ["TextPosition(line=4, column=8)"]
+    assert [str(each.text_position) for each in found.unset] == ["TextPosition(line=4, column=8)"]
     assert (found.names, found.pipelines) == (("shop",), ())
 
 

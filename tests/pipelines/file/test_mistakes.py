@@ -146,7 +146,10 @@ def test_all_mistakes_of_all_files_are_told_at_once(write: Write) -> None:
     with pytest.raises(MistakesFound) as found:
         load(directory, environment={})
 
-    assert [(each.path.name, each.place and each.place.line) for each in found.value.mistakes] == [
+    assert [
+        (each.path.name, each.text_position and each.text_position.line)
+        for each in found.value.mistakes
+    ] == [
         ("a.yaml", 1),
         ("a.yaml", 2),
         ("b.yml", 1),
@@ -209,7 +212,7 @@ def test_a_value_that_is_seldom_meant_is_remarked_upon(
     (remark,) = check(write(f"{SMALLEST}{line}"), environment={}).remarks
 
     assert remark.problem.startswith(problem)
-    assert remark.place is not None and remark.place.line == 8
+    assert remark.text_position is not None and remark.text_position.line == 8
 
 
 @pytest.mark.parametrize(
@@ -237,7 +240,9 @@ def test_an_address_that_cannot_be_right_is_refused(write: Write, part: str, url
 
     (mistake,) = found.value.mistakes
     assert "address" in mistake.problem and "canary" not in str(found.value)
-    assert mistake.place is not None and mistake.place.line == (3 if part == "sink" else 2)
+    assert mistake.text_position is not None and mistake.text_position.line == (
+        3 if part == "sink" else 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -312,7 +317,7 @@ def test_an_address_of_a_server_that_cannot_be_right_is_refused(
 
     (mistake,) = found.value.mistakes
     assert "address" in mistake.problem and "canary" not in str(found.value)
-    assert mistake.place is not None and mistake.place.line == 2
+    assert mistake.text_position is not None and mistake.text_position.line == 2
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9092", "[::1]:9092", "kafka-1.shop_net:1"])

@@ -31,7 +31,7 @@ class CurrentRows:
     def take(
         self,
         keys: pa.RecordBatch,
-        letters: pa.Array,
+        op_codes: pa.Array,
         *,
         orders: pa.Array | None = None,
         origins: pa.RecordBatch | None = None,
@@ -44,8 +44,8 @@ class CurrentRows:
         """
         rows = keys.num_rows
         kinds = np.zeros(rows, np.int8)
-        kinds[np.asarray(_equal(letters, "d"))] = DELETE
-        kinds[np.asarray(_equal(letters, "t"))] = TRUNCATE
+        kinds[np.asarray(_equal(op_codes, "d"))] = DELETE
+        kinds[np.asarray(_equal(op_codes, "t"))] = TRUNCATE
         self._kinds.append(kinds)
         self._digests.append(digests_of(keys.columns, rows))
         arrived = np.arange(self._count, self._count + rows)
@@ -56,13 +56,13 @@ class CurrentRows:
     def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Returns the current rows among the same changes; their division into batches may
         differ."""
-        stands, at = self._stands(), 0
+        are_current, at = self._are_current(), 0
         for batch in batches:
-            yield batch.filter(pa.array(stands[at : at + batch.num_rows]))
+            yield batch.filter(pa.array(are_current[at : at + batch.num_rows]))
             at += batch.num_rows
         assert at == self._count, "a change log that was read twice is the same"
 
-    def _stands(self) -> npt.NDArray[np.bool_]:
+    def _are_current(self) -> npt.NDArray[np.bool_]:
         found = np.zeros(self._count, np.bool_)
         if not self._count:
             return found
@@ -78,5 +78,5 @@ class CurrentRows:
         return found
 
 
-def _equal(letters: pa.Array, letter: str) -> pa.BooleanArray:
-    return pc.equal(letters, letter).fill_null(False)
+def _equal(op_codes: pa.Array, op_code: str) -> pa.BooleanArray:
+    return pc.equal(op_codes, op_code).fill_null(False)

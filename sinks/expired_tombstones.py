@@ -18,8 +18,8 @@ def check_no_delete_was_missed(
     `start` is where the whole read began; `before` and `after` are the log start offsets when it
     began and when it ended.
     """
-    for partition, kept in after.items():
-        dropped_to = kept.deletes_dropped_to
+    for partition, retained in after.items():
+        dropped_to = retained.deletes_dropped_to
         if dropped_to > max(before[partition].deletes_dropped_to, start[partition].next_offset):
             raise PositionLost(
                 "the log removed deletes before they were read",

@@ -32,7 +32,7 @@ class SoftFold(NamedTuple):
 class Versions(NamedTuple):
     """The versions of a slice: by key and time, one per key and commit."""
 
-    places: Int64Array
+    row_numbers: Int64Array
     times: Int64Array
     begins: BoolArray
     """Which are the first of their key."""
@@ -123,10 +123,10 @@ def find_repeated(
         return None
     before = _before(keys)
     found: BoolArray = np.zeros(len(again), np.bool_)
-    places = np.flatnonzero(again & (before != NONE))
-    earlier = before[places]
+    row_numbers = np.flatnonzero(again & (before != NONE))
+    earlier = before[row_numbers]
     is_row = ~np.isin(operations[earlier], HAVE_NO_ROW)
-    found[places] = is_row & (digests[earlier] == digests[places])
+    found[row_numbers] = is_row & (digests[earlier] == digests[row_numbers])
     asked = np.flatnonzero(again & (before == NONE))
     if len(asked):
         held = former(asked)
@@ -146,9 +146,9 @@ def _before(keys: pa.RecordBatch) -> Int64Array:
 
 def _never_back(codes: Int64Array, times: Int64Array) -> Int64Array:
     """Returns the running maximum of each key's times."""
-    distinct, places = np.unique(times, return_inverse=True)
+    distinct, ranks = np.unique(times, return_inverse=True)
     dense = np.unique(codes, return_inverse=True)[1].reshape(-1) * len(distinct)
-    rising = np.maximum.accumulate(places.reshape(-1) + dense) - dense
+    rising = np.maximum.accumulate(ranks.reshape(-1) + dense) - dense
     found: Int64Array = distinct[rising]
     return found
 
@@ -216,13 +216,15 @@ def newest_of_digests(digests: Digests, orders: Int64Array | None = None) -> Int
     if not len(digests):
         return np.zeros(0, np.int64)
     # Equal digests may be in any order: a stable sort takes twice as long.
-    places: Int64Array = np.argsort(digests) if orders is None else np.lexsort((orders, digests))
-    ordered = digests[places]
+    row_numbers: Int64Array = (
+        np.argsort(digests) if orders is None else np.lexsort((orders, digests))
+    )
+    ordered = digests[row_numbers]
     is_first = np.append(True, ordered[1:] != ordered[:-1])
     if orders is not None:
-        newest: Int64Array = places[np.append(is_first[1:], True)]
+        newest: Int64Array = row_numbers[np.append(is_first[1:], True)]
     else:
-        newest = np.maximum.reduceat(places, np.flatnonzero(is_first))
+        newest = np.maximum.reduceat(row_numbers, np.flatnonzero(is_first))
     return newest
 
 

@@ -21,12 +21,12 @@ class HeldColumns:
     def parse(cls, text: str | None) -> "HeldColumns":
         if not text:
             return cls()
-        said = orjson.loads(text)
+        stored = orjson.loads(text)
         names = {
             int(table): {int(column): name for column, name in columns.items()}
-            for table, columns in said["names"].items()
+            for table, columns in stored["names"].items()
         }
-        return cls(names, frozenset(said["others"]))
+        return cls(names, frozenset(stored["others"]))
 
     def text(self) -> str:
         names = {
@@ -80,14 +80,14 @@ class HeldColumns:
             if column.id and column.name in names
         }
         before = self.names.get(schema.id, {})
-        kept = {id: name for id, name in before.items() if name not in now.values()}
+        former = {id: name for id, name in before.items() if name not in now.values()}
         others = {
             names[column.name]
             for column in schema.columns
             if not column.id and column.name in names
         }
         return HeldColumns(
-            {**self.names, schema.id: {**kept, **now}},
+            {**self.names, schema.id: {**former, **now}},
             (self.others | others) - set(now.values()),
         )
 

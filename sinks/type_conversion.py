@@ -39,18 +39,20 @@ def find_changed(column: pa.Array, kind: pa.DataType, *, by: CastFunction = cast
         column = column.dictionary_decode()
     kinds = (column.type, kind)
     if any(map(_is_moment, kinds)) and any(map(_is_number, kinds)):
-        return _places(column.is_valid())  # Arrow counts days and microseconds from 1970
+        return _indices(column.is_valid())  # Arrow counts days and microseconds from 1970
     try:
         there = by(column, kind)
         if pa.types.is_string(kind):
             return []
-        return _places(pc.and_(column.is_valid(), pc.invert(_same(column, by(there, column.type)))))
+        return _indices(
+            pc.and_(column.is_valid(), pc.invert(_same(column, by(there, column.type))))
+        )
     except FAILURES:
         if len(column) == 1:
             return [0]
     half = len(column) // 2
     later = find_changed(column.slice(half), kind, by=by)
-    return find_changed(column.slice(0, half), kind, by=by) + [half + place for place in later]
+    return find_changed(column.slice(0, half), kind, by=by) + [half + index for index in later]
 
 
 def _same(column: pa.Array, back: pa.Array) -> pa.BooleanArray:
@@ -73,6 +75,6 @@ def _is_number(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _places(mask: pa.BooleanArray) -> list[int]:
+def _indices(mask: pa.BooleanArray) -> list[int]:
     found: list[int] = np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist()
     return found

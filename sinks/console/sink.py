@@ -99,7 +99,7 @@ def people_lines(changes: TableChanges) -> str:
 def json_lines(changes: TableChanges) -> str:
     """Returns lines such as `{"op": "update", "table": "shop.orders", "row": {"id": 7, ...}, "at":
     "shop.orders-0@5"}`. Values are text unless they are numbers, booleans or nested."""
-    table, at = quote(str(changes.schema.table)), _places(changes)
+    table, at = quote(str(changes.schema.table)), _log_positions(changes)
     if changes.is_truncate:
         share = ", ".join(f"{quote(name)}: {value}" for name, value in _share(changes).items())
         row = f"{{{share}}}" if share else "null"
@@ -182,8 +182,8 @@ def _quoted_column(texts: pa.Array) -> pa.Array:
     found = _concat('"', texts, '"')
     awkward = pc.match_substring_regex(texts, AWKWARD).fill_null(False)
     if pc.any(awkward).as_py():
-        places = pa.array(np.flatnonzero(np.asarray(awkward)))
-        written = pa.array([quote(text) for text in texts.take(places).to_pylist()], pa.string())
+        indices = pa.array(np.flatnonzero(np.asarray(awkward)))
+        written = pa.array([quote(text) for text in texts.take(indices).to_pylist()], pa.string())
         found = pc.replace_with_mask(found, awkward, written)
     return found.fill_null(NULL)
 
@@ -204,7 +204,7 @@ def _escape(character: str) -> str:
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
-def _places(changes: TableChanges) -> pa.Array | str:
+def _log_positions(changes: TableChanges) -> pa.Array | str:
     """Returns the place of each change in the log, such as `topic-0@17`."""
     if changes.log_partition is None or changes.log_offsets is None:
         return "null"
@@ -213,10 +213,10 @@ def _places(changes: TableChanges) -> pa.Array | str:
     return _concat(head, changes.log_offsets.cast(pa.string()), '"')
 
 
-def _concat(*pieces: pa.Array | str) -> pa.Array:
-    return pc.binary_join_element_wise(*pieces, EMPTY)
+def _concat(*parts: pa.Array | str) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, EMPTY)
 
 
-def _text(*pieces: pa.Array | str) -> str:
-    lines = _concat(*pieces)
+def _text(*parts: pa.Array | str) -> str:
+    lines = _concat(*parts)
     return "".join(lines.to_pylist()) if isinstance(lines, pa.Array) else str(lines)

@@ -235,8 +235,8 @@ class FilesSink:
         manifest.forget()
         self._claimed.clear()
         self._is_clean = False
-        said = [f"table {table} under {store.address('')}" for table in tables]
-        return said + (["the manifest"] if head.sequence else [])
+        removed = [f"table {table} under {store.address('')}" for table in tables]
+        return removed + (["the manifest"] if head.sequence else [])
 
 
 def check_start(part: Slice, head: ManifestCommit) -> None:

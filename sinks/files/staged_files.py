@@ -226,8 +226,8 @@ def divide(part: AppendedRows, by: Sequence[str]) -> Iterator[tuple[str, pa.Reco
     codes = paths.indices.to_numpy()
     order = np.argsort(codes, kind="stable")
     ends = np.searchsorted(codes[order], np.arange(len(paths.dictionary) + 1))
-    for place, path in enumerate(paths.dictionary.to_pylist()):
-        theirs = order[ends[place] : ends[place + 1]]
+    for code, path in enumerate(paths.dictionary.to_pylist()):
+        theirs = order[ends[code] : ends[code + 1]]
         whole = len(theirs) == rows.num_rows
         yield path, rows if whole else rows.take(pa.array(theirs))
 

@@ -120,10 +120,10 @@ class TopicWriter:
                 table=str(changes.schema.table),
             )
         if changes.is_truncate:
-            places = [(number, None) for number in range(self.partition_count)]
+            row_partitions = [(number, None) for number in range(self.partition_count)]
         else:
-            places = list(self._spread(encoded.keys))
-        for partition, rows in places:
+            row_partitions = list(self._spread(encoded.keys))
+        for partition, rows in row_partitions:
             keys, values = encoded.keys, encoded.values
             if rows is not None:
                 keys, values = keys.take(rows), values.take(rows)
@@ -144,9 +144,9 @@ class TopicWriter:
             yield self.turn % self.partition_count, None
             self.turn += 1
             return
-        places = partitions_of(keys, self.partition_count)
-        for partition in np.unique(places).tolist():
-            yield partition, pa.array(np.flatnonzero(places == partition))
+        row_partitions = partitions_of(keys, self.partition_count)
+        for partition in np.unique(row_partitions).tolist():
+            yield partition, pa.array(np.flatnonzero(row_partitions == partition))
 
 
 def topic_name(template: str, *, pipeline: str, table: TableId) -> str:

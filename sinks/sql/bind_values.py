@@ -100,8 +100,8 @@ def sqlite_values(rows: pa.RecordBatch) -> list[Any]:
     """Returns the same values in one list, row after row."""
     width = rows.num_columns
     values: list[Any] = [None] * (rows.num_rows * width)
-    for place, column in enumerate(rows.columns):
-        values[place::width] = _sqlite_values(column)
+    for column_number, column in enumerate(rows.columns):
+        values[column_number::width] = _sqlite_values(column)
     return values
 
 

@@ -60,18 +60,18 @@ class BufferedChanges:
         return self.take(pa.array(np.arange(start, min(start + length, len(self)))))
 
 
-def chunk_of(pieces: Sequence[TableChanges]) -> BufferedChanges:
+def chunk_of(parts: Sequence[TableChanges]) -> BufferedChanges:
     """Returns one chunk; all batches are of one table and one schema."""
-    partitions = tuple(dict.fromkeys(_partition_of(piece) for piece in pieces))
+    partitions = tuple(dict.fromkeys(_partition_of(part) for part in parts))
     places = {partition: place for place, partition in enumerate(partitions)}
-    lengths = [len(piece) for piece in pieces]
+    lengths = [len(part) for part in parts]
     return BufferedChanges(
-        pieces[0].schema,
-        _concat_rows([piece.rows for piece in pieces]),
-        _concat([piece.operations for piece in pieces]).to_numpy(),
-        _concat([piece.committed_us.cast(pa.int64()) for piece in pieces]),
-        _concat([_offsets_of(piece) for piece in pieces]),
-        np.repeat([places[_partition_of(piece)] for piece in pieces], lengths),
+        parts[0].schema,
+        _concat_rows([part.rows for part in parts]),
+        _concat([part.operations for part in parts]).to_numpy(),
+        _concat([part.committed_us.cast(pa.int64()) for part in parts]),
+        _concat([_offsets_of(part) for part in parts]),
+        np.repeat([places[_partition_of(part)] for part in parts], lengths),
         partitions,
     )
 
@@ -81,7 +81,7 @@ class ChangeBuffer:
 
     def __init__(self, *, rows_max: int, bytes_max: int) -> None:
         self._rows_max, self._bytes_max = rows_max, bytes_max
-        self._pieces: dict[str, list[TableChanges]] = {}
+        self._parts: dict[str, list[TableChanges]] = {}
         self._rows: dict[str, int] = {}
         self._bytes = 0
 
@@ -89,10 +89,10 @@ class ChangeBuffer:
         """Adds changes; yields those that must be written now."""
         ready: list[BufferedChanges] = []
         table = str(changes.schema.table)
-        held = self._pieces.get(table)
+        held = self._parts.get(table)
         if held and held[-1].schema is not changes.schema and held[-1].schema != changes.schema:
             ready += self._release(table)
-        self._pieces.setdefault(table, []).append(changes)
+        self._parts.setdefault(table, []).append(changes)
         self._rows[table] = self._rows.get(table, 0) + len(changes)
         self._bytes += _bytes_of(changes)
         if self._bytes >= self._bytes_max:
@@ -103,16 +103,16 @@ class ChangeBuffer:
 
     def release(self, table: str) -> list[BufferedChanges]:
         """Yields the buffered changes of one table."""
-        return self._release(table) if self._pieces.get(table) else []
+        return self._release(table) if self._parts.get(table) else []
 
     def release_all(self) -> list[BufferedChanges]:
-        return [chunk for table in list(self._pieces) for chunk in self._release(table)]
+        return [chunk for table in list(self._parts) for chunk in self._release(table)]
 
     def _release(self, table: str) -> list[BufferedChanges]:
-        pieces = self._pieces.pop(table)
-        self._bytes -= sum(_bytes_of(piece) for piece in pieces)
+        parts = self._parts.pop(table)
+        self._bytes -= sum(_bytes_of(part) for part in parts)
         del self._rows[table]
-        whole = chunk_of(pieces)
+        whole = chunk_of(parts)
         if len(whole) <= self._rows_max * 2:
             return [whole]
         starts = range(0, len(whole), self._rows_max)

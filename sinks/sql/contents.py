@@ -52,12 +52,12 @@ def open_contents(
         connection.rollback()
         for statement in BEGINNINGS.get(dialect.name, ()):
             run(connection, statement)
-        place = target.tables.place(schema.table)
-        if dialect.find(connection, place) is None:
+        target_name = target.tables.target_name(schema.table)
+        if dialect.find(connection, target_name) is None:
             return OpenedSqlTable({}, schema.names, DeletedRows.GONE, _no_pages())
         offsets = target.read_committed_offsets(connection, sorted(topics))
         layout = target.shaping(schema).layout
-        there = _columns(connection, place)
+        there = _columns(connection, target_name)
         names = tuple(
             name
             for name in schema.names
@@ -81,10 +81,12 @@ def close_contents(target: "SqlTarget", opened: OpenedSqlTable) -> None:
     target.connect().connection.rollback()
 
 
-def _columns(connection: "sa.Connection", place: TableId) -> set[str]:
+def _columns(connection: "sa.Connection", target_name: TableId) -> set[str]:
     import sqlalchemy as sa
 
-    found = sa.inspect(connection).get_columns(place.name, schema=place.namespace or None)
+    found = sa.inspect(connection).get_columns(
+        target_name.name, schema=target_name.namespace or None
+    )
     return {each["name"].replace("``", "`") for each in found}
 
 
@@ -222,7 +224,7 @@ def _copy(connection: "sa.Connection", statement: str, width: int) -> Iterator[l
 def _parse(lines: list[bytes], width: int) -> list[pa.Array]:
     from pyarrow import csv
 
-    names, data = [str(place) for place in range(width)], b"".join(lines)
+    names, data = [str(number) for number in range(width)], b"".join(lines)
     found = csv.read_csv(
         pa.BufferReader(data),
         read_options=csv.ReadOptions(

@@ -56,8 +56,8 @@ def refused_by(dialect: Dialect, error: BaseException, *, columns: Mapping[str, 
     """Returns the reason; `columns` are the source's, to their names in the database."""
     cause = getattr(error, "orig", None) or error
     diag = getattr(cause, "diag", None)
-    said = str(cause) if diag is None else f"{diag.context}\n"
-    found = {each[1] or each[2] for each in COLUMN.finditer(said)}
+    reason = str(cause) if diag is None else f"{diag.context}\n"
+    found = {each[1] or each[2] for each in COLUMN.finditer(reason)}
     found |= {getattr(diag, "column_name", None)}
     named = [name for name, short in columns.items() if short in found]
     return RefusedRow(*meaning(dialect, error), column=named[0] if len(named) == 1 else "")
@@ -88,14 +88,14 @@ def is_of_driver(error: BaseException) -> bool:
 
 
 def ours(dialect: Dialect, error: BaseException, *, table: str = "") -> Exception:
-    problem, said = meaning(dialect, error)
-    facts: dict[str, Any] = {"why": said, "database": dialect.name}
+    problem, reason = meaning(dialect, error)
+    facts: dict[str, Any] = {"why": reason, "database": dialect.name}
     if table:
         facts["table"] = table
     if problem is DriverProblem.AWAY:
         return SinkUnavailable("the database does not answer", **facts)
     if problem is DriverProblem.AGAIN:
-        return RetryTransaction(said)
+        return RetryTransaction(reason)
     if problem is DriverProblem.GONE:
         return SinkUnavailable("a table of the target is gone or has changed", **facts)
     return SinkRejected("the database refuses the statement or value", **facts)

@@ -31,8 +31,8 @@ def without_repeated(
         return chunk
     names = list(layout.names)
 
-    def former(places: Int64Array) -> FormerRows:
-        keys = chunk.keys.take(pa.array(places))
+    def former(key_rows: Int64Array) -> FormerRows:
+        keys = chunk.keys.take(pa.array(key_rows))
         return _former_rows(target, layout, chunk, keys)
 
     compared = _comparable(target, chunk, chunk.rows.select(names))
@@ -58,21 +58,21 @@ def _former_rows(
     fields = [schema.arrow.field(name) for name in names]
     are_there, digests = np.zeros(len(keys), np.bool_), np.zeros(len(keys), np.uint64)
     for page in pages_of(target, question, schema, fields):
-        places = _places(keys, page.select(keys.schema.names))
-        rows = _comparable(target, chunk, page.filter(pa.array(places != NONE)))
-        places = places[places != NONE]
-        are_there[places] = True
-        digests[places] = digests_of(rows.columns, len(rows))
+        key_rows = _key_rows(keys, page.select(keys.schema.names))
+        rows = _comparable(target, chunk, page.filter(pa.array(key_rows != NONE)))
+        key_rows = key_rows[key_rows != NONE]
+        are_there[key_rows] = True
+        digests[key_rows] = digests_of(rows.columns, len(rows))
     return FormerRows(are_there, digests)
 
 
-def _places(keys: pa.RecordBatch, found: pa.RecordBatch) -> Int64Array:
+def _key_rows(keys: pa.RecordBatch, found: pa.RecordBatch) -> Int64Array:
     """Returns the place of each found row's key, or `NONE`."""
     both = pa.concat_batches([keys, found.cast(keys.schema)])
     codes, count = key_codes(both)
-    places: Int64Array = np.full(count, NONE)
-    places[codes[: len(keys)]] = np.arange(len(keys))
-    return places[codes[len(keys) :]]
+    key_rows: Int64Array = np.full(count, NONE)
+    key_rows[codes[: len(keys)]] = np.arange(len(keys))
+    return key_rows[codes[len(keys) :]]
 
 
 def _comparable(

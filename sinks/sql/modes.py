@@ -78,11 +78,11 @@ def _soft_delete(
             connection, layout.table, stamped, same_values(layout.source_key, unset=DELETED_AT)
         )
     if len(fold.states):
-        kept = chunk.take(pa.array(fold.states))
+        newest = chunk.take(pa.array(fold.states))
         ends = pa.array(fold.ends, mask=fold.ends == NONE)
         ended = times_of(chunk.committed_us.take(ends))
-        rows = with_columns(_rows(layout, kept), {DELETED_AT: ended})
-        is_new = kept.operations <= Operation.INSERT
+        rows = with_columns(_rows(layout, newest), {DELETED_AT: ended})
+        is_new = newest.operations <= Operation.INSERT
         dialect.upsert(connection, layout.table, rows, UpsertKey(layout.key, is_new))
 
 
@@ -91,11 +91,11 @@ def _append(
 ) -> None:
     topics = pa.array([part.topic for part in chunk.partitions], pa.string())
     partitions = pa.array([part.partition for part in chunk.partitions], pa.int32())
-    places = pa.array(chunk.origins)
+    partition_codes = pa.array(chunk.origins)
     own = {
         OP: op_codes(pa.array(chunk.operations)),
-        TOPIC: topics.take(places),
-        PARTITION: partitions.take(places),
+        TOPIC: topics.take(partition_codes),
+        PARTITION: partitions.take(partition_codes),
         OFFSET: chunk.offsets,
         COMMITTED_AT: times_of(chunk.committed_us),
     }
@@ -117,15 +117,15 @@ def _scd2(
     _end_versions(dialect, connection, layout, keys, since)
     written = ~chunk.deleted
     if written.any():
-        kept = chunk.where(written)
+        newest = chunk.where(written)
         is_current = ends[written]
         until = np.append(times[1:], 0)[written]
         own = {
-            VALID_FROM: times_of(kept.committed_us),
+            VALID_FROM: times_of(newest.committed_us),
             VALID_TO: pa.array(until, mask=is_current).cast(US),
             IS_CURRENT: pa.array(is_current),
         }
-        dialect.insert(connection, layout.table, with_columns(_rows(layout, kept), own))
+        dialect.insert(connection, layout.table, with_columns(_rows(layout, newest), own))
 
 
 def _end_versions(

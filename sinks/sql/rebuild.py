@@ -121,7 +121,7 @@ def _carry_over(
 ) -> None:
     """Copies deleted rows that only the live table still has, with the columns that the copy
     has."""
-    there, here = (_columns(target, connection, place) for place in (live, copy))
+    there, here = (_columns(target, connection, target_table) for target_table in (live, copy))
     own = {name for name in here if name.startswith(OWN)}
     is_marked = own == {DELETED_AT} and DELETED_AT in there
     settings = target.settings.of(str(table))
@@ -143,13 +143,13 @@ def _carry_over(
         warn_of_other_key(table)
         return
     by_key = " AND ".join(f"c.{quote(name)} = l.{quote(name)}" for name in names.values())
-    place = qualify(target.dialect, copy)
-    conditions.append(f"NOT EXISTS (SELECT 1 FROM {place} c WHERE {by_key})")
+    target_table = qualify(target.dialect, copy)
+    conditions.append(f"NOT EXISTS (SELECT 1 FROM {target_table} c WHERE {by_key})")
     warn_of_other_types(table, others)
     chosen = [quote(name) for name in here if name in there and name not in others]
     run(
         connection,
-        f"INSERT INTO {place} ({', '.join(chosen)})"
+        f"INSERT INTO {target_table} ({', '.join(chosen)})"
         f" SELECT {', '.join(f'l.{name}' for name in chosen)}"
         f" FROM {qualify(target.dialect, live)} l WHERE {' AND '.join(conditions)}",
     )
@@ -179,33 +179,33 @@ def _holds(wide: tuple[pa.DataType | None, str], narrow: tuple[pa.DataType | Non
 
 def drop_table(target: "SqlTarget", table: TableId, topics: Collection[str]) -> list[str]:
     """Drops the table, its copies and its topics' offsets. Raises if it is another sink's."""
-    said: list[str] = []
+    removed: list[str] = []
     live = target.tables.live(table)
     with translate_errors(target.dialect, table=str(table)), _changing_tables(target) as connection:
-        for place in (live, *(target.tables.beside(live, end) for end in (SHADOW, OLD))):
-            found = target.dialect.find(connection, place)
+        for target_table in (live, *(target.tables.beside(live, end) for end in (SHADOW, OLD))):
+            found = target.dialect.find(connection, target_table)
             if found is None or found.mark is None:
                 continue
             if not _is_ours(target, found.mark):
                 raise SinkRejected(
                     "the table belongs to another pipeline or sink",
                     table=str(table),
-                    target=str(place),
+                    target=str(target_table),
                     owner=f"{found.mark.pipeline}/{found.mark.sink}",
                 )
-            run(connection, f"DROP TABLE {qualify(target.dialect, place)}")
-            said.append(f"table {place}")
+            run(connection, f"DROP TABLE {qualify(target.dialect, target_table)}")
+            removed.append(f"table {target_table}")
         target.columns.delete(connection, live)
         if target.offsets.is_there(connection):
             rows = target.offsets.read(connection, topics)
             target.offsets.delete(connection, rows)
-            said += [f"{len(rows)} stored offsets"] if rows else []
-    return said
+            removed += [f"{len(rows)} stored offsets"] if rows else []
+    return removed
 
 
 def drop(target: "SqlTarget") -> list[str]:
     """Drops only tables with the mark of this sink of this pipeline."""
-    said: list[str] = []
+    removed: list[str] = []
     with translate_errors(target.dialect):
         connection = target.connect()
         if not target.offsets.is_there(connection):
@@ -217,19 +217,19 @@ def drop(target: "SqlTarget") -> list[str]:
         rows = target.offsets.read_all(connection)
         targets = {row.target for row in rows if row.target is not None}
         for live in sorted(targets):
-            for place in (live, *(target.tables.beside(live, end) for end in (SHADOW, OLD))):
-                found = target.dialect.find(connection, place)
+            for target_table in (live, *(target.tables.beside(live, end) for end in (SHADOW, OLD))):
+                found = target.dialect.find(connection, target_table)
                 if found is not None and found.mark is not None and _is_ours(target, found.mark):
-                    run(connection, f"DROP TABLE {qualify(target.dialect, place)}")
-                    said.append(f"table {place}")
+                    run(connection, f"DROP TABLE {qualify(target.dialect, target_table)}")
+                    removed.append(f"table {target_table}")
         target.offsets.delete(connection, rows)
-        said += [f"{len(rows)} stored offsets"] if rows else []
+        removed += [f"{len(rows)} stored offsets"] if rows else []
         if connection.execute(TABLE.select().limit(1)).first() is None:
             TABLE.drop(connection)
-            said.append(f"table {TABLE.name}")
+            removed.append(f"table {TABLE.name}")
         if target.columns.drop_if_empty(connection):
-            said.append("table _headwater_columns")
+            removed.append("table _headwater_columns")
         transaction.commit()
     target.tables.forget()
     target.dialect.forget()
-    return said
+    return removed

@@ -44,8 +44,8 @@ def fit(name: str, *, bytes_max: int, suffix: str = "") -> str:
     if len((name + suffix).encode()) <= bytes_max:
         return name + suffix
     digest = "_" + sha256(name.encode()).hexdigest()[:DIGEST_LETTERS] + suffix
-    kept = name.encode()[: bytes_max - len(digest)]
-    return kept.decode(errors="ignore") + digest
+    expected = name.encode()[: bytes_max - len(digest)]
+    return expected.decode(errors="ignore") + digest
 
 
 def fit_columns(
@@ -186,7 +186,7 @@ class SqlTables:
             bytes_max=self.dialect.name_bytes_max,
         )
 
-    def place(self, table: TableId) -> TableId:
+    def target_name(self, table: TableId) -> TableId:
         """Returns the table to write to: the copy while a rebuild is in progress."""
         live = self.live(table)
         return live if self.shadow is None else self.beside(live, SHADOW)
@@ -219,7 +219,7 @@ class SqlTables:
         `held_in` returns the stored columns of a generation.
         """
         settings = self.settings.of(str(schema.table))
-        place = self.place(schema.table)
+        target_name = self.target_name(schema.table)
         mode: Mode = settings.mode if schema.key else "append"
         names = fit_columns(
             schema.table,
@@ -228,7 +228,7 @@ class SqlTables:
             is_case_sensitive=self.dialect.is_case_sensitive,
         )
         layout = SqlTableLayout(
-            place,
+            target_name,
             mode,
             mode == "mirror" and settings.deletes == "ignore",
             self._key(schema, mode, names),
@@ -236,19 +236,19 @@ class SqlTables:
             {},
             next_generation,
         )
-        kept = self._kept_as(schema, settings)
-        found = self.dialect.find(connection, place)
+        expected = self._expected_schema(schema, settings)
+        found = self.dialect.find(connection, target_name)
         if found is None:
-            layout = replace(layout, stays=self._outgrown(schema, kept, layout))
-            created = self._create(kept, layout, settings)
+            layout = replace(layout, stays=self._outgrown(schema, expected, layout))
+            created = self._create(expected, layout, settings)
             return created._replace(held=HeldColumns().learnt(schema, names))
         mark = found.mark
         statements: list[str] = []
         if mark is None:
             mark = self._mark(schema.table, next_generation if self.dialect.keeps_marks else 1)
             if self.dialect.keeps_marks:
-                statements = self._claim(schema.table, place, mark, is_empty=found.is_empty)
-        self._check_owner(place, mark, schema.table)
+                statements = self._claim(schema.table, target_name, mark, is_empty=found.is_empty)
+        self._check_owner(target_name, mark, schema.table)
         layout = replace(layout, generation=mark.generation)
         if may_rekey and not statements:
             rekeying = self._rekeying(connection, schema, layout, settings, mark)
@@ -256,24 +256,26 @@ class SqlTables:
                 return SchemaAlteration(layout, rekeying, is_of_key=True)
         held = held_in(mark.generation)
         shaping = self._evolve(
-            connection, kept, layout, settings, statements, may_drop=may_drop, held=held
+            connection, expected, layout, settings, statements, may_drop=may_drop, held=held
         )
-        stays = {**shaping.layout.stays, **self._outgrown(schema, kept, shaping.layout)}
+        stays = {**shaping.layout.stays, **self._outgrown(schema, expected, shaping.layout)}
         return shaping._replace(layout=replace(shaping.layout, stays=stays))
 
-    def _kept_as(self, schema: TableSchema, settings: SqlTableSettings) -> TableSchema:
+    def _expected_schema(self, schema: TableSchema, settings: SqlTableSettings) -> TableSchema:
         """Returns the schema for which the table is made; for a copy, the last one."""
         newest = None if self.shadow is None else self.shadow.newest
-        kept = toward(schema, newest)
+        expected = toward(schema, newest)
         given = {name: schema.column(name) for name in settings.types if name in schema.names}
-        return replace(kept, columns=tuple(given.get(each.name, each) for each in kept.columns))
+        return replace(
+            expected, columns=tuple(given.get(each.name, each) for each in expected.columns)
+        )
 
     def _outgrown(
-        self, schema: TableSchema, kept: TableSchema, layout: SqlTableLayout
+        self, schema: TableSchema, expected: TableSchema, layout: SqlTableLayout
     ) -> dict[str, pa.DataType]:
         """Returns columns whose values come in a former type, with the copy's type."""
         found: dict[str, pa.DataType] = {}
-        for column, becomes in zip(schema.columns, kept.columns, strict=True):
+        for column, becomes in zip(schema.columns, expected.columns, strict=True):
             if column.name not in layout.names or column.type == becomes.type:
                 continue
             is_key = layout.names[column.name] in layout.key
@@ -324,24 +326,24 @@ class SqlTables:
         return SchemaAlteration(layout, statements)
 
     def _claim(
-        self, table: TableId, place: TableId, mark: OwnershipMark, *, is_empty: bool
+        self, table: TableId, target_name: TableId, mark: OwnershipMark, *, is_empty: bool
     ) -> list[str]:
-        claim = self.dialect.claim(place, mark) if is_empty else None
+        claim = self.dialect.claim(target_name, mark) if is_empty else None
         if claim is None:
             raise SinkRejected(
                 "a table of this name exists, and no pipeline made it",
                 table=str(table),
-                target=str(place),
+                target=str(target_name),
                 hint="rename or drop it, or choose another name with `route` or `table:`",
             )
         return claim
 
-    def _check_owner(self, place: TableId, mark: OwnershipMark, table: TableId) -> None:
+    def _check_owner(self, target_name: TableId, mark: OwnershipMark, table: TableId) -> None:
         if (mark.pipeline, mark.sink) != (self.context.pipeline, self.context.name):
             raise SinkRejected(
                 "the table belongs to another pipeline or sink",
                 table=str(table),
-                target=str(place),
+                target=str(target_name),
                 owner=f"{mark.pipeline}/{mark.sink}",
                 hint="give one of them another name with `route`, `table:` or `namespace:`",
             )
@@ -349,7 +351,7 @@ class SqlTables:
             raise SinkRejected(
                 "two tables of the source have the same target table",
                 table=str(table),
-                target=str(place),
+                target=str(target_name),
                 hint="set `table: '{schema}_{table}'` or `namespace: '{schema}'` in the sink, or "
                 "merge them on purpose with `route` and `add_key`",
             )
@@ -418,11 +420,11 @@ class SqlTables:
         olds = {self._fold(name) for name in renames}
         pairs: list[tuple[str, str]] = []
         later: list[tuple[str, str]] = []
-        for place, (old, new) in enumerate(renames.items()):
+        for target_name, (old, new) in enumerate(renames.items()):
             if self._fold(new) not in olds:
                 pairs.append((old, new))
                 continue
-            between = f"{OWN}renamed_{place}"
+            between = f"{OWN}renamed_{target_name}"
             pairs.append((old, between))
             later.append((between, new))
         statements: list[str] = []

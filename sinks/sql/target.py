@@ -73,7 +73,7 @@ class SqlTarget:
         self._connection: sa.Connection | None = None
         self._transaction: Any = None
         self._generations: dict[TableId, int | None] = {}
-        self._told: dict[TopicPartition, AppliedOffset] = {}
+        self._reported: dict[TopicPartition, AppliedOffset] = {}
         self._locked: dict[TopicPartition, OffsetRow] = {}
         self._stale: list[OffsetRow] = []
         self._fed: dict[str, tuple[TableId, int]] = {}
@@ -84,10 +84,10 @@ class SqlTarget:
         with translate_errors(self.dialect):
             connection = self.connect()
             try:
-                self._told = dict(self.read_committed_offsets(connection, topics))
+                self._reported = dict(self.read_committed_offsets(connection, topics))
             finally:
                 connection.rollback()
-        return dict(self._told)
+        return dict(self._reported)
 
     def read_committed_offsets(
         self, connection: "sa.Connection", topics: Sequence[str]
@@ -117,9 +117,9 @@ class SqlTarget:
         schema, connection = chunk.schema, self.connect()
         layout = self._layout(schema, [part.topic for part in chunk.partitions])
         with translate_errors(self.dialect, table=str(schema.table)):
-            unfit = _unlike(layout, chunk) | dict(self.dialect.unfit(chunk.rows))
-        if unfit:
-            raise _rejected_error(chunk, unfit)
+            rejected = _unlike(layout, chunk) | dict(self.dialect.find_rejected(chunk.rows))
+        if rejected:
+            raise _rejected_error(chunk, rejected)
         with translate_errors(self.dialect, table=str(schema.table)):
             chunk = without_repeated(self, layout, chunk)
         if not len(chunk):
@@ -158,7 +158,7 @@ class SqlTarget:
                 self._check_unswapped()
             self._transaction.commit()
             self._transaction = None
-            self._told |= end
+            self._reported |= end
             self._drop_columns()
 
     def rollback(self) -> None:
@@ -263,7 +263,7 @@ class SqlTarget:
         rows = self.offsets.read(connection, {part.topic for part in start}, for_update=True)
         counting, stale = self._counting(connection, rows)
         offsets.check(counting, start)
-        gone = [part for part in start if part in self._told and part not in counting]
+        gone = [part for part in start if part in self._reported and part not in counting]
         if gone:
             raise SinkUnavailable(
                 "the table of this topic's rows is gone; it will be filled again",

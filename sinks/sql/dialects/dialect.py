@@ -205,7 +205,7 @@ class Dialect(Protocol):
         """Returns the name of a temporary table of the rows, with the real table's columns."""
         raise AssertionError("a database without joins stages no rows")
 
-    def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+    def find_rejected(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         """Returns rows that the database would store with changed values, with the reason."""
         return {}
 

@@ -124,26 +124,28 @@ class GenericDialect(Dialect):
                 there.delete().where(*_conditions(there, rows, which)), _number(rows)
             )
 
-    def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+    def find_rejected(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         """Returns times that Python does not have: 24:00 and years after 9999."""
         found: dict[int, str] = {}
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
             if pa.types.is_temporal(column.type) and not pa.types.is_duration(column.type):
-                places = pc.indices_nonzero(pc.invert(_are_pythons(column))).to_pylist()
-                found |= dict.fromkeys(places, f"column {name} has a time that drivers do not take")
+                rows_found = pc.indices_nonzero(pc.invert(_are_pythons(column))).to_pylist()
+                found |= dict.fromkeys(
+                    rows_found, f"column {name} has a time that drivers do not take"
+                )
         return found
 
     def problem(self, error: BaseException) -> tuple[DriverProblem, str]:
         """Classifies by the kinds of errors that every driver has."""
         kinds = {kind.__name__ for kind in type(error).__mro__}
-        said = type(error).__name__
+        reason = type(error).__name__
         if "DataError" in kinds:
-            return DriverProblem.VALUE, f"a value does not fit its column ({said})"
+            return DriverProblem.VALUE, f"a value does not fit its column ({reason})"
         if "IntegrityError" in kinds:
-            return DriverProblem.TAKEN, f"a row breaks a constraint ({said})"
+            return DriverProblem.TAKEN, f"a row breaks a constraint ({reason})"
         if kinds & {"OperationalError", "InterfaceError", "InternalError"}:
-            return DriverProblem.AWAY, f"the database does not take it just now ({said})"
-        return DriverProblem.REFUSED, f"the database refused it ({said})"
+            return DriverProblem.AWAY, f"the database does not take it just now ({reason})"
+        return DriverProblem.REFUSED, f"the database refused it ({reason})"
 
     def _table(self, connection: "sa.Connection", table: TableId) -> Any:
         import sqlalchemy as sa
@@ -193,7 +195,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 def _number(rows: pa.RecordBatch) -> list[dict[str, Any]]:
     """Returns the values under names that cannot be a column's."""
-    return _values(rows.rename_columns([f"v{place}" for place in range(rows.num_columns)]))
+    return _values(rows.rename_columns([f"v{number}" for number in range(rows.num_columns)]))
 
 
 def _conditions(there: Any, rows: pa.RecordBatch, which: RowCondition) -> list[Any]:
@@ -202,8 +204,8 @@ def _conditions(there: Any, rows: pa.RecordBatch, which: RowCondition) -> list[A
     found = [there.c[which.where].is_(sa.true())] if which.where else []
     found += [there.c[which.unset].is_(sa.null())] if which.unset else []
     for name, operator in which.match:
-        place = rows.schema.get_field_index(name)
-        value = sa.bindparam(f"v{place}", type_=there.c[name].type)
+        number = rows.schema.get_field_index(name)
+        value = sa.bindparam(f"v{number}", type_=there.c[name].type)
         found.append(there.c[name] >= value if operator == ">=" else there.c[name] == value)
     return found
 

@@ -235,18 +235,18 @@ class MysqlDialect(StagedDialect):
         if not isinstance(error, pymysql.Error):
             return DriverProblem.REFUSED, "the driver does not take the statement"
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-        said = f"error {code}" if code else type(error).__name__
+        reason = f"error {code}" if code else type(error).__name__
         if code in AWAY or (code == 0 and isinstance(error, pymysql.err.InterfaceError)):
-            return DriverProblem.AWAY, f"the server is away, busy or full ({said})"
+            return DriverProblem.AWAY, f"the server is away, busy or full ({reason})"
         if code in AGAIN:
-            return DriverProblem.AGAIN, f"another transaction was in the way ({said})"
+            return DriverProblem.AGAIN, f"another transaction was in the way ({reason})"
         if code == 1062:
             return DriverProblem.TAKEN, "a row with that key is there already"
         if code in VALUES or isinstance(error, pymysql.err.DataError):
-            return DriverProblem.VALUE, f"{VALUES.get(code, 'a value does not fit')} ({said})"
+            return DriverProblem.VALUE, f"{VALUES.get(code, 'a value does not fit')} ({reason})"
         if code in GONE:
-            return DriverProblem.GONE, f"a table or column is not there ({said})"
-        return DriverProblem.REFUSED, f"the server refused it ({said})"
+            return DriverProblem.GONE, f"a table or column is not there ({reason})"
+        return DriverProblem.REFUSED, f"the server refused it ({reason})"
 
     def stage(
         self,

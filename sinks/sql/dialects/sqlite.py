@@ -225,14 +225,14 @@ class SqliteDialect(Dialect):
             run(connection, f"CREATE INDEX temp.headwater_keys_of ON headwater_keys ({listed})")
         return stage
 
-    def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+    def find_rejected(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         """Returns rows with NaN, which SQLite would store as null."""
         found: dict[int, str] = {}
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
             if pa.types.is_floating(column.type):
-                places = pc.indices_nonzero(pc.is_nan(column)).to_pylist()
+                rows_found = pc.indices_nonzero(pc.is_nan(column)).to_pylist()
                 found |= dict.fromkeys(
-                    places, f"column {name} has a NaN, which SQLite does not store"
+                    rows_found, f"column {name} has a NaN, which SQLite does not store"
                 )
         return found
 
@@ -272,8 +272,8 @@ class SqliteDialect(Dialect):
         for start in range(0, whole, block):
             values = sqlite_values(rows.slice(start, min(block, whole - start)))
             width = at_once * rows.num_columns
-            places = range(0, len(values), width)
-            driver.executemany(many, (values[place : place + width] for place in places))
+            starts = range(0, len(values), width)
+            driver.executemany(many, (values[at : at + width] for at in starts))
         driver.executemany(opening + marks + ending, sqlite_rows(rows.slice(whole)))
 
     def _many(self, connection: "sa.Connection", statement: str, rows: pa.RecordBatch) -> None:

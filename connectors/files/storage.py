@@ -74,13 +74,14 @@ class FileStorage:
         else:
             self._path, root = str(directory / Path(settings.path).expanduser()), ""
         self._bucket = bucket
+        self._newest_choice: FileChoice | None = None
         self._store: ObjectStore = store_of(
             root, settings.s3, directory=Path(), errors=SOURCE_ERRORS
         )
 
     @property
     def default_table(self) -> str:
-        table = self._choice().table
+        table = (self._newest_choice or self._choice()).table
         return table or self._bucket if self.has_whole_files else table
 
     def entries(self, tracked: Collection[str]) -> list[FileEntry]:
@@ -111,13 +112,12 @@ class FileStorage:
         self._store.check(self._choice().root, writes=False)
 
     def _choice(self) -> FileChoice:
-        has_wildcards = WILDCARDS.search(self._path) is not None
-        if self.has_whole_files:
-            return choice_of(self._path, is_directory=not has_wildcards)
-        path, is_directory = self._path, Path(self._path).is_dir()
-        if not is_directory and has_wildcards and Path(path).exists():
+        path, has_wildcards = self._path, WILDCARDS.search(self._path) is not None
+        is_directory = not has_wildcards if self.has_whole_files else Path(path).is_dir()
+        if not self.has_whole_files and not is_directory and has_wildcards and Path(path).exists():
             path = re.sub(r"([*?\[])", r"[\1]", path)  # the name of a file has wildcards
-        return choice_of(path, is_directory=is_directory)
+        self._newest_choice = choice_of(path, is_directory=is_directory)
+        return self._newest_choice
 
     def _name_below(self, root: str, name: str) -> str:
         """Returns the name below the root; empty for other objects, such as `ordersold/a` beside

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -239,18 +240,21 @@ def _before(year: re.Match[str]) -> str:
 def from_database_text(text: pa.StringArray, kind: pa.DataType) -> pa.Array:
     """Reads the text of any database, with or without a zone that is UTC; `kind` is a date or a
     timestamp. Raises `ValueError` for other text."""
-    try:
-        return text.cast(kind)
-    except pa.ArrowInvalid:
-        pass
-    bare = text
-    if pa.types.is_date(kind) or kind.tz is None:
-        bare = pc.replace_substring_regex(text, ZONE, "")
+    is_bare = pa.types.is_timestamp(kind) and kind.tz is None
+    with suppress(pa.ArrowInvalid):
+        has_zone = is_bare and _first_text(text).endswith(("Z", "+00"))
+        return text.cast(pa.timestamp(kind.unit, "UTC") if has_zone else kind).cast(kind)
+    bare = pc.replace_substring_regex(text, ZONE, "") if is_bare else text
     is_far = pc.invert(pc.match_substring_regex(bare, NEAR)).fill_null(False)
     if _unit(kind) == "ns":  # Arrow does not read the first and last seconds of its range
         is_far = bare.is_valid()
     near = pc.if_else(is_far, None, bare).cast(kind).view(_stored(kind))
     return _with_far(near, bare, is_far, kind).view(kind)
+
+
+def _first_text(text: pa.StringArray) -> str:
+    first = pc.index(text.is_valid(), True).as_py()
+    return "" if first < 0 else str(text[first])
 
 
 def python_value(value: pa.Scalar) -> Any:

@@ -1,8 +1,4 @@
-"""Names of tables and values as names of directories.
-
-Plain names are the same everywhere. Others have two spellings, because stored ones do not move: the
-files sink encodes as Hive does, and the lake adds a digest.
-"""
+"""Names of tables and values as names of directories; stored spellings stay (decision 23)."""
 
 import re
 from hashlib import sha256

@@ -16,7 +16,7 @@ def allows_in_place(kinds: Iterable[str], policies: Mapping[str, str]) -> bool:
     return all(policies.get(kind, "evolve") in ("evolve", "lenient") for kind in kinds)
 
 
-def forbidden(kinds: Iterable[str], policies: Mapping[str, str]) -> list[str]:
+def find_forbidden(kinds: Iterable[str], policies: Mapping[str, str]) -> list[str]:
     """Returns the kinds that wait for a person. `lenient` follows all changes that lose nothing;
     `ignore` only concerns columns of targets, which get the rows all the same."""
     return sorted(

@@ -186,7 +186,7 @@ class OpenedFile:
             case FileChange.SHORTER:
                 return state.open(self.entry).again(is_repeat=False)
             case FileChange.REWRITTEN:
-                return self._rewritten(state)
+                return self._handle_rewrite(state)
 
     def _resumed_rows(self, state: FileState) -> FileState:
         """Returns the row to resume at. A Parquet file is never appended to: another size or time
@@ -194,9 +194,9 @@ class OpenedFile:
         is_same = (state.size, state.modified_us) == (self.entry.size, self.entry.modified_us)
         if not state.rows or is_same:
             return replace(state.open(self.entry), problem="")
-        return self._rewritten(state)
+        return self._handle_rewrite(state)
 
-    def _rewritten(self, state: FileState) -> FileState:
+    def _handle_rewrite(self, state: FileState) -> FileState:
         if not self._inferred.key and self._settings.on_rewrite == "stop":
             raise SourceRejected(
                 "a file was rewritten after it was read",

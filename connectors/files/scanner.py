@@ -67,7 +67,7 @@ class DirectoryScanner:
         self._inferred_schemas: dict[str, InferredSchema] = {}
         self._waiting: dict[str, FileEntry] = {}  # waiting for the end of their last line
         self._newest = PendingBatch()
-        self._held: set[str] = set()  # tables, until the next scan
+        self._left_out: set[str] = set()  # tables, until the next scan
         self.tables: AbstractSet[TableId] = frozenset()
         """As the newest scan found them."""
         self.progress = FileSnapshotProgress()
@@ -95,28 +95,28 @@ class DirectoryScanner:
         readable = [entry for entry in entries if self.can_read(entry)]
         self.tables = {TableId("", self.table_of(entry)) for entry in readable}
         filling = self._newest = PendingBatch()
-        self._held.clear()
+        self._left_out.clear()
         self.progress.begin(self._expect(entries))
         for entry in self._in_order(entries, moved):
-            if self.table_of(entry) in self._held:
+            if self.table_of(entry) in self._left_out:
                 continue
             for file_batch in self._read_file(entry, now_ms=now_ms, is_last=is_last):
                 self._add(filling, entry, file_batch)
                 if filling.bytes >= self._settings.batch_bytes:
                     yield filling.batch()
                     filling = self._newest = PendingBatch()
-                    if self.table_of(entry) in self._held:
+                    if self.table_of(entry) in self._left_out:
                         break
         if filling.positions:
             yield filling.batch()
-        self.progress.end([TableId("", each) for each in self._held])
+        self.progress.end([TableId("", each) for each in self._left_out])
 
-    def hold(self, tables: Iterable[TableId]) -> ChangeBatch:
+    def leave_out(self, tables: Iterable[TableId]) -> ChangeBatch:
         """Returns the newest batch without these tables, as if they had not been read; it emits
         nothing more of them."""
         newest = self._newest
         for table in tables:
-            self._held.add(table.name)
+            self._left_out.add(table.name)
             rows = sum(len(each) for each in newest.tables if each.schema.table == table)
             self.progress.take_back(
                 table, rows=rows, bytes_read=newest.bytes_by_table.get(table, 0)
@@ -419,12 +419,12 @@ class FileSnapshotProgress:
             left = (before.bytes or 0) - bytes_read
             self._tables[table] = replace(before, rows=before.rows - rows, bytes=left)
 
-    def end(self, held: Collection[TableId] = ()) -> None:
+    def end(self, left_out: Collection[TableId] = ()) -> None:
         """`held`: tables that have yet to be read."""
         if not self._has_ended and self._tables is not None:
-            self._has_ended, self._news = not held, set(self._tables)
+            self._has_ended, self._news = not left_out, set(self._tables)
             self._tables = {
-                table: each if table in held else replace(each, is_done=True)
+                table: each if table in left_out else replace(each, is_done=True)
                 for table, each in self._tables.items()
             }
 

@@ -10,7 +10,7 @@ from headwater.connectors.files.line_parser import FileOrigin
 from headwater.connectors.files.scanner import DirectoryScanner
 from headwater.connectors.files.settings import FilesSettings
 from headwater.connectors.files.storage import FileStorage
-from headwater.connectors.held_tables import HeldTables
+from headwater.connectors.left_out_tables import LeftOutTables
 from headwater.connectors.source import Control, Remark, SourceContext
 from headwater.core_log.client.gather import in_thread
 from headwater.core_log.foundation.diagnostic import Diagnostic
@@ -40,20 +40,20 @@ class FilesSource:
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
         context, storage = self._context, self._storage()
         scanner = DirectoryScanner(self._settings, storage, self._origin(), resume_from)
-        held = HeldTables(context, matched_by="path")
+        left_out = LeftOutTables(context, matched_by="path")
         is_missing = await in_thread(partial(self._report_missing, storage))
         while True:
             began_ms = context.clock.monotonic_ms()
             has_news = False
-            async with aclosing(self._scan(scanner, held)) as batches:
+            async with aclosing(self._scan(scanner, left_out)) as batches:
                 async for batch in batches:
                     has_news = True
                     yield batch
                     if is_missing:
                         is_missing = False
                         context.report(Remark(MISSING, None))
-            held.keep(scanner.tables)
-            held.check_some_left(scanner.tables)
+            left_out.keep(scanner.tables)
+            left_out.check_some_left(scanner.tables)
             if context.until_end:
                 if has_news:
                     continue  # content that arrived while we were reading
@@ -65,15 +65,15 @@ class FilesSource:
             await asyncio.sleep(pause_ms / 1_000)
 
     async def _scan(
-        self, scanner: DirectoryScanner, held: HeldTables
+        self, scanner: DirectoryScanner, left_out: LeftOutTables
     ) -> AsyncGenerator[ChangeBatch, None]:
         """Once, at all files, without what must not enter the log."""
         context = self._context
         batches = scanner.batches(now_ms=context.clock.now_ms(), is_last=context.until_end)
         try:
             while (batch := await in_thread(partial(next, batches, None))) is not None:
-                if refused := await held.find_refused(batch.tables):
-                    batch = scanner.hold(refused)
+                if refused := await left_out.find_refused(batch.tables):
+                    batch = scanner.leave_out(refused)
                     if not batch.positions:
                         continue
                 yield batch

@@ -69,7 +69,7 @@ class GeneratorSource:
             end = end if last is None else min(end, last)
             for generated in generated_batches(history, at, end, rows_max=settings.batch_rows):
                 batch = self._batch(generated, named, is_snapshot=at < history.opening)
-                pace.went(sum(len(changes) for changes in batch.tables))
+                pace.add(sum(len(changes) for changes in batch.tables))
                 named = named if generated.end is None else {}
                 yield batch
             self._tell(end)
@@ -212,7 +212,7 @@ class Pace:
         self.gone += late
         return due - late
 
-    def went(self, changes: int) -> None:
+    def add(self, changes: int) -> None:
         """Counts emitted changes; initial rows are not counted."""
         if self.started_ms is not None:
             self.gone += changes

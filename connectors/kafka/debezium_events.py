@@ -44,18 +44,18 @@ class SchemaRun:
 class DebeziumReader:
     """Reads events by their own schema if they have one, else by one that was inferred once."""
 
-    def __init__(self, settings: KafkaSourceSettings, topic: str, learnt: str) -> None:
+    def __init__(self, settings: KafkaSourceSettings, topic: str, schema_text: str) -> None:
         self._settings = settings
         self.table, self._key = table_of(topic), settings.key
         self._prefix: bytes | None = None
         self._codec = codec_for(settings.wire, topic=topic)
         self._framed_codec = codec_for(settings.framed_wire, topic=topic)
         self.schema: TableSchema | None = None
-        if learnt:
-            self.schema = schema_from_json(json.loads(learnt))[0]
+        if schema_text:
+            self.schema = schema_from_json(json.loads(schema_text))[0]
             self._key = self.schema.key
 
-    def learnt(self) -> str:
+    def schema_text(self) -> str:
         """Returns the inferred schema; empty if every record has its own."""
         if self.schema is None or self._prefix is not None:
             return ""

@@ -13,13 +13,13 @@ from headwater.core_log.records.record_headers import header_lists
 from headwater.core_log.records.record_views import RecordColumns
 
 
-def reader_of(settings: KafkaSourceSettings, topic: str, learnt: str) -> TopicReader:
+def reader_of(settings: KafkaSourceSettings, topic: str, schema_text: str) -> TopicReader:
     match settings.format:
         case "raw":
             return RawReader(topic)
         case "json":
-            return JsonReader(topic, settings.key, learnt)
-    return DebeziumReader(settings, topic, learnt)
+            return JsonReader(topic, settings.key, schema_text)
+    return DebeziumReader(settings, topic, schema_text)
 
 
 class RawReader:
@@ -61,5 +61,5 @@ class RawReader:
             [TopicBatch(self.schema, rows, operations, pa.array(np.arange(count)))], {}
         )
 
-    def learnt(self) -> str:
+    def schema_text(self) -> str:
         return ""

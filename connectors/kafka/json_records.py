@@ -34,9 +34,9 @@ class JsonReader:
     """Reads objects as rows. A new field widens the table; a missing field is null; a field of
     another type than its column makes its record a bad one."""
 
-    def __init__(self, topic: str, key: tuple[str, ...], learnt: str) -> None:
+    def __init__(self, topic: str, key: tuple[str, ...], schema_text: str) -> None:
         self.table, self._key = TableId("", topic), key
-        self.schema = schema_from_json(json.loads(learnt))[0] if learnt else None
+        self.schema = schema_from_json(json.loads(schema_text))[0] if schema_text else None
 
     def decode(self, columns: RecordColumns, *, partition: int) -> DecodedBatches:
         is_tombstone = columns.values.is_null()
@@ -58,7 +58,7 @@ class JsonReader:
             return self._inserts(rows, rejected, indices)
         return self._upserts(columns, rows, rejected, indices)
 
-    def learnt(self) -> str:
+    def schema_text(self) -> str:
         return "" if self.schema is None else text_of(self.schema, WireSettings())
 
     def _inserts(

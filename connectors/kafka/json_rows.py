@@ -155,7 +155,7 @@ class TopicReader(Protocol):
     schema: TableSchema | None
 
     def decode(self, columns: RecordColumns, *, partition: int) -> DecodedBatches: ...
-    def learnt(self) -> str:
+    def schema_text(self) -> str:
         """Returns the state to store; empty if there is none."""
         ...
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headwater.connectors.held_tables import HeldTables
 from headwater.connectors.kafka.settings import KafkaSourceSettings
+from headwater.connectors.left_out_tables import LeftOutTables
 from headwater.connectors.source import Control, Remark, SourceContext
 from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import (
@@ -65,7 +65,7 @@ class KafkaSource:
     async def changes(self, resume_from: Positions) -> AsyncGenerator[ChangeBatch, None]:
         log = self._connect(self._settings.retry_for_ms)
         reading = PartitionReader(self._settings, self._context, resume_from)
-        held = HeldTables(self._context, matched_by="topics")
+        left_out = LeftOutTables(self._context, matched_by="topics")
         try:
             refreshed_ms: int | None = None
             ends: dict[TopicPartition, int] | None = None
@@ -87,12 +87,12 @@ class KafkaSource:
                     continue
                 fetched = await self._fetch(log, reading.wanted)
                 batch = reading.batch(fetched)
-                while batch and (refused := await held.find_refused(batch.tables)):
-                    batch = reading.hold(refused, fetched)
+                while batch and (refused := await left_out.find_refused(batch.tables)):
+                    batch = reading.leave_out(refused, fetched)
                 if batch:
                     yield batch
-                if held.errors:
-                    held.check_some_left(reading.tables())
+                if left_out.errors:
+                    left_out.check_some_left(reading.tables())
         except LogUnavailable as error:
             raise SourceUnavailable(error.problem, hint=error.hint, **error.facts) from error
         finally:
@@ -225,7 +225,7 @@ class PartitionReader:
         self._settings, self._context, self._stored = settings, context, dict(resume_from)
         self._is_first = not any(name.startswith("topic/") for name in resume_from)
         self._readers: dict[str, TopicReader] = {}
-        self._held: set[str] = set()
+        self._left_out: set[str] = set()
         """Topics that are not read until they are released."""
         self._before: tuple[dict[TopicPartition, int], dict[str, str]] = ({}, {})
         """Offsets and positions before the newest batch."""
@@ -264,7 +264,7 @@ class PartitionReader:
         rejects: list[Reject] = []
         positions: dict[str, str] = {}
         for each in fetched:
-            if each.partition.topic in self._held:
+            if each.partition.topic in self._left_out:
                 continue
             for found in _readable(each, self.offsets[each.partition]):
                 if isinstance(found, UnreadableBatch):
@@ -276,31 +276,33 @@ class PartitionReader:
         if not tables and not rejects:
             return None
         for topic, reader in self._readers.items():
-            learnt = reader.learnt()
-            if learnt and self._stored.get(f"schema/{topic}") != learnt:
-                positions[f"schema/{topic}"] = self._stored[f"schema/{topic}"] = learnt
+            schema_text = reader.schema_text()
+            if schema_text and self._stored.get(f"schema/{topic}") != schema_text:
+                positions[f"schema/{topic}"] = self._stored[f"schema/{topic}"] = schema_text
         return ChangeBatch(tuple(tables), positions, tuple(rejects))
 
-    def hold(self, tables: Iterable[TableId], fetched: Sequence[Fetched]) -> ChangeBatch | None:
+    def leave_out(
+        self, tables: Iterable[TableId], fetched: Sequence[Fetched]
+    ) -> ChangeBatch | None:
         """The newest batch without the topics of those tables, which are as if they had never been
         fetched."""
         self.offsets, self._stored = self._before
-        held = {topic for topic, reader in self._readers.items() if reader.table in {*tables}}
-        for topic in held:
+        left_out = {topic for topic, reader in self._readers.items() if reader.table in {*tables}}
+        for topic in left_out:
             del self._readers[topic]
-        self._held |= held
+        self._left_out |= left_out
         return self.batch(fetched)
 
     def release(self) -> None:
         """They are read again."""
-        self._held.clear()
+        self._left_out.clear()
 
     @property
     def wanted(self) -> dict[TopicPartition, int]:
         return {
             partition: at
             for partition, at in self.offsets.items()
-            if partition.topic not in self._held
+            if partition.topic not in self._left_out
         }
 
     def has_reached(self, ends: Mapping[TopicPartition, int]) -> bool:
@@ -337,8 +339,8 @@ class PartitionReader:
         from headwater.connectors.kafka.formats import reader_of
 
         if topic not in self._readers:
-            learnt = self._stored.get(f"schema/{topic}", "")
-            self._readers[topic] = reader_of(self._settings, topic, learnt)
+            schema_text = self._stored.get(f"schema/{topic}", "")
+            self._readers[topic] = reader_of(self._settings, topic, schema_text)
         return self._readers[topic]
 
     def _decode(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from headwater.connectors.held_tables import REFUSED, about_refused
+from headwater.connectors.left_out_tables import REFUSED, left_out_diagnostic
 from headwater.connectors.source import CONTROL, Control, Remark, SourceContext, SourceSnapshot
 from headwater.connectors.sql.settings import SqlSourceSettings
 from headwater.core_log.foundation.diagnostic import Diagnostic
@@ -206,7 +206,7 @@ class SqlSource:
 
     def _say_refused(self, refused: Mapping[TableId, SourceRejected]) -> None:
         self._context.report(
-            Remark(REFUSED, about_refused({**refused, **self._failed}, matched_by="tables"))
+            Remark(REFUSED, left_out_diagnostic({**refused, **self._failed}, matched_by="tables"))
         )
 
     def _find_unmatched(self, tables: Sequence[TableId]) -> Diagnostic | None:

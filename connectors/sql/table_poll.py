@@ -64,9 +64,9 @@ class PollingRounds:
         if stored is None or not table.cursor or self._settings.deletes == "compare":
             return
         try:
-            held = orjson.loads(stored)
-            if held.get("order") == list(table.order):
-                state.after = [str(each) for each in held["after"]]
+            spooled = orjson.loads(stored)
+            if spooled.get("order") == list(table.order):
+                state.after = [str(each) for each in spooled["after"]]
         except (ValueError, KeyError, AttributeError):
             raise DecodeError("the stored position is not one of this source") from None
 
@@ -149,7 +149,7 @@ class PollingRounds:
                 if fresh.num_rows and empties:
                     spool.add(fresh)
                 elif fresh.num_rows:
-                    yield self._unfinished(table, fresh, state, is_first=is_first)
+                    yield self._unfinished_batch(table, fresh, state, is_first=is_first)
                 self._context.report(SnapshotProgress(table.id, count, is_done=is_last))
                 if is_last:
                     break
@@ -157,7 +157,7 @@ class PollingRounds:
             if empties:
                 yield self._truncate(table)
                 for fresh in spool.batches():
-                    yield self._unfinished(table, fresh, state, is_first=True)
+                    yield self._unfinished_batch(table, fresh, state, is_first=True)
         gone = self._find_gone(table, state, keys, is_first=is_first)
         state.after = after or state.after
         state.remembered = remember(keys, rows, key_values)
@@ -165,7 +165,7 @@ class PollingRounds:
         yield from gone
         yield ChangeBatch((), {part_of(table): self._position(table, state)})
 
-    def _unfinished(
+    def _unfinished_batch(
         self, table: SqlTable, rows: pa.RecordBatch, state: PolledTable, *, is_first: bool
     ) -> ChangeBatch:
         operations = self._operations(table, state, rows, is_first=is_first)
@@ -190,10 +190,10 @@ class PollingRounds:
         state.compared_ms = self._context.clock.monotonic_ms()
         yield from self._find_gone(table, state, keys, is_first=False)
         there = np.isin(state.remembered.keys, np.concatenate(keys))
-        held = state.remembered
-        assert held.key_values is not None, "keys are kept where deletes are looked for"
-        values = held.key_values.filter(pa.array(there))
-        state.remembered = PreviousRows(held.keys[there], held.rows[there], values)
+        spooled = state.remembered
+        assert spooled.key_values is not None, "keys are kept where deletes are looked for"
+        values = spooled.key_values.filter(pa.array(there))
+        state.remembered = PreviousRows(spooled.keys[there], spooled.rows[there], values)
 
     def _find_gone(
         self, table: SqlTable, state: PolledTable, keys: list[RowDigests], *, is_first: bool
@@ -214,14 +214,14 @@ class PollingRounds:
         return [self._batch(table, rows, operations, state)]
 
     def _differing(
-        self, table: SqlTable, held: PreviousRows, page: pa.RecordBatch
+        self, table: SqlTable, spooled: PreviousRows, page: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, RowDigests, RowDigests]:
         """Returns the changed rows of a page, and the digests of all of its rows."""
         key = table.schema.key or table.schema.names
         keys, rows = digests_of(page.select(list(key))), digests_of(page)
-        if not len(held):
+        if not len(spooled):
             return page, keys, rows
-        _, is_same = held.find_known(keys, rows)
+        _, is_same = spooled.find_known(keys, rows)
         return page.filter(pa.array(~is_same)), keys, rows
 
     def _operations(
@@ -251,10 +251,10 @@ class PollingRounds:
         key_values: list[pa.RecordBatch],
     ) -> None:
         """Adds rows to the digests of the whole table."""
-        held = state.remembered
-        if held.key_values is not None:
-            keys, rows = [held.keys, *keys], [held.rows, *rows]
-            key_values = [held.key_values, *key_values]
+        spooled = state.remembered
+        if spooled.key_values is not None:
+            keys, rows = [spooled.keys, *keys], [spooled.rows, *rows]
+            key_values = [spooled.key_values, *key_values]
         state.remembered = remember(keys, rows, key_values)
 
     @property

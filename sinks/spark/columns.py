@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from headwater.core_log.foundation.errors import RebuildNeeded
 from headwater.core_log.model.table_schema import Column, TableSchema
+from headwater.sinks.column_ids import ColumnIds
 from headwater.sinks.evolution import may_rename
-from headwater.sinks.held_columns import HeldColumns
 from headwater.sinks.spark.layout import REBUILD
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def map_arrow(
 class AlteredColumns:
     """Columns followed through the layouts of an offset range, starting at the table's files."""
 
-    held: HeldColumns
+    held: ColumnIds
     renamed: dict[str, str] = field(default_factory=dict)
     """Current names to the names in the files."""
     filled: dict[str, Column] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class AlteredColumns:
         names = {name: name for name in schema.names if name not in skipped}
         if not is_new:
             self.filled |= self.held.find_fills(schema, names)
-        self.held = self.held.learnt(schema, names)
+        self.held = self.held.with_schema(schema, names)
 
 
 def _same(schema: TableSchema) -> dict[str, str]:

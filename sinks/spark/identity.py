@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from headwater.core_log.model.log import TopicPartition
-from headwater.sinks.held_columns import HeldColumns
+from headwater.sinks.column_ids import ColumnIds
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 from headwater.sinks.spark.settings import Mode
 from headwater.sinks.spark.table import (
@@ -30,7 +30,7 @@ class TableIdentity:
     mode: Mode
     key: str
     generation: int
-    columns: HeldColumns
+    columns: ColumnIds
 
     def offsets(self, next_offset: Callable[[str], int | None]) -> AppliedOffsets:
         """`next_offset` returns what the table stores under a transaction's name."""
@@ -59,7 +59,7 @@ def identity_in(properties: Mapping[str, str]) -> TableIdentity:
         properties.get(f"{PREFIX}mode", "mirror"),  # type: ignore[arg-type]
         properties.get(f"{PREFIX}key", ""),
         int(properties.get(f"{PREFIX}generation", "0")),
-        HeldColumns.parse(properties.get(f"{PREFIX}columns")),
+        ColumnIds.parse(properties.get(f"{PREFIX}columns")),
     )
 
 

@@ -12,8 +12,8 @@ from headwater.core_log.foundation.errors import Fenced, RebuildNeeded, SinkReje
 from headwater.core_log.model.changes import TableChanges
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId, TableSchema
+from headwater.sinks.column_ids import ColumnIds
 from headwater.sinks.evolution import toward
-from headwater.sinks.held_columns import HeldColumns
 from headwater.sinks.sink import (
     AppliedOffset,
     AppliedOffsets,
@@ -300,7 +300,7 @@ class LakeTableWriter:
         policy = self._context.schema_changes
         all_files, layout = False, None
         forgotten = loose = frozenset[str]()
-        altered = AlteredColumns(HeldColumns() if state is None else state.columns)
+        altered = AlteredColumns(ColumnIds() if state is None else state.columns)
         for schema in schemas:
             if present is not None:
                 divided = () if state is None else state.partition_by

@@ -12,8 +12,8 @@ from headwater.core_log.model.changes import Operation, TableChanges
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
 from headwater.core_log.rows.value_classes import scalar_class
+from headwater.sinks.column_ids import ColumnIds
 from headwater.sinks.evolution import EvolutionAction, EvolutionStep, holds, steps
-from headwater.sinks.held_columns import HeldColumns
 from headwater.sinks.sink import DELETED_AT
 from headwater.sinks.spark.column_types import MOMENT, lake_type, put
 from headwater.sinks.spark.settings import LakeTableSettings, Mode
@@ -82,7 +82,7 @@ class LakeTableLayout:
     """Columns added since, with one value for all rows of the files."""
     absent: frozenset[str] = frozenset()
     """Columns of the table that the source does not have any more."""
-    held: HeldColumns = field(default_factory=HeldColumns)
+    held: ColumnIds = field(default_factory=ColumnIds)
     """The ids of the columns."""
 
     @property

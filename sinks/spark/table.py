@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.model.table_schema import TableId
-from headwater.sinks.held_columns import HeldColumns
+from headwater.sinks.column_ids import ColumnIds
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, ConsistentCut
 from headwater.sinks.spark.key_ranges import DataFile
 from headwater.sinks.spark.settings import Mode
@@ -68,7 +68,7 @@ class LakeTableState:
     """None if no pipeline made the table."""
     feeds: Mapping[str, TopicFeed] = field(default_factory=dict)
     partition_by: tuple[str, ...] = ()
-    columns: HeldColumns = field(default_factory=HeldColumns)
+    columns: ColumnIds = field(default_factory=ColumnIds)
     """The columns of the source that the table has."""
     is_put_back: bool = False
     """Restored by somebody who could not store the offsets: `offsets` do not match its rows."""
@@ -88,7 +88,7 @@ class TableCommit:
     committed_ms: int = 0
     schema: pa.Schema | None = None
     """The new columns, if they change."""
-    columns: HeldColumns | None = None
+    columns: ColumnIds | None = None
     """The columns with the source's ids, if they change."""
     becomes: "TableCreation | None" = None
     """What a rebuilt shadow was made as; the table has this identity from now on."""
@@ -108,7 +108,7 @@ class TableCreation:
     owner: TableOwner
     partition_by: tuple[str, ...] = ()
     generation: int = 1
-    columns: HeldColumns = field(default_factory=HeldColumns)
+    columns: ColumnIds = field(default_factory=ColumnIds)
 
 
 class LakeTable(Protocol):

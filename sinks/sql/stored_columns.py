@@ -15,7 +15,7 @@ from headwater.core_log.rows.text.bytes import from_hex
 from headwater.core_log.rows.text.datetime import from_database_text
 from headwater.core_log.rows.text.driver import text_to_booleans, value_text
 from headwater.core_log.rows.text.time import text_to_times
-from headwater.sinks.held_columns import HeldColumns
+from headwater.sinks.column_ids import ColumnIds
 from headwater.sinks.sql import nested_json
 
 if TYPE_CHECKING:
@@ -58,14 +58,14 @@ class StoredColumns:
         """Returns the statement that creates the table."""
         return str(sa.schema.CreateTable(TABLE).compile(dialect=connection.dialect)).strip()
 
-    def read(self, connection: "Connection", live: TableId, generation: int) -> HeldColumns:
+    def read(self, connection: "Connection", live: TableId, generation: int) -> ColumnIds:
         if not self.is_there(connection):
-            return HeldColumns()
+            return ColumnIds()
         question = sa.select(TABLE.c.columns).where(*self._of(live, generation))
-        return HeldColumns.parse(connection.execute(question).scalar())
+        return ColumnIds.parse(connection.execute(question).scalar())
 
     def write(
-        self, connection: "Connection", live: TableId, generation: int, held: HeldColumns
+        self, connection: "Connection", live: TableId, generation: int, held: ColumnIds
     ) -> None:
         connection.execute(TABLE.delete().where(*self._of(live, generation)))
         values = {

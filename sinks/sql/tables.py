@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from headwater.core_log.foundation.errors import RebuildNeeded, SchemaRefused, SinkRejected
 from headwater.core_log.model.table_schema import Column, TableId, TableSchema
+from headwater.sinks.column_ids import ColumnIds
 from headwater.sinks.evolution import (
     EvolutionAction,
     EvolutionStep,
@@ -19,7 +20,6 @@ from headwater.sinks.evolution import (
     steps,
     toward,
 )
-from headwater.sinks.held_columns import HeldColumns
 from headwater.sinks.sink import DELETED_AT, SinkContext
 from headwater.sinks.sql.dialects.dialect import Dialect, qualify
 from headwater.sinks.sql.offsets import OwnershipMark, origin_of
@@ -148,7 +148,7 @@ class SchemaAlteration(NamedTuple):
     """Whether the statements only change the key; the table is then read again."""
     fills: Mapping[str, Column] = MappingProxyType({})
     """Columns of the target that get the source column's value in existing rows."""
-    held: HeldColumns = HeldColumns()
+    held: ColumnIds = ColumnIds()
     """The ids of its columns afterwards."""
 
 
@@ -211,7 +211,7 @@ class SqlTables:
         next_generation: int,
         may_drop: bool,
         may_rekey: bool = False,
-        held_in: Callable[[int], HeldColumns] = lambda _: HeldColumns(),
+        held_in: Callable[[int], ColumnIds] = lambda _: ColumnIds(),
     ) -> SchemaAlteration:
         """Returns the target table's form and its alteration for rows of `schema`.
 
@@ -239,9 +239,9 @@ class SqlTables:
         expected = self._expected_schema(schema, settings)
         found = self.dialect.find(connection, target_name)
         if found is None:
-            layout = replace(layout, stays=self._outgrown(schema, expected, layout))
+            layout = replace(layout, stays=self._find_outgrown(schema, expected, layout))
             created = self._create(expected, layout, settings)
-            return created._replace(held=HeldColumns().learnt(schema, names))
+            return created._replace(held=ColumnIds().with_schema(schema, names))
         mark = found.mark
         statements: list[str] = []
         if mark is None:
@@ -258,7 +258,7 @@ class SqlTables:
         shaping = self._evolve(
             connection, expected, layout, settings, statements, may_drop=may_drop, held=held
         )
-        stays = {**shaping.layout.stays, **self._outgrown(schema, expected, shaping.layout)}
+        stays = {**shaping.layout.stays, **self._find_outgrown(schema, expected, shaping.layout)}
         return shaping._replace(layout=replace(shaping.layout, stays=stays))
 
     def _expected_schema(self, schema: TableSchema, settings: SqlTableSettings) -> TableSchema:
@@ -270,7 +270,7 @@ class SqlTables:
             expected, columns=tuple(given.get(each.name, each) for each in expected.columns)
         )
 
-    def _outgrown(
+    def _find_outgrown(
         self, schema: TableSchema, expected: TableSchema, layout: SqlTableLayout
     ) -> dict[str, pa.DataType]:
         """Returns columns whose values come in a former type, with the copy's type."""
@@ -365,7 +365,7 @@ class SqlTables:
         statements: list[str],
         *,
         may_drop: bool,
-        held: HeldColumns,
+        held: ColumnIds,
     ) -> SchemaAlteration:
         policy = dict(self.context.schema_changes)
         renames = held.find_renames(schema, layout.names) if may_rename(policy) else {}
@@ -410,7 +410,7 @@ class SqlTables:
         layout = replace(layout, names=names, absent=absent, stays=stays)
         fills = held.find_fills(schema, names)
         return SchemaAlteration(
-            layout, statements, drops, fills=fills, held=held.learnt(schema, names)
+            layout, statements, drops, fills=fills, held=held.with_schema(schema, names)
         )
 
     def _renaming(
@@ -538,7 +538,7 @@ class SqlTables:
                 comes=layout.key,
                 hint=REBUILD,
             )
-        renames = self._unmade(schema, renames, {each["name"] for each in found})
+        renames = self._without_made(schema, renames, {each["name"] for each in found})
         sources = {self._fold(short): name for name, short in layout.names.items()}
         sources |= {self._fold(old): sources[self._fold(new)] for old, new in renames.items()}
         columns = []
@@ -546,12 +546,12 @@ class SqlTables:
             if each["name"] in own:
                 continue
             name = sources.get(self._fold(each["name"]), each["name"])
-            columns.append(Column(name, self._find_held(name, each, schema, layout, settings)))
+            columns.append(Column(name, self._held_type_of(name, each, schema, layout, settings)))
             if not each["nullable"] and each["name"] not in key:
                 columns[-1] = replace(columns[-1], is_nullable=False)
         return columns, renames
 
-    def _unmade(
+    def _without_made(
         self, schema: TableSchema, renames: Mapping[str, str], there: Collection[str]
     ) -> dict[str, str]:
         """Returns the renames not yet made; some may have been made before without the rows."""
@@ -568,7 +568,7 @@ class SqlTables:
                 )
         return found
 
-    def _find_held(
+    def _held_type_of(
         self,
         name: str,
         found: object,

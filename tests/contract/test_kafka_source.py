@@ -7,9 +7,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from headwater.connectors.held_tables import REFUSED
 from headwater.connectors.kafka.settings import KafkaSourceSettings
 from headwater.connectors.kafka.source import KafkaSource
+from headwater.connectors.left_out_tables import REFUSED
 from headwater.connectors.source import Remark, Source, SourceReport
 from headwater.core_log.foundation.errors import (
     ConfigError,

@@ -13,7 +13,7 @@ from headwater.connectors.postgres.snapshot.pending_chunks import PendingChunks
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
 from headwater.connectors.postgres.snapshot.reread_estimate import RereadEstimate, estimate_of
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
-from headwater.connectors.schema_policies import forbidden
+from headwater.connectors.schema_policies import find_forbidden
 from headwater.core_log.client.gather import let_go
 from headwater.core_log.model.changes import ChangeBatch, Phase, Replacement, source_times
 from headwater.core_log.model.table_schema import TableId, TableSchema
@@ -169,7 +169,7 @@ class Rereads:
 
 def held_by_kind(kinds: Iterable[str], policies: Mapping[str, str]) -> str:
     """Empty where the file allows all of them."""
-    found = forbidden(kinds, policies)
+    found = find_forbidden(kinds, policies)
     return f"`schema_changes` does not allow {', '.join(found)}" if found else ""
 
 

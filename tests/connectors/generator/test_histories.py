@@ -221,10 +221,10 @@ def test_changes_are_due_at_the_rate() -> None:
     pace = Pace(clock, rate=100)
 
     assert pace.room() == 1, "the first goes at once"
-    pace.went(1)
+    pace.add(1)
     clock.advance(50)
     assert pace.room() == 5
-    pace.went(5)
+    pace.add(5)
     assert pace.room() == 0
     assert pace.wait_ms() == 10
     clock.advance(60_000)

@@ -64,7 +64,7 @@ def test_a_schema_learned_from_a_topic_with_odd_records_is_read_back() -> None:
         decoded = reader.decode(columns_of(*pairs), partition=0)
 
         assert ids(decoded) == [2]
-        assert DebeziumReader(SETTINGS, "shop.public.orders", reader.learnt()).schema
+        assert DebeziumReader(SETTINGS, "shop.public.orders", reader.schema_text()).schema
 
 
 ORDER = b'{"id":%d,"total":%s,"photo":"AQI="}'

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headwater.connectors.held_tables import REFUSED
+from headwater.connectors.left_out_tables import REFUSED
 from headwater.connectors.source import Remark, SourceReport
 from headwater.connectors.sql import spool
 from headwater.connectors.sql.source import SqlSource

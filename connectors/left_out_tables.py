@@ -12,7 +12,7 @@ from headwater.core_log.model.table_schema import TableId, TableSchema
 REFUSED = "refused tables"
 
 
-class HeldTables:
+class LeftOutTables:
     """Those of one source: a table is left out until its rows come in a form that may enter."""
 
     def __init__(self, context: SourceContext, *, matched_by: str) -> None:
@@ -35,27 +35,27 @@ class HeldTables:
                 self._admitted.pop(table, None)
             else:
                 self._admitted[table] = schema
-        held = {table: each for table, each in self.errors.items() if table not in asked}
-        self._hold({**held, **refused})
+        left_out = {table: each for table, each in self.errors.items() if table not in asked}
+        self._leave_out({**left_out, **refused})
         return refused.keys()
 
     def keep(self, tables: AbstractSet[TableId]) -> None:
         """All others are gone from the source."""
-        self._hold({table: each for table, each in self.errors.items() if table in tables})
+        self._leave_out({table: each for table, each in self.errors.items() if table in tables})
 
     def check_some_left(self, tables: AbstractSet[TableId]) -> None:
         """A source of which every table is left out has nothing to go on with."""
         if tables and tables == self.errors.keys():
             raise next(iter(self.errors.values()))
 
-    def _hold(self, errors: dict[TableId, HeadwaterError]) -> None:
-        before = about_refused(self.errors, matched_by=self._matched_by)
+    def _leave_out(self, errors: dict[TableId, HeadwaterError]) -> None:
+        before = left_out_diagnostic(self.errors, matched_by=self._matched_by)
         self.errors = errors
-        if (now := about_refused(errors, matched_by=self._matched_by)) != before:
+        if (now := left_out_diagnostic(errors, matched_by=self._matched_by)) != before:
             self._context.report(Remark(REFUSED, now))
 
 
-def about_refused(
+def left_out_diagnostic(
     refused: Mapping[TableId, HeadwaterError], *, matched_by: str
 ) -> Diagnostic | None:
     if not refused:

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.connectors.files.settings import FilesSettings
 from headwater.connectors.files.source import FilesSource
-from headwater.connectors.held_tables import REFUSED
+from headwater.connectors.left_out_tables import REFUSED
 from headwater.connectors.source import Remark, SnapshotProgress, SourceContext, SourceReport
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.table_schema import TableSchema

@@ -9,7 +9,7 @@ from headwater.core_log.model.table_schema import Column, TableSchema
 
 
 @dataclass(frozen=True, slots=True)
-class HeldColumns:
+class ColumnIds:
     """Names of a target table's columns, stored with it in the commit of its columns."""
 
     names: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
@@ -18,7 +18,7 @@ class HeldColumns:
     """Columns without an id."""
 
     @classmethod
-    def parse(cls, text: str | None) -> "HeldColumns":
+    def parse(cls, text: str | None) -> "ColumnIds":
         if not text:
             return cls()
         stored = orjson.loads(text)
@@ -40,7 +40,7 @@ class HeldColumns:
 
         A target shared by several source tables has none: they need not be altered alike, and a
         column of the key, which no source has, tells their rows apart. A name
-        that the target has without an id is only learnt: the source reads such a table again.
+        that the target has without an id is only recorded: the source reads such a table again.
         """
         held = self._of(schema)
         return {
@@ -70,7 +70,7 @@ class HeldColumns:
             and (column.missing is not None or names[column.name] in taken)
         }
 
-    def learnt(self, schema: TableSchema, names: Mapping[str, str]) -> "HeldColumns":
+    def with_schema(self, schema: TableSchema, names: Mapping[str, str]) -> "ColumnIds":
         """Returns the names after the table has the columns of a new form."""
         if not schema.id:
             return self
@@ -86,7 +86,7 @@ class HeldColumns:
             for column in schema.columns
             if not column.id and column.name in names
         }
-        return HeldColumns(
+        return ColumnIds(
             {**self.names, schema.id: {**former, **now}},
             (self.others | others) - set(now.values()),
         )

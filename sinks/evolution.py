@@ -98,7 +98,7 @@ def steps(
             source = column.type if comes is None else comes.column(column.name).type
             is_wider = holds(column.type, old.type) or holds(source, old.type)
             kind = "widen_type" if is_wider else "change_type"
-            types = {"held": str(old.type), "comes": str(column.type)}
+            types = {"stored": str(old.type), "comes": str(column.type)}
             found.append(_step(table, kind, column.name, column, policy, **types))
         if column.is_nullable and not old.is_nullable and column.name not in wanted.key:
             found.append(_step(table, "drop_not_null", column.name, column, policy))

@@ -89,8 +89,12 @@ class ChangeBuffer:
         """Adds changes; yields those that must be written now."""
         ready: list[BufferedChanges] = []
         table = str(changes.schema.table)
-        held = self._parts.get(table)
-        if held and held[-1].schema is not changes.schema and held[-1].schema != changes.schema:
+        buffered = self._parts.get(table)
+        if (
+            buffered
+            and buffered[-1].schema is not changes.schema
+            and buffered[-1].schema != changes.schema
+        ):
             ready += self._release(table)
         self._parts.setdefault(table, []).append(changes)
         self._rows[table] = self._rows.get(table, 0) + len(changes)

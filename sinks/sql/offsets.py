@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     pass
 
 
-NAME_LETTERS, TOPIC_LETTERS, ID_LETTERS = 64, 249, 64
+NAME_LENGTH, TOPIC_LENGTH, ID_LENGTH = 64, 249, 64
 IN_ONE_QUESTION = 500
 
 TABLE = sa.Table(
     "_headwater_offsets",
     sa.MetaData(),
-    sa.Column("pipeline", sa.String(NAME_LETTERS), primary_key=True),
-    sa.Column("sink", sa.String(NAME_LETTERS), primary_key=True),
-    sa.Column("topic", sa.String(TOPIC_LETTERS), primary_key=True),
+    sa.Column("pipeline", sa.String(NAME_LENGTH), primary_key=True),
+    sa.Column("sink", sa.String(NAME_LENGTH), primary_key=True),
+    sa.Column("topic", sa.String(TOPIC_LENGTH), primary_key=True),
     sa.Column("partition", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("generation", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("topic_id", sa.String(ID_LETTERS), nullable=False),
+    sa.Column("topic_id", sa.String(ID_LENGTH), nullable=False),
     sa.Column("next_offset", sa.BigInteger, nullable=False),
     sa.Column("target", sa.Text, nullable=False),
     mysql_charset="utf8mb4",

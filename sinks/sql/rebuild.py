@@ -32,8 +32,8 @@ def shadow_of(target: "SqlTarget", recipe: RebuildRecipe) -> SqlShadow:
         connection = target.connect()
         try:
             live = target.tables.live(table)
-            held = target.dialect.find(connection, live)
-            if held is None or (held.mark is None and target.dialect.keeps_marks):
+            existing = target.dialect.find(connection, live)
+            if existing is None or (existing.mark is None and target.dialect.keeps_marks):
                 raise SinkRejected(
                     "the table to copy does not exist", table=str(table), target=str(live)
                 )

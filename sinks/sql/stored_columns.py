@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-NAME_LETTERS, DIGEST_LETTERS = 64, 64
+NAME_LENGTH, DIGEST_LENGTH = 64, 64
 
 TABLE = sa.Table(
     "_headwater_columns",
     sa.MetaData(),
-    sa.Column("pipeline", sa.String(NAME_LETTERS), primary_key=True),
-    sa.Column("sink", sa.String(NAME_LETTERS), primary_key=True),
-    sa.Column("target", sa.String(DIGEST_LETTERS), primary_key=True),
+    sa.Column("pipeline", sa.String(NAME_LENGTH), primary_key=True),
+    sa.Column("sink", sa.String(NAME_LENGTH), primary_key=True),
+    sa.Column("target", sa.String(DIGEST_LENGTH), primary_key=True),
     sa.Column("generation", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("columns", sa.Text().with_variant(sa.Text(1 << 24), "mysql", "mariadb")),
     mysql_charset="utf8mb4",
@@ -65,7 +65,7 @@ class StoredColumns:
         return ColumnIds.parse(connection.execute(question).scalar())
 
     def write(
-        self, connection: "Connection", live: TableId, generation: int, held: ColumnIds
+        self, connection: "Connection", live: TableId, generation: int, column_ids: ColumnIds
     ) -> None:
         connection.execute(TABLE.delete().where(*self._of(live, generation)))
         values = {
@@ -73,7 +73,7 @@ class StoredColumns:
             "sink": self._sink,
             "target": _digest(live),
             "generation": generation,
-            "columns": held.text(),
+            "columns": column_ids.text(),
         }
         connection.execute(TABLE.insert(), [values])
 

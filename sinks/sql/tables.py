@@ -33,7 +33,7 @@ SHADOW, OLD = "__headwater_new", "__headwater_old"
 OWN = "_headwater_"
 """Prefix of our own columns."""
 
-DIGEST_LETTERS = 8
+DIGEST_LENGTH = 8
 
 
 def fit(name: str, *, bytes_max: int, suffix: str = "") -> str:
@@ -43,7 +43,7 @@ def fit(name: str, *, bytes_max: int, suffix: str = "") -> str:
     """
     if len((name + suffix).encode()) <= bytes_max:
         return name + suffix
-    digest = "_" + sha256(name.encode()).hexdigest()[:DIGEST_LETTERS] + suffix
+    digest = "_" + sha256(name.encode()).hexdigest()[:DIGEST_LENGTH] + suffix
     expected = name.encode()[: bytes_max - len(digest)]
     return expected.decode(errors="ignore") + digest
 
@@ -148,7 +148,7 @@ class SchemaAlteration(NamedTuple):
     """Whether the statements only change the key; the table is then read again."""
     fills: Mapping[str, Column] = MappingProxyType({})
     """Columns of the target that get the source column's value in existing rows."""
-    held: ColumnIds = ColumnIds()
+    column_ids: ColumnIds = ColumnIds()
     """The ids of its columns afterwards."""
 
 
@@ -196,9 +196,9 @@ class SqlTables:
         return live._replace(name=name)
 
     def find_layout(self, schema: TableSchema) -> SqlTableLayout | None:
-        held = self._layouts.get(schema.table)
-        is_same = held is not None and (held[0] is schema or held[0] == schema)
-        return held[1] if held is not None and is_same else None
+        cached = self._layouts.get(schema.table)
+        is_same = cached is not None and (cached[0] is schema or cached[0] == schema)
+        return cached[1] if cached is not None and is_same else None
 
     def remember(self, schema: TableSchema, layout: SqlTableLayout) -> None:
         self._layouts[schema.table] = (schema, layout)
@@ -211,7 +211,7 @@ class SqlTables:
         next_generation: int,
         may_drop: bool,
         may_rekey: bool = False,
-        held_in: Callable[[int], ColumnIds] = lambda _: ColumnIds(),
+        stored_ids: Callable[[int], ColumnIds] = lambda _: ColumnIds(),
     ) -> SchemaAlteration:
         """Returns the target table's form and its alteration for rows of `schema`.
 
@@ -241,7 +241,7 @@ class SqlTables:
         if found is None:
             layout = replace(layout, stays=self._find_outgrown(schema, expected, layout))
             created = self._create(expected, layout, settings)
-            return created._replace(held=ColumnIds().with_schema(schema, names))
+            return created._replace(column_ids=ColumnIds().with_schema(schema, names))
         mark = found.mark
         statements: list[str] = []
         if mark is None:
@@ -254,9 +254,15 @@ class SqlTables:
             rekeying = self._rekeying(connection, schema, layout, settings, mark)
             if rekeying:
                 return SchemaAlteration(layout, rekeying, is_of_key=True)
-        held = held_in(mark.generation)
+        column_ids = stored_ids(mark.generation)
         shaping = self._evolve(
-            connection, expected, layout, settings, statements, may_drop=may_drop, held=held
+            connection,
+            expected,
+            layout,
+            settings,
+            statements,
+            may_drop=may_drop,
+            column_ids=column_ids,
         )
         stays = {**shaping.layout.stays, **self._find_outgrown(schema, expected, shaping.layout)}
         return shaping._replace(layout=replace(shaping.layout, stays=stays))
@@ -279,11 +285,11 @@ class SqlTables:
             if column.name not in layout.names or column.type == becomes.type:
                 continue
             is_key = layout.names[column.name] in layout.key
-            held = self.dialect.fit(becomes, is_key=is_key).holds
-            if not pa.types.is_string(held) and not holds(
-                held, self.dialect.fit(column, is_key=is_key).holds
+            kind = self.dialect.fit(becomes, is_key=is_key).holds
+            if not pa.types.is_string(kind) and not holds(
+                kind, self.dialect.fit(column, is_key=is_key).holds
             ):
-                found[column.name] = held
+                found[column.name] = kind
         return found
 
     def columns(
@@ -365,10 +371,10 @@ class SqlTables:
         statements: list[str],
         *,
         may_drop: bool,
-        held: ColumnIds,
+        column_ids: ColumnIds,
     ) -> SchemaAlteration:
         policy = dict(self.context.schema_changes)
-        renames = held.find_renames(schema, layout.names) if may_rename(policy) else {}
+        renames = column_ids.find_renames(schema, layout.names) if may_rename(policy) else {}
         there, renames = self._reflect(connection, layout, schema, settings, renames)
         statements = [*statements, *self._renaming(schema, layout, renames)]
         is_history = layout.mode != "mirror"
@@ -402,15 +408,15 @@ class SqlTables:
                 absent[step.column] = types[step.column]
             else:
                 statements = statements + self._alter(
-                    schema, layout, settings, step, held=types.get(step.column)
+                    schema, layout, settings, step, stored=types.get(step.column)
                 )
         if self.dialect.has_transactional_ddl and drops:
             dropped = {step.column for step in taken if step.action is EvolutionAction.DROP}
             absent = {name: kind for name, kind in absent.items() if name not in dropped}
         layout = replace(layout, names=names, absent=absent, stays=stays)
-        fills = held.find_fills(schema, names)
+        fills = column_ids.find_fills(schema, names)
         return SchemaAlteration(
-            layout, statements, drops, fills=fills, held=held.with_schema(schema, names)
+            layout, statements, drops, fills=fills, column_ids=column_ids.with_schema(schema, names)
         )
 
     def _renaming(
@@ -448,7 +454,7 @@ class SqlTables:
         settings: SqlTableSettings,
         step: EvolutionStep,
         *,
-        held: pa.DataType | None,
+        stored: pa.DataType | None,
     ) -> list[str]:
         name, column = layout.names[step.column], schema.column(step.column)
         kind = self._sql_type(column, layout, settings)
@@ -457,9 +463,9 @@ class SqlTables:
             return [f"ALTER TABLE {table} ADD COLUMN {self.dialect.quote(name)} {kind}"]
         if step.action is EvolutionAction.LOOSEN:
             statements = self.dialect.loosen(layout.table, name, kind)
-        elif held is not None and _is_into_text(step, held):
+        elif stored is not None and _is_into_text(step, stored):
             statements = self.dialect.write_as_text(
-                layout.table, name, held=held, comes=column.type
+                layout.table, name, stored=stored, comes=column.type
             )
             statements = None if name in layout.key else statements
         else:
@@ -474,7 +480,7 @@ class SqlTables:
             )
         return statements
 
-    def _held_key(self, connection: "sa.Connection", layout: SqlTableLayout) -> list[str]:
+    def _existing_key(self, connection: "sa.Connection", layout: SqlTableLayout) -> list[str]:
         """Returns the target's present key columns."""
         import sqlalchemy as sa
 
@@ -494,8 +500,8 @@ class SqlTables:
         mark: OwnershipMark,
     ) -> Sequence[str]:
         """Returns nothing if the key is right, or if the database cannot change it."""
-        held, wanted = self._held_key(connection, layout), layout.key
-        if [*map(self._fold, held)] == [*map(self._fold, wanted)]:
+        existing, wanted = self._existing_key(connection, layout), layout.key
+        if [*map(self._fold, existing)] == [*map(self._fold, wanted)]:
             return ()
         kinds = self.columns(schema, layout, settings)
         key = {name: kinds[name] for name in wanted}
@@ -519,7 +525,7 @@ class SqlTables:
         inspector = sa.inspect(connection)
         where = layout.table.namespace or None
         found = inspector.get_columns(layout.table.name, schema=where)
-        key = self._held_key(connection, layout)
+        key = self._existing_key(connection, layout)
         if self.dialect.name == "mysql":  # SQLAlchemy leaves doubled quotes in column names
             found = [{**each, "name": each["name"].replace("``", "`")} for each in found]
         own = {each["name"] for each in found if self._fold(each["name"]).startswith(OWN)}
@@ -534,7 +540,7 @@ class SqlTables:
             raise RebuildNeeded(
                 "the target table has another key",
                 table=str(schema.table),
-                held=tuple(key),
+                stored=tuple(key),
                 comes=layout.key,
                 hint=REBUILD,
             )
@@ -562,7 +568,7 @@ class SqlTables:
                 raise RebuildNeeded(
                     "a column has the former name of another one that the target still has",
                     table=str(schema.table),
-                    held=old,
+                    stored=old,
                     comes=new,
                     hint=REBUILD,
                 )
@@ -578,11 +584,11 @@ class SqlTables:
     ) -> pa.DataType:
         """Returns the type of an existing column; the source's wanted type if unknown."""
         assert isinstance(found, dict)
-        held = self.dialect.arrow_type(found["type"])
+        stored = self.dialect.arrow_type(found["type"])
         if name not in layout.names:
-            return held or pa.string()
-        if held is not None and name not in settings.types:
-            return held
+            return stored or pa.string()
+        if stored is not None and name not in settings.types:
+            return stored
         is_key = layout.names[name] in layout.key
         return self.dialect.fit(schema.column(name), is_key=is_key).holds
 
@@ -590,9 +596,9 @@ class SqlTables:
         return name if self.dialect.is_case_sensitive else name.casefold()
 
 
-def _is_into_text(step: EvolutionStep, held: pa.DataType) -> bool:
+def _is_into_text(step: EvolutionStep, stored: pa.DataType) -> bool:
     assert step.becomes is not None, "a column that becomes wider has not gone"
-    return bool(pa.types.is_string(step.becomes.type) and not pa.types.is_string(held))
+    return bool(pa.types.is_string(step.becomes.type) and not pa.types.is_string(stored))
 
 
 def cannot_rekey(table: TableId, *, why: str) -> SchemaRefused:

@@ -198,7 +198,7 @@ class SqlTarget:
             next_generation=generation,
             may_drop=self._is_fed_by_one(live),
             may_rekey=self.shadow is None and follow(topics, former=self.fed_by(live)),
-            held_in=lambda generation: self.columns.read(connection, live, generation),
+            stored_ids=lambda generation: self.columns.read(connection, live, generation),
         )
 
     def next_generation(self, connection: "sa.Connection", live: TableId) -> int:
@@ -313,17 +313,17 @@ class SqlTarget:
         """Returns the table's present generation; read again if a stored one is newer."""
         if live is None:
             return None
-        held = self._generations.get(live)
-        if live not in self._generations or held is None or row.generation != held:
+        generation = self._generations.get(live)
+        if live not in self._generations or generation is None or row.generation != generation:
             place = live if self.shadow is None else self.tables.beside(live, SHADOW)
             found = self.dialect.find(connection, place)
             mark = None if found is None else found.mark
             is_unmarked = found is not None and not self.dialect.keeps_marks
-            held = mark.generation if mark is not None else 1 if is_unmarked else None
-            if held != self._generations.get(live, held):
+            generation = mark.generation if mark is not None else 1 if is_unmarked else None
+            if generation != self._generations.get(live, generation):
                 self.tables.forget()  # another table has this name now, with another layout
-            self._generations[live] = held
-        return held
+            self._generations[live] = generation
+        return generation
 
     def _check_unswapped(self) -> None:
         """Raises if a copy took the table's place before the first row was written.
@@ -349,8 +349,8 @@ class SqlTarget:
         return OffsetRow(partition, self.shadow.generation, applied, self.shadow.table)
 
     def _move(self, partition: TopicPartition, applied: AppliedOffset) -> OffsetRow:
-        held = self._locked[partition]
-        target, generation = self._fed.get(partition.topic, (held.target, held.generation))
+        locked = self._locked[partition]
+        target, generation = self._fed.get(partition.topic, (locked.target, locked.generation))
         return OffsetRow(partition, generation, applied, target)
 
     def _is_fed_by_one(self, live: TableId) -> bool:
@@ -367,14 +367,14 @@ class SqlTarget:
         layout = self.tables.find_layout(schema)
         if layout is None:
             with translate_errors(self.dialect, table=str(schema.table)):
-                layout = self._shape(schema, topics)
+                layout = self._layout_of(schema, topics)
             self.tables.remember(schema, layout)
         live = self.tables.live(schema.table)
         self._generations[live] = layout.generation
         self._fed |= dict.fromkeys(topics, (live, layout.generation))
         return layout
 
-    def _shape(self, schema: TableSchema, topics: Collection[str]) -> SqlTableLayout:
+    def _layout_of(self, schema: TableSchema, topics: Collection[str]) -> SqlTableLayout:
         if schema.id and not self.columns.is_there(self.connect()):
             creation = self.columns.creation(self.connect())
             raise SchemaChangeFirst([creation], table=str(schema.table))
@@ -399,7 +399,7 @@ class SqlTarget:
         if shaping.statements or shaping.drops:
             self.dialect.forget()
         if shaping.is_of_key:
-            return self._shape(schema, topics)
+            return self._layout_of(schema, topics)
         self._learn(schema, shaping)
         return shaping.layout
 
@@ -419,8 +419,8 @@ class SqlTarget:
                 operation = self.dialect.quote(OP)
                 run(connection, f"UPDATE {table} SET {quoted} = NULL WHERE {operation} = 'd'")
         live = self.tables.live(schema.table)
-        if shaping.held != self.columns.read(connection, live, layout.generation):
-            self.columns.write(connection, live, layout.generation, shaping.held)
+        if shaping.column_ids != self.columns.read(connection, live, layout.generation):
+            self.columns.write(connection, live, layout.generation, shaping.column_ids)
 
     def _attempt(
         self, layout: SqlTableLayout, chunk: BufferedChanges, *, keep: bool = True

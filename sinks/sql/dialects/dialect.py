@@ -123,7 +123,7 @@ class Dialect(Protocol):
         return None
 
     def write_as_text(
-        self, table: TableId, column: str, *, held: pa.DataType, comes: pa.DataType
+        self, table: TableId, column: str, *, stored: pa.DataType, comes: pa.DataType
     ) -> list[str] | None:
         """Returns statements that turn a column, not of the key, into text.
 
@@ -297,11 +297,11 @@ def existing_table(
     return ExistingTable(None, is_empty=not is_filled)
 
 
-def held_type(
-    kind: object, held: Iterable[tuple[type | tuple[type, ...], pa.DataType]]
+def first_type(
+    kind: object, types_of: Iterable[tuple[type | tuple[type, ...], pa.DataType]]
 ) -> pa.DataType | None:
     """Returns the type beside the first of SQLAlchemy's types that it is an instance of."""
-    return next((found for types, found in held if isinstance(kind, types)), None)
+    return next((found for types, found in types_of if isinstance(kind, types)), None)
 
 
 def run(connection: "sa.Connection", statement: str) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 US = pa.timestamp("us")
 DIGITS_MAX = 38
-KEY_LETTERS = 255
+KEY_LENGTH = 255
 
 
 class GenericDialect(Dialect):
@@ -213,7 +213,7 @@ def _conditions(there: Any, rows: pa.RecordBatch, which: RowCondition) -> list[A
 def _sqlalchemy_type(kind: pa.DataType, *, is_key: bool) -> tuple[Any, pa.DataType]:
     import sqlalchemy as sa
 
-    length = KEY_LETTERS if is_key else None
+    length = KEY_LENGTH if is_key else None
     if pa.types.is_decimal(kind) and kind.precision <= DIGITS_MAX and kind.scale >= 0:
         return sa.Numeric(kind.precision, kind.scale), kind
     choices: tuple[tuple[bool, Any, pa.DataType], ...] = (
@@ -228,7 +228,7 @@ def _sqlalchemy_type(kind: pa.DataType, *, is_key: bool) -> tuple[Any, pa.DataTy
         (pa.types.is_timestamp(kind) and kind.unit != "ns", sa.DateTime(), US),
         (pa.types.is_time(kind) and kind.unit != "ns", sa.Time(), pa.time64("us")),
         (pa.types.is_binary(kind), sa.LargeBinary(length), pa.binary()),
-        (is_key, sa.String(KEY_LETTERS), pa.string()),
+        (is_key, sa.String(KEY_LENGTH), pa.string()),
     )
     text = sa.Text(), pa.string()
     return next(((found, holds) for fits, found, holds in choices if fits), text)

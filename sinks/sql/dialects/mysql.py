@@ -17,7 +17,7 @@ from headwater.sinks.sql.dialects.dialect import (
     column_list,
     existing_table,
     fill_in,
-    held_type,
+    first_type,
     name_list,
     qualify,
     run,
@@ -46,7 +46,7 @@ FITS = {
     pa.date32(): ColumnFit("DATE", pa.date32()),
 }
 DIGITS_MAX, SCALE_MAX = 65, 30
-KEY_LETTERS = 255
+KEY_LENGTH = 255
 
 AWAY = {1040, 1053, 1077, 1080, 1158, 1159, 1160, 1161, 1203, 1226, 2002, 2003, 2006, 2013, 2055}
 AWAY |= {1021, 1041, 1114, 3100}
@@ -68,7 +68,7 @@ VALUES = {
     3156: "a value is none of its column's type",
     4025: "a value breaks a constraint of its column",
 }
-PREFIX_LETTERS = 64
+PREFIX_LENGTH = 64
 """Letters of a text in the index of a temporary table."""
 STATEMENT_BYTES_MAX = 4 << 20
 
@@ -130,10 +130,10 @@ class MysqlDialect(StagedDialect):
         if pa.types.is_time(kind) and kind.unit != "ns":
             return ColumnFit("TIME(6)", pa.time64("us"))
         if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
-            return ColumnFit(f"VARBINARY({KEY_LETTERS})" if is_key else "LONGBLOB", pa.binary())
+            return ColumnFit(f"VARBINARY({KEY_LENGTH})" if is_key else "LONGBLOB", pa.binary())
         if pa.types.is_duration(kind):
             return FITS[pa.int64()]
-        return ColumnFit(f"VARCHAR({KEY_LETTERS})" if is_key else "LONGTEXT", pa.string())
+        return ColumnFit(f"VARCHAR({KEY_LENGTH})" if is_key else "LONGTEXT", pa.string())
 
     def arrow_type(self, kind: object) -> pa.DataType | None:
         from sqlalchemy import types as st
@@ -153,7 +153,7 @@ class MysqlDialect(StagedDialect):
         if isinstance(kind, st.Numeric) and not isinstance(kind, st.Float | my.DOUBLE | my.FLOAT):
             digits, scale = kind.precision or 10, kind.scale or 0
             return decimal_type(digits, scale)
-        held: tuple[tuple[Any, pa.DataType], ...] = (
+        arrow_types: tuple[tuple[Any, pa.DataType], ...] = (
             (my.FLOAT, pa.float32()),
             ((my.DOUBLE, st.Float), pa.float64()),
             (st.Date, pa.date32()),
@@ -163,7 +163,7 @@ class MysqlDialect(StagedDialect):
             ((my.VARBINARY, my.BINARY), pa.binary()),
             ((st.String, st.JSON), pa.string()),
         )
-        return held_type(kind, held)
+        return first_type(kind, arrow_types)
 
     def find(self, connection: "sa.Connection", table: TableId) -> ExistingTable | None:
         schema = text_literal(table.namespace) if table.namespace else "DATABASE()"
@@ -261,7 +261,7 @@ class MysqlDialect(StagedDialect):
         stage, index = self.quote("headwater_stage"), ""
         if is_indexed:
             columns = ", ".join(
-                self.quote(name) + (f"({PREFIX_LETTERS})" if _has_length(kind) else "")
+                self.quote(name) + (f"({PREFIX_LENGTH})" if _has_length(kind) else "")
                 for name, kind in zip(rows.schema.names, rows.schema.types, strict=True)
             )
             index = f"(INDEX ({columns}))"

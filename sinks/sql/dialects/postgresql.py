@@ -17,7 +17,7 @@ from headwater.sinks.sql.dialects.dialect import (
     UpsertKey,
     column_list,
     existing_table,
-    held_type,
+    first_type,
     name_list,
     on_conflict,
     qualify,
@@ -125,7 +125,7 @@ class PostgresqlDialect(StagedDialect):
             return decimal_type(digits, scale)
         if isinstance(kind, st.DateTime):
             return TZ if kind.timezone else US
-        held: tuple[tuple[Any, pa.DataType], ...] = (
+        arrow_types: tuple[tuple[Any, pa.DataType], ...] = (
             (st.Boolean, pa.bool_()),
             (st.SmallInteger, pa.int16()),
             (st.BigInteger, pa.int64()),
@@ -137,7 +137,7 @@ class PostgresqlDialect(StagedDialect):
             ((pg.BYTEA, st.LargeBinary), pa.binary()),
             ((st.String, st.JSON, st.Uuid), pa.string()),
         )
-        return held_type(kind, held)
+        return first_type(kind, arrow_types)
 
     def find(self, connection: "sa.Connection", table: TableId) -> ExistingTable | None:
         name = text_literal(qualify(self, table))
@@ -184,9 +184,9 @@ class PostgresqlDialect(StagedDialect):
             "SELECT conname FROM pg_catalog.pg_constraint WHERE contype = 'p' "
             f"AND conrelid = to_regclass({text_literal(name)})"
         )
-        held, columns = cursor.fetchall(), name_list(self, key)
+        constraints, columns = cursor.fetchall(), name_list(self, key)
         return [
-            *(f"ALTER TABLE {name} DROP CONSTRAINT {self.quote(row[0])}" for row in held),
+            *(f"ALTER TABLE {name} DROP CONSTRAINT {self.quote(row[0])}" for row in constraints),
             f"ALTER TABLE {name} ADD PRIMARY KEY ({columns})",
         ]
 

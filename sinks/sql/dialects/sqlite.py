@@ -18,7 +18,7 @@ from headwater.sinks.sql.dialects.dialect import (
     column_list,
     conditions,
     fill_in,
-    held_type,
+    first_type,
     name_list,
     on_conflict,
     qualify,
@@ -102,7 +102,7 @@ class SqliteDialect(Dialect):
             if kind.precision is None:
                 return None
             return pa.decimal128(kind.precision, kind.scale or 0)
-        held: tuple[tuple[Any, pa.DataType], ...] = (
+        arrow_types: tuple[tuple[Any, pa.DataType], ...] = (
             (st.Boolean, pa.bool_()),
             (st.Integer, pa.int64()),
             (st.Float, pa.float64()),
@@ -112,7 +112,7 @@ class SqliteDialect(Dialect):
             (st.LargeBinary, pa.binary()),
             ((st.String, st.JSON), pa.string()),
         )
-        return held_type(kind, held)
+        return first_type(kind, arrow_types)
 
     def find(self, connection: "sa.Connection", table: TableId) -> ExistingTable | None:
         cursor = connection.connection.cursor()
@@ -140,16 +140,16 @@ class SqliteDialect(Dialect):
         return [] if kind.startswith("DECIMAL") else None
 
     def write_as_text(
-        self, table: TableId, column: str, *, held: pa.DataType, comes: pa.DataType
+        self, table: TableId, column: str, *, stored: pa.DataType, comes: pa.DataType
     ) -> list[str] | None:
         """Converts decimals to text. A column keeps its declared type, so another column takes its
         name."""
-        if not pa.types.is_decimal(held) or not pa.types.is_decimal(comes):
+        if not pa.types.is_decimal(stored) or not pa.types.is_decimal(comes):
             return None
         name, old, new = qualify(self, table), self.quote(column), self.quote(column + WIDENED)
-        zeros = "0" * (comes.scale - held.scale)
-        point = "." if zeros and not held.scale else ""
-        text = f"printf('%.{held.scale}f', {old}) || '{point}{zeros}'"
+        zeros = "0" * (comes.scale - stored.scale)
+        point = "." if zeros and not stored.scale else ""
+        text = f"printf('%.{stored.scale}f', {old}) || '{point}{zeros}'"
         return [
             f"ALTER TABLE {name} ADD COLUMN {new} TEXT",
             f"UPDATE {name} SET {new} = {text} WHERE {old} IS NOT NULL",

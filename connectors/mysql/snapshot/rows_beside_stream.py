@@ -28,7 +28,7 @@ from headwater.connectors.mysql.snapshot.table_progress import (
     form_text,
     progress_part,
 )
-from headwater.connectors.schema_policies import forbidden
+from headwater.connectors.schema_policies import find_forbidden
 from headwater.connectors.snapshot.time_window import RateLimit, TimeWindow
 from headwater.connectors.source import CONTROL, REFUSED, Control, SnapshotProgress, SourceContext
 from headwater.core_log.foundation.errors import SourceRejected
@@ -256,7 +256,7 @@ class RowsBesideStream:
         self.notes[progress_part(job.table.table)] = job.progress.text()
         context, progress = self._context, job.progress
         if not progress.is_permitted:
-            kinds = forbidden(progress.kinds, context.schema_changes)
+            kinds = find_forbidden(progress.kinds, context.schema_changes)
             if progress.is_stopped:
                 self._hold(job, "its reading was stopped")
             elif kinds:

@@ -1,13 +1,14 @@
-"""Names of tables and values as names of directories; stored spellings stay (decision 23)."""
+"""Names of tables and values as names in targets; stored spellings stay (decision 23)."""
 
 import re
 from hashlib import sha256
 from urllib.parse import quote
 
+from headwater.core_log.foundation.errors import SchemaRefused
 from headwater.core_log.model.table_schema import TableId
 
 NAME_BYTES_MAX = 120
-HIVE_DIGEST_DIGITS, LAKE_DIGEST_DIGITS = 16, 8
+HIVE_DIGEST_DIGITS, SHORT_DIGEST_DIGITS = 16, 8
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """Hive's name for a partition value that is null."""
 
@@ -32,7 +33,7 @@ def lake_name(text: str) -> str:
     """Replaces all but letters, digits, `_`, `-` and `.`; a changed name gets a digest, so that no
     two names collide, none is hidden, and none leads upwards."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", text)[:NAME_BYTES_MAX].lstrip("._")
-    return text if plain == text else f"{plain}-{digest_of(text, LAKE_DIGEST_DIGITS)}"
+    return text if plain == text else f"{plain}-{digest_of(text, SHORT_DIGEST_DIGITS)}"
 
 
 def digest_of(text: str, digits: int) -> str:
@@ -56,3 +57,31 @@ def lake_table_directory(table: TableId, template: str) -> str:
         template = re.sub(r"\{schema\}[./_-]?", "", template)
     parts = {"{schema}": lake_name(table.namespace), "{table}": lake_name(table.name)}
     return re.sub(r"\{schema\}|\{table\}", lambda found: parts[found[0]], template)
+
+
+def fit(name: str, *, bytes_max: int, suffix: str = "") -> str:
+    """Returns `name` with its suffix, shortened in the middle if too long.
+
+    The digest of the whole name keeps two long names with the same beginning apart.
+    """
+    if len((name + suffix).encode()) <= bytes_max:
+        return name + suffix
+    digest = "_" + digest_of(name, SHORT_DIGEST_DIGITS) + suffix
+    start = name.encode()[: bytes_max - len(digest)]
+    return start.decode(errors="ignore") + digest
+
+
+def fit_table(table: TableId, *, namespace: str, name: str, bytes_max: int) -> TableId:
+    """Returns the target table of a source table, by the templates of the settings."""
+    parts = {"{schema}": table.namespace, "{table}": table.name}
+    filled = [_fill(template, parts) for template in (namespace, name)]
+    if any("\0" in text for text in filled):
+        raise SchemaRefused("a table's name cannot be used in the target", table=str(table))
+    return TableId(*(fit(text, bytes_max=bytes_max) for text in filled))
+
+
+def _fill(template: str, parts: dict[str, str]) -> str:
+    first, *others = template.split("{schema}")
+    filled = parts["{schema}"].join(each.replace("{table}", parts["{table}"]) for each in others)
+    first = first.replace("{table}", parts["{table}"])
+    return first + parts["{schema}"] + filled if others else first

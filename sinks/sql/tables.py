@@ -3,7 +3,6 @@ them."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +19,7 @@ from headwater.sinks.evolution import (
     steps,
     toward,
 )
+from headwater.sinks.object_names import fit, fit_table
 from headwater.sinks.sink import DELETED_AT, SinkContext
 from headwater.sinks.sql.dialects.dialect import Dialect, qualify
 from headwater.sinks.sql.offsets import OwnershipMark, origin_of
@@ -32,20 +32,6 @@ if TYPE_CHECKING:
 SHADOW, OLD = "__headwater_new", "__headwater_old"
 OWN = "_headwater_"
 """Prefix of our own columns."""
-
-DIGEST_LENGTH = 8
-
-
-def fit(name: str, *, bytes_max: int, suffix: str = "") -> str:
-    """Returns `name` with its suffix, shortened in the middle if too long.
-
-    The digest of the whole name keeps two long names with the same beginning apart.
-    """
-    if len((name + suffix).encode()) <= bytes_max:
-        return name + suffix
-    digest = "_" + sha256(name.encode()).hexdigest()[:DIGEST_LENGTH] + suffix
-    expected = name.encode()[: bytes_max - len(digest)]
-    return expected.decode(errors="ignore") + digest
 
 
 def fit_columns(
@@ -72,22 +58,6 @@ def fit_columns(
             )
         taken[folded] = name
     return fitted
-
-
-def fit_table(table: TableId, *, namespace: str, name: str, bytes_max: int) -> TableId:
-    """Returns the target table of a source table, by the templates of the settings."""
-    parts = {"{schema}": table.namespace, "{table}": table.name}
-    filled = [_fill(template, parts) for template in (namespace, name)]
-    if any("\0" in text for text in filled):
-        raise SchemaRefused("a table's name cannot be used in the target", table=str(table))
-    return TableId(*(fit(text, bytes_max=bytes_max) for text in filled))
-
-
-def _fill(template: str, parts: dict[str, str]) -> str:
-    first, *others = template.split("{schema}")
-    filled = parts["{schema}"].join(each.replace("{table}", parts["{table}"]) for each in others)
-    first = first.replace("{table}", parts["{table}"])
-    return first + parts["{schema}"] + filled if others else first
 
 
 US = pa.timestamp("us")

@@ -1,9 +1,12 @@
 """Stored names never move: these spellings are in targets that exist."""
 
+from hashlib import sha256
+
 import pytest
 
 from headwater.core_log.model.table_schema import TableId
 from headwater.sinks.object_names import (
+    fit,
     hive_name,
     hive_partition_directory,
     hive_table_directory,
@@ -41,3 +44,9 @@ def test_a_table_keeps_its_directory_in_each_target() -> None:
     assert lake_table_directory(TableId("", "a"), "x/{schema}.{table}") == "x/a"
     assert hive_partition_directory("day", "a b") == "day=a%20b"
     assert hive_partition_directory("day", None) == "day=__HIVE_DEFAULT_PARTITION__"
+
+
+def test_a_long_name_keeps_its_spelling_in_a_database() -> None:
+    assert fit("orders", bytes_max=20, suffix="__new") == "orders__new"
+    assert fit("x" * 30, bytes_max=20) == "xxxxxxxxxxx_" + sha256(b"x" * 30).hexdigest()[:8]
+    assert fit("x" * 30, bytes_max=20, suffix="__new").startswith("xxxxxx_")

@@ -92,7 +92,13 @@ class Compaction:
     def _map_keys(self) -> int:
         """Reads the dirty part, or as much as memory allows; returns where it ended."""
         request, first_dirty = self._request, self._request.first_dirty_offset
-        trail = TransactionTrail(request.aborted)
+        read_from = next(
+            segment.base_offset
+            for segment, end in zip(request.segments, request.ends(), strict=True)
+            if end > first_dirty
+        )
+        # one that ended before would take the producer's next transactions for its own
+        trail = TransactionTrail(each for each in request.aborted if each.last_offset >= read_from)
         for segment, end in zip(request.segments, request.ends(), strict=True):
             if end <= first_dirty:
                 continue

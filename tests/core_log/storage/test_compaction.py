@@ -178,3 +178,20 @@ def test_a_compacted_log_describes_the_same_table_to_every_reader(
         log.append([PlainRecord(b"b", None), PlainRecord(b"g", None)])
         compact_and_check(log, segment_bytes, keys)
         check(log)
+
+
+def test_an_earlier_abort_of_a_producer_takes_nothing_of_its_later_transactions() -> None:
+    log = CompactedPartition()
+    log.append([PlainRecord(b"a", b"aborted")], producer_id=0)
+    log.end(0, commit=False)
+    log.append([PlainRecord(b"b", b"first")], producer_id=0)
+    log.end(0, commit=True)
+    compact_and_check(log, 1 << 20, 1000)
+    log.append([PlainRecord(b"b", b"newest")], producer_id=0)
+    log.end(0, commit=True)
+    log.append([PlainRecord(b"c", b"end")])
+
+    compact_and_check(log, 1 << 20, 1000)
+
+    check(log)
+    assert fold(log.stored()) == {b"b": b"newest", b"c": b"end"}

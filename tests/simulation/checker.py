@@ -82,6 +82,8 @@ class Observed:
     """All committed records, read when all was over."""
     relayed: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By writer: the topic that it reads and the topic that it writes, each value once."""
+    compacted: set[str] = field(default_factory=set)
+    """Topics in which an older value of a key may be gone; a key is the value up to its `=`."""
     stuck: list[str] = field(default_factory=list)
     """Everything that did not go on although nothing failed any more."""
 
@@ -106,6 +108,7 @@ def problems_of(seen: Observed) -> list[str]:
         *_other_values(seen),
         *_bad_polls(seen),
         *_marks_gone_back(seen),
+        *_older_than_acknowledged(seen),
         *_unfenced(seen),
         *_badly_relayed(seen),
         *_circular(seen),
@@ -137,6 +140,8 @@ def _lost_or_uncommitted(seen: Observed, places: Places) -> Iterable[str]:
     for each in seen.sent:
         for partition, value in each.values:
             is_there = value in places
+            if partition.topic in seen.compacted:
+                is_there = is_there or each.outcome is not Outcome.ABORTED  # or compacted away
             if each.outcome is Outcome.COMMITTED and not is_there:
                 yield f"lost: {value} was acknowledged in {partition}, and is gone"
             if each.outcome is Outcome.ABORTED and is_there:
@@ -149,9 +154,10 @@ def _lost_or_uncommitted(seen: Observed, places: Places) -> Iterable[str]:
 
 def _torn(seen: Observed, places: Places) -> Iterable[str]:
     for each in seen.sent:
-        there = [value for _, value in each.values if value in places]
-        if 0 < len(there) < len(each.values) and each.outcome is not Outcome.COMMITTED:
-            yield f"torn: of {[value for _, value in each.values]} only {there} are there"
+        whole = [(at, value) for at, value in each.values if at.topic not in seen.compacted]
+        there = [value for _, value in whole if value in places]
+        if 0 < len(there) < len(whole) and each.outcome is not Outcome.COMMITTED:
+            yield f"torn: of {[value for _, value in whole]} only {there} are there"
 
 
 def _invented_or_doubled(seen: Observed, places: Places) -> Iterable[str]:
@@ -205,6 +211,8 @@ def _bad_polls(seen: Observed) -> Iterable[str]:
         if poll.from_offset != expected:
             yield f"poll jumps: {name} goes on at {poll.from_offset}, not at {expected}"
         goes_on[poll.reader, poll.partition] = poll.next_offset
+        if poll.partition.topic in seen.compacted:
+            continue
         given = set(offsets)
         records = seen.final.get(poll.partition, [])
         first = bisect_left(records, (poll.from_offset, ""))
@@ -220,6 +228,21 @@ def _marks_gone_back(seen: Observed) -> Iterable[str]:
         if each.stable < before:
             yield f"mark goes back: {each.partition} was stable to {before}, now to {each.stable}"
         reached[each.partition] = max(before, each.stable)
+
+
+def _older_than_acknowledged(seen: Observed) -> Iterable[str]:
+    """The newest value of a key in a compacted topic is no older than the last acknowledged one."""
+    newest: dict[str, int] = {}
+    for partition, records in seen.final.items():
+        for _, value in records if partition.topic in seen.compacted else ():
+            key, _, number = value.partition("=")
+            newest[key] = int(number)
+    for each in seen.sent:
+        for partition, value in each.values:
+            if partition.topic in seen.compacted and each.outcome is Outcome.COMMITTED:
+                key, _, number = value.partition("=")
+                if newest.get(key, -1) < int(number):
+                    yield f"older than acknowledged: {key} is {newest.get(key)}, not {number}"
 
 
 def _unfenced(seen: Observed) -> Iterable[str]:

@@ -19,7 +19,7 @@ from tests.simulation.checker import Marks, Observed, Opened, Outcome, Poll, Sen
 from tests.simulation.network import Network
 from tests.simulation.virtual_time import LoopClock
 
-ABORT_SHARE, REOPEN_SHARE, PAUSE_S = 0.15, 0.05, 0.05
+ABORT_SHARE, REOPEN_SHARE, PAUSE_S, KEYS = 0.15, 0.05, 0.05, 8
 POLL = FetchLimit(bytes_max=1 << 16, wait_ms_max=100)
 
 
@@ -41,7 +41,11 @@ def client_settings(address: tuple[str, int]) -> KafkaSettings:
 
 
 def batch_of(values: Sequence[Value], now_ms: int) -> Batch:
-    records = [PlainRecord(b"key", value.encode(), timestamp_ms=now_ms) for value in values]
+    """The key of a value is what stands before its `=`."""
+    records = [
+        PlainRecord(value.partition("=")[0].encode(), value.encode(), timestamp_ms=now_ms)
+        for value in values
+    ]
     return Batch(encode_batch(records), len(records), now_ms)
 
 
@@ -105,9 +109,12 @@ class WriterClient(Client):
         random: Random,
         seen: Observed,
         partitions: Sequence[TopicPartition],
+        *,
+        is_keyed: bool = False,
     ) -> None:
+        """`is_keyed`: it writes a few keys again and again, each to one partition."""
         super().__init__(name, address, network, random, seen)
-        self._partitions = list(partitions)
+        self._partitions, self._is_keyed = list(partitions), is_keyed
         self._writer: KafkaWriter | None = None
         self._instance = self._number = 0
 
@@ -141,7 +148,8 @@ class WriterClient(Client):
             await asyncio.gather(old, return_exceptions=True)
 
     async def _write(self, writer: KafkaWriter, instance: int) -> None:
-        chosen = self._random.sample(self._partitions, self._random.randint(1, 3))
+        count = min(self._random.randint(1, 3), len(self._partitions))
+        chosen = self._random.sample(self._partitions, count)
         sent = Sent(self.name, instance, [])
         is_aborted = self._random.random() < ABORT_SHARE
         self.seen.sent.append(sent)
@@ -166,7 +174,8 @@ class WriterClient(Client):
 
     def _next_value(self) -> Value:
         self._number += 1
-        return f"{self.name}/{self._number}"
+        key = f"{self.name}/{self._random.randrange(KEYS)}="
+        return f"{key if self._is_keyed else f'{self.name}/'}{self._number}"
 
 
 class AppendingClient(Client):

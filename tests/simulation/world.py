@@ -26,11 +26,19 @@ from tests.simulation.network import Network
 from tests.simulation.virtual_time import LoopClock, simulate
 
 SMALL_SEGMENTS = {"segment.bytes": "16384", "index.interval.bytes": "1024"}
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "4096",
+    "min.cleanable.dirty.ratio": "0.01",
+    "min.compaction.lag.ms": "0",
+    "delete.retention.ms": "0",
+}
 TOPICS = [
     TopicSettings(name="orders", partitions=3, config=SMALL_SEGMENTS),
     TopicSettings(name="copies", partitions=2, config=SMALL_SEGMENTS),
+    TopicSettings(name="newest", partitions=1, config=COMPACTED),
 ]
-ORDERS, COPIES = (
+ORDERS, COPIES, NEWEST = (
     [TopicPartition(topic.name, index) for index in range(topic.partitions)] for topic in TOPICS
 )
 BROKER: Mapping[str, Any] = {"internal_partitions": 2, "housekeeping_interval_ms": 500}
@@ -138,17 +146,18 @@ class World:
             self.network, LoopClock(loop), self._fork(), settings={**BROKER, **settings}
         )
         self.faults = Faults(self.machine, self.network, self._fork())
-        self.seen = Observed()
+        self.seen = Observed(compacted={each.topic for each in NEWEST})
         self.said: list[str] = []
         """The faults that there were, with their times."""
         at, seen, network = self.machine.address, self.seen, self.network
         self.clients: list[Client] = [
             WriterClient("w1", at, network, self._fork(), seen, ORDERS),
             WriterClient("w2", at, network, self._fork(), seen, ORDERS),
+            WriterClient("keyed", at, network, self._fork(), seen, NEWEST, is_keyed=True),
             AppendingClient("plain", at, network, self._fork(), seen, ORDERS),
             RelayClient("relay", at, network, self._fork(), seen, ORDERS, COPIES),
         ]
-        everything = [*ORDERS, *COPIES]
+        everything = [*ORDERS, *COPIES, *NEWEST]
         self.readers: list[Client] = [
             ReaderClient(str(each), at, network, self._fork(), seen, everything, each)
             for each in Isolation
@@ -221,7 +230,7 @@ class World:
 
     async def _read_everything(self) -> None:
         log, limit = self._new_log("last"), FetchLimit(wait_ms_max=0)
-        everything = [*ORDERS, *COPIES]
+        everything = [*ORDERS, *COPIES, *NEWEST]
         end_s = asyncio.get_running_loop().time() + SETTLED_S
         while True:
             bounds = await log.bounds(everything)

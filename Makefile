@@ -40,6 +40,7 @@ test: venv ## everything, with short budgets, in two processes: make test PROCES
 	@scripts/kcat.sh
 	@scripts/chromium.sh
 	@scripts/databases.sh
+	@scripts/fetch_mysql.sh 9 >/dev/null
 	@scripts/fetch_java_client.sh >/dev/null
 	$(PYTEST) -q --durations 10 -n $(PROCESSES) tests
 
@@ -52,7 +53,7 @@ crash: venv ## 200 kills and 500 power cuts of the log; captures, pipelines and 
 fuzz: venv ## noise into every reader of bytes, for ten minutes: make fuzz HEADWATER_FUZZ_SECONDS=3600
 	HEADWATER_FUZZ_SECONDS=$${HEADWATER_FUZZ_SECONDS:-600} $(PYTEST) -q tests/fuzz
 
-compat: venv ## other people's clients, Debezium, every PostgreSQL, and Apache Kafka under our own suites
+compat: venv ## other people's clients, Debezium, every PostgreSQL and MySQL, and Apache Kafka under our own suites
 	@scripts/kcat.sh
 	@scripts/databases.sh
 	HEADWATER_BUDGET=long HEADWATER_KAFKA_JARS=$$(scripts/fetch_kafka.sh) \
@@ -61,6 +62,8 @@ compat: venv ## other people's clients, Debezium, every PostgreSQL, and Apache K
 	@for version in 14 15 16 17 18; do echo "PostgreSQL $$version"; \
 	    HEADWATER_POSTGRES=$$(scripts/fetch_postgres.sh $$version) \
 	        $(PYTEST) -q tests/connectors/postgres || exit 1; done
+	@for server in mysql-8.0 mariadb-11.8; do echo "$$server"; \
+	    HEADWATER_MYSQL=$$server $(PYTEST) -q tests/connectors/mysql || exit 1; done
 	HEADWATER_BUDGET=long $$(scripts/fetch_newest_pyspark.sh) -m pytest -q tests/pipelines/spark_source tests/sinks/spark
 
 lowest: venv ## the core's tests with the lowest versions that pyproject.toml allows

@@ -34,6 +34,7 @@ class MysqlStory:
     batches: list[ChangeBatch] = field(default_factory=list)
     positions: dict[str, str] = field(default_factory=dict)
     _taken: asyncio.Event = field(default_factory=asyncio.Event)
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def take(self, batch: ChangeBatch) -> None:
         self.batches.append(batch)
@@ -45,6 +46,13 @@ class MysqlStory:
         while sum(len(changes) for batch in self.batches for changes in batch.tables) < rows:
             self._taken.clear()
             await self._taken.wait()
+
+    async def ended(self) -> None:
+        """Until the source has ended, by itself or with an error."""
+        await self._ended.wait()
+
+    def end(self) -> None:
+        self._ended.set()
 
     def events(self, table: str = "") -> list[tuple[str, dict[str, Any]]]:
         return [
@@ -124,9 +132,12 @@ async def running(
     failure: list[BaseException] = []
 
     async def follow() -> None:
-        async with aclosing(source.changes(dict(told.positions))) as batches:
-            async for batch in batches:
-                told.take(batch)
+        try:
+            async with aclosing(source.changes(dict(told.positions))) as batches:
+                async for batch in batches:
+                    told.take(batch)
+        finally:
+            told.end()
 
     reading = asyncio.ensure_future(follow())
     try:

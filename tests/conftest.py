@@ -162,10 +162,12 @@ def uncollected() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """The address of a PostgreSQL that all tests of a run share, each in a database of its own."""
+    """The address of a PostgreSQL that all tests of a run share, each in a database of its own. Its
+    sources begin their heartbeat at once: a server at rest sends its last position only then."""
     from tests.databases import running_postgres
 
-    with running_postgres() as address:
+    with running_postgres() as address, pytest.MonkeyPatch.context() as patched:
+        patched.setattr("headwater.connectors.postgres.follower.FIRST_BEAT_SECONDS", 0.1)
         yield address
 
 

@@ -396,7 +396,7 @@ def test_a_reading_that_the_source_takes_up_is_said_to_be(shop: Shop) -> None:
         ran = shop.run("snapshot", "start", f"{shop.name}/orders")
 
     assert ran.code == exit_codes.OK
-    assert "are to be read" in ran.data and not ran.remarks
+    assert "will be read" in ran.data and not ran.remarks
 
 
 def test_a_reading_that_the_source_refuses_is_an_error(shop: Shop) -> None:

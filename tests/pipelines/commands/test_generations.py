@@ -89,5 +89,5 @@ def test_a_row_is_shown_as_the_newest_generation_tells_it(headwater: Headwater, 
     ran = headwater("rows", "shop/people", "7", "--json", "--data", data)
 
     assert ran.envelope["data"]["topic"] == f"{FIRST}.g2"
-    assert f"as {FIRST}.g2 tells it" in ran.remarks
+    assert f"from {FIRST}.g2" in ran.remarks
     assert json.loads(ran.data)["data"]["changes"][0]["row"]["email"] == "first7@example.org"

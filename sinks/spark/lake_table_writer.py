@@ -199,28 +199,28 @@ class LakeTableWriter:
     def prepare(
         self,
         work: SliceWork | None,
-        stretch: TableSlice,
+        table_slice: TableSlice,
         *,
         passed: Mapping[TopicPartition, PassedRange],
         staged: StagedTable | None = None,
     ) -> PreparedCommit:
         """Writes the files of a commit. `passed` are offsets of the sink state beyond the table's
-        own; `staged` is the part of the stretch that is written already."""
+        own; `staged` is the part of the slice that is written already."""
         if staged is None:
-            staged = self.open(stretch, passed=passed)
+            staged = self.open(table_slice, passed=passed)
         else:  # what was staged may have come from fewer topics
-            self._check_start(staged.base, stretch, passed)
+            self._check_start(staged.base, table_slice, passed)
         if work is not None:
-            self.stage(staged, work, stretch.feeds)
+            self.stage(staged, work, table_slice.feeds)
         return staged.to_commit()
 
     def open(
-        self, stretch: TableSlice, *, passed: Mapping[TopicPartition, PassedRange]
+        self, table_slice: TableSlice, *, passed: Mapping[TopicPartition, PassedRange]
     ) -> StagedTable:
-        """The table as it is, for changes to be staged that begin where the stretch does."""
+        """The table as it is, for changes to be staged that begin where the slice does."""
         state = self.load()
         self._check_not_put_back(state)
-        self._check_start(state, stretch, passed)
+        self._check_start(state, table_slice, passed)
         return StagedTable(state, state)
 
     def stage(self, staged: StagedTable, work: SliceWork, feeds: Mapping[str, TopicFeed]) -> None:
@@ -274,13 +274,15 @@ class LakeTableWriter:
             files=files,
         )
 
-    def commit(self, ready: PreparedCommit, stretch: TableSlice, *, id: str) -> bool:
+    def commit(self, ready: PreparedCommit, table_slice: TableSlice, *, id: str) -> bool:
         """Commits rows and offsets together; returns false if another commit came first.
 
         `id` is the table's identity if it is created.
         """
         try:
-            self.newest = self._commit(ready.state, ready.layout, ready.prepared, stretch, id=id)
+            self.newest = self._commit(
+                ready.state, ready.layout, ready.prepared, table_slice, id=id
+            )
         except Overtaken:
             return False
         return True
@@ -347,16 +349,16 @@ class LakeTableWriter:
         state: LakeTableState | None,
         layout: LakeTableLayout,
         prepared: PreparedFiles,
-        stretch: TableSlice,
+        table_slice: TableSlice,
         *,
         id: str,
     ) -> LakeTableState:
         change = TableCommit(
             added=prepared.added,
             removed=prepared.removed,
-            offsets=stretch.end,
-            feeds=stretch.feeds,
-            cut=stretch.cut,
+            offsets=table_slice.end,
+            feeds=table_slice.feeds,
+            cut=table_slice.cut,
             committed_ms=self._context.clock.now_ms(),
             schema=layout.schema,
             columns=layout.held,
@@ -412,12 +414,12 @@ class LakeTableWriter:
     def _check_start(
         self,
         state: LakeTableState | None,
-        stretch: TableSlice,
+        table_slice: TableSlice,
         passed: Mapping[TopicPartition, PassedRange],
     ) -> None:
         """Returns partitions that the table does not know yet; they begin with this slice."""
         offsets = {} if state is None else state.offsets
-        for part, applied in stretch.start.items():
+        for part, applied in table_slice.start.items():
             check_offset(part, farthest(part, offsets, passed), applied)
 
 

@@ -264,12 +264,12 @@ class SparkSink:
         async def move(table: TableId, portion: TableWork) -> None:
             if portion.failure is not None:
                 raise portion.failure
-            stretch = portion.stretch(part)
+            table_slice = portion.slice_of(part)
             kept = self._lake.table(table)
-            await self._move(kept, part, portion, stretch, head.passed)
+            await self._move(kept, part, portion, table_slice, head.passed)
             self._tell_health(kept)
-            for each, end in stretch.end.items():
-                self._done[each] = (stretch.start[each], end)
+            for each, end in table_slice.end.items():
+                self._done[each] = (table_slice.start[each], end)
 
         answers = await asyncio.gather(
             *(one(table, portion) for table, portion in portions.items()), return_exceptions=True
@@ -283,7 +283,7 @@ class SparkSink:
         kept: LakeTableWriter,
         part: Slice,
         portion: TableWork,
-        stretch: TableSlice,
+        table_slice: TableSlice,
         passed: Mapping[TopicPartition, PassedRange],
     ) -> None:
         """Commits one table; prepares it again if another commit came first."""
@@ -291,7 +291,11 @@ class SparkSink:
             try:
                 ready = await in_thread(
                     partial(
-                        kept.prepare, portion.work, stretch, passed=passed, staged=portion.staged
+                        kept.prepare,
+                        portion.work,
+                        table_slice,
+                        passed=passed,
+                        staged=portion.staged,
                     )
                 )
             except BadRecords as error:
@@ -300,7 +304,7 @@ class SparkSink:
             if portion.bounds is not None:
                 after = await part.log.bounds(portion.bounds)
                 check_no_delete_was_missed(part.start, before=portion.bounds, after=after)
-            if await in_thread(partial(kept.commit, ready, stretch, id=portion.id)):
+            if await in_thread(partial(kept.commit, ready, table_slice, id=portion.id)):
                 part.heard(ready.prepared.counts)
                 return
             if portion.staged is not None:  # its changes are not in memory any more
@@ -311,7 +315,7 @@ class SparkSink:
         self, kept: LakeTableWriter, part: Slice, portion: TableWork
     ) -> None:
         """Reads the records in this process, which raises the error that names them."""
-        feeds = portion.stretch(part).feeds
+        feeds = portion.slice_of(part).feeds
         assert portion.work is not None, "Spark has read them"
         schemas = portion.work.schemas()
         layout, _ = await in_thread(lambda: kept.layout(schemas, kept.load(), feeds))

@@ -70,9 +70,9 @@ class TableWork:
     failure: Exception | None = None
     """The error that ended its staging."""
 
-    def stretch(self, part: Slice) -> TableSlice:
+    def slice_of(self, part: Slice) -> TableSlice:
         """The table's part of the slice."""
-        return stretch_of(part, self.topics)
+        return table_slice_of(part, self.topics)
 
 
 @dataclass(slots=True)
@@ -157,12 +157,12 @@ class WorkSplit:
         self, mine: _Gathered, pieces: Sequence[TableChanges], part: Slice, head: SinkState
     ) -> None:
         """What fails waits until all other tables have had their chance."""
-        stretch, kept = stretch_of(part, mine.topics), mine.kept
+        table_slice, kept = table_slice_of(part, mine.topics), mine.kept
 
         def work() -> None:
             if mine.staged is None:
-                mine.staged = kept.open(stretch, passed=head.passed)
-            kept.stage(mine.staged, self._in_process(pieces), stretch.feeds)
+                mine.staged = kept.open(table_slice, passed=head.passed)
+            kept.stage(mine.staged, self._in_process(pieces), table_slice.feeds)
 
         try:
             await in_thread(work)
@@ -279,7 +279,7 @@ def local_cores(said: str | None) -> int:
     return (os.cpu_count() or 1) if said == "*" else int(said)
 
 
-def stretch_of(part: Slice, topics: Collection[str]) -> TableSlice:
+def table_slice_of(part: Slice, topics: Collection[str]) -> TableSlice:
     """The part of a slice that comes from these topics."""
     ends = {each: applied for each, applied in part.end.items() if each.topic in topics}
     feeds = {

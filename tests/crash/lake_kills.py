@@ -112,8 +112,8 @@ def watch_tasks(plan: Plan) -> None:
     plan.know_executor(os.getppid())
     read, writing = LogSplitReader.read, StorageLocation.writing
 
-    def watched_read(reader: LogSplitReader, *stretch: Any) -> Iterator[Any]:
-        for changes in read(reader, *stretch):
+    def watched_read(reader: LogSplitReader, *arguments: Any) -> Iterator[Any]:
+        for changes in read(reader, *arguments):
             plan.meet("reading")
             yield changes
 
@@ -137,9 +137,9 @@ def watch_commits(place: Path) -> None:
     plan.know("driver", os.getpid())
     commit, link = LakeTableWriter.commit, os.link
 
-    def watched_commit(kept: LakeTableWriter, *stretch: Any, **named: Any) -> bool:
+    def watched_commit(kept: LakeTableWriter, *arguments: Any, **named: Any) -> bool:
         plan.meet("committing")
-        is_done = commit(kept, *stretch, **named)
+        is_done = commit(kept, *arguments, **named)
         plan.meet("committed")
         return is_done
 

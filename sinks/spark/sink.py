@@ -78,7 +78,7 @@ class SparkSink:
         self._settings, self._context = settings, context
         self._lake = Lake(settings, context, shadow)
         self._ledger = self._lake.ledger()
-        self._portions = WorkSplit(settings, self._lake.table)
+        self._work_split = WorkSplit(settings, self._lake.table)
         self._writer = uuid4().hex
         self._told: dict[TopicPartition, AppliedOffset] = {}
         """The offsets that this sink last reported for its tables."""
@@ -97,11 +97,11 @@ class SparkSink:
     async def apply(self, part: Slice) -> None:
         left = self._remaining(part)
         head = await in_thread(self._ledger.head)
-        portions = await self._portions.of(left, head)
-        await in_thread(partial(self._check_idle, left, head, portions))
-        head = await in_thread(partial(self._announce, left, portions))
-        await self._commit(left, head, portions)
-        await in_thread(partial(self._settle, part, portions))
+        table_works = await self._work_split.of(left, head)
+        await in_thread(partial(self._check_idle, left, head, table_works))
+        head = await in_thread(partial(self._announce, left, table_works))
+        await self._commit(left, head, table_works)
+        await in_thread(partial(self._settle, part, table_works))
         self._told |= part.end
         self._done = {}
         await self._maintain_when_due()
@@ -197,35 +197,35 @@ class SparkSink:
         return replace(part, start=_without(part.start, done), end=_without(part.end, done))
 
     def _check_idle(
-        self, part: Slice, head: SinkState, portions: Mapping[TableId, TableWork]
+        self, part: Slice, head: SinkState, table_works: Mapping[TableId, TableWork]
     ) -> None:
         """Checks whether somebody else has moved topics that have nothing in this slice."""
-        busy = frozenset[str]().union(*(each.topics for each in portions.values()))
+        busy = frozenset[str]().union(*(each.topics for each in table_works.values()))
         idle = {each.topic for each in part.start} - busy
         offsets = self._read_offsets(frozenset(idle))
         for each, applied in part.start.items():
             if each.topic in idle:
                 check_offset(each, offsets.get(each), applied)
 
-    def _announce(self, part: Slice, portions: Mapping[TableId, TableWork]) -> SinkState:
+    def _announce(self, part: Slice, table_works: Mapping[TableId, TableWork]) -> SinkState:
         """Stores the table of every topic before the table is made, so that none is ever
         forgotten."""
         for _ in range(ATTEMPTS_MAX):
             head = self._ledger.head()
             feeds, anew, found = dict(head.feeds), set[str](), set[TopicPartition]()
-            for table, portion in portions.items():
+            for table, table_work in table_works.items():
                 with failures_named(table=str(table)):
                     state = self._lake.table(table).load()
                 if state is None:
-                    self._check_not_gone(table, portion, head)
-                    portion.id = portion.id or str(uuid4())
+                    self._check_not_gone(table, table_work, head)
+                    table_work.id = table_work.id or str(uuid4())
                 else:
-                    portion.id = state.id
-                    found |= _ahead(state, part, portion.topics - head.feeds.keys())
-                for topic in portion.topics:
-                    if topic in feeds and feeds[topic] != (table, portion.id):
+                    table_work.id = state.id
+                    found |= _ahead(state, part, table_work.topics - head.feeds.keys())
+                for topic in table_work.topics:
+                    if topic in feeds and feeds[topic] != (table, table_work.id):
                         anew.add(topic)
-                    feeds[topic] = (table, portion.id)
+                    feeds[topic] = (table, table_work.id)
             if feeds == head.feeds:
                 return head
             passed = {part: each for part, each in head.passed.items() if part.topic not in anew}
@@ -240,9 +240,9 @@ class SparkSink:
                 return entry
         raise SinkUnavailable("other writers keep changing the sink's state", pipeline=self._writer)
 
-    def _check_not_gone(self, table: TableId, portion: TableWork, head: SinkState) -> None:
+    def _check_not_gone(self, table: TableId, table_work: TableWork, head: SinkState) -> None:
         for each, held in self._told.items():
-            is_fed = each.topic in portion.topics and each.topic in head.feeds
+            is_fed = each.topic in table_work.topics and each.topic in head.feeds
             if is_fed and held.next_offset:
                 raise SinkUnavailable(
                     "the table of this topic's rows is gone; it will be filled again",
@@ -251,28 +251,29 @@ class SparkSink:
                 )
 
     async def _commit(
-        self, part: Slice, head: SinkState, portions: Mapping[TableId, TableWork]
+        self, part: Slice, head: SinkState, table_works: Mapping[TableId, TableWork]
     ) -> None:
         """Applies every table, even if others fail."""
         gate = asyncio.Semaphore(self._settings.tables_at_once)
 
-        async def one(table: TableId, portion: TableWork) -> None:
+        async def one(table: TableId, table_work: TableWork) -> None:
             async with gate:
                 with failures_named(table=str(table)):
-                    await move(table, portion)
+                    await move(table, table_work)
 
-        async def move(table: TableId, portion: TableWork) -> None:
-            if portion.failure is not None:
-                raise portion.failure
-            table_slice = portion.slice_of(part)
+        async def move(table: TableId, table_work: TableWork) -> None:
+            if table_work.failure is not None:
+                raise table_work.failure
+            table_slice = table_work.slice_of(part)
             kept = self._lake.table(table)
-            await self._move(kept, part, portion, table_slice, head.passed)
+            await self._move(kept, part, table_work, table_slice, head.passed)
             self._tell_health(kept)
             for each, end in table_slice.end.items():
                 self._done[each] = (table_slice.start[each], end)
 
         answers = await asyncio.gather(
-            *(one(table, portion) for table, portion in portions.items()), return_exceptions=True
+            *(one(table, table_work) for table, table_work in table_works.items()),
+            return_exceptions=True,
         )
         failures = [each for each in answers if isinstance(each, BaseException)]
         if failures:
@@ -282,7 +283,7 @@ class SparkSink:
         self,
         kept: LakeTableWriter,
         part: Slice,
-        portion: TableWork,
+        table_work: TableWork,
         table_slice: TableSlice,
         passed: Mapping[TopicPartition, PassedRange],
     ) -> None:
@@ -292,38 +293,38 @@ class SparkSink:
                 ready = await in_thread(
                     partial(
                         kept.prepare,
-                        portion.work,
+                        table_work.work,
                         table_slice,
                         passed=passed,
-                        staged=portion.staged,
+                        staged=table_work.staged,
                     )
                 )
             except BadRecords as error:
-                await self._name_bad_records(kept, part, portion)
+                await self._name_bad_records(kept, part, table_work)
                 raise SinkUnavailable("Spark has failed", table=str(kept.table)) from error
-            if portion.bounds is not None:
-                after = await part.log.bounds(portion.bounds)
-                check_no_delete_was_missed(part.start, before=portion.bounds, after=after)
-            if await in_thread(partial(kept.commit, ready, table_slice, id=portion.id)):
+            if table_work.bounds is not None:
+                after = await part.log.bounds(table_work.bounds)
+                check_no_delete_was_missed(part.start, before=table_work.bounds, after=after)
+            if await in_thread(partial(kept.commit, ready, table_slice, id=table_work.id)):
                 part.heard(ready.prepared.counts)
                 return
-            if portion.staged is not None:  # its changes are not in memory any more
+            if table_work.staged is not None:  # its changes are not in memory any more
                 break
         raise SinkUnavailable("other writers keep committing to the table", table=str(kept.table))
 
     async def _name_bad_records(
-        self, kept: LakeTableWriter, part: Slice, portion: TableWork
+        self, kept: LakeTableWriter, part: Slice, table_work: TableWork
     ) -> None:
         """Reads the records in this process, which raises the error that names them."""
-        feeds = portion.slice_of(part).feeds
-        assert portion.work is not None, "Spark has read them"
-        schemas = portion.work.schemas()
+        feeds = table_work.slice_of(part).feeds
+        assert table_work.work is not None, "Spark has read them"
+        schemas = table_work.work.schemas()
         layout, _ = await in_thread(lambda: kept.layout(schemas, kept.load(), feeds))
-        async for changes in of_topics(part, portion.topics, are_wanted=True).changes():
+        async for changes in of_topics(part, table_work.topics, are_wanted=True).changes():
             if not changes.is_truncate:
                 await in_thread(partial(layout.conform, changes))
 
-    def _settle(self, part: Slice, portions: Mapping[TableId, TableWork]) -> None:
+    def _settle(self, part: Slice, table_works: Mapping[TableId, TableWork]) -> None:
         """Stores offsets that moved without rows, and the versions of the tables that belong
         together."""
         for _ in range(ATTEMPTS_MAX):

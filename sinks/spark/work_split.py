@@ -127,7 +127,7 @@ class WorkSplit:
         }
         for table, theirs in large.items():
             more = gathered[table].topics if table in gathered else set()
-            found[table] = await self._spark_portion(part, theirs | more)
+            found[table] = await self._spark_work(part, theirs | more)
         return found
 
     async def _gather(
@@ -226,7 +226,7 @@ class WorkSplit:
                 found[table] |= {topic}
         return found
 
-    async def _spark_portion(self, part: Slice, topics: frozenset[str]) -> TableWork:
+    async def _spark_work(self, part: Slice, topics: frozenset[str]) -> TableWork:
         assert part.split_reader is not None, "without one nothing is large"
         mine = of_topics(part, topics, are_wanted=True)
         bounds = await part.log.bounds(mine.end)

@@ -274,7 +274,7 @@ def test_rows_pass_spark_as_whole_batches(
     start = served.offsets(orders.topic, at_end=False)
     end = served.offsets(orders.topic, at_end=True)
     bounds = served.run(lambda: served.log.bounds(end))
-    session, reader = sink._portions._session, cast(Any, NoReader())
+    session, reader = sink._work_split._session, cast(Any, NoReader())
     work = SparkWork(
         session, reader, orders.schema, start=start, end=end, bounds=bounds, split_rows=10
     )

@@ -37,10 +37,10 @@ async def test_work_that_is_cancelled_ends_with_its_jobs_and_the_next_is_done(
     said = asyncio.Queue[str]()
     monkeypatch.setattr(job_group, "PROGRESS_S", 0.01)
     monkeypatch.setattr(job_group.progress, "info", lambda *words: said.put_nowait(words[1]))
-    portions = LakeBench(str(tmp_path)).sink()._portions
+    split = LakeBench(str(tmp_path)).sink()._work_split
     started = tmp_path / "started"
     os.mkfifo(started)
-    running = asyncio.ensure_future(in_thread(lambda: endless(portions._session(), started)))
+    running = asyncio.ensure_future(in_thread(lambda: endless(split._session(), started)))
     assert await asyncio.to_thread(started.read_text) == "x"
 
     progress = await said.get()
@@ -49,5 +49,5 @@ async def test_work_that_is_cancelled_ends_with_its_jobs_and_the_next_is_done(
 
     assert progress == "Spark has done 0 of 1 tasks"
     assert running.cancelled()
-    count = await in_thread(lambda: portions._session().range(10).count())
+    count = await in_thread(lambda: split._session().range(10).count())
     assert count == 10

@@ -197,7 +197,7 @@ async def test_a_table_whose_keys_come_in_no_order_is_spark_s_from_the_next_larg
     feeds = {topic.name: (TableId("public", "orders"), ""), ordered.name: (items.table, "")}
     asked = replace(part, split_reader=ScriptedReader([each async for each in part.changes()]))
 
-    large = await sink._portions._large(asked, SinkState(feeds=feeds))
+    large = await sink._work_split._large(asked, SinkState(feeds=feeds))
 
     assert large == {TableId("public", "orders"): frozenset({topic.name})}
     assert len(await bench.rows("public.orders")) == 100

@@ -29,53 +29,54 @@ def health_of(table: TableId, state: LakeTableState, *, file_rows: int) -> Table
     )
 
 
-def maintain(kept: LakeTableWriter, settings: SparkSettings, *, now_ms: int) -> list[str]:
+def maintain(table_writer: LakeTableWriter, settings: SparkSettings, *, now_ms: int) -> list[str]:
     """Compacts and removes files; the writer continues and retries if our commit came first."""
-    state = kept.load()
+    state = table_writer.load()
     if state is None:
         return []
     said = []
-    chosen = settings.of(str(kept.table))
+    chosen = settings.of(str(table_writer.table))
     groups = list(
         _groups(state, file_rows=chosen.file_rows, files_min=settings.maintenance.small_files)
     )
     # readers of this manifest may not know which files were replaced
     if groups and settings.format != "parquet":
-        compacted = _compact(kept, state, groups, file_rows=chosen.file_rows, now_ms=now_ms)
+        compacted = _compact(table_writer, state, groups, file_rows=chosen.file_rows, now_ms=now_ms)
         if compacted is not None:
-            said.append(
-                f"{kept.table}: {compacted[0]} small files were compacted into {compacted[1]}"
-            )
-    gone = _remove_unneeded(kept, state, settings.maintenance.retain_ms, now_ms=now_ms)
+            small, large = compacted
+            said.append(f"{table_writer.table}: {small} small files were compacted into {large}")
+    gone = _remove_unneeded(table_writer, state, settings.maintenance.retain_ms, now_ms=now_ms)
     if gone:
-        said.append(f"{kept.table}: {len(gone)} files removed that no version needs")
+        said.append(f"{table_writer.table}: {len(gone)} files removed that no version needs")
     return said
 
 
 def _remove_unneeded(
-    kept: LakeTableWriter, state: LakeTableState, retain_ms: int, *, now_ms: int
+    table_writer: LakeTableWriter, state: LakeTableState, retain_ms: int, *, now_ms: int
 ) -> Sequence[str]:
     """Leaves out the shadow of the table, which lies below its directory."""
-    copy = LakeShadow(kept.table, state.generation + 1).directory
+    copy = LakeShadow(table_writer.table, state.generation + 1).directory
     gone = [
         name
-        for name in kept.lake.find_unneeded(older_than_ms=retain_ms, now_ms=now_ms)
+        for name in table_writer.lake.find_unneeded(older_than_ms=retain_ms, now_ms=now_ms)
         if not name.startswith(f"{copy}/")
     ]
-    kept.place.store.remove(gone)
+    table_writer.place.store.remove(gone)
     return gone
 
 
 def _compact(
-    kept: LakeTableWriter,
+    table_writer: LakeTableWriter,
     state: LakeTableState,
     groups: Sequence[Sequence[DataFile]],
     *,
     file_rows: int,
     now_ms: int,
 ) -> tuple[int, int] | None:
-    layout = _layout(kept, state, file_rows)
-    rewriting = FileRewrite(kept.place, layout, keeps_partitions=kept.keeps_partitions)
+    layout = _layout(table_writer, state, file_rows)
+    rewriting = FileRewrite(
+        table_writer.place, layout, keeps_partitions=table_writer.keeps_partitions
+    )
     removed, added = list[DataFile](), list[DataFile]()
     for group in groups:
         removed += group
@@ -88,7 +89,7 @@ def _compact(
         keeps_rows=True,
     )
     try:
-        kept.lake.commit(state, change)
+        table_writer.lake.commit(state, change)
     except Overtaken:
         return None
     return len(removed), len(added)
@@ -120,11 +121,13 @@ def _order(file: DataFile) -> tuple[list[str], bool, bytes | int]:
     return values, low is None, 0 if low is None else low
 
 
-def _layout(kept: LakeTableWriter, state: LakeTableState, file_rows: int) -> LakeTableLayout:
+def _layout(
+    table_writer: LakeTableWriter, state: LakeTableState, file_rows: int
+) -> LakeTableLayout:
     own = OWN_COLUMNS[state.mode]
     columns = pa.schema([field for field in state.schema if field.name not in own])
     return LakeTableLayout(
-        kept.table,
+        table_writer.table,
         state.mode,
         (state.key,) if state.key else (),
         columns,

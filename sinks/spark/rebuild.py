@@ -34,9 +34,9 @@ def shadow_of(lake: Lake, recipe: RebuildRecipe) -> LakeShadow:
     copy = Lake(lake.settings, lake.context, shadow)
     ledger = copy.ledger()
     if ledger.head().recipe != recipe.digest:
-        kept = copy.table(recipe.table)
-        if kept.load() is not None:
-            kept.lake.drop()
+        table_writer = copy.table(recipe.table)
+        if table_writer.load() is not None:
+            table_writer.lake.drop()
         ledger.forget()
         if not ledger.add(replace(next_entry(SinkState(), writer=""), recipe=recipe.digest)):
             raise SinkUnavailable(
@@ -50,7 +50,7 @@ def swap(lake: Lake, table: TableId, carry_over: CarryOver | None = None) -> str
 
     The former version can be read until its files are removed.
     """
-    kept = lake.table(table)
+    table_writer = lake.table(table)
     for _ in range(ATTEMPTS_MAX):
         live = _live(lake, table)
         shadow = LakeShadow(table, live.generation + 1)
@@ -64,7 +64,7 @@ def swap(lake: Lake, table: TableId, carry_over: CarryOver | None = None) -> str
             )
         owner = state.owner
         if carry_over is not None:
-            state = carried_over(kept, live, copy.table(table), state, carry_over)
+            state = carried_over(table_writer, live, copy.table(table), state, carry_over)
         becomes = TableCreation(
             id=live.id,
             schema=state.schema,
@@ -86,11 +86,11 @@ def swap(lake: Lake, table: TableId, carry_over: CarryOver | None = None) -> str
         )
         _take_over(lake, table, live, state)
         try:
-            kept.lake.commit(live, change)
+            table_writer.lake.commit(live, change)
         except Overtaken:
             continue
         _forget(copy, table)
-        return f"version {live.version} of {kept.place.root}"
+        return f"version {live.version} of {table_writer.place.root}"
     raise SinkUnavailable("other writers keep committing to the table", table=str(table))
 
 
@@ -138,7 +138,7 @@ ROWS_AT_ONCE = 500_000
 
 
 def carried_over(
-    kept: LakeTableWriter,
+    table_writer: LakeTableWriter,
     live: LakeTableState,
     copy: LakeTableWriter,
     state: LakeTableState,
@@ -146,21 +146,21 @@ def carried_over(
 ) -> LakeTableState:
     """Returns the shadow with the copied rows."""
     modes = {live.mode, state.mode}
-    is_unmarked = modes == {"mirror"} and kept.ignores_deletes
+    is_unmarked = modes == {"mirror"} and table_writer.ignores_deletes
     if modes != {"soft_delete"} and (not is_unmarked or carry_over.until_us is not None):
         return state
     others = _columns_of_other_types(live.schema, state.schema)
     if not set(carry_over.key) <= set(live.schema.names) - others:
-        warn_of_other_key(kept.table)
+        warn_of_other_key(table_writer.table)
         return state
     layout = replace(
         layout_of(state, copy.table, carry_over.key),
         partition_by=state.partition_by,
         file_rows=copy.file_rows,
     )
-    warn_of_other_types(kept.table, others)
+    warn_of_other_types(table_writer.table, others)
     held: list[pa.RecordBatch] = []
-    for batch in _find_deleted(kept, live, layout, carry_over):
+    for batch in _find_deleted(table_writer, live, layout, carry_over):
         held.append(batch)
         if sum(map(len, held)) >= ROWS_AT_ONCE:
             state, held = _put(copy, state, layout, pa.Table.from_batches(held)), []
@@ -168,11 +168,14 @@ def carried_over(
 
 
 def _find_deleted(
-    kept: LakeTableWriter, live: LakeTableState, wanted: LakeTableLayout, carry_over: CarryOver
+    table_writer: LakeTableWriter,
+    live: LakeTableState,
+    wanted: LakeTableLayout,
+    carry_over: CarryOver,
 ) -> Iterator[pa.RecordBatch]:
     """Returns the rows under the shadow's columns."""
-    layout = layout_of(live, kept.table, carry_over.key)
-    for rows in parquet_files.stream(kept.place, live.files, layout):
+    layout = layout_of(live, table_writer.table, carry_over.key)
+    for rows in parquet_files.stream(table_writer.place, live.files, layout):
         if layout.mode == "soft_delete":
             rows = rows.filter(rows.column(DELETED_AT).is_valid())
         if carry_over.until_us is not None:

@@ -110,14 +110,14 @@ class SparkSink:
         found = []
         for schema in schemas:
             mode = self._settings.of(str(schema.table)).mode if schema.key else "append"
-            kept = self._lake.table(schema.table)
-            kind, root = self._settings.format, kept.place.root
-            how = await in_thread(partial(kept.waits_for_rebuild, has_key=bool(schema.key)))
+            table_writer = self._lake.table(schema.table)
+            kind, root = self._settings.format, table_writer.place.root
+            how = await in_thread(partial(table_writer.waits_for_rebuild, has_key=bool(schema.key)))
             about = f"keep table {schema.table} as {kind} in mode {mode} under {root}"
             if how is not None:
                 found += [about, self._waits(schema.table, how)]
                 continue
-            columns = await in_thread(partial(_planned_columns, kept, schema))
+            columns = await in_thread(partial(_planned_columns, table_writer, schema))
             found.append("\n".join([f"{about}:", *(f"  {line}" for line in columns)]))
         return found
 
@@ -265,9 +265,9 @@ class SparkSink:
             if table_work.failure is not None:
                 raise table_work.failure
             table_slice = table_work.slice_of(part)
-            kept = self._lake.table(table)
-            await self._move(kept, part, table_work, table_slice, head.passed)
-            self._tell_health(kept)
+            table_writer = self._lake.table(table)
+            await self._move(table_writer, part, table_work, table_slice, head.passed)
+            self._tell_health(table_writer)
             for each, end in table_slice.end.items():
                 self._done[each] = (table_slice.start[each], end)
 
@@ -281,7 +281,7 @@ class SparkSink:
 
     async def _move(
         self,
-        kept: LakeTableWriter,
+        table_writer: LakeTableWriter,
         part: Slice,
         table_work: TableWork,
         table_slice: TableSlice,
@@ -292,7 +292,7 @@ class SparkSink:
             try:
                 ready = await in_thread(
                     partial(
-                        kept.prepare,
+                        table_writer.prepare,
                         table_work.work,
                         table_slice,
                         passed=passed,
@@ -300,26 +300,30 @@ class SparkSink:
                     )
                 )
             except BadRecords as error:
-                await self._name_bad_records(kept, part, table_work)
-                raise SinkUnavailable("Spark has failed", table=str(kept.table)) from error
+                await self._name_bad_records(table_writer, part, table_work)
+                raise SinkUnavailable("Spark has failed", table=str(table_writer.table)) from error
             if table_work.bounds is not None:
                 after = await part.log.bounds(table_work.bounds)
                 check_no_delete_was_missed(part.start, before=table_work.bounds, after=after)
-            if await in_thread(partial(kept.commit, ready, table_slice, id=table_work.id)):
+            if await in_thread(partial(table_writer.commit, ready, table_slice, id=table_work.id)):
                 part.heard(ready.prepared.counts)
                 return
             if table_work.staged is not None:  # its changes are not in memory any more
                 break
-        raise SinkUnavailable("other writers keep committing to the table", table=str(kept.table))
+        raise SinkUnavailable(
+            "other writers keep committing to the table", table=str(table_writer.table)
+        )
 
     async def _name_bad_records(
-        self, kept: LakeTableWriter, part: Slice, table_work: TableWork
+        self, table_writer: LakeTableWriter, part: Slice, table_work: TableWork
     ) -> None:
         """Reads the records in this process, which raises the error that names them."""
         feeds = table_work.slice_of(part).feeds
         assert table_work.work is not None, "Spark has read them"
         schemas = table_work.work.schemas()
-        layout, _ = await in_thread(lambda: kept.layout(schemas, kept.load(), feeds))
+        layout, _ = await in_thread(
+            lambda: table_writer.layout(schemas, table_writer.load(), feeds)
+        )
         async for changes in of_topics(part, table_work.topics, are_wanted=True).changes():
             if not changes.is_truncate:
                 await in_thread(partial(layout.conform, changes))
@@ -354,7 +358,9 @@ class SparkSink:
         raise Fenced("another run has moved the target", pipeline=self._context.pipeline)
 
     def _versions(self, head: SinkState) -> dict[TableId, int]:
-        states = {kept.table: kept.load() for kept in self._lake.tables(head)}
+        states = {
+            table_writer.table: table_writer.load() for table_writer in self._lake.tables(head)
+        }
         return {table: state.version for table, state in states.items() if state is not None}
 
     def _examine(self) -> list[Diagnostic]:
@@ -371,17 +377,17 @@ class SparkSink:
                 Diagnostic(error.statement, error.hint or "see to it that it can be written")
             )
             return found
-        for kept in self._find_known():
-            cure = f"headwater rebuild {self._context.pipeline}/{kept.table} --swap"
+        for table_writer in self._find_known():
+            cure = f"headwater rebuild {self._context.pipeline}/{table_writer.table} --swap"
             try:
-                how = kept.waits_for_rebuild()
+                how = table_writer.waits_for_rebuild()
             except Exception as bug:
                 failure = failure_of(bug)
-                said = f"table {kept.table}: {failure.statement}"
+                said = f"table {table_writer.table}: {failure.statement}"
                 found.append(Diagnostic(said, failure.hint or cure, is_fatal=False))
                 continue
             if how is not None:
-                found.append(Diagnostic(self._waits(kept.table, how), cure, is_fatal=False))
+                found.append(Diagnostic(self._waits(table_writer.table, how), cure, is_fatal=False))
         return found
 
     def _waits(self, table: TableId, how: str) -> str:
@@ -411,35 +417,38 @@ class SparkSink:
 
         now_ms, known = self._context.clock.now_ms(), self._find_known()
         chosen = [
-            kept for kept in known if not tables or tables & {str(kept.table), kept.table.name}
+            table_writer
+            for table_writer in known
+            if not tables or tables & {str(table_writer.table), table_writer.table.name}
         ]
         if tables and not chosen:
             raise ConfigError(
                 "the lake does not have this table",
                 table=", ".join(sorted(tables)),
-                hint="there is " + (", ".join(str(kept.table) for kept in known) or "none"),
+                hint="there is "
+                + (", ".join(str(table_writer.table) for table_writer in known) or "none"),
             )
         done, failures = list[str](), dict[str, str]()
-        for kept in chosen:
+        for table_writer in chosen:
             try:
-                done += maintain(kept, self._settings, now_ms=now_ms)
+                done += maintain(table_writer, self._settings, now_ms=now_ms)
             except Exception as bug:
-                failures[str(kept.table)] = str(failure_of(bug))
+                failures[str(table_writer.table)] = str(failure_of(bug))
         if failures:
             raise MaintenanceFailed(done, failures)
         return done
 
-    def _tell_health(self, kept: LakeTableWriter) -> None:
-        state, chosen = kept.newest, self._settings.of(str(kept.table))
+    def _tell_health(self, table_writer: LakeTableWriter) -> None:
+        state, chosen = table_writer.newest, self._settings.of(str(table_writer.table))
         if state is not None:
-            self._context.report(health_of(kept.table, state, file_rows=chosen.file_rows))
+            self._context.report(health_of(table_writer.table, state, file_rows=chosen.file_rows))
 
     def _drop_table(self, table: TableId, topics: frozenset[str]) -> list[str]:
         """Includes an unreadable table if the sink state says that it is ours."""
-        kept, head, said = self._lake.table(table), self._ledger.head(), list[str]()
-        if _is_ours(kept, is_known=not topics.isdisjoint(head.feeds)):
-            kept.lake.drop()
-            said.append(f"table {table} under {kept.place.root}")
+        table_writer, head, said = self._lake.table(table), self._ledger.head(), list[str]()
+        if _is_ours(table_writer, is_known=not topics.isdisjoint(head.feeds)):
+            table_writer.lake.drop()
+            said.append(f"table {table} under {table_writer.place.root}")
         for _ in range(ATTEMPTS_MAX):
             head = self._ledger.head()
             feeds = {topic: each for topic, each in head.feeds.items() if topic not in topics}
@@ -454,12 +463,12 @@ class SparkSink:
     def _drop(self) -> list[str]:
         """Drops the tables that the sink state knows, unreadable ones included."""
         said, failures = list[str](), list[HeadwaterError]()
-        for kept in self._find_known():
+        for table_writer in self._find_known():
             try:
-                with failures_named(table=str(kept.table)):
-                    if _is_ours(kept, is_known=True):
-                        kept.lake.drop()
-                        said.append(f"table {kept.table} under {kept.place.root}")
+                with failures_named(table=str(table_writer.table)):
+                    if _is_ours(table_writer, is_known=True):
+                        table_writer.lake.drop()
+                        said.append(f"table {table_writer.table} under {table_writer.place.root}")
             except HeadwaterError as error:
                 failures.append(error)
         if failures:  # the sink state stays: the next attempt finds the tables by it
@@ -470,21 +479,21 @@ class SparkSink:
         return said
 
 
-def _is_ours(kept: LakeTableWriter, *, is_known: bool) -> bool:
+def _is_ours(table_writer: LakeTableWriter, *, is_known: bool) -> bool:
     """Returns whether the table exists and may be removed; the sink state decides for an unreadable
     one."""
     try:
-        return kept.load() is not None
+        return table_writer.load() is not None
     except SinkRejected as error:
         if not is_known or "owner" in error.facts:
             raise
         return True
 
 
-def _planned_columns(kept: LakeTableWriter, schema: TableSchema) -> list[str]:
+def _planned_columns(table_writer: LakeTableWriter, schema: TableSchema) -> list[str]:
     """Yields each column with its lake type and its pending changes; raises as a slice would."""
-    state = kept.load()
-    wanted = kept.layout([schema], state, {})[0].columns
+    state = table_writer.load()
+    wanted = table_writer.layout([schema], state, {})[0].columns
     held = {} if state is None else {each.name: each.type for each in state.schema}
     lines = []
     for field in wanted:

@@ -46,13 +46,13 @@ class OpenedLakeTable:
 
 
 def open_table(
-    kept: LakeTableWriter,
+    table_writer: LakeTableWriter,
     schema: TableSchema,
     *,
     passed: Mapping[TopicPartition, PassedRange],
     ignores_deletes: bool,
 ) -> OpenedLakeTable:
-    state = kept.load()
+    state = table_writer.load()
     if state is None:
         return OpenedLakeTable({}, schema.names, DeletedRows.GONE, iter(()))
     names = tuple(name for name in schema.names if name in state.schema.names)
@@ -65,16 +65,18 @@ def open_table(
         deleted = DeletedRows.MARKED
     elif state.mode == "mirror" and ignores_deletes:
         deleted = DeletedRows.STAY
-    return OpenedLakeTable(offsets, names, deleted, _batches(kept, state, layout, schema, names))
+    return OpenedLakeTable(
+        offsets, names, deleted, _batches(table_writer, state, layout, schema, names)
+    )
 
 
-def versions_of(kept: LakeTableWriter, *, newest: int) -> list[TableVersion]:
+def versions_of(table_writer: LakeTableWriter, *, newest: int) -> list[TableVersion]:
     """Yields versions that store offsets; commits of maintenance store none."""
-    state = kept.load()
+    state = table_writer.load()
     if state is None:
         return []
     ids = {topic: feed.topic_id for topic, feed in state.feeds.items()}
-    versions = [each for each in kept.lake.versions(LOOKED_BACK * newest) if each.offsets]
+    versions = [each for each in table_writer.lake.versions(LOOKED_BACK * newest) if each.offsets]
     moved = frozenset[TopicPartition]().union(*(each.offsets for each in versions))
     held = {
         part: applied.next_offset for part, applied in state.offsets.items() if part not in moved
@@ -104,16 +106,16 @@ def layout_of(state: LakeTableState, table: TableId, key: tuple[str, ...]) -> La
 
 
 def _batches(
-    kept: LakeTableWriter,
+    table_writer: LakeTableWriter,
     state: LakeTableState,
     layout: LakeTableLayout,
     schema: TableSchema,
     names: tuple[str, ...],
 ) -> Iterator[pa.RecordBatch]:
     fields = [schema.arrow.field(name) for name in names]
-    found = parquet_files.stream(kept.place, state.files, layout)
+    found = parquet_files.stream(table_writer.place, state.files, layout)
     if state.mode == "append" and schema.key:
-        found = _standing(kept, state, layout, schema)
+        found = _standing(table_writer, state, layout, schema)
     for batch in found:
         rows = batch
         if state.mode == "scd2":
@@ -126,7 +128,10 @@ def _batches(
 
 
 def _standing(
-    kept: LakeTableWriter, state: LakeTableState, layout: LakeTableLayout, schema: TableSchema
+    table_writer: LakeTableWriter,
+    state: LakeTableState,
+    layout: LakeTableLayout,
+    schema: TableSchema,
 ) -> Iterator[pa.RecordBatch]:
     """Yields the last change of every key since the last truncate of its partition, unless it is a
     delete.
@@ -135,11 +140,11 @@ def _standing(
     """
     standing = CurrentRows()
     wanted = [*schema.key, OP, TOPIC, PARTITION, OFFSET]
-    for batch in parquet_files.stream(kept.place, state.files, layout, only=wanted):
+    for batch in parquet_files.stream(table_writer.place, state.files, layout, only=wanted):
         standing.take(
             batch.select(list(schema.key)),
             batch.column(OP),
             orders=orders_of(batch),
             origins=origins_of(batch),
         )
-    return standing.of(parquet_files.stream(kept.place, state.files, layout))
+    return standing.of(parquet_files.stream(table_writer.place, state.files, layout))

@@ -79,7 +79,7 @@ class TableWork:
 class _Gathered:
     """Changes of one table that this process has read."""
 
-    kept: LakeTableWriter
+    table_writer: LakeTableWriter
     topics: set[str] = field(default_factory=set)
     pieces: list[TableChanges] = field(default_factory=list)
     bytes: int = 0
@@ -157,12 +157,12 @@ class WorkSplit:
         self, mine: _Gathered, pieces: Sequence[TableChanges], part: Slice, head: SinkState
     ) -> None:
         """What fails waits until all other tables have had their chance."""
-        table_slice, kept = table_slice_of(part, mine.topics), mine.kept
+        table_slice, table_writer = table_slice_of(part, mine.topics), mine.table_writer
 
         def work() -> None:
             if mine.staged is None:
-                mine.staged = kept.open(table_slice, passed=head.passed)
-            kept.stage(mine.staged, self._in_process(pieces), table_slice.feeds)
+                mine.staged = table_writer.open(table_slice, passed=head.passed)
+            table_writer.stage(mine.staged, self._in_process(pieces), table_slice.feeds)
 
         try:
             await in_thread(work)
@@ -172,7 +172,7 @@ class WorkSplit:
             return
         assert mine.staged is not None, "it was opened before"
         if mine.staged.rows_written_again > ROWS_AGAIN_MAX:
-            self._unordered.add(kept.table)
+            self._unordered.add(table_writer.table)
 
     def _in_process(self, pieces: Sequence[TableChanges]) -> InProcessWork:
         return InProcessWork(

@@ -137,9 +137,9 @@ def watch_commits(place: Path) -> None:
     plan.know("driver", os.getpid())
     commit, link = LakeTableWriter.commit, os.link
 
-    def watched_commit(kept: LakeTableWriter, *arguments: Any, **named: Any) -> bool:
+    def watched_commit(table_writer: LakeTableWriter, *arguments: Any, **named: Any) -> bool:
         plan.meet("committing")
-        is_done = commit(kept, *arguments, **named)
+        is_done = commit(table_writer, *arguments, **named)
         plan.meet("committed")
         return is_done
 

@@ -278,14 +278,14 @@ def rows_of(frame: "DataFrame") -> "list[Row]":
     try:
         return frame.collect()
     except (PySparkException, Py4JJavaError) as error:
-        said = str(error)
-        if UnknownSchema.__name__ in said:
+        message = str(error)
+        if UnknownSchema.__name__ in message:
             raise UnknownSchema from None
-        if any(name in said for name in ("RecordsRejected", "PositionLost", "TransformFailed")):
+        if any(name in message for name in ("RecordsRejected", "PositionLost", "TransformFailed")):
             raise BadRecords from error
-        if any(name in said for name in LASTING):
-            raise SinkRejected("a task of Spark has failed", why=_last_line(said)) from error
-        raise SinkUnavailable("Spark has failed", why=_last_line(said)) from error
+        if any(name in message for name in LASTING):
+            raise SinkRejected("a task of Spark has failed", why=_last_line(message)) from error
+        raise SinkUnavailable("Spark has failed", why=_last_line(message)) from error
 
 
 @contextmanager

@@ -212,8 +212,8 @@ class RewriteCells:
         layout = self.rewriting.layout
         held: dict[int, list[pa.RecordBatch]] = {}
         for batch in batches:
-            numbers, parcels, told = batch.columns
-            for number, parcel, counts in zip(numbers.to_pylist(), parcels, told, strict=True):
+            numbers, parcels, counted = batch.columns
+            for number, parcel, counts in zip(numbers.to_pylist(), parcels, counted, strict=True):
                 if counts.is_valid:
                     yield _write(NO_CELL, (), pickle.loads(counts.as_buffer()))
                     continue
@@ -313,12 +313,12 @@ def _of_split(
 def _write(
     number: int, files: Sequence[DataFile], counts: Sequence[ChangeCount] = ()
 ) -> pa.RecordBatch:
-    said = json.dumps([asdict(each) for each in files])
-    told = _pack(counts) if counts else pa.nulls(1, pa.binary())
-    columns = [pa.array([number], pa.int32()), pa.array([said]), told]
+    written = json.dumps([asdict(each) for each in files])
+    counted = _pack(counts) if counts else pa.nulls(1, pa.binary())
+    columns = [pa.array([number], pa.int32()), pa.array([written]), counted]
     return pa.RecordBatch.from_arrays(columns, schema=WRITTEN)
 
 
-def read_file(said: Mapping[str, Any]) -> DataFile:
+def read_file(fields: Mapping[str, Any]) -> DataFile:
     """Returns a file from a task's report."""
-    return DataFile(**{**said, "partition": tuple(said["partition"])})
+    return DataFile(**{**fields, "partition": tuple(fields["partition"])})

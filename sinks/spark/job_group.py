@@ -94,8 +94,8 @@ async def in_thread(work: Callable[[], Result]) -> Result:
     running = loop.run_in_executor(None, partial(group.run, work))
     try:
         while not (await asyncio.wait([running], timeout=PROGRESS_S))[0]:
-            if told := await loop.run_in_executor(None, group.describe_progress):
-                progress.info("%s, after %.0f s", told, loop.time() - began_s)
+            if message := await loop.run_in_executor(None, group.describe_progress):
+                progress.info("%s, after %.0f s", message, loop.time() - began_s)
         return running.result()
     except asyncio.CancelledError:
         while not running.done():

@@ -34,7 +34,7 @@ def maintain(table_writer: LakeTableWriter, settings: SparkSettings, *, now_ms: 
     state = table_writer.load()
     if state is None:
         return []
-    said = []
+    done = []
     chosen = settings.of(str(table_writer.table))
     groups = list(
         _groups(state, file_rows=chosen.file_rows, files_min=settings.maintenance.small_files)
@@ -44,11 +44,11 @@ def maintain(table_writer: LakeTableWriter, settings: SparkSettings, *, now_ms: 
         compacted = _compact(table_writer, state, groups, file_rows=chosen.file_rows, now_ms=now_ms)
         if compacted is not None:
             small, large = compacted
-            said.append(f"{table_writer.table}: {small} small files were compacted into {large}")
+            done.append(f"{table_writer.table}: {small} small files were compacted into {large}")
     gone = _remove_unneeded(table_writer, state, settings.maintenance.retain_ms, now_ms=now_ms)
     if gone:
-        said.append(f"{table_writer.table}: {len(gone)} files removed that no version needs")
-    return said
+        done.append(f"{table_writer.table}: {len(gone)} files removed that no version needs")
+    return done
 
 
 def _remove_unneeded(

@@ -163,12 +163,12 @@ def _scd2(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Table
         return base
     times_of_log = np.asarray(events.column(COMMITTED_AT))
     order, times, begins, ends = versions(_keys(events, layout), times_of_log)
-    told = events.take(pa.array(order))
-    firsts = told.filter(pa.array(begins))
+    versioned = events.take(pa.array(order))
+    firsts = versioned.filter(pa.array(begins))
     since = pa.chunked_array([pa.array(times[begins]).cast(MOMENT)])
     base = _with_ended(base, _places(base, firsts, layout), since)
-    written = ~_is_deleted(told)
-    kept = told.filter(pa.array(written))
+    written = ~_is_deleted(versioned)
+    kept = versioned.filter(pa.array(written))
     until = np.append(times[1:], 0)[written]
     own = {
         VALID_FROM: pa.array(times[written]).cast(MOMENT),

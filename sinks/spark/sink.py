@@ -80,7 +80,7 @@ class SparkSink:
         self._ledger = self._lake.ledger()
         self._work_split = WorkSplit(settings, self._lake.table)
         self._writer = uuid4().hex
-        self._told: dict[TopicPartition, AppliedOffset] = {}
+        self._reported: dict[TopicPartition, AppliedOffset] = {}
         """The offsets that this sink last reported for its tables."""
         self._done: dict[TopicPartition, tuple[AppliedOffset, AppliedOffset]] = {}
         """The parts of an interrupted slice that this sink has committed."""
@@ -91,7 +91,7 @@ class SparkSink:
 
         warn_without_java()
         found = await in_thread(partial(self._read_offsets, frozenset(topics)))
-        self._told, self._done = dict(found), {}
+        self._reported, self._done = dict(found), {}
         return found
 
     async def apply(self, part: Slice) -> None:
@@ -102,7 +102,7 @@ class SparkSink:
         head = await in_thread(partial(self._announce, left, table_works))
         await self._commit(left, head, table_works)
         await in_thread(partial(self._settle, part, table_works))
-        self._told |= part.end
+        self._reported |= part.end
         self._done = {}
         await self._maintain_when_due()
 
@@ -241,7 +241,7 @@ class SparkSink:
         raise SinkUnavailable("other writers keep changing the sink's state", pipeline=self._writer)
 
     def _check_not_gone(self, table: TableId, table_work: TableWork, head: SinkState) -> None:
-        for each, held in self._told.items():
+        for each, held in self._reported.items():
             is_fed = each.topic in table_work.topics and each.topic in head.feeds
             if is_fed and held.next_offset:
                 raise SinkUnavailable(
@@ -383,8 +383,8 @@ class SparkSink:
                 how = table_writer.waits_for_rebuild()
             except Exception as bug:
                 failure = failure_of(bug)
-                said = f"table {table_writer.table}: {failure.statement}"
-                found.append(Diagnostic(said, failure.hint or cure, is_fatal=False))
+                problem = f"table {table_writer.table}: {failure.statement}"
+                found.append(Diagnostic(problem, failure.hint or cure, is_fatal=False))
                 continue
             if how is not None:
                 found.append(Diagnostic(self._waits(table_writer.table, how), cure, is_fatal=False))
@@ -445,10 +445,10 @@ class SparkSink:
 
     def _drop_table(self, table: TableId, topics: frozenset[str]) -> list[str]:
         """Includes an unreadable table if the sink state says that it is ours."""
-        table_writer, head, said = self._lake.table(table), self._ledger.head(), list[str]()
+        table_writer, head, removed = self._lake.table(table), self._ledger.head(), list[str]()
         if _is_ours(table_writer, is_known=not topics.isdisjoint(head.feeds)):
             table_writer.lake.drop()
-            said.append(f"table {table} under {table_writer.place.root}")
+            removed.append(f"table {table} under {table_writer.place.root}")
         for _ in range(ATTEMPTS_MAX):
             head = self._ledger.head()
             feeds = {topic: each for topic, each in head.feeds.items() if topic not in topics}
@@ -457,26 +457,28 @@ class SparkSink:
             entry = next_entry(head, writer=self._writer)
             entry = replace(entry, feeds=feeds, passed=passed, versions=versions)
             if (feeds, passed) == (head.feeds, head.passed) or self._ledger.add(entry):
-                return said
+                return removed
         raise SinkUnavailable("other writers keep changing the sink's state", table=str(table))
 
     def _drop(self) -> list[str]:
         """Drops the tables that the sink state knows, unreadable ones included."""
-        said, failures = list[str](), list[HeadwaterError]()
+        removed, failures = list[str](), list[HeadwaterError]()
         for table_writer in self._find_known():
             try:
                 with failures_named(table=str(table_writer.table)):
                     if _is_ours(table_writer, is_known=True):
                         table_writer.lake.drop()
-                        said.append(f"table {table_writer.table} under {table_writer.place.root}")
+                        removed.append(
+                            f"table {table_writer.table} under {table_writer.place.root}"
+                        )
             except HeadwaterError as error:
                 failures.append(error)
         if failures:  # the sink state stays: the next attempt finds the tables by it
             raise failures[0]
         self._ledger.forget()
         self._lake.forget()
-        self._told, self._done = {}, {}
-        return said
+        self._reported, self._done = {}, {}
+        return removed
 
 
 def _is_ours(table_writer: LakeTableWriter, *, is_known: bool) -> bool:
@@ -502,8 +504,8 @@ def _planned_columns(table_writer: LakeTableWriter, schema: TableSchema) -> list
             remarks.append("new")
         elif held.get(field.name, field.type) != field.type:
             remarks.append(f"now {spark_type(held[field.name])}")
-        said = f" ({', '.join(remarks)})" if remarks else ""
-        lines.append(f"{field.name} {spark_type(field.type)}{said}")
+        remark = f" ({', '.join(remarks)})" if remarks else ""
+        lines.append(f"{field.name} {spark_type(field.type)}{remark}")
     own = tuple(name for name in held if name.startswith(OWN))
     gone = [name for name in held if name not in wanted.names and name not in own]
     return [*lines, *(f"{name} is dropped" for name in gone)]

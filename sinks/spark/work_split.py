@@ -273,10 +273,10 @@ def rows_not_worth_spark(master: str) -> float:
     return SPARK_START_S * ROWS_PER_CORE_S * here * there / (there - here)
 
 
-def local_cores(said: str | None) -> int:
-    if said is None:
+def local_cores(cores: str | None) -> int:
+    if cores is None:
         return 1
-    return (os.cpu_count() or 1) if said == "*" else int(said)
+    return (os.cpu_count() or 1) if cores == "*" else int(cores)
 
 
 def table_slice_of(part: Slice, topics: Collection[str]) -> TableSlice:

@@ -169,16 +169,16 @@ def commit_info(
 
 
 def recorded_offsets(info: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    said = info.get(ENGINE) or {}
-    return {TopicPartition(topic, number): at for topic, number, at in said.get("stands", ())}
+    engine = info.get(ENGINE) or {}
+    return {TopicPartition(topic, number): at for topic, number, at in engine.get("stands", ())}
 
 
 def is_anothers_restore(content: bytes) -> bool:
     """Returns whether the commit restores an older version and is not ours."""
     if b'"RESTORE"' not in content:
         return False
-    said = [json.loads(line) for line in content.splitlines() if line.strip()]
-    infos = [each["commitInfo"] for each in said if "commitInfo" in each]
+    actions = [json.loads(line) for line in content.splitlines() if line.strip()]
+    infos = [each["commitInfo"] for each in actions if "commitInfo" in each]
     return any(each.get("operation") == "RESTORE" and ENGINE not in each for each in infos)
 
 

@@ -201,23 +201,23 @@ class DeltaLakeTable:
 
     def _state(self, table: "DeltaTable") -> LakeTableState:
         metadata = table.metadata()
-        said = identity_in(metadata.configuration)
+        identity = identity_in(metadata.configuration)
         partition_by = tuple(metadata.partition_columns)
         return LakeTableState(
             version=table.version(),
             id=str(metadata.id),
             schema=actions.arrow_schema(table.schema().to_json()),
-            files=tuple(_files(table, partition_by, key=said.key)),
-            offsets=said.offsets(table.transaction_version),
-            generation=said.generation,
-            mode=said.mode,
-            key=said.key,
-            owner=said.owner,
-            feeds=said.feeds,
-            columns=said.columns,
+            files=tuple(_files(table, partition_by, key=identity.key)),
+            offsets=identity.offsets(table.transaction_version),
+            generation=identity.generation,
+            mode=identity.mode,
+            key=identity.key,
+            owner=identity.owner,
+            feeds=identity.feeds,
+            columns=identity.columns,
             partition_by=partition_by,
             native=table,
-            is_put_back=self._is_put_back(table.version(), said.generation),
+            is_put_back=self._is_put_back(table.version(), identity.generation),
         )
 
     def _is_put_back(self, version: int, generation: int) -> bool:
@@ -312,9 +312,9 @@ def _ntz(schema: pa.Schema) -> list[pa.Field]:
 
 def _refusal(error: Exception, root: str) -> HeadwaterError:
     """Returns our error for one of deltalake, whose text names the number of the system's."""
-    said = str(error)
-    found = OF_THE_SYSTEM.search(said)
-    code, why = found and int(found[1]), said.partition("\n")[0]
+    message = str(error)
+    found = OF_THE_SYSTEM.search(message)
+    code, why = found and int(found[1]), message.partition("\n")[0]
     return SINK_ERRORS.refusal("the lake's store refuses access", code, place=root, why=why)
 
 
@@ -362,13 +362,13 @@ def _texts(table: pa.Table, name: str) -> list[str | None]:
 
 
 def _version(info: Mapping[str, Any]) -> Version:
-    said = info.get(actions.ENGINE) or {}
+    engine = info.get(actions.ENGINE) or {}
     return Version(
         version=int(info["version"]),
         committed_ms=int(info.get("timestamp", 0)),
         operation=str(info.get("operation", "")),
-        cut=said.get("cut"),
-        source_ms=said.get("committed_ms"),
-        positions=said.get("positions") or {},
+        cut=engine.get("cut"),
+        source_ms=engine.get("committed_ms"),
+        positions=engine.get("positions") or {},
         offsets=actions.recorded_offsets(info),
     )

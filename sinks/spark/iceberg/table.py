@@ -218,7 +218,7 @@ class IcebergLakeTable:
         from pyiceberg.io.pyarrow import schema_to_pyarrow
 
         settings: Mapping[str, str] = table.properties
-        said = identity_in(settings)
+        identity = identity_in(settings)
         snapshot = table.current_snapshot()
         names = {field.field_id: field.name for field in table.schema().fields}
         found = schema_to_pyarrow(table.schema(), include_field_ids=False)
@@ -228,14 +228,14 @@ class IcebergLakeTable:
             version=(snapshot.sequence_number or 0) if snapshot is not None else 0,
             id=settings.get(f"{PREFIX}id", str(table.metadata.table_uuid)),
             schema=pa.schema([pa.field(each.name, plain(each.type)) for each in found]),
-            files=tuple(_file(table, path, each, said.key) for path, each in files.items()),
-            offsets=said.offsets(lambda name: _number(settings.get(name))),
-            generation=said.generation,
-            mode=said.mode,
-            key=said.key,
-            owner=said.owner,
-            feeds=said.feeds,
-            columns=said.columns,
+            files=tuple(_file(table, path, each, identity.key) for path, each in files.items()),
+            offsets=identity.offsets(lambda name: _number(settings.get(name))),
+            generation=identity.generation,
+            mode=identity.mode,
+            key=identity.key,
+            owner=identity.owner,
+            feeds=identity.feeds,
+            columns=identity.columns,
             partition_by=tuple(names[field.source_id] for field in table.spec().fields),
             native=(table, files),
         )

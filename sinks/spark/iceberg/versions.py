@@ -35,30 +35,32 @@ def newest_first(snapshots: Collection["Snapshot"]) -> list["Snapshot"]:
 
 def said_of(change: TableCommit) -> dict[str, str]:
     """Returns a version's own properties, for `version_of`."""
-    said: dict[str, Any] = {
+    properties: dict[str, Any] = {
         "stands": [
             [part.topic, part.partition, at.next_offset] for part, at in change.offsets.items()
         ]
     }
     if change.cut is not None:
         cut = change.cut
-        said |= {"cut": cut.offset, "committed_ms": cut.committed_ms}
-        said |= {"positions": dict(cut.positions)}
+        properties |= {"cut": cut.offset, "committed_ms": cut.committed_ms}
+        properties |= {"positions": dict(cut.positions)}
     if change.becomes is not None:
-        said |= {"swapped": True}
-    return {AT: json.dumps(said)}
+        properties |= {"swapped": True}
+    return {AT: json.dumps(properties)}
 
 
 def version_of(snapshot: "Snapshot") -> Version:
-    said = _said_by(snapshot)
+    properties = _properties_of(snapshot)
     return Version(
         version=snapshot.sequence_number or 0,
         committed_ms=snapshot.timestamp_ms,
         operation=str(snapshot.summary.operation.value) if snapshot.summary else "",
-        cut=said.get("cut"),
-        source_ms=said.get("committed_ms"),
-        positions=said.get("positions", {}),
-        offsets={TopicPartition(topic, part): at for topic, part, at in said.get("stands", ())},
+        cut=properties.get("cut"),
+        source_ms=properties.get("committed_ms"),
+        positions=properties.get("positions", {}),
+        offsets={
+            TopicPartition(topic, part): at for topic, part, at in properties.get("stands", ())
+        },
     )
 
 
@@ -72,7 +74,7 @@ def find_removable(
     back.
     """
     found: list[Snapshot] = []
-    swaps = [each for each in snapshots if _said_by(each).get("swapped")]
+    swaps = [each for each in snapshots if _properties_of(each).get("swapped")]
     wanted = {id for each in swaps for id in (each.snapshot_id, each.parent_snapshot_id)}
     span_ms = max(older_than_ms // SPANS, 1)
     last = None
@@ -87,11 +89,11 @@ def find_removable(
     return found[-AT_ONCE:]
 
 
-def _said_by(snapshot: "Snapshot") -> dict[str, Any]:
+def _properties_of(snapshot: "Snapshot") -> dict[str, Any]:
     summary = snapshot.summary
     text = None if summary is None else summary.additional_properties.get(AT)
-    said: dict[str, Any] = {} if text is None else json.loads(text)
-    return said
+    properties: dict[str, Any] = {} if text is None else json.loads(text)
+    return properties
 
 
 class RememberingCatalog(SqlCatalog):

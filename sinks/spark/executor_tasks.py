@@ -112,17 +112,17 @@ class TaskBuffer:
     layout: LakeTableLayout
     cells: Sequence[KeyRange]
     bytes: int = 0
-    _pieces: list[pa.RecordBatch] = field(default_factory=list)
+    _batches: list[pa.RecordBatch] = field(default_factory=list)
 
-    def add(self, piece: pa.RecordBatch) -> None:
-        self._pieces.append(piece)
-        self.bytes += piece.nbytes
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self.bytes += batch.nbytes
 
     def fold(self) -> None:
         places = self._counting()
         if places is not None:
-            self._pieces = [piece.take(pa.array(at)) for piece, at, _ in self._choose(places)]
-        self.bytes = sum(piece.nbytes for piece in self._pieces)
+            self._batches = [batch.take(pa.array(at)) for batch, at, _ in self._choose(places)]
+        self.bytes = sum(batch.nbytes for batch in self._batches)
 
     def divide(self) -> Iterator[pa.RecordBatch]:
         """Returns the newest changes in chunks by key range.
@@ -132,11 +132,11 @@ class TaskBuffer:
         """
         places = self._counting()
         if places is None:
-            places = np.arange(sum(map(len, self._pieces)))
+            places = np.arange(sum(map(len, self._batches)))
         waiting: list[list[pa.RecordBatch]] = [[] for _ in self.cells]
         sizes = [0] * len(self.cells)
-        for piece, at, cells in self._choose(places):
-            rows = piece.take(pa.array(at[np.argsort(cells, kind="stable")]))
+        for batch, at, cells in self._choose(places):
+            rows = batch.take(pa.array(at[np.argsort(cells, kind="stable")]))
             ends = np.cumsum(np.bincount(cells, minlength=len(self.cells))).tolist()
             for number, (start, end) in enumerate(pairwise([0, *ends])):
                 if start == end:
@@ -149,18 +149,18 @@ class TaskBuffer:
         for number, rest in enumerate(waiting):
             if rest:
                 yield from _parcels(number, rest)
-        self._pieces, self.bytes = [], 0
+        self._batches, self.bytes = [], 0
 
     def _counting(self) -> Int64Array | None:
         """Returns where these keys are; None for all. Keys between two truncates are
         independent."""
-        if self.layout.mode == "scd2" or not self._pieces:
+        if self.layout.mode == "scd2" or not self._batches:
             return None
-        names = [*self.layout.key, *({EPOCH} & set(self._pieces[0].schema.names))]
+        names = [*self.layout.key, *({EPOCH} & set(self._batches[0].schema.names))]
         return counting(
             self.layout.mode,
-            pa.concat_batches([piece.select(names) for piece in self._pieces]),
-            np.concatenate([piece.column(OP) for piece in self._pieces]) == Operation.DELETE,
+            pa.concat_batches([batch.select(names) for batch in self._batches]),
+            np.concatenate([batch.column(OP) for batch in self._batches]) == Operation.DELETE,
             ignores_deletes=self.layout.ignores_deletes,
         )
 
@@ -168,17 +168,17 @@ class TaskBuffer:
         self, places: Int64Array
     ) -> Iterator[tuple[pa.RecordBatch, Int64Array, Int64Array]]:
         """Yields each part with its rows at these places, and their key ranges."""
-        ends = np.cumsum([len(piece) for piece in self._pieces])
+        ends = np.cumsum([len(batch) for batch in self._batches])
         cuts = np.searchsorted(places, [0, *ends])
-        for piece, end, (first, last) in zip(self._pieces, ends, pairwise(cuts), strict=True):
+        for batch, end, (first, last) in zip(self._batches, ends, pairwise(cuts), strict=True):
             if first < last:
-                at = places[first:last] - (end - len(piece))
-                keys = piece.column(self.layout.key[0])
-                yield piece, at, assign(keys, self.cells)[at]
+                at = places[first:last] - (end - len(batch))
+                keys = batch.column(self.layout.key[0])
+                yield batch, at, assign(keys, self.cells)[at]
 
 
-def _parcels(number: int, pieces: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    rows = pa.concat_batches(pieces)
+def _parcels(number: int, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows = pa.concat_batches(batches)
     count = min(max(round(rows.nbytes / PARCEL_BYTES), 1), len(rows))
     ends = [len(rows) * part // count for part in range(count + 1)]
     for start, end in pairwise(ends):

@@ -459,28 +459,28 @@ class InProcessWork:
 
     def __init__(
         self,
-        pieces: Sequence[TableChanges],
+        changes: Sequence[TableChanges],
         *,
         threads: int,
         elsewhere: Elsewhere | None = None,
         rows_max: float = 0,
     ) -> None:
         """Leaves a rewrite of more than `rows_max` rows to `elsewhere`."""
-        self._pieces, self._threads = pieces, threads
+        self._changes, self._threads = changes, threads
         self._elsewhere, self._rows_max = elsewhere, rows_max
 
     def schemas(self) -> Sequence[TableSchema]:
         found: list[TableSchema] = []
-        for piece in self._pieces:
-            if not found or found[-1] != piece.schema:
-                found.append(piece.schema)
+        for each in self._changes:
+            if not found or found[-1] != each.schema:
+                found.append(each.schema)
         return found
 
     def prepare(
         self, rewriting: FileRewrite, files: Sequence[DataFile], *, all_files: bool
     ) -> PreparedFiles:
         layout = rewriting.layout
-        steps = steps_of(self._pieces, layout)
+        steps = steps_of(self._changes, layout)
         if layout.mode == "append":
             return self._append(rewriting, files, steps, all_files=all_files)
         files_left, steps_left = without_truncated(files, steps, layout)
@@ -535,19 +535,19 @@ class InProcessWork:
         return PreparedFiles(added, files)
 
 
-def steps_of(pieces: Sequence[TableChanges], layout: LakeTableLayout) -> list[MergeStep]:
+def steps_of(changes: Sequence[TableChanges], layout: LakeTableLayout) -> list[MergeStep]:
     """Returns the changes under the table's columns, with truncates between them."""
     found: list[MergeStep] = []
     held: list[pa.RecordBatch] = []
-    for piece in pieces:
-        if piece.is_truncate and layout.mode != "append":
+    for batch in changes:
+        if batch.is_truncate and layout.mode != "append":
             if held:
                 found.append(pa.Table.from_batches(held))
             held = []
-            where = piece.truncated_where
-            found.append(TruncateStep(piece.committed_us[0].as_py(), where))
+            where = batch.truncated_where
+            found.append(TruncateStep(batch.committed_us[0].as_py(), where))
         else:
-            whole = piece.in_every_partition if piece.is_truncate and layout.key else [piece]
+            whole = batch.in_every_partition if batch.is_truncate and layout.key else [batch]
             held += [layout.conform(each) for each in whole]
     if held:
         found.append(pa.Table.from_batches(held))

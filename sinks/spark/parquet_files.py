@@ -45,8 +45,8 @@ def write(
     found: list[DataFile] = []
     for values, part in _partitions(rows, layout, keeps_partitions=keeps_partitions):
         found += [
-            _write_one(place, piece, values, layout, keeps_partitions)
-            for piece in _pieces(part, layout)
+            _write_one(place, rows_of_file, values, layout, keeps_partitions)
+            for rows_of_file in _divide(part, layout)
         ]
     return found
 
@@ -240,7 +240,7 @@ def _repeated(value: pa.Array, count: int) -> pa.ChunkedArray:
     return pa.chunked_array([value.take(places)], value.type)
 
 
-def _pieces(rows: pa.Table, layout: LakeTableLayout) -> Iterator[pa.Table]:
+def _divide(rows: pa.Table, layout: LakeTableLayout) -> Iterator[pa.Table]:
     count = rows.num_rows
     if count <= layout.file_rows * SPLIT_AT:
         if count:

@@ -81,7 +81,7 @@ class _Gathered:
 
     table_writer: LakeTableWriter
     topics: set[str] = field(default_factory=set)
-    pieces: list[TableChanges] = field(default_factory=list)
+    changes: list[TableChanges] = field(default_factory=list)
     bytes: int = 0
     staged: StagedTable | None = None
     failure: Exception | None = None
@@ -93,12 +93,12 @@ class _Gathered:
             return
         if empties:
             self.take()  # there is no need to keep what nobody will see
-        self.pieces.append(changes)
+        self.changes.append(changes)
         self.bytes += size_of(changes)
 
     def take(self) -> Sequence[TableChanges]:
         """All that is held, which then is not any more."""
-        taken, self.pieces, self.bytes = self.pieces, [], 0
+        taken, self.changes, self.bytes = self.changes, [], 0
         return taken
 
 
@@ -117,7 +117,7 @@ class WorkSplit:
         gathered = await self._gather(of_topics(part, topics, are_wanted=False), head, large)
         found = {
             table: TableWork(
-                self._in_process(mine.pieces) if mine.pieces else None,
+                self._in_process(mine.changes) if mine.changes else None,
                 frozenset(mine.topics),
                 staged=mine.staged,
                 failure=mine.failure,
@@ -154,7 +154,7 @@ class WorkSplit:
         return found
 
     async def _stage(
-        self, mine: _Gathered, pieces: Sequence[TableChanges], part: Slice, head: SinkState
+        self, mine: _Gathered, changes: Sequence[TableChanges], part: Slice, head: SinkState
     ) -> None:
         """What fails waits until all other tables have had their chance."""
         table_slice, table_writer = table_slice_of(part, mine.topics), mine.table_writer
@@ -162,7 +162,7 @@ class WorkSplit:
         def work() -> None:
             if mine.staged is None:
                 mine.staged = table_writer.open(table_slice, passed=head.passed)
-            table_writer.stage(mine.staged, self._in_process(pieces), table_slice.feeds)
+            table_writer.stage(mine.staged, self._in_process(changes), table_slice.feeds)
 
         try:
             await in_thread(work)
@@ -174,9 +174,9 @@ class WorkSplit:
         if mine.staged.rows_written_again > ROWS_AGAIN_MAX:
             self._unordered.add(table_writer.table)
 
-    def _in_process(self, pieces: Sequence[TableChanges]) -> InProcessWork:
+    def _in_process(self, changes: Sequence[TableChanges]) -> InProcessWork:
         return InProcessWork(
-            pieces,
+            changes,
             threads=THREADS,
             elsewhere=partial(rewrite_elsewhere, self._session),
             rows_max=self._rewritten_rows(),

@@ -18,8 +18,6 @@ WIDTH = 88
 
 @dataclass(frozen=True, slots=True)
 class SettingKey:
-    """One key of a file, as the manual shows it."""
-
     path: str
     """With dots; `[]` after a key that holds a list, `<name>` where any name may stand."""
     type: str
@@ -46,7 +44,6 @@ def keys_below(keys: Iterable[SettingKey], path: str) -> list[SettingKey]:
 
 
 def keys_called(keys: Iterable[SettingKey], name: str) -> list[SettingKey]:
-    """Keys of that name, wherever they are."""
     return [key for key in keys if f".{_bare(key.path)}".endswith(f".{_bare(name)}")]
 
 

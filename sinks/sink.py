@@ -55,8 +55,6 @@ Heard = Callable[[Sequence[ChangeCount]], None]
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """One truncate of a table of the source."""
-
     change: TableChanges
     """The change as the target gets it."""
     markers: Mapping[TopicPartition, int]
@@ -136,8 +134,6 @@ class TableHealth:
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """A sink's context in its pipeline."""
-
     pipeline: str
     directory: Path
     """The pipeline file's directory, to which paths are relative."""

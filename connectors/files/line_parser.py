@@ -231,7 +231,6 @@ def are_escaped(
 
 
 def whole_lines(block: bytes, quote: str) -> int:
-    """Returns how many of the bytes are whole lines."""
     if not quote:
         return block.rfind(b"\n") + 1
     ends = line_ends(block, quote)

@@ -429,6 +429,5 @@ class FileSnapshotProgress:
             }
 
     def news(self) -> Iterable[SnapshotProgress]:
-        """Returns the changed progress."""
         news, self._news = self._news, set()
         return [(self._tables or {})[table] for table in sorted(news)]

@@ -35,7 +35,6 @@ class RandomColumns:
         return found
 
     def pick(self, name: str, at: Int64Array, choices: pa.Array) -> pa.Array:
-        """Returns for each index one of the choices."""
         return choices.take(pa.array(self.numbers(name, at, below=len(choices))))
 
 

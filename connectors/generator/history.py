@@ -22,8 +22,6 @@ CHUNK_ROWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class GeneratedChanges:
-    """Changes of one table, in order."""
-
     schema: TableSchema
     rows: pa.RecordBatch
     operations: pa.UInt8Array
@@ -39,13 +37,9 @@ class GeneratedHistory(Protocol):
     opening: int
     schemas: Sequence[TableSchema]
 
-    def opening_rows(self) -> dict[TableId, int]:
-        """Returns the initial number of rows of each table."""
-        ...
+    def opening_rows(self) -> dict[TableId, int]: ...
 
-    def rows_before(self, transaction: int) -> int:
-        """Returns the number of changes in all transactions below this one."""
-        ...
+    def rows_before(self, transaction: int) -> int: ...
 
     def transactions_within(self, rows: int) -> int:
         """Returns how many whole transactions, from the first on, have at most that many

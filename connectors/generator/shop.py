@@ -108,7 +108,6 @@ class Shop:
         return np.append(lines + 2, REST_ROWS)
 
     def _spread(self, cycles: Int64Array) -> Int64Array:
-        """Returns the line counts of each cycle."""
         return self._chance.numbers("spread", cycles, below=len(LINE_COUNTS))
 
     def _read(self, start: int, end: int) -> Iterator[GeneratedChanges]:
@@ -144,7 +143,6 @@ class Shop:
         return found
 
     def _statuses_at_first(self, orders: Int64Array) -> Int64Array:
-        """Returns the statuses of the orders in the cycles that are over."""
         cycles, step = orders // CYCLE_ORDERS, orders % CYCLE_ORDERS
         is_paid = (cycles + self.paying_after < self.window) & np.isin(step, (0, 2))
         is_shipped = (cycles + self.shipping_after < self.window) & np.isin(step, (0, 1))

@@ -114,7 +114,6 @@ class ShopRows:
         return self._chance.numbers("price", products, below=20_000) + 99
 
     def _totals(self, orders: Int64Array, line_counts: Int64Array) -> Int64Array:
-        """Returns the sum of the lines of each order."""
         totals = np.zeros_like(orders)
         for line in range(1, LINES_MAX + 1):
             lines = np.full_like(orders, line)

@@ -89,7 +89,6 @@ class GeneratorSource:
         return self._history.schemas
 
     async def row_estimates(self) -> Mapping[TableId, int]:
-        """Returns the numbers of initial rows."""
         return self._history.opening_rows()
 
     async def examine(self) -> Sequence[Diagnostic]:

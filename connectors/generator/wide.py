@@ -138,7 +138,6 @@ class Wide:
         return ids.ravel()
 
     def _rows(self, ids: Int64Array, first: int) -> pa.RecordBatch:
-        """Returns the rows of consecutive changes from number `first` on."""
         columns = [
             pool.slice(first % period, len(ids))
             for pool, period in zip(self._pools, PERIODS, strict=True)

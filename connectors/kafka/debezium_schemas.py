@@ -29,7 +29,6 @@ def has_schema(value: bytes) -> bool:
 
 
 def framed_schema(value: bytes, key: tuple[str, ...], table: TableId) -> FramedSchema:
-    """Returns the schema that a value contains."""
     try:
         text = value.decode()
         document, end = json.JSONDecoder().raw_decode(text, len(OPENING))

@@ -165,5 +165,4 @@ def text_of(schema: TableSchema, wire: WireSettings) -> str:
 
 
 def without(count: int, rejected: Mapping[int, str]) -> pa.Int64Array:
-    """Returns the remaining indices."""
     return pa.array(np.delete(np.arange(count), list(rejected)).astype(np.int64))

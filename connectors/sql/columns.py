@@ -24,7 +24,6 @@ def batch_of(schema: TableSchema, columns: Sequence[pa.Array]) -> pa.RecordBatch
 
 
 def columns_of(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
-    """Returns rows of Python values as columns."""
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[]] * width
 
 

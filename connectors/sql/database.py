@@ -58,8 +58,6 @@ REASONS: dict[str | int | None, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SqlTable:
-    """A table of the source, and how it is read."""
-
     schema: TableSchema
     there: Any
     """SQLAlchemy's own table."""
@@ -130,7 +128,6 @@ class Database:
         return rows, end
 
     def row_estimate(self, table: SqlTable) -> int:
-        """Returns the approximate number of rows."""
         kind = self.engine.dialect.name
         known = ESTIMATES.get("mysql" if kind == "mariadb" else kind)
         with self._translate(str(table.id)):

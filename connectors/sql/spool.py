@@ -49,7 +49,6 @@ class Spool:
             ) from None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yields the batches in order."""
         if self._writer is not None and self._file is not None:
             self._writer.close()
             self._file.seek(0)
@@ -112,7 +111,6 @@ class PreviousRows:
         return was_there, was_there & (self.rows[indices] == rows)
 
     def find_gone(self, keys: RowDigests) -> pa.RecordBatch:
-        """Returns the keys that no longer exist."""
         assert self.key_values is not None, "keys are kept where deletes are looked for"
         return self.key_values.take(pa.array(np.flatnonzero(~np.isin(self.keys, keys))))
 

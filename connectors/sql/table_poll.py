@@ -59,7 +59,6 @@ class PollingRounds:
         self._commit = ""
 
     def resume(self, table: SqlTable, stored: str | None) -> None:
-        """Restores a table from the stored position."""
         state = self._states.setdefault(part_of(table), PolledTable())
         if stored is None or not table.cursor or self._settings.deletes == "compare":
             return

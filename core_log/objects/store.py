@@ -32,8 +32,6 @@ class StoredObject(NamedTuple):
 
 
 class ObjectReader(Protocol):
-    """One open object."""
-
     object: StoredObject
     """As it was when it was opened."""
 

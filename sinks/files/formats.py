@@ -65,8 +65,6 @@ class ParquetFile:
 
 
 class JsonFile:
-    """A row per line."""
-
     def __init__(self, path: Path, schema: TableSchema, *, compression: str) -> None:
         self._forms = RowConverters.of(schema, READABLE)
         self._raw = pa.OSFile(str(path), "wb")

@@ -34,8 +34,6 @@ def offsets_topic(name: str) -> TopicSettings:
 
 @dataclass(slots=True)
 class StoredTopicOffsets:
-    """The contents of the topic."""
-
     offsets: dict[TopicPartition, AppliedOffset] = field(default_factory=dict)
     created: set[str] = field(default_factory=set)
     """Topics that this sink has created, and may therefore delete."""
@@ -96,8 +94,6 @@ ILLEGAL = re.compile(r"[^a-zA-Z0-9._-]")
 
 @dataclass(slots=True)
 class TopicWriter:
-    """One topic of the target."""
-
     topic: str
     table: TableId
     partition_count: int

@@ -106,7 +106,6 @@ class ChangeBuffer:
         return ready
 
     def release(self, table: str) -> list[BufferedChanges]:
-        """Yields the buffered changes of one table."""
         return self._release(table) if self._parts.get(table) else []
 
     def release_all(self) -> list[BufferedChanges]:

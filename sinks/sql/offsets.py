@@ -47,8 +47,6 @@ KEY = ("pipeline", "sink", "topic", "partition", "generation")
 
 
 class OffsetRow(NamedTuple):
-    """The stored offsets of one partition."""
-
     partition: TopicPartition
     generation: int
     applied: AppliedOffset

@@ -55,7 +55,6 @@ class StoredColumns:
         self._is_there = False
 
     def creation(self, connection: "Connection") -> str:
-        """Returns the statement that creates the table."""
         return str(sa.schema.CreateTable(TABLE).compile(dialect=connection.dialect)).strip()
 
     def read(self, connection: "Connection", live: TableId, generation: int) -> ColumnIds:

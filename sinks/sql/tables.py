@@ -148,7 +148,6 @@ class SqlTables:
         self._layouts.clear()
 
     def live(self, table: TableId) -> TableId:
-        """Returns the live table of a source table."""
         return fit_table(
             table,
             namespace=self.settings.namespace,
@@ -451,7 +450,6 @@ class SqlTables:
         return statements
 
     def _existing_key(self, connection: "sa.Connection", layout: SqlTableLayout) -> list[str]:
-        """Returns the target's present key columns."""
         import sqlalchemy as sa
 
         where = layout.table.namespace or None

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 
 class DriverProblem(Enum):
-    """The class of a driver's error."""
-
     AWAY = "the database does not answer"
     AGAIN = "the database chose another transaction; the same once more may succeed"
     TAKEN = "a row with that key is there already"
@@ -61,8 +59,6 @@ class UpsertKey(NamedTuple):
 
 
 class ExistingTable(NamedTuple):
-    """An existing table."""
-
     mark: OwnershipMark | None
     is_empty: bool
 

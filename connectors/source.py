@@ -198,7 +198,7 @@ class SourceSnapshot:
     """Returns the rows of a table as `READ`s under its present schema, in any order."""
     sees_deletes: bool = True
     """Whether rows that are deleted at the source are ever deleted from the log."""
-    unfit: Callable[[TableId], Sequence[TableChanges]] = lambda _: ()
+    rejected: Callable[[TableId], Sequence[TableChanges]] = lambda _: ()
     """Rows with values that no column can hold, which the last complete `rows` of that table left
     out: their keys, and nulls. The key is null if the key itself cannot be read."""
     has_left: Callable[[TableId], bool] = lambda _: False

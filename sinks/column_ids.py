@@ -42,28 +42,28 @@ class ColumnIds:
         column of the key, which no source has, tells their rows apart. A name
         that the target has without an id is only recorded: the source reads such a table again.
         """
-        held = self._of(schema)
+        known = self._of(schema)
         return {
-            held[column.id]: names[column.name]
+            known[column.id]: names[column.name]
             for column in schema.columns
-            if column.id in held
+            if column.id in known
             and column.name in names
             and column.name not in schema.key
-            and held[column.id] != names[column.name]
+            and known[column.id] != names[column.name]
             and names[column.name] not in self.others
         }
 
     def find_fills(self, schema: TableSchema, names: Mapping[str, str]) -> dict[str, Column]:
         """Returns, by target name, columns that get a value for existing rows, or another column's
         name. Rows keep their key."""
-        held = self._of(schema)
-        taken = set(held.values())
+        known = self._of(schema)
+        taken = set(known.values())
         return {
             names[column.name]: column
             for column in schema.columns
-            if held
+            if known
             and column.id
-            and column.id not in held
+            and column.id not in known
             and column.name in names
             and column.name not in schema.key
             and names[column.name] not in self.others

@@ -129,8 +129,8 @@ def find_repeated(
     found[row_numbers] = is_row & (digests[earlier] == digests[row_numbers])
     asked = np.flatnonzero(again & (before == NONE))
     if len(asked):
-        held = former(asked)
-        found[asked] = held.are_there & (held.digests == digests[asked])
+        former_rows = former(asked)
+        found[asked] = former_rows.are_there & (former_rows.digests == digests[asked])
     return found
 
 

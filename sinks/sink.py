@@ -198,8 +198,8 @@ class RebuildRecipe:
     def digest(self) -> str:
         """Returns a digest that is stored with the copy; a copy with another digest is started
         again."""
-        shape = [] if self.newest is None else [*self.newest.columns, self.newest.key]
-        return sha256(f"{shape}\0{self.rules}".encode()).hexdigest()[:16]
+        form = [] if self.newest is None else [*self.newest.columns, self.newest.key]
+        return sha256(f"{form}\0{self.rules}".encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

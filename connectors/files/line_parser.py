@@ -142,14 +142,14 @@ def without_keyless(
     for column in columns:
         lacking |= pc.is_null(column).to_numpy(zero_copy_only=False)
     all_lines, view = layout(), memoryview(block)
-    places = np.searchsorted(all_lines.numbers, sifted.numbers[lacking])
+    indices = np.searchsorted(all_lines.numbers, sifted.numbers[lacking])
     bad = [
         BadLine(
-            int(all_lines.numbers[place]),
-            bytes(all_lines.stretch(view, place, place + 1)).rstrip(b"\r\n"),
+            int(all_lines.numbers[index]),
+            bytes(all_lines.stretch(view, index, index + 1)).rstrip(b"\r\n"),
             "a column of the key is null",
         )
-        for place in places
+        for index in indices
     ]
     keep = ~lacking
     return ParsedLines(
@@ -203,8 +203,8 @@ def layout_of(block: bytes, *, quote: str, has_blank_rows: bool) -> LineBounds:
         return LineBounds(starts, ends, numbers)
     first = np.frombuffer(block, np.uint8)[starts]
     blank = first == LINE_END
-    for place in np.flatnonzero(first == CARRIAGE_RETURN):
-        blank[place] = not block[starts[place] : ends[place]].strip(b"\r\n")
+    for index in np.flatnonzero(first == CARRIAGE_RETURN):
+        blank[index] = not block[starts[index] : ends[index]].strip(b"\r\n")
     return LineBounds(starts[~blank], ends[~blank], numbers[~blank])
 
 
@@ -221,12 +221,12 @@ def line_ends(block: bytes, quote: str) -> Int64Array:
 
 
 def are_escaped(
-    codes: npt.NDArray[np.uint8], places: Int64Array, escape: int
+    codes: npt.NDArray[np.uint8], indices: Int64Array, escape: int
 ) -> npt.NDArray[np.bool_]:
     """Whether an odd number of escapes is directly before each of the places."""
     others = np.where(codes == escape, -1, np.arange(len(codes)))
     last_other = np.concatenate([[-1], np.maximum.accumulate(others)])
-    odd: npt.NDArray[np.bool_] = (places - 1 - last_other[places]) % 2 == 1
+    odd: npt.NDArray[np.bool_] = (indices - 1 - last_other[indices]) % 2 == 1
     return odd
 
 
@@ -261,7 +261,7 @@ class FileOrigin(NamedTuple):
             return None
         is_repeat = before.is_repeat and bool(inferred.key)
         operation = Operation.READ if is_repeat else Operation.INSERT
-        places = pa.array(sifted.numbers + before.rows, pa.int64())
+        indices = pa.array(sifted.numbers + before.rows, pa.int64())
         times = source_times(entry.modified_us)
         return TableChanges(
             schema=inferred.schema,
@@ -279,10 +279,10 @@ class FileOrigin(NamedTuple):
                 "ts_ns": times["ts_ns"],
                 "table": inferred.table.name,
                 "file": entry.name,
-                "row": places,
+                "row": indices,
             },
             commits=entry.name,
-            indexes=places,
+            indexes=indices,
         )
 
 

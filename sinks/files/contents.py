@@ -63,10 +63,10 @@ def _read(
         found = rows_of(name, content).combine_chunks()
     else:
         found = _lines(name, content, schema)
-    held, types = set(found.column_names), {field.name: field.type for field in schema.arrow}
+    present, types = set(found.column_names), {field.name: field.type for field in schema.arrow}
     columns = [
         found[each].cast(types.get(each, pa.string())).combine_chunks()
-        if each in held
+        if each in present
         else pa.nulls(found.num_rows, types.get(each, pa.string()))
         for each in wanted
     ]

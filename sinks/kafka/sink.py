@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headwater.sinks.kafka.offset_topic import TopicWriter
 
 EXAMINE_FOR_MS = 5_000
-GONE_WAIT_MS, GONE_LOOKS_MAX = 50, 400
+GONE_WAIT_MS, GONE_CHECKS_MAX = 50, 400
 
 
 class KafkaSink:
@@ -125,7 +125,7 @@ class KafkaSink:
 
     async def _until_gone(self, topics: set[str]) -> None:
         """Waits until the topics are gone: Apache Kafka answers before every broker knows."""
-        for _ in range(GONE_LOOKS_MAX):
+        for _ in range(GONE_CHECKS_MAX):
             if not topics & await self._topics():
                 return
             await asyncio.sleep(GONE_WAIT_MS / 1_000)

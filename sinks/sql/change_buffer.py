@@ -42,14 +42,14 @@ class BufferedChanges:
         return self.rows.select(list(self.schema.key))
 
     def take(self, indices: pa.Int64Array) -> "BufferedChanges":
-        places = indices.to_numpy()
+        numbers = indices.to_numpy()
         return BufferedChanges(
             self.schema,
             self.rows.take(indices),
-            self.operations[places],
+            self.operations[numbers],
             self.committed_us.take(indices),
             self.offsets.take(indices),
-            self.origins[places],
+            self.origins[numbers],
             self.partitions,
         )
 
@@ -63,7 +63,7 @@ class BufferedChanges:
 def chunk_of(parts: Sequence[TableChanges]) -> BufferedChanges:
     """Returns one chunk; all batches are of one table and one schema."""
     partitions = tuple(dict.fromkeys(_partition_of(part) for part in parts))
-    places = {partition: place for place, partition in enumerate(partitions)}
+    codes = {partition: code for code, partition in enumerate(partitions)}
     lengths = [len(part) for part in parts]
     return BufferedChanges(
         parts[0].schema,
@@ -71,7 +71,7 @@ def chunk_of(parts: Sequence[TableChanges]) -> BufferedChanges:
         _concat([part.operations for part in parts]).to_numpy(),
         _concat([part.committed_us.cast(pa.int64()) for part in parts]),
         _concat([_offsets_of(part) for part in parts]),
-        np.repeat([places[_partition_of(part)] for part in parts], lengths),
+        np.repeat([codes[_partition_of(part)] for part in parts], lengths),
         partitions,
     )
 

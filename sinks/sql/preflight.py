@@ -99,7 +99,9 @@ def _plan_in_memory(target: "SqlTarget", schemas: Sequence[TableSchema]) -> list
     with engine.connect() as connection:
         found: list[str] = []
         for schema in schemas:
-            shaping = target.tables.shape(connection, schema, next_generation=1, may_drop=False)
+            shaping = target.tables.plan_layout(
+                connection, schema, next_generation=1, may_drop=False
+            )
             found += [f"{each};" for each in shaping.statements] + _remarks(schema)
     engine.dispose()
     return found

@@ -172,7 +172,7 @@ class SqlTables:
     def remember(self, schema: TableSchema, layout: SqlTableLayout) -> None:
         self._layouts[schema.table] = (schema, layout)
 
-    def shape(
+    def plan_layout(
         self,
         connection: "sa.Connection",
         schema: TableSchema,
@@ -520,7 +520,7 @@ class SqlTables:
             if each["name"] in own:
                 continue
             name = sources.get(self._fold(each["name"]), each["name"])
-            columns.append(Column(name, self._held_type_of(name, each, schema, layout, settings)))
+            columns.append(Column(name, self._stored_type_of(name, each, schema, layout, settings)))
             if not each["nullable"] and each["name"] not in key:
                 columns[-1] = replace(columns[-1], is_nullable=False)
         return columns, renames
@@ -542,7 +542,7 @@ class SqlTables:
                 )
         return found
 
-    def _held_type_of(
+    def _stored_type_of(
         self,
         name: str,
         found: object,

@@ -192,7 +192,7 @@ class SqlTarget:
         generation = self.next_generation(connection, live)
         if self.shadow is not None:
             generation = self.shadow.generation
-        return self.tables.shape(
+        return self.tables.plan_layout(
             connection,
             schema,
             next_generation=generation,
@@ -315,8 +315,8 @@ class SqlTarget:
             return None
         generation = self._generations.get(live)
         if live not in self._generations or generation is None or row.generation != generation:
-            place = live if self.shadow is None else self.tables.beside(live, SHADOW)
-            found = self.dialect.find(connection, place)
+            target_name = live if self.shadow is None else self.tables.beside(live, SHADOW)
+            found = self.dialect.find(connection, target_name)
             mark = None if found is None else found.mark
             is_unmarked = found is not None and not self.dialect.keeps_marks
             generation = mark.generation if mark is not None else 1 if is_unmarked else None
@@ -335,8 +335,8 @@ class SqlTarget:
         if not self.dialect.keeps_marks:
             return
         for live, generation in set(self._fed.values()):
-            place = live if self.shadow is None else self.tables.beside(live, SHADOW)
-            found = self.dialect.find(self.connect(), place)
+            target_name = live if self.shadow is None else self.tables.beside(live, SHADOW)
+            found = self.dialect.find(self.connect(), target_name)
             if found is None or found.mark is None or found.mark.generation != generation:
                 raise SinkUnavailable(
                     "a copy has replaced the table; the sink continues at the copy's offsets",
@@ -470,11 +470,11 @@ class SqlTarget:
         raise _rejected_error(chunk, reasons)
 
 
-def _describe(chunk: BufferedChanges, place: int, refused: RefusedRow) -> str:
+def _describe(chunk: BufferedChanges, row: int, refused: RefusedRow) -> str:
     if not refused.column:
         return refused.why
     kind = chunk.schema.column(refused.column).type
-    value = scalar_class(chunk.rows.column(refused.column)[place])
+    value = scalar_class(chunk.rows.column(refused.column)[row])
     column = f"column {refused.column!r} comes as {type_text(kind)}"
     return f"{refused.why}: {column} and the value is {value}"
 
@@ -485,9 +485,9 @@ def _rejected_error(chunk: BufferedChanges, reasons: dict[int, str]) -> RecordsR
     origin = int(chunk.origins[min(reasons)])
     partition = chunk.partitions[origin]
     found = {
-        int(chunk.offsets[place].as_py()): why
-        for place, why in reasons.items()
-        if int(chunk.origins[place]) == origin
+        int(chunk.offsets[row].as_py()): why
+        for row, why in reasons.items()
+        if int(chunk.origins[row]) == origin
     }
     return RecordsRejected(
         "records do not fit the target's table",
@@ -506,10 +506,10 @@ def _unlike(layout: SqlTableLayout, chunk: BufferedChanges) -> dict[int, str]:
     found: dict[int, str] = {}
     for name, kind in layout.stays.items():
         is_asked = name in chunk.schema.key or layout.mode == "append"
-        for place in find_changed(chunk.rows.column(name), kind):
-            if is_asked or not chunk.deleted[place]:  # a deleted row needs only its key
-                value = scalar_class(chunk.rows.column(name)[place])
-                found[place] = f"column {name!r} does not fit into {kind}: the value is {value}"
+        for row in find_changed(chunk.rows.column(name), kind):
+            if is_asked or not chunk.deleted[row]:  # a deleted row needs only its key
+                value = scalar_class(chunk.rows.column(name)[row])
+                found[row] = f"column {name!r} does not fit into {kind}: the value is {value}"
     return found
 
 

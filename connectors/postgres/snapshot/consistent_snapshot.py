@@ -89,7 +89,7 @@ async def standing_still(
             still.rows,
             has_left=lambda table: table not in known,
             has_changes_since=has_changes_since,
-            unfit=lambda table: still.unfit.get(table, ()),
+            rejected=lambda table: still.rejected.get(table, ()),
         )
 
 
@@ -109,7 +109,7 @@ class _Still:
         self._questions = questions
         self._tables = {table.table: table for table in tables}
         self._sizes = sizes
-        self.unfit: dict[TableId, list[TableChanges]] = {}
+        self.rejected: dict[TableId, list[TableChanges]] = {}
         self._turn = asyncio.Lock()
 
     async def rows(self, table: TableId) -> AsyncGenerator[TableChanges, None]:
@@ -130,7 +130,7 @@ class _Still:
                     while rows is not None:
                         yield reader.changes(captured, rows, self._moment, snapshot="true")
                         rows = await anext(pieces, None)
-            self.unfit[table] = [
+            self.rejected[table] = [
                 reader.changes(captured, keys, self._moment, snapshot="true") for keys in lost
             ]
 

@@ -130,8 +130,8 @@ class SourceSide:
                 for each in await beside(partial(through, changes), changes.rows.nbytes):
                     is_there = pc.not_equal(each.operations, int(Operation.DELETE))
                     yield each.filter(is_there).rows
-            for unfit in self.snapshot.unfit(table):
-                self._lose(incomparable, before_log.apply(unfit), topic=stored.topic)
+            for rejected in self.snapshot.rejected(table):
+                self._lose(incomparable, before_log.apply(rejected), topic=stored.topic)
         self.incomparable[subject.target] = incomparable
 
     def _lose(self, into: IncomparableRows, rows: TableChanges, *, topic: str) -> None:

@@ -221,6 +221,9 @@ def _plain(value: Any, kind: str) -> Any:
 def _of_kind(value: Any, kind: str) -> Any:
     if kind.startswith("numeric"):
         return Decimal(str(value)).normalize()
+    if kind in ("smallint", "integer", "bigint"):  # a target may keep the decimals that it had
+        number = Decimal(str(value))
+        return int(number) if number == number.to_integral_value() else value
     if kind == "boolean":
         return value if isinstance(value, bool) else bool(int(value))
     if kind == "date":

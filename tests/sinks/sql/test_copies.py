@@ -116,3 +116,23 @@ def ends(bench: SqlBench) -> dict[int, tuple[str, int | None]]:
         )
         for row in bench.all_rows("orders")
     }
+
+
+async def test_text_of_deleted_rows_does_not_go_over_to_a_column_of_lists(bench: SqlBench) -> None:
+    text = schema_of("public.orders", id=pa.int64(), v=pa.string())
+    lists = schema_of("public.orders", id=pa.int64(), v=pa.list_(pa.int32()))
+    topic, sink = ScriptedTopic(), bench.sink(deletes="soft")
+    topic.append(text, ("c", {"id": 1, "v": "no list"}), ("d", {"id": 1}))
+    await sink.committed_offsets([topic.name])
+    await sink.apply(topic.slice())
+    first = topic.ends[0]
+    topic.append(lists, ("c", {"id": 2, "v": [1, 2]}))
+    shadow = await sink.shadow(RebuildRecipe(lists.table, lists))
+    await shadow.committed_offsets([topic.name])
+    await shadow.apply(topic.slice(start={0: first}))
+
+    await sink.swap(lists.table, CarryOver(("id",)))
+
+    assert [row["id"] for row in by_id(bench.all_rows("orders"))] == [1, 2]
+    for each in (shadow, sink):
+        await each.close()

@@ -31,8 +31,8 @@ settings.register_profile("long", settings.get_profile("short"), max_examples=2_
 settings.load_profile(BUDGET)
 
 MEMORY, MEMORY_BYTES_MIN = Path("/dev/shm"), 6 << 30
-"""A test is to find out what is synced and in which order; a disk that really does it takes most of
-the time of a short run. `make test` needs about a quarter of this room."""
+"""Where files of a short run lie, if there is room: on a disk that really syncs, a log with one
+write takes five times as long. Long budgets stay on the disk."""
 if (
     BUDGET == "short"
     and "TMPDIR" not in os.environ

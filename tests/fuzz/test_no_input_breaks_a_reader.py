@@ -14,7 +14,7 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
 CORPUS = Path(__file__).parent / "corpus"
-TARGETS = ("request", "batch", "compression", "stored", "file", "stream")
+TARGETS = ("request", "batch", "compression", "stored", "file", "stream", "binlog")
 USUAL_S = 30
 INPUT_S_MAX, INPUT_BYTES_MAX = 20, 4096
 WHY_NOT = (

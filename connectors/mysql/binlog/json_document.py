@@ -133,7 +133,8 @@ def double_text(value: float) -> str:
     if value == 0:
         return "-0.0" if str(value).startswith("-") else "0.0"
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
-    assert isinstance(exponent, int), "JSON has finite numbers"
+    if not isinstance(exponent, int):
+        raise DecodeError("a JSON document of the binary log has a number that is not finite")
     text = "".join(map(str, digits)).rstrip("0")
     point = len(digits) + exponent
     minus = "-" if sign else ""

@@ -25,10 +25,11 @@ class MysqlGuest:
 
     server: EmbeddedMysql
     database: str
+    user: str = f"{GUEST}:secret"
 
     @property
     def url(self) -> str:
-        return f"mysql://{GUEST}:secret@127.0.0.1:{self.server.port}"
+        return f"mysql://{self.user}@127.0.0.1:{self.server.port}"
 
     def execute(self, *statements: str) -> list[tuple[Any, ...]]:
         return self.server.execute(*statements, database=self.database)

@@ -112,6 +112,12 @@ def test_a_document_that_contains_itself_is_refused() -> None:
         json_text(array)
 
 
+@pytest.mark.parametrize("bits", [b"\xff" * 8, b"\x00" * 6 + b"\xf0\x7f"], ids=["nan", "infinity"])
+def test_a_number_that_json_does_not_have_is_refused(bits: bytes) -> None:
+    with pytest.raises(DecodeError, match="finite"):
+        json_text(b"\x0b" + bits)
+
+
 def test_an_unknown_event_stops_the_stream_unless_it_may_be_skipped() -> None:
     first = next(iter(events_in(LOGS[0].read_bytes())))
     decoder = BinlogDecoder(is_mariadb=False)

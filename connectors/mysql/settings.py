@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from headwater.core_log.foundation.database_url import NOT_SET
 from headwater.core_log.foundation.schedule import WINDOW
@@ -44,7 +44,8 @@ class MysqlSnapshotSettings(YamlSettings):
     """The initial snapshot."""
 
     mode: Literal["initial", "never"] = "initial"
-    """`initial`: read all rows once, beside the stream; `never`: only the stream."""
+    """`initial`: read all rows once, beside the stream; `never`: only the stream, which stops where
+    a table has to be read again."""
     parallel: int = Field(2, ge=1, le=64)
     """Number of parallel connections."""
     chunk_rows: int = Field(20_000, ge=1)
@@ -98,3 +99,11 @@ class MysqlSettings(YamlSettings):
     """Form of times; Debezium's time.precision.mode."""
     binary: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
     """Form of bytes; Debezium's binary.handling.mode."""
+
+    @model_validator(mode="after")
+    def check_that_rows_may_be_read(self) -> "MysqlSettings":
+        if self.position_mismatch == "resnapshot" and self.snapshot.mode == "never":
+            raise ValueError(
+                "`position_mismatch: resnapshot` reads rows, which `snapshot.mode: never` rules out"
+            )
+        return self

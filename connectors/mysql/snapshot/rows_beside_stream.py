@@ -103,6 +103,14 @@ class RowsBesideStream:
 
     def read_again(self, table: MysqlTable, why: str, kinds: Sequence[str]) -> None:
         """In place of a reading that may be under way."""
+        if self._settings.snapshot.mode == "never":
+            raise SourceRejected(
+                "a table has to be read again, which `snapshot.mode: never` rules out",
+                table=str(table.table),
+                why=why,
+                hint="write `snapshot.mode: initial` into the source; tables that were streamed"
+                " before are only read when they have to be",
+            )
         before = self._progress_of(table.table)
         self._replace(TableJob(table, (before or MysqlTableProgress()).again(why, kinds)))
         self.note_form(table)

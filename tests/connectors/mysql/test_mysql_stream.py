@@ -314,3 +314,18 @@ async def test_a_reread_is_stored_with_the_position_of_its_ddl(mysql_guest: Mysq
 
     assert first.positions["stream"] == streams[-1]
     assert f"form/{mysql_guest.database}.t" in first.positions
+
+
+async def test_a_stream_without_rows_stops_where_rows_are_needed(mysql_guest: MysqlGuest) -> None:
+    never, initial = {"snapshot": {"mode": "never"}}, {"snapshot": {"mode": "initial"}}
+    told = await begun(mysql_guest, T, "INSERT INTO t VALUES (1, 'a', 1)", **never)
+    mysql_guest.execute("INSERT INTO t VALUES (2, 'b', 2)")
+    await run_once(mysql_guest, told, **never)
+    assert told.letters("t") == "c"
+    mysql_guest.execute("ALTER TABLE t ADD COLUMN more int")
+
+    with pytest.raises(SourceRejected, match="never"):
+        await run_once(mysql_guest, told, **never)
+    await run_once(mysql_guest, told, **initial)
+
+    check_equal(told, mysql_guest)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import date
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
@@ -12,12 +13,14 @@ import pytest
 from headwater.core_log.foundation.errors import SchemaRefused, SinkRejected
 from headwater.core_log.model.table_schema import TableId
 from headwater.core_log.storage.files import OsFiles
-from headwater.sinks.sink import AppliedOffset
+from headwater.sinks.sink import AppliedOffset, SinkContext
 from headwater.sinks.spark.consistent_read import tables_at
 from headwater.sinks.spark.lake import Lake
+from headwater.sinks.spark.settings import SparkSettings
+from headwater.sinks.spark.sink import SparkSink
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.sinks.spark.orders import TABLE, applied, bench_of, many, state_of
-from tests.sinks.spark.targets import LakeBench
+from tests.sinks.spark.targets import LakeBench, plain
 from tests.slices import ScriptedTopic, schema_of, together
 
 
@@ -73,6 +76,40 @@ async def test_a_divided_table_is_read_by_its_values(tmp_path: Path) -> None:
         ("DE/x y", "2024-01-31"),
         (None, None),
     }
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+async def test_a_plan_shows_the_columns_and_types_that_the_table_gets(
+    format: str, tmp_path: Path
+) -> None:
+    bench, topic = bench_of(tmp_path, format=format), ScriptedTopic("shop.public.items")
+    tags = pa.list_(pa.string())
+    now = schema_of("public.items", id=pa.int64(), price=pa.decimal128(10, 2), tags=tags)
+    new = schema_of(
+        "public.items", id=pa.int64(), price=pa.decimal128(12, 2), tags=tags, note=pa.string()
+    )
+    [before] = await bench.sink().plan([now])
+    topic.append(now, ("c", {"id": 1, "price": Decimal("1.50"), "tags": ["a"]}))
+    await applied(bench, topic)
+
+    [after] = await bench.sink().plan([new])
+
+    table = bench.table("public.items")
+    assert table is not None
+    made = [field for field in table.schema if not field.name.startswith("_headwater_")]
+    assert [each.name for each in made] == ["id", "price", "tags"]
+    assert [plain(each.type) for each in made[:2]] == [pa.int64(), pa.decimal128(10, 2)]
+    assert before.splitlines()[1:] == [
+        "  id bigint (key)",
+        "  price decimal(10,2)",
+        "  tags array<string>",
+    ]
+    assert after.splitlines()[1:] == [
+        "  id bigint (key)",
+        "  price decimal(12,2) (now decimal(10,2))",
+        "  tags array<string>",
+        "  note string (new)",
+    ]
 
 
 async def test_another_division_is_said_until_the_table_is_rebuilt(tmp_path: Path) -> None:
@@ -219,6 +256,24 @@ async def test_all_tables_can_be_opened_at_one_cut(tmp_path: Path) -> None:
     of_items = TableId("public", "items")
     assert (newest.cut.offset, newest.versions) == (5, {TABLE: 0, of_items: 1})
     assert (first.cut.offset, first.versions) == (2, {TABLE: 0, of_items: 0})
+
+
+async def test_of_several_sinks_at_one_path_the_cut_of_one_is_asked_for(tmp_path: Path) -> None:
+    bench, orders = bench_of(tmp_path, consistent_cut=True), ScriptedTopic()
+    items = ScriptedTopic("shop.public.items", "topic-2")
+    orders.append(ORDERS, ("c", {"id": 1, "note": "a"}))
+    items.append(schema_of("public.items", id=pa.int64()), ("c", {"id": 1}))
+    settings = SparkSettings.model_validate({"path": bench.path, **bench.chosen})
+    other = SparkSink(settings, SinkContext("shop", Path("/"), {}, bench.clock, "other"))
+    await applied(bench, orders)
+    await other.apply(items.slice())
+
+    with pytest.raises(SinkRejected, match="several sinks") as refused:
+        tables_at(bench.path, pipeline="shop")
+    found = tables_at(bench.path, pipeline="shop", sink="other")
+
+    assert 'sink="other"' in refused.value.hint
+    assert found.versions == {TableId("public", "items"): 0}
 
 
 async def test_a_cut_leaves_a_table_out_that_its_source_reads_again(tmp_path: Path) -> None:

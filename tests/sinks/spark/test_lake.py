@@ -258,7 +258,7 @@ async def test_all_tables_can_be_opened_at_one_cut(tmp_path: Path) -> None:
     assert (first.cut.offset, first.versions) == (2, {TABLE: 0, of_items: 0})
 
 
-async def test_of_several_sinks_at_one_path_the_cut_of_one_is_asked_for(tmp_path: Path) -> None:
+async def test_several_sinks_at_one_path_are_told_apart_by_name(tmp_path: Path) -> None:
     bench, orders = bench_of(tmp_path, consistent_cut=True), ScriptedTopic()
     items = ScriptedTopic("shop.public.items", "topic-2")
     orders.append(ORDERS, ("c", {"id": 1, "note": "a"}))

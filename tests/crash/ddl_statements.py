@@ -128,6 +128,12 @@ def add(random: Random, shape: Shape) -> Sequence[str]:
     return [f"ALTER TABLE {shape.name} ADD {_new(random, shape, kind)} {kind}{extra}"]
 
 
+def add_constant(random: Random, shape: Shape) -> Sequence[str]:
+    kind = random.choice(TYPES)
+    value = literal(random, kind, shape.labels)
+    return [f"ALTER TABLE {shape.name} ADD {_new(random, shape, kind)} {kind} DEFAULT {value}"]
+
+
 def drop(random: Random, shape: Shape) -> Sequence[str]:
     return [f"ALTER TABLE {shape.name} DROP {random.choice(shape.free)}"]
 
@@ -308,6 +314,11 @@ COMMON: tuple[Change, ...] = (
     add, add, drop, drop_and_add, rename, rename_there_and_back, exchange_names, convert, widen,
     label, identity, truncate, vacuum,
 )  # fmt: skip
+IN_PLACE: tuple[Change, ...] = (
+    add_constant, add_constant, rename, rename, rename_there_and_back, exchange_names, drop,
+    identity, truncate, vacuum,
+)  # fmt: skip
+"""After these the rows of a table need not be read again, unless several come together."""
 CHANGES: dict[str, Sequence[Change]] = {
     "plain": COMMON,
     "parts": (*COMMON, attach, attach, attach, detach, drop_part, truncate_part, vacuum_part),

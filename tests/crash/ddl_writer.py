@@ -9,7 +9,15 @@ from random import Random
 
 import psycopg
 
-from tests.crash.ddl_statements import BOUNDS, CHANGES, KEYS, Shape, change_of_rows, unlog
+from tests.crash.ddl_statements import (
+    BOUNDS,
+    CHANGES,
+    IN_PLACE,
+    KEYS,
+    Shape,
+    change_of_rows,
+    unlog,
+)
 
 TRIES = 20
 """Of a statement that waits for a lock."""
@@ -74,8 +82,11 @@ class DdlWriter:
         may_unlog: bool,
         keeps_types: bool,
         share: float,
+        is_in_place: bool,
     ) -> None:
-        """`share`: of steps that change a form."""
+        """`share`: of steps that change a form. `is_in_place`: only by changes after which no rows
+        are read again."""
+        self._is_in_place = is_in_place
         self._keeps_types = keeps_types
         self._address, self._tables, self._random = address, tables, Random(seed)
         self._output, self._may_unlog, self._share = output, may_unlog, share
@@ -127,8 +138,9 @@ class DdlWriter:
         for _ in range(self._random.choice((1, 1, 2, 3))):
             shape = self._shape(connection, name)
             choices = [*CHANGES[name], *([unlog] if self._may_unlog else [])]
+            choices = [*IN_PLACE] if self._is_in_place else choices
             if len(shape.free) < 3:
-                choices = [CHANGES[name][0]]
+                choices = [choices[0]]
             statements = list(self._random.choice(choices)(self._random, shape))
             if self._random.random() < 0.2 and not _is_alone("".join(statements)):
                 statements.append(change_of_rows(self._random, shape))

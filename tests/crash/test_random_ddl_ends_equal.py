@@ -92,6 +92,7 @@ class World:
             may_unlog=may_unlog,
             keeps_types=any(each.mode in HISTORIES for each in targets),
             share=self.random.choice((0.03, 0.1, 0.3)),
+            is_in_place=self.random.random() < 0.4,
         )
 
     def _command(self, *arguments: object) -> CommandProcess:

@@ -79,28 +79,28 @@ class GroupAdmin:
         async def attempt() -> list[GroupSummary]:
             found: list[GroupSummary] = []
             for node in await self._cluster.nodes():
-                said = await node.ask(ListGroupsRequest())
-                check(said.error_code)
+                response = await node.ask(ListGroupsRequest())
+                check(response.error_code)
                 found += [
                     GroupSummary(group.group_id, group.group_state, group.protocol_type)
-                    for group in said.groups
+                    for group in response.groups
                 ]
             return sorted(found, key=lambda group: group.name)
 
         return await self._cluster.persist(attempt)
 
     async def describe(self, name: str) -> GroupDescription:
-        def codes(said: DescribeGroupsResponse) -> list[int]:
-            return [group.error_code for group in said.groups]
+        def codes(response: DescribeGroupsResponse) -> list[int]:
+            return [group.error_code for group in response.groups]
 
-        said = await self._coordinators.ask(
+        response = await self._coordinators.ask(
             Coordinates.GROUP,
             name,
             DescribeGroupsRequest(groups=[name]),
             codes=codes,
             version_max=WITHOUT_NOT_FOUND,
         )
-        group = said.groups[0]
+        group = response.groups[0]
         if group.group_state == DEAD:
             raise _missing(name)
         return _describe(group)
@@ -120,15 +120,15 @@ class GroupAdmin:
             topics=[OffsetDeleteRequestTopic(name=t, partitions=p) for t, p in topics.items()],
         )
 
-        def codes(said: OffsetDeleteResponse) -> list[int]:
-            parts = [part.error_code for topic in said.topics for part in topic.partitions]
-            return [said.error_code, *parts]
+        def codes(response: OffsetDeleteResponse) -> list[int]:
+            parts = [part.error_code for topic in response.topics for part in topic.partitions]
+            return [response.error_code, *parts]
 
         await self._coordinators.ask(Coordinates.GROUP, name, request, codes=codes)
 
     async def delete(self, name: str) -> None:
-        def codes(said: DeleteGroupsResponse) -> list[int]:
-            return [result.error_code for result in said.results]
+        def codes(response: DeleteGroupsResponse) -> list[int]:
+            return [result.error_code for result in response.results]
 
         request = DeleteGroupsRequest(groups_names=[name])
         await self._coordinators.ask(Coordinates.GROUP, name, request, codes=codes)
@@ -160,12 +160,12 @@ def _parse_assignment(assignment: bytes) -> tuple[TopicPartition, ...]:
     """Returns the assignment; empty while the group rebalances. Members write these bytes, so they
     may be invalid."""
     try:
-        said = decode_record(ConsumerProtocolAssignment, assignment)
+        response = decode_record(ConsumerProtocolAssignment, assignment)
     except DecodeError:
         return ()
     return tuple(
         TopicPartition(topic.topic, index)
-        for topic in said.assigned_partitions
+        for topic in response.assigned_partitions
         for index in topic.partitions
     )
 
@@ -185,8 +185,8 @@ async def commit_offsets(coordinators: Coordinators, group: str, offsets: Offset
         topics=[OffsetCommitRequestTopic(name=name, partitions=p) for name, p in topics.items()],
     )
 
-    def codes(said: OffsetCommitResponse) -> list[int]:
-        return [part.error_code for topic in said.topics for part in topic.partitions]
+    def codes(response: OffsetCommitResponse) -> list[int]:
+        return [part.error_code for topic in response.topics for part in topic.partitions]
 
     await coordinators.ask(Coordinates.GROUP, group, request, codes=codes, version_max=BY_NAME)
 
@@ -194,11 +194,11 @@ async def commit_offsets(coordinators: Coordinators, group: str, offsets: Offset
 async def committed_offsets(coordinators: Coordinators, group: str) -> Offsets:
     """Returns the offsets; waits for transactions that are committing offsets of this group."""
 
-    def codes(said: OffsetFetchResponse) -> list[int]:
-        parts = [part.error_code for topic in said.topics for part in topic.partitions]
-        return [said.error_code, *parts]
+    def codes(response: OffsetFetchResponse) -> list[int]:
+        parts = [part.error_code for topic in response.topics for part in topic.partitions]
+        return [response.error_code, *parts]
 
-    said = await coordinators.ask(
+    response = await coordinators.ask(
         Coordinates.GROUP,
         group,
         OffsetFetchRequest(group_id=group, topics=None, require_stable=True),
@@ -207,7 +207,7 @@ async def committed_offsets(coordinators: Coordinators, group: str) -> Offsets:
     )
     return {
         TopicPartition(topic.name, part.partition_index): part.committed_offset
-        for topic in said.topics
+        for topic in response.topics
         for part in topic.partitions
         if part.committed_offset >= 0
     }

@@ -117,15 +117,15 @@ class LogOffsets:
             timeout_ms=self._cluster.settings.request_wait_ms_max,
         )
         try:
-            said = await node.ask(request)
+            response = await node.ask(request)
         except ConnectionLost:
             for topic in topics:
                 self._cluster.forget_topic(topic)
             raise
         found: dict[TopicPartition, OffsetAndTimestamp] = {}
-        for topic_said in said.topics:
-            for line in topic_said.partitions:
-                partition = TopicPartition(topic_said.name, line.partition_index)
+        for topic_response in response.topics:
+            for line in topic_response.partitions:
+                partition = TopicPartition(topic_response.name, line.partition_index)
                 if timestamp < EARLIEST and ErrorCode(line.error_code) in MEANS_UNSUPPORTED:
                     found[partition] = NOT_FOUND
                     continue

@@ -64,16 +64,16 @@ class TopicAdmin:
 
     async def all(self) -> list[TopicDescription]:
         async def attempt() -> list[TopicDescription]:
-            said = await self._cluster.metadata(None)
-            return sorted(map(_topic, said.topics), key=lambda topic: topic.name)
+            response = await self._cluster.metadata(None)
+            return sorted(map(_topic, response.topics), key=lambda topic: topic.name)
 
         return await self._cluster.persist(attempt)
 
     async def describe(self, name: str) -> TopicDescription:
         async def attempt() -> TopicDescription:
-            said = (await self._cluster.metadata([name])).topics[0]
-            check(said.error_code, topic=name)
-            return _topic(said)
+            response = (await self._cluster.metadata([name])).topics[0]
+            check(response.error_code, topic=name)
+            return _topic(response)
 
         return await self._cluster.persist(attempt)
 
@@ -94,8 +94,8 @@ class TopicAdmin:
         )
 
         async def attempt() -> None:
-            said = (await self._cluster.ask_any(request, version_max=NAMES_ONLY)).responses[0]
-            check(said.error_code, message=said.error_message, topic=name)
+            response = (await self._cluster.ask_any(request, version_max=NAMES_ONLY)).responses[0]
+            check(response.error_code, message=response.error_message, topic=name)
 
         await self._cluster.persist(attempt)
         self._cluster.forget_topic(name)
@@ -109,8 +109,8 @@ class TopicAdmin:
         )
 
         async def attempt() -> None:
-            said = (await self._cluster.ask_any(request)).results[0]
-            check(said.error_code, message=said.error_message, topic=name)
+            response = (await self._cluster.ask_any(request)).results[0]
+            check(response.error_code, message=response.error_message, topic=name)
 
         await self._cluster.persist(attempt)
         self._cluster.forget_topic(name)
@@ -130,8 +130,8 @@ class TopicAdmin:
         request = IncrementalAlterConfigsRequest(resources=[resource])
 
         async def attempt() -> None:
-            said = (await self._cluster.ask_any(request)).responses[0]
-            check(said.error_code, message=said.error_message, topic=name)
+            response = (await self._cluster.ask_any(request)).responses[0]
+            check(response.error_code, message=response.error_message, topic=name)
 
         await self._cluster.persist(attempt)
 
@@ -141,13 +141,13 @@ class TopicAdmin:
         async def attempt(partition: TopicPartition, offset: int) -> int:
             node = await self._cluster.leader(partition)
             part = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
-            said = await node.ask(
+            response = await node.ask(
                 DeleteRecordsRequest(
                     topics=[DeleteRecordsTopic(name=partition.topic, partitions=[part])],
                     timeout_ms=self._cluster.settings.request_wait_ms_max,
                 )
             )
-            result = said.topics[0].partitions[0]
+            result = response.topics[0].partitions[0]
             self._cluster.check(result.error_code, partition)
             return result.low_watermark
 
@@ -157,12 +157,14 @@ class TopicAdmin:
         }
 
 
-def _topic(said: MetadataResponseTopic) -> TopicDescription:
-    assert said.name is not None, "a topic asked for by name is answered by name"
+def _topic(response: MetadataResponseTopic) -> TopicDescription:
+    assert response.name is not None, "a topic asked for by name is answered by name"
     partitions = (
         PartitionDescription(
             part.partition_index, part.leader_id, tuple(part.replica_nodes), tuple(part.isr_nodes)
         )
-        for part in sorted(said.partitions, key=lambda part: part.partition_index)
+        for part in sorted(response.partitions, key=lambda part: part.partition_index)
     )
-    return TopicDescription(said.name, said.topic_id, said.is_internal, tuple(partitions))
+    return TopicDescription(
+        response.name, response.topic_id, response.is_internal, tuple(partitions)
+    )

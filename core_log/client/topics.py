@@ -47,11 +47,11 @@ async def create_topics(cluster: Cluster, topics: Sequence[TopicSettings]) -> Se
             topics=[_creatable(cluster, topic) for topic in wanted.values()],
             timeout_ms=cluster.settings.request_wait_ms_max,
         )
-        for said in (await cluster.ask_any(request)).topics:
-            if ErrorCode(said.error_code) is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                check(said.error_code, message=said.error_message, topic=said.name)
-                made.add(said.name)
-            wanted.pop(said.name, None)
+        for response in (await cluster.ask_any(request)).topics:
+            if ErrorCode(response.error_code) is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                check(response.error_code, message=response.error_message, topic=response.name)
+                made.add(response.name)
+            wanted.pop(response.name, None)
 
     await cluster.persist(attempt)
     return made
@@ -84,9 +84,9 @@ async def configs(
     request = DescribeConfigsRequest(resources=[resource])
 
     async def attempt() -> Mapping[str, DescribeConfigsResourceResult]:
-        said = (await cluster.ask_any(request)).results[0]
-        check(said.error_code, message=said.error_message, topic=topic)
-        return {config.name: config for config in said.configs}
+        response = (await cluster.ask_any(request)).results[0]
+        check(response.error_code, message=response.error_message, topic=topic)
+        return {config.name: config for config in response.configs}
 
     return await cluster.persist(attempt)
 

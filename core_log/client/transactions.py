@@ -53,15 +53,15 @@ class CoordinatorClient:
             producer_id=held.producer_id,
             producer_epoch=held.epoch,
         )
-        said = await self._coordinators.ask(
+        response = await self._coordinators.ask(
             Coordinates.TRANSACTION,
             self._name,
             request,
-            codes=lambda said: [said.error_code],
+            codes=lambda response: [response.error_code],
             version_max=WITHOUT_TWO_PHASE_COMMIT,
             for_ms=for_ms,
         )
-        return ProducerIdAndEpoch(said.producer_id, said.producer_epoch)
+        return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
     async def add_partition(self, identity: ProducerIdAndEpoch, partition: TopicPartition) -> None:
         topic = AddPartitionsToTxnTopic(name=partition.topic, partitions=[partition.partition])
@@ -75,9 +75,9 @@ class CoordinatorClient:
             Coordinates.TRANSACTION,
             self._name,
             request,
-            codes=lambda said: [
+            codes=lambda response: [
                 part.partition_error_code
-                for topic in said.results_by_topic_v3_and_below
+                for topic in response.results_by_topic_v3_and_below
                 for part in topic.results_by_partition
             ],
             version_max=FOR_CLIENTS,
@@ -94,7 +94,7 @@ class CoordinatorClient:
             Coordinates.TRANSACTION,
             self._name,
             request,
-            codes=lambda said: [said.error_code],
+            codes=lambda response: [response.error_code],
         )
 
     async def commit_offsets(
@@ -111,8 +111,8 @@ class CoordinatorClient:
             Coordinates.GROUP,
             group,
             request,
-            codes=lambda said: [
-                part.error_code for topic in said.topics for part in topic.partitions
+            codes=lambda response: [
+                part.error_code for topic in response.topics for part in topic.partitions
             ],
             version_max=None if self.renews_epochs else WITHOUT_NEW_EPOCH,
         )
@@ -127,17 +127,17 @@ class CoordinatorClient:
             producer_epoch=identity.epoch,
             committed=commit,
         )
-        said = await self._coordinators.ask(
+        response = await self._coordinators.ask(
             Coordinates.TRANSACTION,
             self._name,
             request,
-            codes=lambda said: [said.error_code],
+            codes=lambda response: [response.error_code],
             version_max=None if self.renews_epochs else WITHOUT_NEW_EPOCH,
             for_ms=for_ms,
         )
-        if said.producer_id < 0:
+        if response.producer_id < 0:
             return identity
-        return ProducerIdAndEpoch(said.producer_id, said.producer_epoch)
+        return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
 
 def _topics_of(offsets: Offsets) -> list[TxnOffsetCommitRequestTopic]:

@@ -323,13 +323,14 @@ class ClientConnection:
         self._sent = 0
         return True
 
-    def _send_file(self, stretch: FileRange) -> bool:
-        count = min(stretch.size - self._sent, SENDFILE_BYTES_MAX)
-        sent = os.sendfile(self.fileno, stretch.file.fileno(), stretch.position + self._sent, count)
+    def _send_file(self, file_range: FileRange) -> bool:
+        count = min(file_range.size - self._sent, SENDFILE_BYTES_MAX)
+        position = file_range.position + self._sent
+        sent = os.sendfile(self.fileno, file_range.file.fileno(), position, count)
         if sent == 0:
             raise OSError("segment file is shorter than the range promised from it")
         self._sent += sent
-        if self._sent == stretch.size:
+        if self._sent == file_range.size:
             self._ready.popleft()
             self._sent = 0
         return True

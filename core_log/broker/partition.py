@@ -273,9 +273,9 @@ def read_line(
             return FetchLine(0, *marks, diverging=diverging)
         if not log.start_offset <= part.offset <= log.end_offset:
             raise OffsetOutOfRange("offset is not in this log", offset=part.offset)
-        stretches: list[FileRange] = []
+        ranges: list[FileRange] = []
         if part.offset < below and bytes_max > 0:
-            stretches = log.read_across(
+            ranges = log.read_across(
                 part.offset, below=below, bytes_max=bytes_max, at_least_one=at_least_one
             )
     except OffsetOutOfRange:
@@ -285,10 +285,10 @@ def read_line(
     aborted: list[tuple[int, int]] | None = None
     if reach is Reach.STABLE:
         aborted = []
-        if stretches:
-            found = log.find_aborted(part.offset, min(below, stretches[-1].next_offset))
+        if ranges:
+            found = log.find_aborted(part.offset, min(below, ranges[-1].next_offset))
             aborted = [(each.producer_id, each.first_offset) for each in found]
-    return FetchLine(0, *marks, aborted, stretches, sum(each.size for each in stretches))
+    return FetchLine(0, *marks, aborted, ranges, sum(each.size for each in ranges))
 
 
 def refuse_stranger(partition: Partition, epoch: int) -> ErrorCode:

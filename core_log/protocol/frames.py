@@ -185,7 +185,7 @@ def text(frame: memoryview, position: int, size: int) -> tuple[str, int]:
     return str(frame[position:end], "utf-8"), end
 
 
-def stretch(frame: memoryview, position: int, size: int) -> tuple[memoryview | None, int]:
+def records_at(frame: memoryview, position: int, size: int) -> tuple[memoryview | None, int]:
     if size < 0:
         return None, position
     end = position + size

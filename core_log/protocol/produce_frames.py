@@ -10,8 +10,8 @@ from typing import NamedTuple
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.protocol.frames import (
     checked_count,
+    records_at,
     skip_tags,
-    stretch,
     text,
     uvarint,
     uvarint_bytes,
@@ -79,7 +79,7 @@ def _read_plain(frame: memoryview, position: int, version: int) -> ProduceFrame:
         for _ in range(checked_count(part_count, frame, position)):
             index, size = _INDEX_AND_SIZE.unpack_from(frame, position)
             position += 8
-            records, position = stretch(frame, position, size)
+            records, position = records_at(frame, position, size)
             parts.append(ProducePart(topic, index, records))
     return ProduceFrame(transactional_id, acks, timeout_ms, parts)
 
@@ -104,7 +104,7 @@ def _read_flexible(frame: memoryview, position: int, version: int) -> ProduceFra
         for _ in range(checked_count(part_count - 1, frame, position)):
             index = _INT.unpack_from(frame, position)[0]
             size, position = uvarint(frame, position + 4)
-            records, position = stretch(frame, position, size - 1)
+            records, position = records_at(frame, position, size - 1)
             position = skip_tags(frame, position)
             parts.append(ProducePart(topic, index, records))
         position = skip_tags(frame, position)

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
-from headwater.core_log.rows.arrow_buffers import column_of, stretches
+from headwater.core_log.rows.arrow_buffers import bytes_and_offsets, column_of
 
 BACKSLASH, QUOTE, FIRST_PRINTABLE = ord("\\"), ord('"'), 0x20
 SHORT_ESCAPES = {QUOTE: '"', BACKSLASH: "\\", 8: "b", 9: "t", 10: "n", 12: "f", 13: "r"}
@@ -23,7 +23,7 @@ def escape(column: pa.Array) -> pa.Array:
     """Returns the column itself if nothing needs an escape, which one scan finds."""
     if not len(column):
         return column
-    data, offsets = stretches(column)
+    data, offsets = bytes_and_offsets(column)
     places = _escaped_places(data)
     if not len(places):
         return column

@@ -157,13 +157,13 @@ def _split(encoded: pa.BinaryArray) -> tuple[Int64Array, pa.BinaryArray, pa.Bina
         is_null[place], position[rows] = value_length < 0, end
     if (position != ends).any():
         raise DecodeError("record goes on after its headers")
-    stretches = pack_stretches(marks.ravel(), encoded.buffers()[2])
+    slices = slices_between(marks.ravel(), encoded.buffers()[2])
     rows = np.arange(0, 4 * len(marks), 4)
-    names = stretches.take(pa.array(rows))
-    return counts, names, stretches.take(pa.array(rows + 2, mask=is_null))
+    names = slices.take(pa.array(rows))
+    return counts, names, slices.take(pa.array(rows + 2, mask=is_null))
 
 
-def pack_stretches(marks: Int64Array, data: pa.Buffer) -> pa.BinaryArray:
+def slices_between(marks: Int64Array, data: pa.Buffer) -> pa.BinaryArray:
     """Returns the bytes between neighbouring marks of one buffer as a column, without copying."""
     bounds = np.append(marks, marks[-1:]).astype(np.int32)
     if not len(marks):

@@ -10,7 +10,7 @@ COLUMN_BYTES_MAX = 2**31 - 1
 """Offsets of such columns have 31 bits."""
 
 
-def stretches(column: pa.Array) -> tuple[UInt8Array, Int64Array]:
+def bytes_and_offsets(column: pa.Array) -> tuple[UInt8Array, Int64Array]:
     """Returns all bytes in one buffer, and n + 1 offsets into it from 0 on; a null is empty."""
     if not len(column):
         return np.zeros(0, np.uint8), np.zeros(1, np.int64)

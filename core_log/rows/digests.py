@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
 from headwater.core_log.foundation.speed import CompiledSpeed, chosen_speed
-from headwater.core_log.rows.arrow_buffers import stretches
+from headwater.core_log.rows.arrow_buffers import bytes_and_offsets
 
 Digests = npt.NDArray[np.uint64]
 
@@ -107,7 +107,7 @@ def _of_words(column: pa.Array, count: int) -> Digests:
 
 
 def _of_bytes(column: pa.Array) -> Digests:
-    data, offsets = stretches(column.cast(pa.binary()))
+    data, offsets = bytes_and_offsets(column.cast(pa.binary()))
     lengths = np.diff(offsets)
     walk = _load_compiled(len(lengths))
     if walk is None or len(data) < WORD:

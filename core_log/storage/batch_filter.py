@@ -112,11 +112,11 @@ class RecordStarts:
         self._room = bytes_max
         self._known: dict[tuple[str, int], tuple[ChunkRows, ChunkRows]] = {}
 
-    def keep(self, chunk: SegmentChunk, stretch: ChunkRecords) -> None:
-        starts = stretch.fields.starts
-        if stretch.data is chunk.data and 4 * len(starts) <= self._room:
+    def keep(self, chunk: SegmentChunk, records: ChunkRecords) -> None:
+        starts = records.fields.starts
+        if records.data is chunk.data and 4 * len(starts) <= self._room:
             self._room -= 4 * len(starts)
-            self._known[chunk.file, chunk.position] = (stretch.rows, starts.astype(np.uint32))
+            self._known[chunk.file, chunk.position] = (records.rows, starts.astype(np.uint32))
 
     def take(self, chunk: SegmentChunk, rows: ChunkRows) -> Int64Array | None:
         """Returns where every record of these rows begins, if exactly these were read."""
@@ -149,7 +149,7 @@ class CleaningDecision:
     is_rewritten: BoolArray
     gets_horizon: BoolArray
     kept_counts: Int64Array
-    stretches: list[tuple[ChunkRecords, BoolArray]] = field(default_factory=list)
+    record_masks: list[tuple[ChunkRecords, BoolArray]] = field(default_factory=list)
 
 
 class BatchFilter:
@@ -190,13 +190,13 @@ class BatchFilter:
         gets_horizon = discard & is_control & (horizons < 0)
         is_read = is_covered & ~is_dropped & (counts > 0) & (~is_control | gets_horizon)
         kept_counts = np.where(is_dropped, 0, counts)
-        stretches = []
-        for stretch in self._stretches(chunk, np.flatnonzero(is_read)):
-            rows, section = stretch.rows, stretch.fields.section
-            keep, is_tombstone = self._keep(stretch, is_control[rows], is_past[rows])
+        record_masks = []
+        for records in self._read_records(chunk, np.flatnonzero(is_read)):
+            rows, section = records.rows, records.fields.section
+            keep, is_tombstone = self._keep(records, is_control[rows], is_past[rows])
             kept_counts[rows] = np.bincount(section[keep], minlength=len(rows))
             gets_horizon[rows[section[keep & is_tombstone]]] = True
-            stretches.append((stretch, keep))
+            record_masks.append((records, keep))
         gets_horizon &= (horizons < 0) & (kept_counts > 0)
         self.tally.records += int(counts[~is_control].sum())
         self.tally.records_kept += int(kept_counts[~is_control].sum())
@@ -210,10 +210,10 @@ class BatchFilter:
             is_rewritten=is_rewritten,
             gets_horizon=gets_horizon,
             kept_counts=kept_counts,
-            stretches=stretches,
+            record_masks=record_masks,
         )
 
-    def _stretches(self, chunk: SegmentChunk, rows: ChunkRows) -> Iterable[ChunkRecords]:
+    def _read_records(self, chunk: SegmentChunk, rows: ChunkRows) -> Iterable[ChunkRecords]:
         """Yields the records to judge: where the first pass has been, only those it found to be
         newest."""
         starts = self._starts.take(chunk, rows)
@@ -225,13 +225,13 @@ class BatchFilter:
         return read_readable(chunk, rows, self._unreadable)
 
     def _keep(
-        self, stretch: ChunkRecords, is_control: BoolArray, is_past: BoolArray
+        self, records: ChunkRecords, is_control: BoolArray, is_past: BoolArray
     ) -> tuple[BoolArray, BoolArray]:
         """Returns which records stay, and which are tombstones."""
-        fields, offsets = stretch.fields, stretch.offsets
+        fields, offsets = records.fields, records.offsets
         marker = is_control[fields.section] if is_control.any() else np.zeros_like(offsets, bool)
         is_tombstone = (fields.value_lengths < 0) & ~marker
-        keep = self._is_newest(stretch)
+        keep = self._is_newest(records)
         too_old = is_past[fields.section] & is_tombstone
         dropped = keep & too_old
         if dropped.any():
@@ -240,10 +240,10 @@ class BatchFilter:
             self.tally.deletes_dropped_to = max(self.tally.deletes_dropped_to, last + 1)
         return (keep & ~too_old) | marker, is_tombstone
 
-    def _is_newest(self, stretch: ChunkRecords) -> BoolArray:
+    def _is_newest(self, records: ChunkRecords) -> BoolArray:
         """In the dirty part: whether the map has exactly this offset. Below it: whether no newer
         offset exists."""
-        offsets, fields = stretch.offsets, stretch.fields
+        offsets, fields = records.offsets, records.fields
         newest = np.zeros(len(offsets), dtype=np.bool_)
         begin = int(np.searchsorted(offsets, self._first_dirty))
         if begin < len(offsets):
@@ -254,7 +254,7 @@ class BatchFilter:
         if begin:
             keyed = np.flatnonzero(fields.key_lengths[:begin] >= 0)
             keys = (fields.key_starts[keyed], fields.key_lengths[keyed])
-            digests = self._digests.of(np.frombuffer(stretch.data, np.uint8), *keys)
+            digests = self._digests.of(np.frombuffer(records.data, np.uint8), *keys)
             newest[keyed] = ~self._newest.knows(digests)
         return newest
 

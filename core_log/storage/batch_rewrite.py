@@ -19,7 +19,7 @@ from headwater.core_log.records.batch_header import (
     BatchHeader,
 )
 from headwater.core_log.records.compression import Buffer, compress
-from headwater.core_log.records.record_headers import NOTHING, pack_stretches
+from headwater.core_log.records.record_headers import NOTHING, slices_between
 from headwater.core_log.records.varint import varint_lengths, write_varints
 from headwater.core_log.storage.batch_filter import CleaningDecision
 from headwater.core_log.storage.segment_chunks import ChunkRecords, ChunkRows, SegmentChunk
@@ -32,18 +32,18 @@ def rewritten_batches(
     chunk: SegmentChunk, verdict: CleaningDecision, *, horizon_ms: int
 ) -> Iterator[tuple[int, BatchHeader, Buffer]]:
     """Yields row, header and bytes of every batch that loses records or gets a delete horizon."""
-    for stretch, keep in verdict.stretches:
+    for records, keep in verdict.record_masks:
         for with_horizon in (False, True):
             chosen = verdict.is_rewritten & (verdict.gets_horizon == with_horizon)
-            places = np.flatnonzero(chosen[stretch.rows])
+            places = np.flatnonzero(chosen[records.rows])
             if not len(places):
                 continue
             horizon = horizon_ms if with_horizon else None
-            taken = keep & chosen[stretch.rows][stretch.fields.section]
-            sections = _cut_sections(chunk, stretch, taken, places, horizon)
-            newest = _newest_times(chunk, stretch, taken, places)
+            taken = keep & chosen[records.rows][records.fields.section]
+            sections = _cut_sections(chunk, records, taken, places, horizon)
+            newest = _newest_times(chunk, records, taken, places)
             for place, section, newest_ms in zip(places.tolist(), sections, newest, strict=True):
-                row = int(stretch.rows[place])
+                row = int(records.rows[place])
                 count = int(verdict.kept_counts[row])
                 head = _head(chunk.header(row), count, newest_ms, horizon)
                 yield row, *_seal(head, section)
@@ -61,39 +61,39 @@ def emptied_batch(header: BatchHeader) -> tuple[BatchHeader, Buffer]:
 
 def _cut_sections(
     chunk: SegmentChunk,
-    stretch: ChunkRecords,
+    records: ChunkRecords,
     taken: BoolArray,
     places: ChunkRows,
     horizon_ms: int | None,
 ) -> Iterator[memoryview]:
     """Returns the kept records of each of these batches, one after another."""
     rows = np.flatnonzero(taken)
-    fields = stretch.fields
-    data = pa.py_buffer(stretch.data)
+    fields = records.fields
+    data = pa.py_buffer(records.data)
     if horizon_ms is None:
         kept = _slices(data, fields.starts[rows], fields.ends[rows])
     else:
-        kept = _retime(chunk, stretch, rows, data, horizon_ms)
+        kept = _retime(chunk, records, rows, data, horizon_ms)
     bounds = np.frombuffer(kept.buffers()[1], np.int32)
     joined = memoryview(kept.buffers()[2])
-    counts = np.bincount(fields.section[rows], minlength=len(stretch.rows))[places]
+    counts = np.bincount(fields.section[rows], minlength=len(records.rows))[places]
     ends = np.cumsum(counts)
     for begin, end in zip((ends - counts).tolist(), ends.tolist(), strict=True):
         yield joined[bounds[begin] : bounds[end]]
 
 
 def _slices(data: pa.Buffer, starts: Int64Array, ends: Int64Array) -> pa.BinaryArray:
-    stretches = pack_stretches(np.stack((starts, ends), axis=1).ravel(), data)
-    return stretches.take(pa.array(np.arange(0, len(stretches), 2)))
+    record_masks = slices_between(np.stack((starts, ends), axis=1).ravel(), data)
+    return record_masks.take(pa.array(np.arange(0, len(record_masks), 2)))
 
 
 def _retime(
-    chunk: SegmentChunk, stretch: ChunkRecords, rows: ChunkRows, data: pa.Buffer, horizon_ms: int
+    chunk: SegmentChunk, records: ChunkRecords, rows: ChunkRows, data: pa.Buffer, horizon_ms: int
 ) -> pa.BinaryArray:
     """Returns records with timestamps relative to the delete horizon, which replaces the base
     timestamp."""
-    fields = stretch.fields
-    base = chunk.column("base_timestamp")[stretch.rows][fields.section[rows]]
+    fields = records.fields
+    base = chunk.column("base_timestamp")[records.rows][fields.section[rows]]
     deltas = base + fields.timestamp_deltas[rows] - horizon_ms
     rest = fields.ends[rows] - fields.timestamp_ends[rows]
     attributes: Int64Array = np.zeros_like(deltas)
@@ -103,12 +103,12 @@ def _retime(
 
 
 def _newest_times(
-    chunk: SegmentChunk, stretch: ChunkRecords, taken: BoolArray, places: ChunkRows
+    chunk: SegmentChunk, records: ChunkRecords, taken: BoolArray, places: ChunkRows
 ) -> list[int]:
     rows = np.flatnonzero(taken)
-    section = stretch.fields.section[rows]
-    base = chunk.column("base_timestamp")[stretch.rows]
-    times = base[section] + stretch.fields.timestamp_deltas[rows]
+    section = records.fields.section[rows]
+    base = chunk.column("base_timestamp")[records.rows]
+    times = base[section] + records.fields.timestamp_deltas[rows]
     first = np.searchsorted(section, places)
     newest: list[int] = np.maximum.reduceat(times, first).tolist()
     return newest

@@ -115,19 +115,19 @@ class Compaction:
     def _put_keys(self, chunk: SegmentChunk, rows: ChunkRows) -> int | None:
         """Returns the start of the first batch whose keys do not all fit into memory; None if all
         do."""
-        for stretch in read_readable(chunk, rows, self._unreadable):
-            fields, data = stretch.fields, np.frombuffer(stretch.data, np.uint8)
-            self._starts.keep(chunk, stretch)
+        for records in read_readable(chunk, rows, self._unreadable):
+            fields, data = records.fields, np.frombuffer(records.data, np.uint8)
+            self._starts.keep(chunk, records)
             chosen = np.flatnonzero(fields.key_lengths >= 0)
-            self._keyless += len(stretch.offsets) - len(chosen)
+            self._keyless += len(records.offsets) - len(chosen)
             for begin in range(0, len(chosen), BLOCK_RECORDS):
                 block = chosen[begin : begin + BLOCK_RECORDS]
                 keys = (fields.key_starts[block], fields.key_lengths[block])
-                taken = self.newest.put(self._digests.of(data, *keys), stretch.offsets[block])
+                taken = self.newest.put(self._digests.of(data, *keys), records.offsets[block])
                 if taken:
-                    self._noted_to = int(stretch.offsets[block[taken - 1]]) + 1
+                    self._noted_to = int(records.offsets[block[taken - 1]]) + 1
                 if taken < len(block):
-                    row = stretch.rows[fields.section[block[taken]]]
+                    row = records.rows[fields.section[block[taken]]]
                     return int(chunk.heads["base_offset"][row])
         return None
 

@@ -273,12 +273,12 @@ class PartitionLog:
         """Reads in the same way, and continues in the next segments while there is room."""
         found: list[FileRange] = []
         while len(found) < RANGES_MAX and (
-            stretch := self.read(
+            file_range := self.read(
                 offset, below=below, bytes_max=bytes_max, at_least_one=at_least_one and not found
             )
         ):
-            found.append(stretch)
-            offset, bytes_max = stretch.next_offset, bytes_max - stretch.size
+            found.append(file_range)
+            offset, bytes_max = file_range.next_offset, bytes_max - file_range.size
             if offset >= below or bytes_max <= 0 or not self.segments.has_start(offset):
                 break
         return found

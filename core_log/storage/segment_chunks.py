@@ -189,7 +189,7 @@ def read_records(
     compressed = (chunk.column("attributes")[rows] & COMPRESSION_MASK) != 0
     if not compressed.any():
         if len(rows):
-            yield _stretch(chunk, rows, chunk.data, chunk.starts[rows] + HEADER_BYTES)
+            yield _chunk_records(chunk, rows, chunk.data, chunk.starts[rows] + HEADER_BYTES)
         return
     taken: list[int] = []
     sections: list[Buffer] = []
@@ -215,9 +215,9 @@ def read_readable(
     they arrived like this; their start positions are added to `unreadable`."""
     done = 0
     try:
-        for stretch in read_records(chunk, rows):
-            done += len(stretch.rows)
-            yield stretch
+        for records in read_records(chunk, rows):
+            done += len(records.rows)
+            yield records
     except CorruptLog:
         for place in range(done, len(rows)):
             try:
@@ -246,10 +246,10 @@ def pick_records(
 
 def _join(chunk: SegmentChunk, rows: list[int], sections: Sequence[Buffer]) -> ChunkRecords:
     ends = np.cumsum([len(section) for section in sections])
-    return _stretch(chunk, np.array(rows), b"".join(sections), np.append(0, ends[:-1]), ends)
+    return _chunk_records(chunk, np.array(rows), b"".join(sections), np.append(0, ends[:-1]), ends)
 
 
-def _stretch(
+def _chunk_records(
     chunk: SegmentChunk,
     rows: ChunkRows,
     data: Buffer,
@@ -263,8 +263,8 @@ def _stretch(
     except DecodeError as error:
         if len(rows) == 1:
             raise chunk.damage(int(rows[0]), str(error)) from error
-        for place in range(len(rows)):  # one of them is the cause
-            _stretch(chunk, rows[place : place + 1], data, starts[place:][:1], limits[place:][:1])
+        for at in range(len(rows)):  # one of them is the cause
+            _chunk_records(chunk, rows[at : at + 1], data, starts[at:][:1], limits[at:][:1])
         raise
     offsets = chunk.column("base_offset")[rows][fields.section] + fields.offset_deltas
     beyond = offsets > chunk.last_offsets[rows][fields.section]

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from headwater.connectors.postgres.types.column_reader import UNAVAILABLE, ReadColumn, TypeReader
 from headwater.core_log.foundation.array_types import BoolArray, UInt8Array
-from headwater.core_log.rows.arrow_buffers import pieces_of, stretches
+from headwater.core_log.rows.arrow_buffers import bytes_and_offsets, pieces_of
 
 AS_NUMBERS = {pa.int32(), pa.int64(), pa.date32()}
 """Item types of arrays for which Debezium writes the bytes of its placeholder, each as a number."""
@@ -69,7 +69,7 @@ def _lists_of(items: pa.Array, counts: pa.Array, like: pa.Array) -> pa.Array:
 
 def _is_flat(text: pa.StringArray) -> bool:
     """Whether it has no escapes, no declared bounds and no second dimension."""
-    data, offsets = stretches(text)
+    data, offsets = bytes_and_offsets(text)
     if (data == ESCAPE).any():
         return False
     opened = int(np.count_nonzero((data == OPENING) & ~_quoted_places(data)))
@@ -89,7 +89,7 @@ def _quoted_places(data: UInt8Array) -> BoolArray:
 def _flat_lists(text: pa.StringArray, read: ReadColumn, delimiter: str) -> pa.Array:
     """Parses lists: items begin after a brace or a delimiter outside of quotes, and end before
     one."""
-    data, offsets = stretches(text)
+    data, offsets = bytes_and_offsets(text)
     if not len(data):
         return _lists_of(read(pa.array([], pa.string())), pa.nulls(len(text), pa.int32()), text)
     marks = np.flatnonzero((data == ord(delimiter)) & ~_quoted_places(data))

@@ -16,7 +16,7 @@ from headwater.connectors.postgres.types.geometry import (
     point_reading,
     vector_reading,
 )
-from headwater.core_log.rows.arrow_buffers import column_of, is_valid, stretches
+from headwater.core_log.rows.arrow_buffers import bytes_and_offsets, column_of, is_valid
 from headwater.core_log.rows.text.bytes import from_hex
 
 BITS = "io.debezium.data.Bits"
@@ -47,7 +47,7 @@ def _bits(text: pa.StringArray) -> pa.Array:
     padded = pc.utf8_lpad(text, byte_count * 8, "0")
     if padded.null_count:
         padded = padded.fill_null("0" * byte_count * 8)
-    bits = stretches(padded)[0].reshape(len(text), byte_count * 8) == ord("1")
+    bits = bytes_and_offsets(padded)[0].reshape(len(text), byte_count * 8) == ord("1")
     numbers = np.packbits(bits[:, ::-1], axis=1, bitorder="little")
     # Debezium leaves out zeros at the upper end.
     is_kept = np.logical_or.accumulate((numbers != 0)[:, ::-1], axis=1)[:, ::-1]

@@ -16,10 +16,10 @@ from headwater.connectors.postgres.types.datetime import (
 )
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.rows.arrow_buffers import (
+    bytes_and_offsets,
     fixed_width_column,
     is_valid,
     numbers_column,
-    stretches,
 )
 from headwater.core_log.rows.column_types import numpy_type
 from headwater.core_log.rows.text.bytes import HEX_DIGITS, to_hex
@@ -75,7 +75,7 @@ def _numbers(sent: pa.BinaryArray, sent_as: str) -> npt.NDArray[np.generic]:
 
 def _rows(sent: pa.BinaryArray, width: int) -> npt.NDArray[np.uint8]:
     """Returns the bytes of each value; zeros for a null."""
-    data, offsets = stretches(sent)
+    data, offsets = bytes_and_offsets(sent)
     if (np.diff(offsets) == width).all():
         return data.reshape(-1, width)
     valid = is_valid(sent)

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from headwater.connectors.postgres.types.arrays import array_reading
 from headwater.connectors.postgres.types.column_reader import ReadColumn, TypeReader
 from headwater.core_log.foundation.array_types import UInt8Array
-from headwater.core_log.rows.arrow_buffers import fixed_width_column, is_valid, stretches
+from headwater.core_log.rows.arrow_buffers import bytes_and_offsets, fixed_width_column, is_valid
 from headwater.core_log.rows.text.bytes import from_hex
 
 POINT = pa.struct(
@@ -47,7 +47,7 @@ def geometry_reading(name: str) -> TypeReader:
 def _geometries(text: pa.StringArray) -> pa.Array:
     """Parses PostGIS's extended well-known binary, which may have a reference system."""
     wkb = from_hex(text)
-    data, offsets = stretches(wkb)
+    data, offsets = bytes_and_offsets(wkb)
     long_enough = np.diff(offsets) >= HEAD_BYTES
     if (is_valid(text) & ~long_enough).any():
         raise ValueError("the text is not a geometry of PostGIS")

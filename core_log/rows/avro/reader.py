@@ -95,7 +95,7 @@ class _Columns:
             return pa.array(schema["symbols"], pa.string()).take(pa.array(numbers)), found
         if kind == "fixed":
             found = starts + schema["size"]
-            return self._stretches(pa.binary(), starts, found, ends), found
+            return self._slices(pa.binary(), starts, found, ends), found
         return self._primitive(kind, starts, ends)
 
     def _primitive(
@@ -122,7 +122,7 @@ class _Columns:
             if (lengths < 0).any():
                 raise ValueError("the length is negative")
             text = pa.string() if kind == "string" else pa.binary()
-            return self._stretches(text, begins, found, ends), found
+            return self._slices(text, begins, found, ends), found
         raise ValueError("this type of Avro is not supported in a table")
 
     def _numbers(self, starts: Int64Array, ends: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -141,7 +141,7 @@ class _Columns:
         found: UInt8Array = self.data[starts[:, None] + np.arange(width)]
         return found
 
-    def _stretches(
+    def _slices(
         self, kind: pa.DataType, starts: Int64Array, found: Int64Array, ends: Int64Array
     ) -> pa.Array:
         if (found > ends).any():

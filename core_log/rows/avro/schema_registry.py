@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
 from headwater.core_log.foundation.errors import RegistryRejected, RegistryUnavailable, RowsRejected
-from headwater.core_log.rows.arrow_buffers import stretches
+from headwater.core_log.rows.arrow_buffers import bytes_and_offsets
 from headwater.core_log.rows.avro.reader import AvroReader
 from headwater.core_log.rows.converters.row import refuse
 from headwater.core_log.rows.rejects import whole_or_rejected
@@ -123,7 +123,7 @@ def read_framed(
 ) -> Iterator[tuple[Int64Array, pa.StructArray]]:
     """Returns for each schema the rows written under it, and their values; raises
     `RowsRejected`."""
-    data, offsets = stretches(values)
+    data, offsets = bytes_and_offsets(values)
     lengths = np.diff(offsets)
     is_framed = lengths > FRAME_BYTES
     if len(data):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.records.varint import write_varints
-from headwater.core_log.rows.arrow_buffers import column_of, stretches
+from headwater.core_log.rows.arrow_buffers import bytes_and_offsets, column_of
 from headwater.core_log.rows.map_columns import pairs_of
 
 AvroPart: TypeAlias = bytes | pa.Array
@@ -90,7 +90,7 @@ def _numbers(numbers: Any) -> pa.BinaryArray:
 
 
 def _text_pieces(column: pa.Array) -> list[AvroPart]:
-    data, offsets = stretches(column)
+    data, offsets = bytes_and_offsets(column)
     return [_numbers(np.diff(offsets)), column_of(pa.binary(), data, offsets, like=column)]
 
 
@@ -104,7 +104,7 @@ def _float_bytes(column: pa.Array) -> pa.BinaryArray:
 def _blocks(column: pa.Array, items: Sequence[AvroPart], item_count: int) -> list[AvroPart]:
     """Returns one block of a list's items or a map's pairs, if any, and the empty block that ends
     every array."""
-    data, offsets = stretches(join(items, item_count))
+    data, offsets = bytes_and_offsets(join(items, item_count))
     counts = np.diff(column.offsets.to_numpy()).astype(np.int64)
     bounds = offsets[np.concatenate(([0], np.cumsum(counts)))]
     blocks = column_of(pa.binary(), data, bounds, like=column)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import UInt8Array
-from headwater.core_log.rows.arrow_buffers import column_of, stretches
+from headwater.core_log.rows.arrow_buffers import column_of, bytes_and_offsets
 
 LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 STANDARD, URL_SAFE = LETTERS + b"+/", LETTERS + b"-_"
@@ -25,7 +25,7 @@ their size in memory, and not be faster."""
 
 def to_base64(column: pa.Array, *, alphabet: bytes = STANDARD) -> pa.Array:
     """With padding."""
-    data, offsets = stretches(column)
+    data, offsets = bytes_and_offsets(column)
     if _are_long(data, column):
         is_safe = alphabet is URL_SAFE
         return _each(pa.string(), column, _safe_base64 if is_safe else _base64)
@@ -46,7 +46,7 @@ def to_base64(column: pa.Array, *, alphabet: bytes = STANDARD) -> pa.Array:
 
 def from_base64(column: pa.Array, *, alphabet: bytes = STANDARD) -> pa.Array:
     """Raises `ValueError` for anything but whole, padded base64."""
-    text, offsets = stretches(column)
+    text, offsets = bytes_and_offsets(column)
     if _are_long(text, column):
         is_safe = alphabet is URL_SAFE
         return _each(pa.binary(), column, _from_safe_base64 if is_safe else _from_base64)
@@ -74,7 +74,7 @@ def from_base64(column: pa.Array, *, alphabet: bytes = STANDARD) -> pa.Array:
 
 def to_hex(column: pa.Array) -> pa.Array:
     """Lower case, two digits a byte, no prefix."""
-    data, offsets = stretches(column)
+    data, offsets = bytes_and_offsets(column)
     text = np.frombuffer(hexlify(data.data), np.uint8)
     return column_of(pa.string(), text, offsets * 2, like=column)
 
@@ -85,7 +85,7 @@ def from_hex(column: pa.Array, *, prefix: str = "") -> pa.Array:
         if not pc.all(pc.starts_with(column, prefix), min_count=0).as_py():
             raise ValueError("bytes are not in the server's output form hex")
         column = pc.utf8_slice_codeunits(column, len(prefix))
-    text, offsets = stretches(column)
+    text, offsets = bytes_and_offsets(column)
     if (np.diff(offsets) % 2).any():
         raise ValueError("this is not hexadecimal")
     data = np.frombuffer(unhexlify(text.data), np.uint8)
@@ -98,7 +98,7 @@ def _are_long(data: UInt8Array, column: pa.Array) -> bool:
 
 def _each(kind: pa.DataType, column: pa.Array, convert: Callable[[memoryview], bytes]) -> pa.Array:
     """What becomes of each value's bytes."""
-    data, offsets = stretches(column)
+    data, offsets = bytes_and_offsets(column)
     pieces = [convert(data.data[start:end]) for start, end in pairwise(offsets.tolist())]
     ends = np.cumsum([0, *map(len, pieces)])
     return column_of(kind, np.frombuffer(b"".join(pieces), np.uint8), ends, like=column)

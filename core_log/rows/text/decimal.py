@@ -8,7 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import UInt8Array
-from headwater.core_log.rows.arrow_buffers import column_of, is_valid, numbers_column, stretches
+from headwater.core_log.rows.arrow_buffers import (
+    bytes_and_offsets,
+    column_of,
+    is_valid,
+    numbers_column,
+)
 
 SCALE_ALWAYS_PLAIN_MAX = 6
 """Arrow writes an exponent where the first digit lies further behind the point."""
@@ -21,7 +26,7 @@ def decimal_to_text(column: pa.Array) -> pa.Array:
         kind = pa.decimal256(kind.precision - kind.scale, 0)
         return column.cast(kind).cast(pa.string())
     text = column.cast(pa.string())
-    if kind.scale > SCALE_ALWAYS_PLAIN_MAX and (stretches(text)[0] == ord("E")).any():
+    if kind.scale > SCALE_ALWAYS_PLAIN_MAX and (bytes_and_offsets(text)[0] == ord("E")).any():
         return _plain_text(column)
     return text
 
@@ -72,7 +77,7 @@ def _fixed_bytes(column: pa.Array) -> UInt8Array:
 
 def bytes_to_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """Raises `ValueError` where a number has more digits than `kind`."""
-    data, offsets = stretches(column)
+    data, offsets = bytes_and_offsets(column)
     lengths, width = np.diff(offsets), kind.byte_width
     is_empty = lengths == 0
     if (is_empty & is_valid(column)).any() or (lengths > width).any():

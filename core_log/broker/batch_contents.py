@@ -54,9 +54,9 @@ class InvalidRecord(BatchRejected):
 class MissingKeys(InvalidRecord):
     """Records of a compacted topic have no key; compaction could only drop them."""
 
-    def __init__(self, places: list[int]) -> None:
-        super().__init__("records of a compacted topic have no key", records=len(places))
-        self.places = places
+    def __init__(self, indices: list[int]) -> None:
+        super().__init__("records of a compacted topic have no key", records=len(indices))
+        self.indices = indices
 
 
 class Scratch:
@@ -174,10 +174,10 @@ def _walk(section: memoryview, count: int, *, needs_keys: bool) -> Iterator[None
 
 
 def _step_over(  # noqa: C901 - all in line, since it is done for each record
-    section: memoryview, position: int, places: range, keyless: list[int]
+    section: memoryview, position: int, indices: range, keyless: list[int]
 ) -> int:
     """Returns where the record after these begins."""
-    for place in places:
+    for index in indices:
         length = section[position]
         position += 1
         if length > 0x7F:
@@ -202,12 +202,12 @@ def _step_over(  # noqa: C901 - all in line, since it is done for each record
         key = section[position]
         if key & 1:
             if key != NULL:
-                raise InvalidRecord("key of a record has a negative length", place=place)
-            keyless.append(place)
+                raise InvalidRecord("key of a record has a negative length", index=index)
+            keyless.append(index)
         elif key > 0x7F:
             key, position = _read_varint(section, position)
-        if length & 1 or delta != place << 1 or position + (key >> 1) >= end:
-            raise InvalidRecord("record contradicts its batch", place=place)
+        if length & 1 or delta != index << 1 or position + (key >> 1) >= end:
+            raise InvalidRecord("record contradicts its batch", index=index)
         position = end
     return position
 

@@ -147,8 +147,8 @@ class Verification:
         first = next(iter(opening.values()))
         self._producer = (first.producer_id, first.producer_epoch)
         self._names = {
-            place: TopicPartition(broker.topic_name(parts[place].topic), parts[place].partition)
-            for place in opening
+            index: TopicPartition(broker.topic_name(parts[index].topic), parts[index].partition)
+            for index in opening
         }
         self._may_add = version >= IMPLICIT_ADD_FROM
 
@@ -179,9 +179,9 @@ class Verification:
     def _verdicts(self, answer: Mapping[TopicPartition, ErrorCode]) -> list[ErrorCode]:
         """Returns one error for each part of the request."""
         verdicts = [ErrorCode.NONE] * len(self._request.parts)
-        for place, header in self._opening.items():
+        for index, header in self._opening.items():
             is_same = (header.producer_id, header.producer_epoch) == self._producer
-            verdict = answer[self._names[place]]
+            verdict = answer[self._names[index]]
             verdict = verdict if is_same else ErrorCode.INVALID_PRODUCER_ID_MAPPING
-            verdicts[place] = in_words_of(verdict, self._version)
+            verdicts[index] = in_words_of(verdict, self._version)
         return verdicts

@@ -111,7 +111,7 @@ class PartitionSequence:
     def __init__(self, in_flight_max: int) -> None:
         self._in_flight_max = in_flight_max
         self.next_sequence = 0
-        self._places = count()
+        self._numbers = count()
         self._in_flight: dict[int, None] = {}  # in the order of their sequences
         self.is_begun = self.is_in_trouble = False
         self._moved = asyncio.Event()
@@ -125,22 +125,22 @@ class PartitionSequence:
             is_transactional=True,
         )
         self.next_sequence = (self.next_sequence + batch.record_count) & SEQUENCE_MASK
-        place = next(self._places)
-        self._in_flight[place] = None
-        return InFlightBatch(self, place, memoryview(batch.data))
+        number = next(self._numbers)
+        self._in_flight[number] = None
+        return InFlightBatch(self, number, memoryview(batch.data))
 
-    def leave(self, place: int) -> None:
-        del self._in_flight[place]
+    def leave(self, number: int) -> None:
+        del self._in_flight[number]
         self.is_in_trouble = self.is_in_trouble and bool(self._in_flight)
         self._moved.set()
 
-    def may_go(self, place: int) -> bool:
-        ahead = place - self.oldest
+    def may_go(self, number: int) -> bool:
+        ahead = number - self.oldest
         is_free = self.is_begun and not self.is_in_trouble
         return ahead == 0 or (is_free and ahead < self._in_flight_max)
 
-    async def until_it_may_go(self, place: int) -> None:
-        while not self.may_go(place):
+    async def until_it_may_go(self, number: int) -> None:
+        while not self.may_go(number):
             self._moved.clear()
             await self._moved.wait()
 
@@ -153,19 +153,19 @@ class InFlightBatch(NamedTuple):
     """One batch, from its sequence to the log's answer."""
 
     lane: PartitionSequence
-    place: int
+    number: int
     data: memoryview
 
     @property
     def is_oldest(self) -> bool:
-        return self.place == self.lane.oldest
+        return self.number == self.lane.oldest
 
     @property
     def may_go(self) -> bool:
-        return self.lane.may_go(self.place)
+        return self.lane.may_go(self.number)
 
     async def until_it_may_go(self) -> None:
-        await self.lane.until_it_may_go(self.place)
+        await self.lane.until_it_may_go(self.number)
 
     def leave(self) -> None:
-        self.lane.leave(self.place)
+        self.lane.leave(self.number)

@@ -54,7 +54,7 @@ class Rpc:
     def __init__(self, channel: Channel, settings: KafkaSettings) -> None:
         self._channel, self._settings = channel, settings
         self._numbers = count()
-        self._places = asyncio.Semaphore(settings.requests_in_flight_max)
+        self._slots = asyncio.Semaphore(settings.requests_in_flight_max)
         self._agreement = NegotiatedVersions({}, {})
 
     @property
@@ -79,7 +79,7 @@ class Rpc:
         """Sends a request; `wait_ms` is the longest time that the broker may wait before it
         answers."""
         version = self._agreement.version_of(request, version_max)
-        async with self._places:
+        async with self._slots:
             return await self._exchange(request, version, wait_ms)
 
     def tell(self, request: Request[Any], *, version_max: int | None = None) -> None:

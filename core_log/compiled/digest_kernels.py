@@ -42,7 +42,7 @@ def gather(
                 at += WORD
             if at < end:
                 word = np.uint64(0)
-                for place in range(end - at):
-                    word |= np.uint64(data[at + place]) << np.uint64(8 * place)
+                for index in range(end - at):
+                    word |= np.uint64(data[at + index]) << np.uint64(8 * index)
                 total = _mix(total * MIX_1 + word)
         found[row] = total

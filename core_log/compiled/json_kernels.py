@@ -197,20 +197,20 @@ def _object(  # noqa: C901 - another call for every value would double the time
         at += columns[column, NAME_BYTES]
         if at >= stop:
             return NOWHERE
-        kind, place = columns[column, KIND], columns[column, PLACE]
+        kind, index = columns[column, KIND], columns[column, PLACE]
         if words[at] & HALF == NULL:
             at += NULL_BYTES
             is_null[column, row] = True
             if kind >= STRING:
-                bounds[place, 2 * row] = bounds[place, 2 * row + 1] = at
+                bounds[index, 2 * row] = bounds[index, 2 * row + 1] = at
         elif kind == STRING:
-            at = _string(data, words, at, stop, bounds, place, row, have_escapes, column)
+            at = _string(data, words, at, stop, bounds, index, row, have_escapes, column)
         elif kind == FLOAT:
-            at, is_exact = _float(data, at, stop, bounds, place, numbers, column, row)
+            at, is_exact = _float(data, at, stop, bounds, index, numbers, column, row)
             if not is_exact:
                 have_escapes[column] = True
         elif kind == NESTED:
-            at = _nested(data, at, stop, bounds, place, row)
+            at = _nested(data, at, stop, bounds, index, row)
         else:
             limit = columns[column, LIMIT]
             number, at = _boolean(data, at, stop) if kind == BOOLEAN else _integer(data, at)
@@ -224,14 +224,14 @@ def _object(  # noqa: C901 - another call for every value would double the time
 
 @_compiled
 def _string(
-    data: UInt8Array, words: Words, at: int, stop: int, bounds: Matrix, place: int, row: int,
+    data: UInt8Array, words: Words, at: int, stop: int, bounds: Matrix, index: int, row: int,
     have_escapes: BoolArray, column: int,
 ) -> Any:  # fmt: skip
     """Scans eight bytes at a time; the lowest byte of a word is the first one of the text."""
     if data[at] != QUOTE:
         return NOWHERE
     at += 1
-    bounds[place, 2 * row] = at
+    bounds[index, 2 * row] = at
     while at < stop:
         word = words[at]
         quotes, backslashes = word ^ QUOTES, word ^ BACKSLASHES
@@ -244,7 +244,7 @@ def _string(
             found >>= BYTE
             at += 1
         if data[at] == QUOTE:
-            bounds[place, 2 * row + 1] = at
+            bounds[index, 2 * row + 1] = at
             return at + 1
         if data[at] != BACKSLASH:
             return NOWHERE
@@ -254,11 +254,11 @@ def _string(
 
 
 @_compiled
-def _nested(data: UInt8Array, at: int, stop: int, bounds: Matrix, place: int, row: int) -> Any:
+def _nested(data: UInt8Array, at: int, stop: int, bounds: Matrix, index: int, row: int) -> Any:
     """Finds the end of a list or object; its content is left to a parser."""
     if data[at] != LIST and data[at] != OBJECT:
         return NOWHERE
-    bounds[place, 2 * row] = at
+    bounds[index, 2 * row] = at
     depth, is_text = 0, False
     while at < stop:
         byte = data[at]
@@ -274,7 +274,7 @@ def _nested(data: UInt8Array, at: int, stop: int, bounds: Matrix, place: int, ro
         elif byte in (LIST_END, CLOSING):
             depth -= 1
             if depth == 0:
-                bounds[place, 2 * row + 1] = at
+                bounds[index, 2 * row + 1] = at
                 return at
     return NOWHERE
 
@@ -309,7 +309,7 @@ def _boolean(data: UInt8Array, at: int, stop: int) -> Any:
 
 @_compiled
 def _float(  # noqa: C901 - one grammar
-    data: UInt8Array, at: int, stop: int, bounds: Matrix, place: int, numbers: Matrix, column: int,
+    data: UInt8Array, at: int, stop: int, bounds: Matrix, index: int, numbers: Matrix, column: int,
     row: int,
 ) -> Any:  # fmt: skip
     """Checks the grammar, so that the next reader need not. Returns whether the number was read
@@ -318,7 +318,7 @@ def _float(  # noqa: C901 - one grammar
     first = at
     if data[at] == QUOTE:
         first, at = at + 1, _word(data, at + 1, stop)
-        bounds[place, 2 * row], bounds[place, 2 * row + 1] = first, at - 1
+        bounds[index, 2 * row], bounds[index, 2 * row + 1] = first, at - 1
         return at, False
     is_negative = data[at] == MINUS
     if is_negative:
@@ -358,7 +358,7 @@ def _float(  # noqa: C901 - one grammar
         for digit_at in range(digits, min(at, digits + EXPONENT_DIGITS_MAX)):
             exponent = exponent * 10 + np.int64(data[digit_at]) - ZERO
         power += -exponent if is_down else exponent
-    bounds[place, 2 * row], bounds[place, 2 * row + 1] = first, at
+    bounds[index, 2 * row], bounds[index, 2 * row + 1] = first, at
     is_exact = count < DIGITS_MAX and number <= WHOLE_MAX and -POWER_MAX <= power <= POWER_MAX
     if is_exact:
         found = np.float64(number)
@@ -389,8 +389,8 @@ def _digits(data: UInt8Array, at: int) -> Any:
 def _is_at(data: UInt8Array, at: int, stop: int, mark: UInt8Array) -> Any:
     if at < 0 or at + len(mark) > stop:
         return False
-    for place in range(len(mark)):  # noqa: SIM110 - a generator would not be compiled
-        if data[at + place] != mark[place]:
+    for index in range(len(mark)):  # noqa: SIM110 - a generator would not be compiled
+        if data[at + index] != mark[index]:
             return False
     return True
 

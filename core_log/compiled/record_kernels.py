@@ -121,8 +121,8 @@ def _number(data: UInt8Array, position: Any, limit: Any) -> Any:
 
 @_compiled
 def _is_same(data: UInt8Array, at: Any, text: UInt8Array) -> Any:
-    for place in range(len(text)):  # noqa: SIM110 - a generator would not be compiled
-        if data[at + place] != text[place]:
+    for index in range(len(text)):  # noqa: SIM110 - a generator would not be compiled
+        if data[at + index] != text[index]:
             return False
     return True
 
@@ -133,8 +133,8 @@ def _decimal(data: UInt8Array, at: Any, size: Any) -> Any:
     if size < 1 or size > DIGITS_MAX:
         return np.int64(-1)
     number = np.int64(0)
-    for place in range(size):
-        digit = np.int64(data[at + place]) - ZERO
+    for index in range(size):
+        digit = np.int64(data[at + index]) - ZERO
         if digit < 0 or digit > 9:
             return np.int64(-1)
         number = number * 10 + digit

@@ -31,45 +31,45 @@ def table_of(pieces: Sequence[RowPart]) -> tuple[list[Any], Int64Array]:
     """Returns the objects to keep alive until all is written, and the description of each part."""
     held: list[Any] = []
     about = np.zeros((len(pieces), 8), np.int64)
-    for place, piece in enumerate(pieces):
+    for index, piece in enumerate(pieces):
         if isinstance(piece, bytes):
             constant = np.frombuffer(piece + bytes(8), np.uint8)
             held.append(constant)
-            about[place, :SIZE] = (CONSTANT, constant.ctypes.data, 0, 0, 0)
-            about[place, SIZE] = len(piece)
+            about[index, :SIZE] = (CONSTANT, constant.ctypes.data, 0, 0, 0)
+            about[index, SIZE] = len(piece)
             continue
         if piece.kind == FLOAT and (numbers := _whole_numbers(piece.values)) is not None:
             number, scale = numbers
             held += [number, piece.values]
             bitmap = piece.values.buffers()[0]
-            about[place] = (
+            about[index] = (
                 FLOAT, number.ctypes.data, 0, bitmap.address if piece.values.null_count else 0,
                 piece.values.offset, ROOM[FLOAT], 0, scale,
             )  # fmt: skip
             continue
         column, kind = _as_the_loop_has_it(piece)
-        about[place, KIND], about[place, SIZE] = kind, ROOM[kind]
+        about[index, KIND], about[index, SIZE] = kind, ROOM[kind]
         if pa.types.is_dictionary(column.type):
-            places = column.indices.cast(pa.int64())
-            about[place, INDEXES] = places.buffers()[1].address + 8 * places.offset
+            indices = column.indices.cast(pa.int64())
+            about[index, INDEXES] = indices.buffers()[1].address + 8 * indices.offset
             column = column.dictionary
-            about[place, SIZE] = pc.max(pc.binary_length(column)).as_py() or 0
-            held.append(places)
+            about[index, SIZE] = pc.max(pc.binary_length(column)).as_py() or 0
+            held.append(indices)
         held.append(column)
         valid, *buffers = column.buffers()
         first = column.offset
-        about[place, FIRST] = first
-        about[place, VALID] = valid.address if column.null_count else 0
+        about[index, FIRST] = first
+        about[index, VALID] = valid.address if column.null_count else 0
         if kind in (RAW, STRING):
-            about[place, OFFSETS] = buffers[0].address + 4 * first
-            about[place, DATA] = 0 if buffers[1] is None else buffers[1].address
+            about[index, OFFSETS] = buffers[0].address + 4 * first
+            about[index, DATA] = 0 if buffers[1] is None else buffers[1].address
             continue
         width = WIDTHS.get(kind, 8)
-        about[place, DATA] = buffers[0].address + width * first
+        about[index, DATA] = buffers[0].address + width * first
         if kind == DECIMAL:
-            about[place, SCALE] = column.type.scale
+            about[index, SCALE] = column.type.scale
         elif kind == MOMENT:
-            about[place, SCALE] = UNIT_DIGITS[column.type.unit]
+            about[index, SCALE] = UNIT_DIGITS[column.type.unit]
     return held, about
 
 

@@ -53,10 +53,10 @@ class BufferPool:
         if size < LARGE_BYTES:
             return np.empty(size, np.uint8)
         with self._choosing:
-            for place, held in enumerate(map(len, self._kept)):
+            for index, held in enumerate(map(len, self._kept)):
                 fits = size <= held <= TIMES_LARGER_MAX * size
-                if fits and _references(self._kept, place) == UNUSED:
-                    return self._kept[place]
+                if fits and _references(self._kept, index) == UNUSED:
+                    return self._kept[index]
             made: UInt8Array = np.empty(-(-size // STEP_BYTES) * STEP_BYTES, np.uint8)
             self._kept.append(made)
             while sum(map(len, self._kept)) > self._kept_bytes_max:
@@ -68,8 +68,8 @@ class BufferPool:
         return sum(map(len, self._kept))
 
 
-def _references(kept: list[UInt8Array], place: int) -> int:
-    return sys.getrefcount(kept[place])
+def _references(kept: list[UInt8Array], index: int) -> int:
+    return sys.getrefcount(kept[index])
 
 
 UNUSED = _references([np.empty(1, np.uint8)], 0)
@@ -114,8 +114,8 @@ def _loader(bits: int, kind: str) -> Any:
 
         def load(context: Any, address: Any) -> Any:
             def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-                place = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
-                return builder.load(place, align=1)
+                index = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
+                return builder.load(index, align=1)
 
             return getattr(types, kind)(types.int64), generate
 
@@ -134,8 +134,8 @@ def _storer(bits: int, kind: str) -> Any:
 
         def store(context: Any, address: Any, value: Any) -> Any:
             def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-                place = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
-                builder.store(arguments[1], place, align=1)
+                index = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
+                builder.store(arguments[1], index, align=1)
                 return context.get_dummy_value()
 
             return types.void(types.int64, getattr(types, kind)), generate
@@ -257,8 +257,8 @@ def _join(  # noqa: C901, PLR0915 - another call for every value would cost more
 
 
 @_compiled
-def _bit(bitmap: int, place: int) -> Any:
-    return (load8(bitmap + (place >> 3)) >> np.uint8(place & 7)) & np.uint8(1)
+def _bit(bitmap: int, index: int) -> Any:
+    return (load8(bitmap + (index >> 3)) >> np.uint8(index & 7)) & np.uint8(1)
 
 
 @_compiled
@@ -313,8 +313,8 @@ def _escape(source: int, to: int, count: int) -> Any:
         if width == 1:
             store8(at, byte)
         elif width == LONG_WIDTH:
-            for place in range(LONG_WIDTH):
-                store8(at + place, LONG[byte, place])
+            for index in range(LONG_WIDTH):
+                store8(at + index, LONG[byte, index])
         else:
             store8(at, BACKSLASH)
             store8(at + 1, LETTERS[byte])

@@ -57,8 +57,8 @@ def _is_text(  # noqa: C901 - one table of the standard
             return False
         if at + more >= stop or not low <= data[at + 1] <= high:
             return False
-        for place in range(at + 2, at + more + 1):
-            if data[place] & 0xC0 != 0x80:
+        for index in range(at + 2, at + more + 1):
+            if data[index] & 0xC0 != 0x80:
                 return False
         at += more + 1
     return True
@@ -69,8 +69,8 @@ def gather(words: Words, bounds: Int32Array, offsets: Int32Array, texts: Words) 
     """Copies the bytes between the bounds to the offsets. Each word is stored whole; the next one
     overwrites the surplus."""
     for row in range(len(offsets) - 1):
-        at, place, end = bounds[2 * row], offsets[row], offsets[row + 1]
-        while place < end:
-            texts[place] = words[at]
-            place += WORD_BYTES
+        at, index, end = bounds[2 * row], offsets[row], offsets[row + 1]
+        while index < end:
+            texts[index] = words[at]
+            index += WORD_BYTES
             at += WORD_BYTES

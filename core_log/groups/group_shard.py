@@ -121,8 +121,8 @@ class GroupShard:
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> None:
         def take_effect(base_offset: int) -> None:
-            for place, (partition, offset) in enumerate(offsets.items()):
-                self.offsets.commit(group_id, partition, offset, log_offset=base_offset + place)
+            for index, (partition, offset) in enumerate(offsets.items()):
+                self.offsets.commit(group_id, partition, offset, log_offset=base_offset + index)
 
         records = _offset_records(group_id, offsets)
         await self._journal.settle(self._journal.append(records, take_effect))
@@ -137,9 +137,9 @@ class GroupShard:
         do they count."""
         records = _offset_records(group_id, offsets)
         end_offset = self._log.append(records, producer=producer)
-        for place, (partition, offset) in enumerate(offsets.items(), end_offset - len(records)):
+        for index, (partition, offset) in enumerate(offsets.items(), end_offset - len(records)):
             self.offsets.commit_pending(
-                producer.producer_id, group_id, partition, offset, log_offset=place
+                producer.producer_id, group_id, partition, offset, log_offset=index
             )
 
     async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
@@ -161,8 +161,8 @@ class GroupShard:
         self, group_id: str, partitions: Collection[TopicPartition], *, with_group: bool
     ) -> int:
         def take_effect(base_offset: int) -> None:
-            for place, partition in enumerate(partitions):
-                self.offsets.delete(group_id, partition, log_offset=base_offset + place)
+            for index, partition in enumerate(partitions):
+                self.offsets.delete(group_id, partition, log_offset=base_offset + index)
 
         records = [(encode_offset_key(group_id, partition), None) for partition in partitions]
         if with_group:

@@ -18,7 +18,7 @@ class View:
     dropped column keeps its name unless another column has taken it."""
 
     schema: TableSchema
-    places: tuple[int, ...]
+    indices: tuple[int, ...]
     """Indices of the kept columns in the schema of the changes."""
     values: tuple[pa.Scalar, ...] = ()
     """Values of the columns after these, which are newer than the changes."""
@@ -26,7 +26,7 @@ class View:
     def apply(self, changes: TableChanges) -> TableChanges:
         if changes.schema is self.schema:
             return changes
-        rows = [changes.rows.column(place) for place in self.places]
+        rows = [changes.rows.column(index) for index in self.indices]
         has_row = pc.invert(pc.is_in(changes.operations, value_set=HAVE_NO_ROW))
         filled = [_repeated(value, has_row) for value in self.values]
         return replace(
@@ -38,7 +38,7 @@ class View:
 
     def _before(self, before: pa.StructArray) -> pa.StructArray:
         is_known = before.is_valid()
-        columns = [pc.struct_field(before, [place]) for place in self.places]
+        columns = [pc.struct_field(before, [index]) for index in self.indices]
         columns += [_repeated(value, is_known) for value in self.values]
         return pa.StructArray.from_arrays(
             columns, fields=list(self.schema.arrow), mask=pc.invert(is_known)
@@ -59,16 +59,16 @@ class ColumnHistory:
 
     @property
     def views(self) -> list[View]:
-        return [self.view(place) for place in range(len(self._schemas))]
+        return [self.view(index) for index in range(len(self._schemas))]
 
-    def view(self, place: int) -> View:
+    def view(self, index: int) -> View:
         """Returns the view of the schema at that index."""
-        if place not in self._views:
-            self._views[place] = self._made(place)
-        return self._views[place]
+        if index not in self._views:
+            self._views[index] = self._made(index)
+        return self._views[index]
 
-    def _made(self, place: int) -> View:
-        schema = self._schemas[place]
+    def _made(self, index: int) -> View:
+        schema = self._schemas[index]
         names = self._names_of(schema)
         own = {name for column, name in zip(schema.columns, names, strict=True) if column.id}
         kept = [
@@ -81,7 +81,7 @@ class ColumnHistory:
         filled = [
             column
             for since, column in self._added.values()
-            if place < since and self._knows(schema) and column.name not in present
+            if index < since and self._knows(schema) and column.name not in present
         ]
         key = tuple(names[schema.names.index(name)] for name in schema.key)
         if not filled and tuple(columns) == schema.columns:
@@ -144,9 +144,9 @@ class ColumnHistory:
         first: dict[int, int] = {}
         found: dict[int, tuple[int, Column]] = {}
         ids = {column.id for column in self._schemas[-1].columns} if self._schemas else set()
-        for place, schema in enumerate(self._schemas):
+        for index, schema in enumerate(self._schemas):
             for column in schema.columns if self._knows(schema) else ():
-                since = first.setdefault(column.id, place)
+                since = first.setdefault(column.id, index)
                 name = self._names.get(column.id)
                 is_there = column.id in ids or name in self._newest_names
                 if name and is_there and column.missing is not None:

@@ -33,7 +33,7 @@ from headwater.core_log.protocol.primitives import (
 
 class TaggedField(NamedTuple):
     field: Field
-    place: int  # in the struct's list of values
+    slot: int  # in the struct's list of values
     codec: Codec
 
 
@@ -70,7 +70,7 @@ def read_tags(data: memoryview, position: int, tags: Tags, values: list[Any]) ->
         end = end_of(data, position, size)
         known = tags.get(number)
         if known:
-            values[known.place], position = known.codec.read(data, position)
+            values[known.slot], position = known.codec.read(data, position)
             if position != end:
                 raise DecodeError("tagged field is not of the size declared", tag=number)
         position = end
@@ -82,10 +82,10 @@ class UnsupportedByVersion(HeadwaterError):
 
 
 class _Step(NamedTuple):
-    """Values that are written together: a field, or a run of numbers. `place` is its index in the
+    """Values that are written together: a field, or a run of numbers. `slot` is its index in the
     values."""
 
-    place: int | slice
+    slot: int | slice
     get: Callable[[Any], Any]
     codec: Codec
 
@@ -122,13 +122,13 @@ def _struct_writer(struct: type, version: int, steps: list[_Step], tags: Tags | 
 
 
 def _struct_reader(struct: type, steps: list[_Step], tags: Tags | None) -> Read:
-    reads = [(step.place, step.codec.read) for step in steps]
+    reads = [(step.slot, step.codec.read) for step in steps]
     defaults = [field.default for field in fields_of(struct)]
 
     def read(data: memoryview, position: int) -> tuple[Any, int]:
         values = defaults.copy()
-        for place, read_part in reads:
-            values[place], position = read_part(data, position)
+        for slot, read_part in reads:
+            values[slot], position = read_part(data, position)
         if tags is not None:
             position = read_tags(data, position, tags, values)
         return struct(*values), position
@@ -138,8 +138,8 @@ def _struct_reader(struct: type, steps: list[_Step], tags: Tags | None) -> Read:
 
 def _tags(struct: type, version: int) -> Tags:
     tagged = {
-        field.tag: TaggedField(field, place, _field_codec(struct, field, version, is_flexible=True))
-        for place, field in enumerate(fields_of(struct))
+        field.tag: TaggedField(field, slot, _field_codec(struct, field, version, is_flexible=True))
+        for slot, field in enumerate(fields_of(struct))
         if field.tag is not None and field.is_in(version)
     }
     return dict(sorted(tagged.items()))
@@ -160,17 +160,17 @@ def _steps(struct: type, version: int, *, is_flexible: bool) -> Iterator[_Step]:
         if are_numbers and len(run) > 1:
             yield _run_of_numbers(run)
             continue
-        for place, field in run:
+        for slot, field in run:
             if is_sent(field):
                 codec = _field_codec(struct, field, version, is_flexible=is_flexible)
-                yield _Step(place, attrgetter(field.name), codec)
+                yield _Step(slot, attrgetter(field.name), codec)
 
 
 def _run_of_numbers(run: list[tuple[int, Field]]) -> _Step:
     codes = [field.kind.code for _, field in run if isinstance(field.kind, Number)]
     names = [field.name for _, field in run]
-    place = slice(run[0][0], run[-1][0] + 1)
-    return _Step(place, attrgetter(*names), run_codec("".join(codes)))
+    slot = slice(run[0][0], run[-1][0] + 1)
+    return _Step(slot, attrgetter(*names), run_codec("".join(codes)))
 
 
 def _field_codec(struct: type, field: Field, version: int, *, is_flexible: bool) -> Codec:

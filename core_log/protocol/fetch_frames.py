@@ -221,11 +221,11 @@ class _Writer(Generic[S]):
 def _runs(parts: Sequence[FetchPart]) -> list[tuple[str | bytes, int, int]]:
     """Yields runs of one topic: the topic, its first and its end index."""
     runs: list[tuple[str | bytes, int, int]] = []
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         if runs and runs[-1][0] == part.topic:
-            runs[-1] = (part.topic, runs[-1][1], place + 1)
+            runs[-1] = (part.topic, runs[-1][1], index + 1)
         else:
-            runs.append((part.topic, place, place + 1))
+            runs.append((part.topic, index, index + 1))
     return runs
 
 

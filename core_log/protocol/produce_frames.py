@@ -148,8 +148,8 @@ def _write_plain(
                 pieces.append(_PART_TO_V4.pack(index, code, base, time_ms))
             if version >= 8:
                 pieces.append(_INT.pack(len(errors)))
-                for place, reason in errors:
-                    pieces += (_INT.pack(place), _plain_text(reason))
+                for record_index, reason in errors:
+                    pieces += (_INT.pack(record_index), _plain_text(reason))
                 pieces.append(_plain_text(message))
     pieces.append(b"\0\0\0\0")  # throttle time
     return b"".join(pieces)
@@ -170,8 +170,8 @@ def _write_flexible(
         for index, (code, base, time_ms, start, message, errors) in lines:
             pieces.append(_PART.pack(index, code, base, time_ms, start))
             pieces.append(uvarint_bytes(len(errors) + 1))
-            for place, reason in errors:
-                pieces += (_INT.pack(place), _flexible_text(reason), b"\0")
+            for record_index, reason in errors:
+                pieces += (_INT.pack(record_index), _flexible_text(reason), b"\0")
             pieces += (_flexible_text(message), b"\0")
         pieces.append(b"\0")
     pieces.append(b"\0\0\0\0\0")  # throttle time, no tags

@@ -152,8 +152,8 @@ def _few_records(
     section = bytearray()
     sets = [headers] * len(keys) if isinstance(headers, bytes) else headers.to_pylist()
     rows = zip(keys.to_pylist(), values.to_pylist(), times.tolist(), sets, strict=True)
-    for place, (key, value, time_ms, encoded) in enumerate(rows):
-        pieces = [b"\0", encode_varint(time_ms - int(times[0])), encode_varint(place)]
+    for index, (key, value, time_ms, encoded) in enumerate(rows):
+        pieces = [b"\0", encode_varint(time_ms - int(times[0])), encode_varint(index)]
         for cell in (key, value):
             pieces += [encode_varint(-1 if cell is None else len(cell)), cell or b""]
         record = b"".join([*pieces, encoded])

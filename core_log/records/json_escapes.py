@@ -24,14 +24,14 @@ def escape(column: pa.Array) -> pa.Array:
     if not len(column):
         return column
     data, offsets = bytes_and_offsets(column)
-    places = _escaped_places(data)
-    if not len(places):
+    indices = _escaped_places(data)
+    if not len(indices):
         return column
-    codes = data[places]
+    codes = data[indices]
     widths = WIDTHS[codes].astype(np.int64)
     grown = np.concatenate(([0], np.cumsum(widths - 1)))
-    text = _spread(data, places, widths, codes, grown)
-    ends = offsets + grown[np.searchsorted(places, offsets)]
+    text = _spread(data, indices, widths, codes, grown)
+    ends = offsets + grown[np.searchsorted(indices, offsets)]
     return column_of(pa.string(), text, ends, like=column)
 
 
@@ -43,11 +43,11 @@ def _escaped_places(data: UInt8Array) -> Int64Array:
 
 
 def _spread(
-    data: UInt8Array, places: Int64Array, widths: Int64Array, codes: UInt8Array, grown: Int64Array
+    data: UInt8Array, indices: Int64Array, widths: Int64Array, codes: UInt8Array, grown: Int64Array
 ) -> UInt8Array:
     """Makes room for every escape and writes it there."""
     text: UInt8Array = np.empty(len(data) + int(grown[-1]), np.uint8)
-    is_copied, starts = np.ones(len(text), np.bool_), places + grown[:-1]
+    is_copied, starts = np.ones(len(text), np.bool_), indices + grown[:-1]
     for step in range(1, int(widths.max())):
         longer = starts if step == 1 else starts[widths > step]
         is_copied[longer + step] = False

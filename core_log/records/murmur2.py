@@ -14,8 +14,8 @@ def murmur2(key: bytes) -> int:
     """Returns the hash as an unsigned number of 32 bits."""
     mask, whole = 0xFFFFFFFF, len(key) // 4 * 4
     hashed = SEED ^ len(key)
-    for place in range(0, whole, 4):
-        word = int.from_bytes(key[place : place + 4], "little") * MIX & mask
+    for index in range(0, whole, 4):
+        word = int.from_bytes(key[index : index + 4], "little") * MIX & mask
         word = (word ^ word >> SHIFT) * MIX & mask
         hashed = hashed * MIX & mask ^ word
     if whole < len(key):

@@ -33,12 +33,12 @@ def murmur2_column(keys: pa.BinaryArray) -> Hashes:
     words: Hashes = np.ndarray((len(padded) - 3,), "<u4", buffer=padded, strides=(1,))
     hashed = (np.uint32(SEED) ^ lengths.astype(np.uint32)).astype(np.uint32)
     shortest = int(lengths.min(initial=int(lengths.max(initial=0))))
-    for place in range(0, int(lengths.max(initial=0)) // 4 * 4, 4):
-        if place + 4 <= shortest:
-            hashed = hashed * np.uint32(MIX) ^ _mix(words[starts + place])
+    for index in range(0, int(lengths.max(initial=0)) // 4 * 4, 4):
+        if index + 4 <= shortest:
+            hashed = hashed * np.uint32(MIX) ^ _mix(words[starts + index])
             continue
-        rows = np.flatnonzero(lengths >= place + 4)
-        hashed[rows] = hashed[rows] * np.uint32(MIX) ^ _mix(words[starts[rows] + place])
+        rows = np.flatnonzero(lengths >= index + 4)
+        hashed[rows] = hashed[rows] * np.uint32(MIX) ^ _mix(words[starts[rows] + index])
     tails = np.flatnonzero(lengths % 4)
     rest = lengths[tails] % 4
     tail = words[starts[tails] + lengths[tails] - rest] & _TAIL_MASKS[rest]

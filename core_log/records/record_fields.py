@@ -130,7 +130,7 @@ def _walk_in_lockstep(
     Returns the number of records found in each batch, and where its next one begins.
     """
     order = np.argsort(-sections.counts, kind="stable")
-    remaining, places = sections.counts[order], firsts[order]
+    remaining, indices = sections.counts[order], firsts[order]
     heads, last = sections.starts[order], len(sections.data) - 2
     steps = int(remaining[_LOCKSTEP_BATCHES_MIN - 1]) if len(order) >= _LOCKSTEP_BATCHES_MIN else 0
     active, position = len(order), np.minimum(heads, last)
@@ -139,8 +139,8 @@ def _walk_in_lockstep(
             still = int(np.searchsorted(-remaining, -step))
             heads[:active], active = position, still
             position = position[:active]
-        starts[places[:active]] = position
-        places += 1
+        starts[indices[:active]] = position
+        indices += 1
         stride = _STRIDES.take(read_pairs(sections.data, position))
         if not stride.all():
             length, body = read_varints(sections.data, position)
@@ -166,19 +166,19 @@ def _compiled_walk() -> Callable[[UInt8Array, int, int, Int64Array], bool] | Non
 def _walk(section: bytes, position: int) -> Iterator[int]:
     """Yields where each record begins. Each length gives the next start, so this cannot be
     vectorized."""
-    base, place, size, steps = position, 0, len(section) - 1, _STEPS
-    while place < size:
-        yield base + place
-        step = steps[section[place]][section[place + 1]]
-        place += step or _long_step(section, place)
+    base, index, size, steps = position, 0, len(section) - 1, _STEPS
+    while index < size:
+        yield base + index
+        step = steps[section[index]][section[index + 1]]
+        index += step or _long_step(section, index)
 
 
-def _long_step(section: bytes, place: int) -> int:
+def _long_step(section: bytes, index: int) -> int:
     data = np.frombuffer(section, np.uint8)
-    lengths, bodies = read_varints(data, np.array([place]))
+    lengths, bodies = read_varints(data, np.array([index]))
     if lengths[0] < 0:
         raise DecodeError("record has an impossible length")
-    return int(bodies[0]) - place + int(lengths[0])  # a column of numbers could not hold it
+    return int(bodies[0]) - index + int(lengths[0])  # a column of numbers could not hold it
 
 
 def _strides() -> Int64Array:

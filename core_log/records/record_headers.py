@@ -145,7 +145,7 @@ def _split(encoded: pa.BinaryArray) -> tuple[Int64Array, pa.BinaryArray, pa.Bina
     is_null = np.zeros(len(marks), dtype=np.bool_)
     for index in range(int(counts.max(initial=0))):
         rows = np.flatnonzero(counts > index)
-        place, limit = firsts[rows] + index, ends[rows]
+        at, limit = firsts[rows] + index, ends[rows]
         length, start = read_varints(data, position[rows])
         if ((length < 0) | (length > limit - start)).any():
             raise DecodeError("header name is longer than its record, or missing")
@@ -153,8 +153,8 @@ def _split(encoded: pa.BinaryArray) -> tuple[Int64Array, pa.BinaryArray, pa.Bina
         if ((value_length < -1) | (value_length > limit - value_start)).any():
             raise DecodeError("header value is longer than its record")
         end = value_start + value_length.clip(0)
-        marks[place] = np.stack((start, start + length, value_start, end), axis=1)
-        is_null[place], position[rows] = value_length < 0, end
+        marks[at] = np.stack((start, start + length, value_start, end), axis=1)
+        is_null[at], position[rows] = value_length < 0, end
     if (position != ends).any():
         raise DecodeError("record goes on after its headers")
     slices = slices_between(marks.ravel(), encoded.buffers()[2])

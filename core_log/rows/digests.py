@@ -84,8 +84,8 @@ def _of_nested(column: pa.Array) -> Digests:
         return _sum(_mix(digests_of(pairs, count)), np.diff(offsets))
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
     items = _of_column(column.flatten())
-    places = np.arange(len(items)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return _sum(_mix(items + places.astype(np.uint64) * _STEP), lengths)
+    indices = np.arange(len(items)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return _sum(_mix(items + indices.astype(np.uint64) * _STEP), lengths)
 
 
 def _sum(items: Digests, lengths: npt.NDArray[np.integer[Any]]) -> Digests:
@@ -101,8 +101,8 @@ def _of_words(column: pa.Array, count: int) -> Digests:
     words = np.frombuffer(column.buffers()[1], np.uint64)
     words = words[column.offset * count : (column.offset + len(column)) * count]
     found: Digests = np.zeros(len(column), dtype=np.uint64)
-    for place in range(count):
-        found = _mix(found * _MIX_1 + words[place::count])
+    for index in range(count):
+        found = _mix(found * _MIX_1 + words[index::count])
     return found
 
 
@@ -128,10 +128,10 @@ def _gather(data: UInt8Array, starts: Int64Array, lengths: Int64Array) -> Digest
     is_long = lengths > LOOPED_BYTES_MAX
     padded = np.append(data, np.zeros(WORD, np.uint8))
     words = np.ndarray((len(padded) - WORD + 1,), "<u8", buffer=padded, strides=(1,))
-    for place in range(0, int(lengths[~is_long].max(initial=0)), WORD):
-        rows = np.flatnonzero((lengths > place) & ~is_long)
-        left = lengths[rows] - place
-        taken = words[starts[rows] + place]
+    for index in range(0, int(lengths[~is_long].max(initial=0)), WORD):
+        rows = np.flatnonzero((lengths > index) & ~is_long)
+        left = lengths[rows] - index
+        taken = words[starts[rows] + index]
         taken = np.where(left < WORD, taken & _TAILS[np.minimum(left, WORD - 1)], taken)
         found[rows] = _mix(found[rows] * _MIX_1 + taken)
     return found

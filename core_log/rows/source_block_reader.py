@@ -111,12 +111,12 @@ def _of_avro(values: pa.BinaryArray, wire: WireSettings, topic: str) -> Iterator
     reader = AvroTopic(wire, topic=topic)
     parts = list(reader.read(values))
     numbers = np.zeros(len(values), np.int64)
-    for number, (places, _) in enumerate(parts):
-        numbers[places] = number
+    for number, (indices, _) in enumerate(parts):
+        numbers[indices] = number
     changed = (np.flatnonzero(np.diff(numbers)) + 1).tolist()
     for start, end in pairwise([0, *changed, len(values)]):
-        places, events = parts[numbers[start]]
-        mine = pc.take(events, pa.array(np.searchsorted(places, np.arange(start, end))))
+        indices, events = parts[numbers[start]]
+        mine = pc.take(events, pa.array(np.searchsorted(indices, np.arange(start, end))))
         source, transaction = mine.field("source"), mine.field("transaction")
         has_none = transaction.null_count == len(transaction)
         if transaction.null_count and not has_none:

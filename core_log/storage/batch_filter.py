@@ -49,8 +49,8 @@ class TransactionTrail:
         attributes = chunk.column("attributes")
         rows = np.flatnonzero(attributes & (TRANSACTIONAL | CONTROL))
         columns = (attributes, chunk.column("producer_id"), chunk.last_offsets)
-        places = (column[rows].tolist() for column in columns)
-        for row, bits, producer_id, last_offset in zip(rows.tolist(), *places, strict=True):
+        indices = (column[rows].tolist() for column in columns)
+        for row, bits, producer_id, last_offset in zip(rows.tolist(), *indices, strict=True):
             self._begin(last_offset)
             if bits & CONTROL:
                 discard[row] = self._end(producer_id, _control_type(chunk, row))

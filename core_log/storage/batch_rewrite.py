@@ -35,15 +35,15 @@ def rewritten_batches(
     for records, keep in verdict.record_masks:
         for with_horizon in (False, True):
             chosen = verdict.is_rewritten & (verdict.gets_horizon == with_horizon)
-            places = np.flatnonzero(chosen[records.rows])
-            if not len(places):
+            indices = np.flatnonzero(chosen[records.rows])
+            if not len(indices):
                 continue
             horizon = horizon_ms if with_horizon else None
             taken = keep & chosen[records.rows][records.fields.section]
-            sections = _cut_sections(chunk, records, taken, places, horizon)
-            newest = _newest_times(chunk, records, taken, places)
-            for place, section, newest_ms in zip(places.tolist(), sections, newest, strict=True):
-                row = int(records.rows[place])
+            sections = _cut_sections(chunk, records, taken, indices, horizon)
+            newest = _newest_times(chunk, records, taken, indices)
+            for index, section, newest_ms in zip(indices.tolist(), sections, newest, strict=True):
+                row = int(records.rows[index])
                 count = int(verdict.kept_counts[row])
                 head = _head(chunk.header(row), count, newest_ms, horizon)
                 yield row, *_seal(head, section)
@@ -63,7 +63,7 @@ def _cut_sections(
     chunk: SegmentChunk,
     records: ChunkRecords,
     taken: BoolArray,
-    places: ChunkRows,
+    indices: ChunkRows,
     horizon_ms: int | None,
 ) -> Iterator[memoryview]:
     """Returns the kept records of each of these batches, one after another."""
@@ -76,7 +76,7 @@ def _cut_sections(
         kept = _retime(chunk, records, rows, data, horizon_ms)
     bounds = np.frombuffer(kept.buffers()[1], np.int32)
     joined = memoryview(kept.buffers()[2])
-    counts = np.bincount(fields.section[rows], minlength=len(records.rows))[places]
+    counts = np.bincount(fields.section[rows], minlength=len(records.rows))[indices]
     ends = np.cumsum(counts)
     for begin, end in zip((ends - counts).tolist(), ends.tolist(), strict=True):
         yield joined[bounds[begin] : bounds[end]]
@@ -103,13 +103,13 @@ def _retime(
 
 
 def _newest_times(
-    chunk: SegmentChunk, records: ChunkRecords, taken: BoolArray, places: ChunkRows
+    chunk: SegmentChunk, records: ChunkRecords, taken: BoolArray, indices: ChunkRows
 ) -> list[int]:
     rows = np.flatnonzero(taken)
     section = records.fields.section[rows]
     base = chunk.column("base_timestamp")[records.rows]
     times = base[section] + records.fields.timestamp_deltas[rows]
-    first = np.searchsorted(section, places)
+    first = np.searchsorted(section, indices)
     newest: list[int] = np.maximum.reduceat(times, first).tolist()
     return newest
 

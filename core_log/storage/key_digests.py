@@ -60,14 +60,14 @@ class KeyDigests:
     ) -> None:
         """Adds factor times word for every word; missing words of a shorter key add nothing."""
         shortest, longest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
-        for place in range(0, longest, 8):
-            is_whole = place < shortest
-            rows: Any = slice(None) if is_whole else np.flatnonzero(lengths > place)
-            words = read_words(data, starts[rows] + place)
-            if shortest < place + 8:
-                words &= _KEEP[np.minimum(lengths[rows] - place, 8)]
+        for index in range(0, longest, 8):
+            is_whole = index < shortest
+            rows: Any = slice(None) if is_whole else np.flatnonzero(lengths > index)
+            words = read_words(data, starts[rows] + index)
+            if shortest < index + 8:
+                words &= _KEEP[np.minimum(lengths[rows] - index, 8)]
             low, high = words & _LOW, words >> np.uint64(32)
-            first, second = self._factors[place // 4], self._factors[place // 4 + 1]
+            first, second = self._factors[index // 4], self._factors[index // 4 + 1]
             for lane in range(_LANES):
                 lanes[lane, rows] += first[lane] * low + second[lane] * high
 

@@ -219,11 +219,11 @@ def read_readable(
             done += len(records.rows)
             yield records
     except CorruptLog:
-        for place in range(done, len(rows)):
+        for index in range(done, len(rows)):
             try:
-                yield from read_records(chunk, rows[place : place + 1])
+                yield from read_records(chunk, rows[index : index + 1])
             except CorruptLog:
-                unreadable.add(int(chunk.heads["base_offset"][rows[place]]))
+                unreadable.add(int(chunk.heads["base_offset"][rows[index]]))
 
 
 def pick_records(

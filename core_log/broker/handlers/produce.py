@@ -64,9 +64,9 @@ def handle_produce(
 ) -> Answer | Awaitable[Answer]:
     request = read_produce(frame, position, context.api_version)
     production = ProduceAttempt(broker, request, correlation_id, context.api_version)
-    if places := production.large_to_open():
+    if indices := production.large_to_open():
         production.keep_records()
-        return production.append_opened(places)
+        return production.append_opened(indices)
     return production.append_verified()
 
 
@@ -87,8 +87,8 @@ class ProduceAttempt:
     def large_to_open(self) -> list[int]:
         """Returns the indices of batches whose check takes longer."""
         return [
-            place
-            for place, part in enumerate(self.request.parts)
+            index
+            for index, part in enumerate(self.request.parts)
             if part.records is not None
             and len(part.records) >= HEADER_BYTES
             and (partition := self.broker.find_led(part.topic, part.partition)) is not None
@@ -104,18 +104,18 @@ class ProduceAttempt:
         ]
         self.request = self.request._replace(parts=kept)
 
-    async def append_opened(self, places: Sequence[int]) -> Answer:
+    async def append_opened(self, indices: Sequence[int]) -> Answer:
         async with self.broker.opening:  # one at a time, because each may need much memory
-            for place in places:
+            for index in indices:
                 try:
-                    await self._open(place)
+                    await self._open(index)
                 except HeadwaterError as error:
-                    self.opened[place] = error
+                    self.opened[index] = error
         answer = self.append_verified()
         return await answer if isinstance(answer, Awaitable) else answer
 
-    async def _open(self, place: int) -> None:
-        part = self.request.parts[place]
+    async def _open(self, index: int) -> None:
+        part = self.request.parts[index]
         partition = self.broker.find_led(part.topic, part.partition)
         if partition is None:
             return
@@ -127,9 +127,9 @@ class ProduceAttempt:
         check_outline(header, part.records)
         records = await opened_aside(config, header, part.records, self.broker.scratch)
         parts = list(self.request.parts)
-        parts[place] = part._replace(records=records)
+        parts[index] = part._replace(records=records)
         self.request = self.request._replace(parts=parts)
-        self.opened[place] = config
+        self.opened[index] = config
 
     def append_verified(self) -> Answer | Awaitable[Answer]:
         """Asks the coordinator first for a batch that would start its producer's transaction
@@ -152,8 +152,8 @@ class ProduceAttempt:
             return self._answer_all(ErrorCode.INVALID_REQUIRED_ACKS)
         waits: list[tuple[Partition, int, int]] = []
         now_ms = self.broker.clock.now_ms()
-        for place, part in enumerate(request.parts):
-            code = refused[place] if refused else ErrorCode.NONE
+        for index, part in enumerate(request.parts):
+            code = refused[index] if refused else ErrorCode.NONE
             self.answers.append(self._append_part(part, code, now_ms, waits))
         if request.transactional_id is not None and self._is_small:
             # the transaction's end, which waits for the disk, will come soon
@@ -165,8 +165,8 @@ class ProduceAttempt:
         if not waits:
             return self._finish()
         self.reply, self.waiting_count = Reply(), len(waits)
-        for partition, end_offset, place in waits:
-            partition.when_committed(end_offset, CommittedPart(self, partition, place))
+        for partition, end_offset, index in waits:
+            partition.when_committed(end_offset, CommittedPart(self, partition, index))
         return self.reply
 
     def _append_part(
@@ -203,7 +203,7 @@ class ProduceAttempt:
         except MissingKeys as error:
             name = f"{partition.topic}-{partition.index}"
             why = f"Compacted topic cannot accept message without key in topic partition {name}"
-            errors = [(place, why) for place in error.places]
+            errors = [(index, why) for index in error.indices]
             return PartAnswer(code_of(error), message=error.problem, record_errors=errors)
         except HeadwaterError as error:
             return PartAnswer(code_of(error), message=error.problem)
@@ -233,11 +233,11 @@ class ProduceAttempt:
             self.request.parts, self.answers, self.correlation_id, self.version
         )
 
-    def on_committed(self, partition: "Partition", place: int) -> None:
+    def on_committed(self, partition: "Partition", index: int) -> None:
         """Called when the records are on disk, or never will be because the partition went
         offline."""
         if partition.is_offline:
-            self.answers[place] = PartAnswer(ErrorCode.KAFKA_STORAGE_ERROR)
+            self.answers[index] = PartAnswer(ErrorCode.KAFKA_STORAGE_ERROR)
         self.waiting_count -= 1
         if self.waiting_count == 0:
             assert self.reply is not None, "only a waiting request has a reply to fulfil"
@@ -247,8 +247,8 @@ class ProduceAttempt:
         """Returns the verification; None unless some batch would start its producer's transaction
         in its partition."""
         opening = {
-            place: header
-            for place, part in enumerate(self.request.parts)
+            index: header
+            for index, part in enumerate(self.request.parts)
             if (header := self._opening(part)) is not None
         }
         return Verification(self.broker, self.request, opening, self.version) if opening else None
@@ -267,10 +267,10 @@ class ProduceAttempt:
 class CommittedPart:
     """Called when one partition's batch is on disk; it is cheaper than a closure per batch."""
 
-    __slots__ = ("_partition", "_place", "_production")
+    __slots__ = ("_index", "_partition", "_production")
 
-    def __init__(self, production: ProduceAttempt, partition: "Partition", place: int) -> None:
-        self._production, self._partition, self._place = production, partition, place
+    def __init__(self, production: ProduceAttempt, partition: "Partition", index: int) -> None:
+        self._production, self._partition, self._index = production, partition, index
 
     def __call__(self) -> None:
-        self._production.on_committed(self._partition, self._place)
+        self._production.on_committed(self._partition, self._index)

@@ -65,7 +65,7 @@ def in_order(parts: Sequence[DecodedPart], forms: RowConverters) -> TableChanges
         return TableChanges(forms.schema, nothing, pa.array([], pa.uint8()), times)
     if len(parts) == 1:
         return parts[0][1]
-    order = pa.array(np.argsort(np.concatenate([places for places, _ in parts])))
+    order = pa.array(np.argsort(np.concatenate([indices for indices, _ in parts])))
     return concat_changes([each for _, each in parts]).take(order)
 
 

@@ -172,9 +172,9 @@ class _Columns:
         found[is_there] = found_there
         if is_there.all():
             return column, found
-        places = np.zeros(len(starts), np.int64)
-        places[is_there] = np.arange(len(column))
-        return column.take(pa.array(places, mask=~is_there)), found
+        indices = np.zeros(len(starts), np.int64)
+        indices[is_there] = np.arange(len(column))
+        return column.take(pa.array(indices, mask=~is_there)), found
 
     def _record(
         self, schema: Mapping[str, Any], starts: Int64Array, ends: Int64Array

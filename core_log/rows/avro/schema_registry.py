@@ -155,5 +155,5 @@ def _read(
             "records are not values of their schema",
         )
     except RowsRejected as error:
-        reasons = {int(rows[place]): why for place, why in error.reasons.items()}
+        reasons = {int(rows[index]): why for index, why in error.reasons.items()}
         raise RowsRejected(error.problem, reasons=reasons) from None

@@ -34,9 +34,9 @@ def value_pieces(column: pa.Array, *, is_optional: bool) -> list[AvroPart]:
 def spread(present: pa.Array, is_there: pa.BooleanArray) -> pa.Array:
     """Returns the values at the places where there is one, null elsewhere."""
     mask = is_there.to_numpy(zero_copy_only=False)
-    places = np.zeros(len(mask), np.int64)
-    places[mask] = np.arange(len(present))
-    return present.take(pa.array(places, mask=~mask))
+    indices = np.zeros(len(mask), np.int64)
+    indices[mask] = np.arange(len(present))
+    return present.take(pa.array(indices, mask=~mask))
 
 
 def join(pieces: Sequence[AvroPart], row_count: int) -> pa.BinaryArray:

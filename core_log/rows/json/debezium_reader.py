@@ -66,8 +66,8 @@ def _read_scanned(scanned: ScannedEvents, forms: RowConverters) -> TableChanges:
     source = {"ts_us": pa.array(scanned.committed_us)}
     before = None
     if scanned.images:
-        places = np.flatnonzero(scanned.has_image)
-        before = _read_images(scanned.images, places, len(operations), forms)
+        row_numbers = np.flatnonzero(scanned.has_image)
+        before = _read_images(scanned.images, row_numbers, len(operations), forms)
     return TableChanges(forms.schema, rows, pa.array(operations), source, before=before)
 
 
@@ -92,16 +92,16 @@ def parse_events(values: pa.Array, forms: RowConverters, *, has_schemas: bool) -
     read = _read_documents(rows, forms)
     forms.refuse_nulls(read, pc.equal(operations, int(Operation.DELETE)))
     images = [
-        (place, each["before"])
-        for place, each in enumerate(events)
+        (at, each["before"])
+        for at, each in enumerate(events)
         if each["op"] != "d" and each.get("before") is not None
     ]
     before = None
     if images:
-        places = np.array([place for place, _ in images], np.int64)
-        with _about_images(places):
+        row_numbers = np.array([at for at, _ in images], np.int64)
+        with _about_images(row_numbers):
             columns = columns_of([row for _, row in images], carrier(forms.wire_type))
-        before = _read_images(columns, places, len(events), forms)
+        before = _read_images(columns, row_numbers, len(events), forms)
     source: dict[str, ColumnOrValue] = {"ts_us": committed_us}
     return TableChanges(forms.schema, read, operations, source, before=before)
 
@@ -133,23 +133,23 @@ def _read_documents(rows: Sequence[Any], forms: RowConverters) -> pa.RecordBatch
 
 
 def _read_images(
-    columns: Sequence[pa.Array], places: Int64Array, row_count: int, forms: RowConverters
+    columns: Sequence[pa.Array], row_numbers: Int64Array, row_count: int, forms: RowConverters
 ) -> pa.StructArray:
     """Returns the rows before updates, each at its index among all rows, null elsewhere."""
-    with _about_images(places):
-        images = forms.from_wire(columns, len(places), unpack=without_carrier)
+    with _about_images(row_numbers):
+        images = forms.from_wire(columns, len(row_numbers), unpack=without_carrier)
     indices, is_missing = np.zeros(row_count, np.int64), np.ones(row_count, np.bool_)
-    indices[places], is_missing[places] = np.arange(len(places)), False
+    indices[row_numbers], is_missing[row_numbers] = np.arange(len(row_numbers)), False
     return images.to_struct_array().take(pa.array(indices, mask=is_missing))
 
 
 @contextmanager
-def _about_images(places: Int64Array) -> Iterator[None]:
+def _about_images(row_numbers: Int64Array) -> Iterator[None]:
     """Adds to rejected rows the events they belong to."""
     try:
         yield
     except RowsRejected as error:
-        reasons = {int(places[row]): f"before: {why}" for row, why in error.reasons.items()}
+        reasons = {int(row_numbers[row]): f"before: {why}" for row, why in error.reasons.items()}
         raise RowsRejected(error.problem, reasons=reasons) from None
 
 

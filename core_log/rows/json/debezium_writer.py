@@ -70,8 +70,8 @@ def cells(block: Mapping[str, ColumnOrValue] | None) -> list[JsonPart]:
     runs = _Runs.of([cell for cell in block.values() if isinstance(cell, pa.Array)])
     pieces: list[JsonPart] = []
     shared: list[JsonPart] = ["{"]
-    for place, (name, cell) in enumerate(block.items()):
-        shared.append(_name(name) if not place else f",{_name(name)}")
+    for index, (name, cell) in enumerate(block.items()):
+        shared.append(_name(name) if not index else f",{_name(name)}")
         if not isinstance(cell, pa.Array):
             shared.append(constant(cell))
         elif runs.has(cell):
@@ -107,13 +107,13 @@ class _Runs(NamedTuple):
     def of(cls, columns: Sequence[pa.Array]) -> "_Runs":
         changes = [_changes(column) for column in columns]
         calm = [
-            place for place, change in enumerate(changes) if change.sum() <= CALM_MAX * len(change)
+            index for index, change in enumerate(changes) if change.sum() <= CALM_MAX * len(change)
         ]
         if not calm:
             return cls((), None, None)
-        is_start = np.logical_or.reduce([changes[place] for place in calm])
+        is_start = np.logical_or.reduce([changes[index] for index in calm])
         numbers = np.cumsum(is_start) - 1
-        chosen = tuple(columns[place] for place in calm)
+        chosen = tuple(columns[index] for index in calm)
         return cls(chosen, pa.array(np.flatnonzero(is_start)), pa.array(numbers))
 
     def has(self, column: pa.Array) -> bool:

@@ -54,7 +54,7 @@ class EventScanner:
         self._types = [member.type for member in kind]
         self._kinds = np.array([_kind_of(each) for each in self._types], np.uint8)
         is_text = self._kinds >= STRING
-        self._places = np.where(is_text, np.cumsum(is_text) - 1, 0)
+        self._text_indices = np.where(is_text, np.cumsum(is_text) - 1, 0)
         self._text_count = int(is_text.sum())
         names = [
             f"{',' if number else '{'}{quote(member.name)}:".encode()
@@ -66,7 +66,7 @@ class EventScanner:
         limits = [(1 << INTEGER_BITS.get(each, 64) - 1) - 1 for each in self._types]
         self._names = np.array([word for each in words for word in each], np.uint64)
         self._about = np.array(
-            [np.cumsum(counts) - counts, counts, lengths, self._kinds, self._places, limits],
+            [np.cumsum(counts) - counts, counts, lengths, self._kinds, self._text_indices, limits],
             np.int64,
         ).T.copy()
         self._slack = max(lengths) + SLACK_BYTES
@@ -135,13 +135,13 @@ class EventScanner:
 
     def _column(self, room: Room, number: int, words: Words, rows: Int64Array | None) -> pa.Array:
         numbers, bounds, are_null, are_open = room
-        kind, place, is_null = self._types[number], self._places[number], are_null[number]
+        kind, index, is_null = self._types[number], self._text_indices[number], are_null[number]
         if rows is not None:
             is_null = is_null[rows]
         mask = is_null if is_null.any() else None
         form = self._kinds[number]
         if form in (STRING, NESTED) or (form == FLOAT and are_open[number]):
-            between = bounds[place]
+            between = bounds[index]
             if rows is not None:
                 between = np.ascontiguousarray(between.reshape(-1, 2)[rows]).reshape(-1)
             text = _texts(between, words, mask)
@@ -204,7 +204,7 @@ def _kind_of(kind: pa.DataType) -> int:
 
 def _words_of(name: bytes) -> list[tuple[int, int]]:
     """Returns eight bytes at a time as one number, and the bits of it that count."""
-    parts = [name[place : place + WORD_BYTES] for place in range(0, len(name), WORD_BYTES)]
+    parts = [name[index : index + WORD_BYTES] for index in range(0, len(name), WORD_BYTES)]
     return [(int.from_bytes(part, "little"), (1 << 8 * len(part)) - 1) for part in parts]
 
 

@@ -185,7 +185,7 @@ def check(value: Any, kind: pa.DataType, path: str = "") -> Any:
         return [check(item, kind.value_type, f"{path}[]") for item in value]
     if pa.types.is_map(kind):
         if not isinstance(value, dict):
-            raise ValueError(f"{_place(path)} is not an object")
+            raise ValueError(f"{_path_name(path)} is not an object")
         kind = kind.item_type
         return [(name, check(item, kind, f"{path}{{}}")) for name, item in value.items()]
     if not _FITS[kind](value):
@@ -195,12 +195,12 @@ def check(value: Any, kind: pa.DataType, path: str = "") -> Any:
 
 def _checked_object(value: Any, kind: pa.DataType, path: str) -> Any:
     if not isinstance(value, dict):
-        raise ValueError(f"{_place(path)} is not an object")
+        raise ValueError(f"{_path_name(path)} is not an object")
     names = {member.name for member in kind}
     if missing := sorted(names - value.keys()):
-        raise ValueError(f"fields are missing from {_place(path)}: {', '.join(missing)}")
+        raise ValueError(f"fields are missing from {_path_name(path)}: {', '.join(missing)}")
     if extra := sorted(value.keys() - names):
-        raise ValueError(f"{_place(path)} has fields that no column has: {', '.join(extra)}")
+        raise ValueError(f"{_path_name(path)} has fields that no column has: {', '.join(extra)}")
     return {
         member.name: check(value[member.name], member.type, f"{path}.{member.name}".strip("."))
         for member in kind
@@ -208,7 +208,7 @@ def _checked_object(value: Any, kind: pa.DataType, path: str) -> Any:
 
 
 def _misfit(path: str, kind: pa.DataType, value: Any) -> ValueError:
-    where = f"column {path}" if path else _place(path)
+    where = f"column {path}" if path else _path_name(path)
     told = value_class(value, kind)
     if isinstance(value, float) and pa.types.is_integer(kind):
         told = "a number with a point"
@@ -221,7 +221,7 @@ def _misfit(path: str, kind: pa.DataType, value: Any) -> ValueError:
     return ValueError(f"{where} is {type_text(kind)} in JSON and the value is {told}")
 
 
-def _place(path: str) -> str:
+def _path_name(path: str) -> str:
     return path or "the value"
 
 

@@ -53,8 +53,8 @@ def json_text(column: pa.Array) -> RowColumn:
 def object_pieces(names: Sequence[str], texts: Iterable[RowColumn]) -> list[JsonPart]:
     """Returns the parts `{"a":`, a column, `,"b":`, another column, `}`."""
     pieces: list[JsonPart] = ["{"]
-    for place, (name, text) in enumerate(zip(names, texts, strict=True)):
-        pieces += [f"{',' if place else ''}{quote(name)}:", text]
+    for index, (name, text) in enumerate(zip(names, texts, strict=True)):
+        pieces += [f"{',' if index else ''}{quote(name)}:", text]
     return [*pieces, "}"]
 
 

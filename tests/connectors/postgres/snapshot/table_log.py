@@ -125,7 +125,7 @@ class Folded:
 
 
 def _viewed(row: dict[str, Any], schema: TableSchema, view: View) -> dict[str, Any]:
-    values = [row[schema.names[place]] for place in view.places]
+    values = [row[schema.names[place]] for place in view.indices]
     values += [value.as_py() for value in view.values]
     return dict(zip(view.schema.names, values, strict=True))
 

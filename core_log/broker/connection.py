@@ -308,17 +308,17 @@ class ClientConnection:
 
     def _send_bytes(self) -> bool:
         """Sends the bytes at the head up to the next file in one call."""
-        pieces: list[bytes] = []
+        buffers: list[bytes] = []
         for chunk in self._ready:
             if not isinstance(chunk, bytes):
                 break
-            pieces.append(chunk)
-        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        more = socket.MSG_MORE if len(pieces) < len(self._ready) else 0
+            buffers.append(chunk)
+        data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+        more = socket.MSG_MORE if len(buffers) < len(self._ready) else 0
         self._sent += self.socket.send(memoryview(data)[self._sent :], more)
         if self._sent < len(data):
             return False
-        for _ in pieces:
+        for _ in buffers:
             self._ready.popleft()
         self._sent = 0
         return True

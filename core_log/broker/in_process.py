@@ -137,6 +137,6 @@ def deliver(chunks: "Sequence[ResponsePart]", waiting: "Future[memoryview]") -> 
     """Delivers the whole answer in one part, without its length."""
     if waiting.done():
         return
-    pieces = [chunk if isinstance(chunk, bytes) else chunk.read() for chunk in chunks]
-    frame = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    buffers = [chunk if isinstance(chunk, bytes) else chunk.read() for chunk in chunks]
+    frame = buffers[0] if len(buffers) == 1 else b"".join(buffers)
     waiting.set_result(memoryview(frame)[LENGTH_BYTES:])

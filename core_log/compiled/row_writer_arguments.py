@@ -27,27 +27,27 @@ WIDTHS = {BOOLEAN: 0, DECIMAL: 16}
 """Bytes per number if not eight; bits are addressed by index."""
 
 
-def table_of(pieces: Sequence[RowPart]) -> tuple[list[Any], Int64Array]:
+def table_of(parts: Sequence[RowPart]) -> tuple[list[Any], Int64Array]:
     """Returns the objects to keep alive until all is written, and the description of each part."""
     held: list[Any] = []
-    about = np.zeros((len(pieces), 8), np.int64)
-    for index, piece in enumerate(pieces):
-        if isinstance(piece, bytes):
-            constant = np.frombuffer(piece + bytes(8), np.uint8)
+    about = np.zeros((len(parts), 8), np.int64)
+    for index, part in enumerate(parts):
+        if isinstance(part, bytes):
+            constant = np.frombuffer(part + bytes(8), np.uint8)
             held.append(constant)
             about[index, :SIZE] = (CONSTANT, constant.ctypes.data, 0, 0, 0)
-            about[index, SIZE] = len(piece)
+            about[index, SIZE] = len(part)
             continue
-        if piece.kind == FLOAT and (numbers := _whole_numbers(piece.values)) is not None:
+        if part.kind == FLOAT and (numbers := _whole_numbers(part.values)) is not None:
             number, scale = numbers
-            held += [number, piece.values]
-            bitmap = piece.values.buffers()[0]
+            held += [number, part.values]
+            bitmap = part.values.buffers()[0]
             about[index] = (
-                FLOAT, number.ctypes.data, 0, bitmap.address if piece.values.null_count else 0,
-                piece.values.offset, ROOM[FLOAT], 0, scale,
+                FLOAT, number.ctypes.data, 0, bitmap.address if part.values.null_count else 0,
+                part.values.offset, ROOM[FLOAT], 0, scale,
             )  # fmt: skip
             continue
-        column, kind = _as_the_loop_has_it(piece)
+        column, kind = _as_the_loop_has_it(part)
         about[index, KIND], about[index, SIZE] = kind, ROOM[kind]
         if pa.types.is_dictionary(column.type):
             indices = column.indices.cast(pa.int64())
@@ -73,16 +73,16 @@ def table_of(pieces: Sequence[RowPart]) -> tuple[list[Any], Int64Array]:
     return held, about
 
 
-def _as_the_loop_has_it(piece: RowColumn) -> RowColumn:
+def _as_the_loop_has_it(part: RowColumn) -> RowColumn:
     """Returns numbers as 64 bits; values that the loop cannot write become text."""
-    values, kind = piece
+    values, kind = part
     if kind in (INTEGER, VARINT) and values.type != pa.int64():
         return RowColumn(values.cast(pa.int64()), kind)
     if kind == FLOAT or (kind == DECIMAL and not _is_short(values)):
-        return as_text(piece)
+        return as_text(part)
     if kind == MOMENT and not _has_four_digits(values):
-        return as_text(piece)
-    return piece
+        return as_text(part)
+    return part
 
 
 def _whole_numbers(values: pa.Array) -> tuple[Int64Array, int] | None:

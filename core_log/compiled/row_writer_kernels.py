@@ -150,16 +150,16 @@ store8, store16 = _storer(8, "uint8"), _storer(16, "uint16")
 store32, store64 = _storer(32, "uint32"), _storer(64, "uint64")
 
 
-def join_compiled(pieces: Sequence[RowPart], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
+def join_compiled(parts: Sequence[RowPart], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
     """Joins like `join_plainly`, which also gets (and refuses) what is too large for one column."""
-    held, about = table_of(merge_constants(pieces))
+    held, about = table_of(merge_constants(parts))
     texts = int(_text_bytes(about, rows))
     size = int(about[:, SIZE].sum()) * rows + texts
     offsets, scratch = np.zeros(rows + 1, np.int32), np.empty(SCRATCH_BYTES, np.uint8)
     out, row, at, spare = np.empty(0, np.uint8), 0, 0, GROWTH_MIN
     while row < rows:
         if size + spare > BYTES_MAX:
-            return join_plainly(pieces, rows, kind, null)
+            return join_plainly(parts, rows, kind, null)
         larger = _memory.of(size + spare + SLACK_BYTES)
         larger[:at] = out[:at]
         out = larger
@@ -175,9 +175,9 @@ def join_compiled(pieces: Sequence[RowPart], rows: int, kind: pa.DataType, null:
 @_compiled
 def _text_bytes(about: Int64Array, rows: int) -> Any:
     total = 0
-    for piece in range(len(about)):
-        if about[piece, OFFSETS] and not about[piece, INDEXES]:
-            offsets = about[piece, OFFSETS]
+    for part in range(len(about)):
+        if about[part, OFFSETS] and not about[part, INDEXES]:
+            offsets = about[part, OFFSETS]
             total += load32(offsets + 4 * rows) - load32(offsets)
     return total
 
@@ -191,40 +191,40 @@ def _join(  # noqa: C901, PLR0915 - another call for every value would cost more
     escapes can need more than the caller reserved, so only they are counted."""
     grown = 0
     spare = limit - at
-    for piece in range(len(about)):
-        spare -= about[piece, SIZE] * (rows - row)
-        if about[piece, OFFSETS] and not about[piece, INDEXES]:
-            ends = about[piece, OFFSETS]
+    for part in range(len(about)):
+        spare -= about[part, SIZE] * (rows - row)
+        if about[part, OFFSETS] and not about[part, INDEXES]:
+            ends = about[part, OFFSETS]
             spare -= load32(ends + 4 * rows) - load32(ends + 4 * row)
     for each in range(row, rows):
         start = at
         offsets[each] = start
-        for piece in range(len(about)):
-            kind, data = about[piece, KIND], about[piece, DATA]
+        for part in range(len(about)):
+            kind, data = about[part, KIND], about[part, DATA]
             if kind == CONSTANT:
-                size = about[piece, SIZE]
+                size = about[part, SIZE]
                 for done in range(0, size, 8):
                     store64(out + at + done, load64(data + done))
                 at += size
                 continue
-            if about[piece, VALID] and not _bit(about[piece, VALID], about[piece, FIRST] + each):
+            if about[part, VALID] and not _bit(about[part, VALID], about[part, FIRST] + each):
                 if has_null:
                     store32(out + at, NULL)
                     at += 4
                 continue
             if kind == RAW:
-                value = about[piece, OFFSETS] + 4 * each
-                if about[piece, INDEXES]:
-                    value = about[piece, OFFSETS] + 4 * np.int64(
-                        load64(about[piece, INDEXES] + 8 * each)
+                value = about[part, OFFSETS] + 4 * each
+                if about[part, INDEXES]:
+                    value = about[part, OFFSETS] + 4 * np.int64(
+                        load64(about[part, INDEXES] + 8 * each)
                     )
                 begin = load32(value)
                 size = load32(value + 4) - begin
                 _copy(data + begin, out + at, size)
                 at += size
             elif kind == STRING:
-                begin = load32(about[piece, OFFSETS] + 4 * each)
-                size = load32(about[piece, OFFSETS] + 4 * each + 4) - begin
+                begin = load32(about[part, OFFSETS] + 4 * each)
+                size = load32(about[part, OFFSETS] + 4 * each + 4) - begin
                 store8(out + at, QUOTE_BYTE)
                 if _copy_seeing(data + begin, out + at + 1, size):
                     grown += (LONGEST_ESCAPE - 1) * size
@@ -236,7 +236,7 @@ def _join(  # noqa: C901, PLR0915 - another call for every value would cost more
             elif kind == INTEGER:
                 at += _digits(load64(data + 8 * each), out + at, scratch)
             elif kind == BOOLEAN:
-                if _bit(data, about[piece, FIRST] + each):
+                if _bit(data, about[part, FIRST] + each):
                     store32(out + at, TRUE)
                     at += 4
                 else:
@@ -247,11 +247,11 @@ def _join(  # noqa: C901, PLR0915 - another call for every value would cost more
                 at += _varint(load64(data + 8 * each), out + at)
             elif kind == DECIMAL:
                 number = load64(data + 16 * each)
-                at += _decimal(number, about[piece, SCALE], out + at, scratch)
+                at += _decimal(number, about[part, SCALE], out + at, scratch)
             elif kind == FLOAT:
-                at += _float(load64(data + 8 * each), about[piece, SCALE], out + at, scratch)
+                at += _float(load64(data + 8 * each), about[part, SCALE], out + at, scratch)
             else:
-                at += _moment(np.int64(load64(data + 8 * each)), about[piece, SCALE], out + at)
+                at += _moment(np.int64(load64(data + 8 * each)), about[part, SCALE], out + at)
     offsets[rows] = at
     return rows, at
 

@@ -249,9 +249,9 @@ def _write_plain(
             writer.add_records(line)
 
 
-def _write_line_head(pieces: list[bytes], index: int, line: FetchLine[S], version: int) -> None:
+def _write_line_head(chunks: list[bytes], index: int, line: FetchLine[S], version: int) -> None:
     if version >= 5:
-        pieces.append(
+        chunks.append(
             _LINE.pack(
                 index,
                 line.error_code,
@@ -261,7 +261,7 @@ def _write_line_head(pieces: list[bytes], index: int, line: FetchLine[S], versio
             )
         )
     else:
-        pieces.append(
+        chunks.append(
             _LINE_TO_V4.pack(index, line.error_code, line.high_watermark, line.last_stable_offset)
         )
 

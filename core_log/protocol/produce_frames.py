@@ -136,46 +136,46 @@ def _write_plain(
     parts: list[ProducePart], answers: list[PartAnswer], correlation_id: int, version: int
 ) -> bytes:
     topics = _by_topic(parts, answers)
-    pieces = [_INT.pack(correlation_id), _INT.pack(len(topics))]
+    chunks = [_INT.pack(correlation_id), _INT.pack(len(topics))]
     for topic, lines in topics:
         assert isinstance(topic, str), "topic ids come with flexible versions only"
         name = topic.encode()
-        pieces += (_SHORT.pack(len(name)), name, _INT.pack(len(lines)))
+        chunks += (_SHORT.pack(len(name)), name, _INT.pack(len(lines)))
         for index, (code, base, time_ms, start, message, errors) in lines:
             if version >= 5:
-                pieces.append(_PART.pack(index, code, base, time_ms, start))
+                chunks.append(_PART.pack(index, code, base, time_ms, start))
             else:
-                pieces.append(_PART_TO_V4.pack(index, code, base, time_ms))
+                chunks.append(_PART_TO_V4.pack(index, code, base, time_ms))
             if version >= 8:
-                pieces.append(_INT.pack(len(errors)))
+                chunks.append(_INT.pack(len(errors)))
                 for record_index, reason in errors:
-                    pieces += (_INT.pack(record_index), _plain_text(reason))
-                pieces.append(_plain_text(message))
-    pieces.append(b"\0\0\0\0")  # throttle time
-    return b"".join(pieces)
+                    chunks += (_INT.pack(record_index), _plain_text(reason))
+                chunks.append(_plain_text(message))
+    chunks.append(b"\0\0\0\0")  # throttle time
+    return b"".join(chunks)
 
 
 def _write_flexible(
     parts: list[ProducePart], answers: list[PartAnswer], correlation_id: int, version: int
 ) -> bytes:
     topics = _by_topic(parts, answers)
-    pieces = [_INT.pack(correlation_id), b"\0", uvarint_bytes(len(topics) + 1)]
+    chunks = [_INT.pack(correlation_id), b"\0", uvarint_bytes(len(topics) + 1)]
     for topic, lines in topics:
         if isinstance(topic, str):
             name = topic.encode()
-            pieces += (uvarint_bytes(len(name) + 1), name)
+            chunks += (uvarint_bytes(len(name) + 1), name)
         else:
-            pieces.append(topic)
-        pieces.append(uvarint_bytes(len(lines) + 1))
+            chunks.append(topic)
+        chunks.append(uvarint_bytes(len(lines) + 1))
         for index, (code, base, time_ms, start, message, errors) in lines:
-            pieces.append(_PART.pack(index, code, base, time_ms, start))
-            pieces.append(uvarint_bytes(len(errors) + 1))
+            chunks.append(_PART.pack(index, code, base, time_ms, start))
+            chunks.append(uvarint_bytes(len(errors) + 1))
             for record_index, reason in errors:
-                pieces += (_INT.pack(record_index), _flexible_text(reason), b"\0")
-            pieces += (_flexible_text(message), b"\0")
-        pieces.append(b"\0")
-    pieces.append(b"\0\0\0\0\0")  # throttle time, no tags
-    return b"".join(pieces)
+                chunks += (_INT.pack(record_index), _flexible_text(reason), b"\0")
+            chunks += (_flexible_text(message), b"\0")
+        chunks.append(b"\0")
+    chunks.append(b"\0\0\0\0\0")  # throttle time, no tags
+    return b"".join(chunks)
 
 
 def _plain_text(words: str | None) -> bytes:

@@ -107,14 +107,14 @@ def encode_records(
     record_bytes += key_bytes.clip(0) + value_bytes.clip(0) + _header_bytes(headers)
     attributes: Int64Array = np.zeros_like(offset_deltas)
     head = (record_bytes, attributes, time_deltas, offset_deltas, key_bytes)
-    pieces = [
+    parts = [
         *(RowColumn(pa.array(each), ValueEncoding.VARINT) for each in head),
         RowColumn(keys, ValueEncoding.RAW),
         RowColumn(pa.array(value_bytes), ValueEncoding.VARINT),
         RowColumn(values, ValueEncoding.RAW),
         headers if isinstance(headers, bytes) else RowColumn(headers, ValueEncoding.RAW),
     ]
-    joined = join(pieces, len(keys), kind=pa.binary())
+    joined = join(parts, len(keys), kind=pa.binary())
     ends = np.frombuffer(joined.buffers()[1], np.int32)
     data = memoryview(joined.buffers()[2])
     for start, end in batches.tolist():
@@ -153,10 +153,10 @@ def _few_records(
     sets = [headers] * len(keys) if isinstance(headers, bytes) else headers.to_pylist()
     rows = zip(keys.to_pylist(), values.to_pylist(), times.tolist(), sets, strict=True)
     for index, (key, value, time_ms, encoded) in enumerate(rows):
-        pieces = [b"\0", encode_varint(time_ms - int(times[0])), encode_varint(index)]
+        parts = [b"\0", encode_varint(time_ms - int(times[0])), encode_varint(index)]
         for cell in (key, value):
-            pieces += [encode_varint(-1 if cell is None else len(cell)), cell or b""]
-        record = b"".join([*pieces, encoded])
+            parts += [encode_varint(-1 if cell is None else len(cell)), cell or b""]
+        record = b"".join([*parts, encoded])
         section += encode_varint(len(record)) + record
     return memoryview(section)
 

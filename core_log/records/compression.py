@@ -127,13 +127,13 @@ def _decompress_gzip(data: memoryview, bytes_max: int) -> Buffer:
         stream = zlib.decompressobj(31)
         while not stream.eof:
             try:
-                piece = stream.decompress(rest, _STEP_BYTES)
+                part = stream.decompress(rest, _STEP_BYTES)
             except zlib.error as error:
                 raise _damaged_error("gzip", error) from error
             rest = stream.unconsumed_tail
-            if not piece and not rest and not stream.eof:
+            if not part and not rest and not stream.eof:
                 raise _damaged_error("gzip", "it ends early")
-            out += piece
+            out += part
             if len(out) > bytes_max:
                 raise _too_large("gzip", bytes_max)
         rest = stream.unused_data
@@ -143,11 +143,11 @@ def _decompress_gzip(data: memoryview, bytes_max: int) -> Buffer:
 def _compress_snappy(data: Buffer, _: int | None) -> bytes:
     from cramjam import snappy
 
-    view, pieces = memoryview(data), [_XERIAL_MAGIC, _XERIAL_VERSIONS]
+    view, parts = memoryview(data), [_XERIAL_MAGIC, _XERIAL_VERSIONS]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
         block = bytes(snappy.compress_raw(bytes(view[start : start + _XERIAL_BLOCK_BYTES])))
-        pieces += (_BLOCK_LENGTH.pack(len(block)), block)
-    return b"".join(pieces)
+        parts += (_BLOCK_LENGTH.pack(len(block)), block)
+    return b"".join(parts)
 
 
 def _decompress_snappy(data: memoryview, bytes_max: int) -> Buffer:
@@ -203,11 +203,11 @@ def _decompress_lz4(data: memoryview, bytes_max: int) -> Buffer:
     out, stream, rest = bytearray(), frame.LZ4FrameDecompressor(), bytes(data)
     try:
         while not stream.eof:
-            piece = stream.decompress(rest, max_length=_STEP_BYTES)
+            part = stream.decompress(rest, max_length=_STEP_BYTES)
             rest = b""
-            if not piece and stream.needs_input and not stream.eof:
+            if not part and stream.needs_input and not stream.eof:
                 raise _damaged_error("lz4", "it ends early")
-            out += piece
+            out += part
             if len(out) > bytes_max:
                 raise _too_large("lz4", bytes_max)
     except (RuntimeError, EOFError) as error:
@@ -235,8 +235,8 @@ def _decompress_zstd(data: memoryview, bytes_max: int) -> Buffer:
     try:
         decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
         with decompressor.stream_reader(data, read_across_frames=True) as stream:
-            while piece := stream.read(_STEP_BYTES):
-                out += piece
+            while part := stream.read(_STEP_BYTES):
+                out += part
                 if len(out) > bytes_max:
                     raise _too_large("zstd", bytes_max)
     except zstandard.ZstdError as error:

@@ -22,11 +22,11 @@ NONE: Mapping[str, pa.BinaryArray] = {}
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     """Returns headers that are the same for every record of a batch."""
-    pieces = [encode_varint(len(headers))]
+    parts = [encode_varint(len(headers))]
     for name, value in headers:
-        pieces += [_encode_name(name), encode_varint(-1 if value is None else len(value))]
-        pieces += [value or b""]
-    return b"".join(pieces)
+        parts += [_encode_name(name), encode_varint(-1 if value is None else len(value))]
+        parts += [value or b""]
+    return b"".join(parts)
 
 
 def encode_header_columns(
@@ -41,27 +41,27 @@ def encode_header_columns(
     """
     if 0 < rows <= FEW:
         return pa.array(_few_headers(headers, rows, where_valid), pa.binary())
-    pieces: list[RowPart] = []
+    parts: list[RowPart] = []
     constant = encode_varint(len(headers))
     if where_valid:
         counts = np.full(rows, len(headers), dtype=np.int64)
         for column in where_valid.values():
             counts += column.is_valid().to_numpy(zero_copy_only=False)
-        pieces, constant = [_varints(counts)], b""
+        parts, constant = [_varints(counts)], b""
     for name, value in headers.items():
         constant += _encode_name(name)
         if isinstance(value, bytes | None):
             constant += encode_varint(-1 if value is None else len(value)) + (value or b"")
             continue
-        pieces += [
+        parts += [
             constant,
             _varints(lengths_or_minus_one(value)),
             RowColumn(value, ValueEncoding.RAW),
         ]
         constant = b""
-    pieces.append(constant)
-    pieces += [RowColumn(_whole_headers(*each), ValueEncoding.RAW) for each in where_valid.items()]
-    return join(pieces, rows, kind=pa.binary())
+    parts.append(constant)
+    parts += [RowColumn(_whole_headers(*each), ValueEncoding.RAW) for each in where_valid.items()]
+    return join(parts, rows, kind=pa.binary())
 
 
 def _varints(numbers: Int64Array) -> RowColumn:

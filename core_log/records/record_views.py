@@ -124,10 +124,10 @@ class RecordField:
         marks = np.stack((self.starts, self.ends), axis=1).ravel()
         bounds = pa.py_buffer(np.append(marks, marks[-1:]).astype(np.int32))
         buffers = [None, bounds, pa.py_buffer(self.data)]
-        pieces = pa.Array.from_buffers(pa.binary(), len(marks), buffers)
+        slices = pa.Array.from_buffers(pa.binary(), len(marks), buffers)
         is_null = self.lengths < 0
         rows = np.arange(0, len(marks), 2)
-        found: pa.BinaryArray = pieces.take(
+        found: pa.BinaryArray = slices.take(
             pa.array(rows, mask=is_null) if is_null.any() else pa.array(rows)
         )
         return found

@@ -74,25 +74,25 @@ def as_text(column: RowColumn) -> RowColumn:
     return column
 
 
-def join_plainly(pieces: Sequence[RowPart], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
+def join_plainly(parts: Sequence[RowPart], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
     """Joins in C++, without one Python object per value."""
-    parts = merge_constants(
-        part for some in _with_numbers_together(pieces) for part in _parts(some)
+    merged = merge_constants(
+        part for some in _with_numbers_together(parts) for part in _parts(some)
     )
-    if len(parts) == 1 and isinstance(parts[0], bytes):
-        return pa.repeat(pa.scalar(parts[0], pa.binary()).cast(kind), rows)
+    if len(merged) == 1 and isinstance(merged[0], bytes):
+        return pa.repeat(pa.scalar(merged[0], pa.binary()).cast(kind), rows)
     return pc.binary_join_element_wise(
-        *(_of_kind(part, kind) for part in parts),
+        *(_of_kind(part, kind) for part in merged),
         _of_kind(b"", kind),
         null_handling="replace",
         null_replacement=null.decode(),
     )
 
 
-def _with_numbers_together(pieces: Iterable[RowPart]) -> Iterator[RowPart | list[pa.Array]]:
+def _with_numbers_together(parts: Iterable[RowPart]) -> Iterator[RowPart | list[pa.Array]]:
     """Merges neighbouring varints, so that they are written at once."""
     for is_varint, some in groupby(
-        pieces, lambda each: isinstance(each, RowColumn) and each.kind == ValueEncoding.VARINT
+        parts, lambda each: isinstance(each, RowColumn) and each.kind == ValueEncoding.VARINT
     ):
         if is_varint:
             yield [each.values for each in some if isinstance(each, RowColumn)]
@@ -100,12 +100,12 @@ def _with_numbers_together(pieces: Iterable[RowPart]) -> Iterator[RowPart | list
             yield from some
 
 
-def _parts(piece: RowPart | list[pa.Array]) -> list[bytes | pa.Array]:
-    if isinstance(piece, bytes):
-        return [piece]
-    if isinstance(piece, list):
-        return [write_varints(*(each.to_numpy() for each in piece))]
-    values, form = as_text(piece)
+def _parts(part: RowPart | list[pa.Array]) -> list[bytes | pa.Array]:
+    if isinstance(part, bytes):
+        return [part]
+    if isinstance(part, list):
+        return [write_varints(*(each.to_numpy() for each in part))]
+    values, form = as_text(part)
     match form:
         case ValueEncoding.RAW:
             return [values]

@@ -39,23 +39,23 @@ TIMESPECS = {
 
 class RowWriter(Protocol):
     def __call__(
-        self, pieces: Sequence[RowPart], rows: int, kind: pa.DataType, null: bytes
+        self, parts: Sequence[RowPart], rows: int, kind: pa.DataType, null: bytes
     ) -> pa.Array: ...
 
 
-def join(pieces: Sequence[RowPart], rows: int, *, kind: pa.DataType, null: bytes = b"") -> pa.Array:
+def join(parts: Sequence[RowPart], rows: int, *, kind: pa.DataType, null: bytes = b"") -> pa.Array:
     """Returns a column of text or of bytes. `null` is written for a missing value."""
     if rows <= FEW_ROWS:
-        return join_few(pieces, rows, kind, null)
+        return join_few(parts, rows, kind, null)
     chosen = _choose()
-    found = chosen.now(pieces, rows, kind, null)
+    found = chosen.now(parts, rows, kind, null)
     chosen.count(found.nbytes)
     return found
 
 
-def join_few(pieces: Sequence[RowPart], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
+def join_few(parts: Sequence[RowPart], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
     """Joins value by value: a call on a column takes longer than so few values."""
-    cells = [[each] * rows if isinstance(each, bytes) else _cells(each, null) for each in pieces]
+    cells = [[each] * rows if isinstance(each, bytes) else _cells(each, null) for each in parts]
     joined = [b"".join(row) for row in zip(*cells, strict=True)] if cells else [b""] * rows
     if kind == pa.binary():
         return pa.array(joined, kind)

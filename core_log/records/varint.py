@@ -24,7 +24,7 @@ _PAIR_NUMBERS = (_ZIGZAG >> 1) ^ -(_ZIGZAG & 1)
 
 def write_varints(*columns: Int64Array) -> pa.BinaryArray:
     """Returns one binary value per row: that row's numbers, each as a varint, one after another."""
-    words = _pack([piece for column in columns for piece in _spread(column)], len(columns[0]))
+    words = _pack([part for column in columns for part in _spread(column)], len(columns[0]))
     lengths = np.stack([length for _, length in words], axis=1)
     ends = np.cumsum(lengths.ravel())
     starts = (ends - lengths.ravel()).astype(np.int64)
@@ -121,11 +121,11 @@ def _spread_groups(zigzag: Words, lengths: Words) -> Words:
     return word | (np.uint64(_MORE) & before_last)
 
 
-def _pack(pieces: list[tuple[Words, Words]], rows: int) -> list[tuple[Words, Words]]:
+def _pack(parts: list[tuple[Words, Words]], rows: int) -> list[tuple[Words, Words]]:
     """Joins neighbouring parts as long as they fit into one word in every row."""
     words: list[tuple[Words, Words]] = []
     room = 0
-    for word, lengths in pieces:
+    for word, lengths in parts:
         longest = int(lengths.max(initial=0))
         if longest <= room:
             first, first_lengths = words.pop()

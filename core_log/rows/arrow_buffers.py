@@ -42,15 +42,15 @@ def fixed_width_column(kind: pa.DataType, data: UInt8Array, *, like: pa.Array) -
     return column_of(kind, data.reshape(-1), offsets, like=like)
 
 
-def pieces_of(data: UInt8Array, starts: Int64Array, ends: Int64Array) -> pa.StringArray:
+def slices_of(data: UInt8Array, starts: Int64Array, ends: Int64Array) -> pa.StringArray:
     """Returns ranges of one text; they are in order and do not overlap."""
     if not len(starts):
         return pa.array([], pa.string())
     marks = np.stack((starts, ends), axis=1).reshape(-1)
     bounds = pa.py_buffer(np.append(marks, marks[-1:]).astype(np.int32))
     buffers = [None, bounds, pa.py_buffer(np.ascontiguousarray(data))]
-    pieces = pa.Array.from_buffers(pa.string(), len(marks), buffers)
-    return pieces.take(pa.array(np.arange(0, len(marks), 2)))
+    slices = pa.Array.from_buffers(pa.string(), len(marks), buffers)
+    return slices.take(pa.array(np.arange(0, len(marks), 2)))
 
 
 def numbers_column(kind: pa.DataType, data: npt.NDArray[np.generic], *, like: pa.Array) -> pa.Array:

@@ -18,7 +18,7 @@ THREAD_BYTES_MIN = 64 << 10
 """Less work is done faster than a thread is woken."""
 
 
-def pieces_of(rows: int) -> int:
+def slices_of(rows: int) -> int:
     """Returns the number of parts of a batch for parallel work."""
     wanted = rows // PIECE_ROWS_MIN
     return min(os.cpu_count() or 1, wanted) if wanted > 1 else 1  # the system call is slow

@@ -10,7 +10,7 @@ from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.objects.settings import S3Settings
 from headwater.core_log.objects.store import SINK_ERRORS, ObjectStore, names_below, store_of
 from headwater.core_log.rows.converters.row import RowConverters
-from headwater.core_log.rows.json.writer import join, object_pieces
+from headwater.core_log.rows.json.writer import join, object_parts
 from headwater.core_log.rows.settings import WireSettings
 from headwater.sinks.files.manifest import SINKS, CommittedFile, Manifest
 from headwater.sinks.files.settings import FilesSinkSettings
@@ -73,7 +73,7 @@ class JsonFile:
 
     def write(self, rows: pa.RecordBatch) -> None:
         texts = self._forms.to_json(rows)
-        lines = join([*object_pieces(list(texts), texts.values()), "\n"], rows.num_rows)
+        lines = join([*object_parts(list(texts), texts.values()), "\n"], rows.num_rows)
         self._sink.write(characters_of(lines))
 
     def size(self) -> int:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from headwater.connectors.postgres.types.column_reader import UNAVAILABLE, ReadColumn, TypeReader
 from headwater.core_log.foundation.array_types import BoolArray, UInt8Array
-from headwater.core_log.rows.arrow_buffers import bytes_and_offsets, pieces_of
+from headwater.core_log.rows.arrow_buffers import bytes_and_offsets, slices_of
 
 AS_NUMBERS = {pa.int32(), pa.int64(), pa.date32()}
 """Item types of arrays for which Debezium writes the bytes of its placeholder, each as a number."""
@@ -102,7 +102,7 @@ def _flat_lists(text: pa.StringArray, read: ReadColumn, delimiter: str) -> pa.Ar
     starts, ends, rows = starts[is_item], ends[is_item], rows[is_item]
     is_bare = data[starts] != QUOTE
     starts, ends = starts + ~is_bare, ends - ~is_bare
-    items = pieces_of(data, starts, ends)
+    items = slices_of(data, starts, ends)
     if is_bare.any():
         is_null = pc.and_(pa.array(is_bare), pc.equal(items, "NULL"))
         items = pc.if_else(is_null, pa.scalar(None, pa.string()), items)

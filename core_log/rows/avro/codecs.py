@@ -12,11 +12,11 @@ from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.record_views import RecordField
 from headwater.core_log.rows import connect_schema
 from headwater.core_log.rows.avro.debezium_reader import in_order, read_events, read_flat
-from headwater.core_log.rows.avro.debezium_writer import envelope_pieces
+from headwater.core_log.rows.avro.debezium_writer import envelope_parts
 from headwater.core_log.rows.avro.reader import AvroReader
-from headwater.core_log.rows.avro.schema import avro_schema, row_pieces, zeros_where_null
+from headwater.core_log.rows.avro.schema import avro_schema, encoded_parts, zeros_where_null
 from headwater.core_log.rows.avro.schema_registry import SchemaRegistry, frame, read_framed
-from headwater.core_log.rows.avro.writer import AvroPart, join, spread, value_pieces
+from headwater.core_log.rows.avro.writer import AvroPart, join, spread, value_parts
 from headwater.core_log.rows.codec import TRUNCATE_KEY, Encoded, with_tombstones
 from headwater.core_log.rows.converters.row import RowConverters
 from headwater.core_log.rows.json.flat_codec import (
@@ -64,10 +64,10 @@ class AvroTopic:
         count = len(next(iter(columns.values()), ()))
         if not forms.schema.key:
             return pa.nulls(count, pa.binary())
-        pieces: list[AvroPart] = [self.frame("key", forms, lambda: self._key_schema(forms))]
+        parts: list[AvroPart] = [self.frame("key", forms, lambda: self._key_schema(forms))]
         for name in forms.schema.key:
-            pieces += value_pieces(columns[name], is_optional=False)
-        return join(pieces, count)
+            parts += value_parts(columns[name], is_optional=False)
+        return join(parts, count)
 
     def _key_schema(self, forms: RowConverters) -> dict[str, Any]:
         return connect_schema.key_schema(forms.schema, forms.forms, topic=self.topic)
@@ -95,10 +95,10 @@ class DebeziumAvro:
             "value", forms, lambda: self._schema(forms, changes.source), shape
         )
         columns = forms.to_wire(changes.rows)
-        row = [] if changes.is_truncate else row_pieces(changes.schema, columns)
+        row = [] if changes.is_truncate else encoded_parts(changes.schema, columns)
         before = _before(changes, forms)
-        pieces = [opening, *envelope_pieces(changes, row, before, now_us=now_us)]
-        values = join(pieces, len(changes))
+        parts = [opening, *envelope_parts(changes, row, before, now_us=now_us)]
+        values = join(parts, len(changes))
         if changes.is_truncate:
             return Encoded(pa.array([TRUNCATE_KEY], pa.binary()), values, None)
         return with_tombstones(self._topic.encode_keys(forms, columns), values, changes.operations)
@@ -132,10 +132,10 @@ class FlatAvro:
         columns = dict(forms.to_wire(changes.rows))
         if changes.is_truncate:
             columns |= {name: zeros_where_null(columns[name]) for name in changes.schema.key}
-        pieces: list[AvroPart] = [opening, *row_pieces(changes.schema, columns)]
+        parts: list[AvroPart] = [opening, *encoded_parts(changes.schema, columns)]
         for column in metadata_columns(changes):
-            pieces += value_pieces(column, is_optional=True)
-        values = join(pieces, len(changes))
+            parts += value_parts(column, is_optional=True)
+        values = join(parts, len(changes))
         if changes.is_truncate:
             return Encoded(pa.array([TRUNCATE_KEY], pa.binary()), values, None)
         return with_tombstones(self._topic.encode_keys(forms, columns), values, changes.operations)
@@ -158,5 +158,5 @@ def _before(changes: TableChanges, forms: RowConverters) -> pa.Array | None:
         return None
     is_there = before.is_valid()
     rows = pa.RecordBatch.from_struct_array(before.filter(is_there))
-    pieces = row_pieces(forms.schema, forms.to_wire(rows))
-    return spread(join(pieces, rows.num_rows), is_there)
+    parts = encoded_parts(forms.schema, forms.to_wire(rows))
+    return spread(join(parts, rows.num_rows), is_there)

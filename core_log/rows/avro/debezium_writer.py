@@ -13,7 +13,7 @@ from headwater.core_log.rows.avro.writer import (
     SECOND_BRANCH,
     AvroPart,
     constant,
-    value_pieces,
+    value_parts,
 )
 from headwater.core_log.rows.connect_schema import FLAG, NUMBER, source_schema, transaction_schema
 
@@ -21,7 +21,7 @@ KINDS = {NUMBER: pa.int64(), FLAG: pa.bool_()}
 ONE_LETTER = b"\x02"
 
 
-def envelope_pieces(
+def envelope_parts(
     changes: TableChanges, row: Sequence[AvroPart], before: pa.Array | None, *, now_us: int
 ) -> list[AvroPart]:
     """Returns the envelope's parts. `before` holds encoded rows before updates, null if there is
@@ -59,16 +59,16 @@ def _images(
 
 
 def _cells(block: Mapping[str, ColumnOrValue], schema: Mapping[str, Any]) -> list[AvroPart]:
-    pieces: list[AvroPart] = []
+    parts: list[AvroPart] = []
     for (_, cell), field in zip(block.items(), schema["fields"], strict=True):
         kind = KINDS.get(field["type"], pa.string())
         if "default" in field:  # its own type is the union's first branch then
-            pieces += _write_default(cell, kind)
+            parts += _write_default(cell, kind)
         elif isinstance(cell, pa.Array):
-            pieces += value_pieces(cell.cast(kind), is_optional=field["optional"])
+            parts += value_parts(cell.cast(kind), is_optional=field["optional"])
         else:
-            pieces.append(constant(kind, cell, is_optional=field["optional"]))
-    return pieces
+            parts.append(constant(kind, cell, is_optional=field["optional"]))
+    return parts
 
 
 def _write_default(cell: ColumnOrValue, kind: pa.DataType) -> list[AvroPart]:
@@ -76,7 +76,7 @@ def _write_default(cell: ColumnOrValue, kind: pa.DataType) -> list[AvroPart]:
         return [SECOND_BRANCH]
     if not isinstance(cell, pa.Array):
         return [FIRST_BRANCH, constant(kind, cell, is_optional=False)]
-    return [FIRST_BRANCH, *value_pieces(cell.cast(kind).fill_null("false"), is_optional=False)]
+    return [FIRST_BRANCH, *value_parts(cell.cast(kind).fill_null("false"), is_optional=False)]
 
 
 def _transaction(block: Mapping[str, ColumnOrValue] | None) -> list[AvroPart]:

@@ -151,8 +151,8 @@ class _Columns:
             return pa.array([], kind)
         bounds = pa.py_buffer(np.append(marks, marks[-1:]).astype(np.int32))
         buffers = [None, bounds, pa.py_buffer(self.data)]
-        pieces = pa.Array.from_buffers(kind, len(marks), buffers)
-        column = pieces.take(pa.array(np.arange(0, len(marks), 2)))
+        parts = pa.Array.from_buffers(kind, len(marks), buffers)
+        column = parts.take(pa.array(np.arange(0, len(marks), 2)))
         column.validate(full=True)
         return column
 

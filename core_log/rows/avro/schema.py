@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.table_schema import TableSchema
-from headwater.core_log.rows.avro.writer import AvroPart, value_pieces
+from headwater.core_log.rows.avro.writer import AvroPart, value_parts
 
 AvroSchema = Any
 """A name, a list of branches, or an object: an Avro schema parsed by `json`."""
@@ -138,11 +138,11 @@ def legal_names(names: Sequence[str]) -> list[str]:
     return found
 
 
-def row_pieces(schema: TableSchema, columns: Mapping[str, pa.Array]) -> list[AvroPart]:
+def encoded_parts(schema: TableSchema, columns: Mapping[str, pa.Array]) -> list[AvroPart]:
     return [
-        piece
+        part
         for name, column in columns.items()
-        for piece in value_pieces(column, is_optional=name not in schema.key)
+        for part in value_parts(column, is_optional=name not in schema.key)
     ]
 
 

@@ -19,7 +19,7 @@ FIRST_BRANCH, SECOND_BRANCH = b"\x00", b"\x02"
 """Numbers of a union's branches; ours are null and the value, in this order."""
 
 
-def value_pieces(column: pa.Array, *, is_optional: bool) -> list[AvroPart]:
+def value_parts(column: pa.Array, *, is_optional: bool) -> list[AvroPart]:
     if not is_optional:
         assert not column.null_count, "what cannot be null is not"
         return _require(column)
@@ -39,14 +39,14 @@ def spread(present: pa.Array, is_there: pa.BooleanArray) -> pa.Array:
     return present.take(pa.array(indices, mask=~mask))
 
 
-def join(pieces: Sequence[AvroPart], row_count: int) -> pa.BinaryArray:
+def join(parts: Sequence[AvroPart], row_count: int) -> pa.BinaryArray:
     merged: list[AvroPart] = []
-    for piece in pieces:
-        if isinstance(piece, bytes) and merged and isinstance(merged[-1], bytes):
-            merged[-1] += piece
+    for part in parts:
+        if isinstance(part, bytes) and merged and isinstance(merged[-1], bytes):
+            merged[-1] += part
         else:
-            merged.append(piece)
-    if all(isinstance(piece, bytes) for piece in merged):
+            merged.append(part)
+    if all(isinstance(part, bytes) for part in merged):
         return pa.repeat(pa.scalar(b"".join(merged), pa.binary()), row_count)
     return pc.binary_join_element_wise(
         *(pa.scalar(each, pa.binary()) if isinstance(each, bytes) else each for each in merged),
@@ -57,7 +57,7 @@ def join(pieces: Sequence[AvroPart], row_count: int) -> pa.BinaryArray:
 def constant(kind: pa.DataType, value: Any, *, is_optional: bool) -> bytes:
     """Returns a value that all rows share."""
     column = pa.array([value], kind)
-    encoded: bytes = join(value_pieces(column, is_optional=is_optional), 1)[0].as_py()
+    encoded: bytes = join(value_parts(column, is_optional=is_optional), 1)[0].as_py()
     return encoded
 
 
@@ -65,19 +65,19 @@ def _require(column: pa.Array) -> list[AvroPart]:
     kind = column.type
     if pa.types.is_struct(kind):
         return [
-            piece
+            part
             for field, member in zip(kind, column.flatten(), strict=True)
-            for piece in value_pieces(member, is_optional=field.nullable)
+            for part in value_parts(member, is_optional=field.nullable)
         ]
     if pa.types.is_list(kind):
         items = column.flatten()
-        return _blocks(column, value_pieces(items, is_optional=True), len(items))
+        return _blocks(column, value_parts(items, is_optional=True), len(items))
     if pa.types.is_map(kind):
         keys, values, _ = pairs_of(column)
-        pairs = [*value_pieces(keys, is_optional=False), *value_pieces(values, is_optional=True)]
+        pairs = [*value_parts(keys, is_optional=False), *value_parts(values, is_optional=True)]
         return _blocks(column, pairs, len(keys))
     if kind in (pa.string(), pa.binary()):
-        return _text_pieces(column)
+        return _text_parts(column)
     if kind == pa.bool_():
         return [pa.array([b"\x00", b"\x01"], pa.binary()).take(column.cast(pa.int8()))]
     if pa.types.is_floating(kind):
@@ -89,7 +89,7 @@ def _numbers(numbers: Any) -> pa.BinaryArray:
     return write_varints(numbers) if len(numbers) else pa.array([], pa.binary())
 
 
-def _text_pieces(column: pa.Array) -> list[AvroPart]:
+def _text_parts(column: pa.Array) -> list[AvroPart]:
     data, offsets = bytes_and_offsets(column)
     return [_numbers(np.diff(offsets)), column_of(pa.binary(), data, offsets, like=column)]
 

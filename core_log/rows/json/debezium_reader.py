@@ -31,7 +31,7 @@ from headwater.core_log.rows.json.strict_reader import (
     parse,
     without_carrier,
 )
-from headwater.core_log.rows.json.writer import JsonPart, join, object_pieces
+from headwater.core_log.rows.json.writer import JsonPart, join, object_parts
 from headwater.core_log.rows.settings import WireSettings
 
 NO_OPERATION = 255
@@ -165,15 +165,15 @@ class DebeziumJson:
         forms = self._forms_of(changes.schema)
         opening, closing = self._value_frame(forms, changes.source)
         if changes.is_truncate:
-            pieces = truncate_envelope(changes, now_us=now_us)
-            values = join([opening, *pieces, closing], 1, kind=pa.binary())
+            parts = truncate_envelope(changes, now_us=now_us)
+            values = join([opening, *parts, closing], 1, kind=pa.binary())
             return Encoded(pa.array([TRUNCATE_KEY], pa.binary()), values, None)
         texts = forms.to_json(changes.rows)
         frame = key_frame(forms, topic=self._topic, has_schemas=self._wire.has_schemas)
         keys = encode_keys(forms, texts, len(changes), frame)
-        row = object_pieces(changes.schema.names, texts.values())
-        pieces = envelope(changes, row, _before(changes, forms), now_us=now_us)
-        values = join([opening, *pieces, closing], len(changes), kind=pa.binary())
+        row = object_parts(changes.schema.names, texts.values())
+        parts = envelope(changes, row, _before(changes, forms), now_us=now_us)
+        values = join([opening, *parts, closing], len(changes), kind=pa.binary())
         return with_tombstones(keys, values, changes.operations)
 
     def decode(
@@ -208,7 +208,7 @@ def _before(changes: TableChanges, forms: RowConverters) -> list[JsonPart] | Non
     if before is None or before.null_count == len(before):
         return None
     rows = pa.RecordBatch.from_arrays(before.flatten(), schema=forms.schema.arrow)
-    pieces = object_pieces(forms.schema.names, forms.to_json(rows).values())
+    parts = object_parts(forms.schema.names, forms.to_json(rows).values())
     if not before.null_count:
-        return pieces
-    return [pc.if_else(before.is_valid(), join(pieces, len(changes)), None)]
+        return parts
+    return [pc.if_else(before.is_valid(), join(parts, len(changes)), None)]

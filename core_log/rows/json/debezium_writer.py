@@ -68,7 +68,7 @@ def cells(block: Mapping[str, ColumnOrValue] | None) -> list[JsonPart]:
         return [NULL]
     block = {name: _of_one(cell) for name, cell in block.items()}
     runs = _Runs.of([cell for cell in block.values() if isinstance(cell, pa.Array)])
-    pieces: list[JsonPart] = []
+    parts: list[JsonPart] = []
     shared: list[JsonPart] = ["{"]
     for index, (name, cell) in enumerate(block.items()):
         shared.append(_name(name) if not index else f",{_name(name)}")
@@ -77,9 +77,9 @@ def cells(block: Mapping[str, ColumnOrValue] | None) -> list[JsonPart]:
         elif runs.has(cell):
             shared.append(json_text(runs.firsts(cell)))
         else:
-            pieces += [*runs.spread(shared), json_text(cell)]
+            parts += [*runs.spread(shared), json_text(cell)]
             shared = []
-    return [*pieces, *runs.spread([*shared, "}"])]
+    return [*parts, *runs.spread([*shared, "}"])]
 
 
 def _of_one(cell: ColumnOrValue) -> ColumnOrValue:
@@ -122,11 +122,11 @@ class _Runs(NamedTuple):
     def firsts(self, column: pa.Array) -> pa.Array:
         return column.take(self.starts)
 
-    def spread(self, pieces: Sequence[JsonPart]) -> list[JsonPart]:
+    def spread(self, parts: Sequence[JsonPart]) -> list[JsonPart]:
         """Returns parts per run as parts per row."""
-        if all(isinstance(piece, str) for piece in pieces):
-            return list(pieces)
-        return [pa.DictionaryArray.from_arrays(self.numbers, join(pieces, len(self.starts)))]
+        if all(isinstance(part, str) for part in parts):
+            return list(parts)
+        return [pa.DictionaryArray.from_arrays(self.numbers, join(parts, len(self.starts)))]
 
 
 def _changes(column: pa.Array) -> BoolArray:

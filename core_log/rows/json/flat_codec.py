@@ -21,7 +21,7 @@ from headwater.core_log.rows.json.strict_reader import (
     parse,
     without_carrier,
 )
-from headwater.core_log.rows.json.writer import join, json_text, object_pieces
+from headwater.core_log.rows.json.writer import join, json_text, object_parts
 from headwater.core_log.rows.settings import WireSettings
 
 Frame = tuple[str, str]
@@ -36,8 +36,8 @@ def encode_keys(
     names = forms.schema.key
     if not names:
         return pa.nulls(row_count, pa.binary())
-    pieces = object_pieces(names, [texts[name] for name in names])
-    return join([frame[0], *pieces, frame[1]], row_count, kind=pa.binary())
+    parts = object_parts(names, [texts[name] for name in names])
+    return join([frame[0], *parts, frame[1]], row_count, kind=pa.binary())
 
 
 def key_frame(forms: RowConverters, *, topic: str, has_schemas: bool) -> Frame:
@@ -68,9 +68,9 @@ class FlatJson:
         forms = self._forms_of(changes.schema)
         texts = forms.to_json(changes.rows)
         names = [*changes.schema.names, *ADDED]
-        pieces = object_pieces(names, [*texts.values(), *map(json_text, metadata_columns(changes))])
+        parts = object_parts(names, [*texts.values(), *map(json_text, metadata_columns(changes))])
         opening, closing = self._value_frame(forms)
-        values = join([opening, *pieces, closing], len(changes), kind=pa.binary())
+        values = join([opening, *parts, closing], len(changes), kind=pa.binary())
         if changes.is_truncate:
             return Encoded(pa.array([TRUNCATE_KEY], pa.binary()), values, None)
         frame = key_frame(forms, topic=self._topic, has_schemas=self._wire.has_schemas)

@@ -50,32 +50,32 @@ def json_text(column: pa.Array) -> RowColumn:
     return RowColumn(column, ValueEncoding.INTEGER)
 
 
-def object_pieces(names: Sequence[str], texts: Iterable[RowColumn]) -> list[JsonPart]:
+def object_parts(names: Sequence[str], texts: Iterable[RowColumn]) -> list[JsonPart]:
     """Returns the parts `{"a":`, a column, `,"b":`, another column, `}`."""
-    pieces: list[JsonPart] = ["{"]
+    parts: list[JsonPart] = ["{"]
     for index, (name, text) in enumerate(zip(names, texts, strict=True)):
-        pieces += [f"{',' if index else ''}{quote(name)}:", text]
-    return [*pieces, "}"]
+        parts += [f"{',' if index else ''}{quote(name)}:", text]
+    return [*parts, "}"]
 
 
 def join(
-    pieces: Sequence[JsonPart], row_count: int, *, kind: pa.DataType = TEXT
+    parts: Sequence[JsonPart], row_count: int, *, kind: pa.DataType = TEXT
 ) -> pa.StringArray | pa.BinaryArray:
     """Joins all parts of each row."""
-    return row_writer.join(list(_concat(pieces)), row_count, kind=kind, null=NULL_BYTES)
+    return row_writer.join(list(_concat(parts)), row_count, kind=kind, null=NULL_BYTES)
 
 
-def _concat(pieces: Sequence[JsonPart]) -> Iterator[row_parts.RowPart]:
+def _concat(parts: Sequence[JsonPart]) -> Iterator[row_parts.RowPart]:
     """Merges neighbouring constant parts."""
     shared = ""
-    for piece in pieces:
-        if isinstance(piece, str):
-            shared += piece
+    for part in parts:
+        if isinstance(part, str):
+            shared += part
             continue
         if shared:
             yield shared.encode()
             shared = ""
-        yield piece if isinstance(piece, RowColumn) else RowColumn(piece, ValueEncoding.RAW)
+        yield part if isinstance(part, RowColumn) else RowColumn(part, ValueEncoding.RAW)
     if shared:
         yield shared.encode()
 
@@ -105,5 +105,5 @@ def _enclose(
 def _struct_text(column: pa.Array) -> pa.Array:
     names = [member.name for member in column.type]
     texts = [json_text(member) for member in column.flatten()]
-    text = join(object_pieces(names, texts), len(column))
+    text = join(object_parts(names, texts), len(column))
     return pc.if_else(column.is_valid(), text, None) if column.null_count else text

@@ -99,9 +99,9 @@ def _are_long(data: UInt8Array, column: pa.Array) -> bool:
 def _each(kind: pa.DataType, column: pa.Array, convert: Callable[[memoryview], bytes]) -> pa.Array:
     """What becomes of each value's bytes."""
     data, offsets = bytes_and_offsets(column)
-    pieces = [convert(data.data[start:end]) for start, end in pairwise(offsets.tolist())]
-    ends = np.cumsum([0, *map(len, pieces)])
-    return column_of(kind, np.frombuffer(b"".join(pieces), np.uint8), ends, like=column)
+    converted = [convert(data.data[start:end]) for start, end in pairwise(offsets.tolist())]
+    ends = np.cumsum([0, *map(len, converted)])
+    return column_of(kind, np.frombuffer(b"".join(converted), np.uint8), ends, like=column)
 
 
 def _base64(data: memoryview) -> bytes:

@@ -39,7 +39,7 @@ from headwater.core_log.rows.codec import (
 )
 from headwater.core_log.rows.json.flat_codec import TIME_US
 from headwater.pipelines.journal.schemas import SchemaReader, StoredSchema
-from headwater.pipelines.loops.thread_offload import beside, pieces_of
+from headwater.pipelines.loops.thread_offload import beside, slices_of
 
 PART_BYTES = 8 << 20
 """Bytes of records that are decompressed and decoded at a time: some compress to a fiftieth."""
@@ -245,7 +245,7 @@ def _with_rereads(operations: pa.UInt8Array, headers: RecordField) -> pa.UInt8Ar
 
 def _divide(found: RecordViews, stored: StoredSchema) -> Iterator[SchemaRecords]:
     """Splits into as many parts as there are cores."""
-    size = -(-len(found) // pieces_of(len(found)))
+    size = -(-len(found) // slices_of(len(found)))
     for start in range(0, len(found), size):
         yield found.pick(slice(start, start + size)), stored
 

@@ -47,7 +47,7 @@ from headwater.pipelines.loops.ingest.unserializable_rows import (
     encode_or_reject,
     with_size_check,
 )
-from headwater.pipelines.loops.thread_offload import pieces_of, start_work
+from headwater.pipelines.loops.thread_offload import slices_of, start_work
 
 INCREMENTAL = "incremental"
 """In Debezium's `source.snapshot`, of rows that are read beside the stream."""
@@ -422,7 +422,7 @@ async def _end(parts: Sequence[_Part]) -> None:
 def split_batch(changes: TableChanges) -> list[TableChanges]:
     """Splits a large batch into parts of similar size, at least one per core. Each part has a fixed
     cost for the event loop."""
-    count = max(pieces_of(len(changes)), -(-len(changes) // PIECE_ROWS_MAX))
+    count = max(slices_of(len(changes)), -(-len(changes) // PIECE_ROWS_MAX))
     size = -(-len(changes) // count)
     starts = [_between_moves(changes, start) for start in range(0, len(changes), size)]
     ends = [*starts[1:], len(changes)]

@@ -76,7 +76,7 @@ class Inbox:
                 yield burst
 
 
-def pieces_of(content: bytes, sizes: Sequence[int]) -> Iterator[bytes]:
+def slices_of(content: bytes, sizes: Sequence[int]) -> Iterator[bytes]:
     at = 0
     for size in sizes:
         yield content[at : at + size]

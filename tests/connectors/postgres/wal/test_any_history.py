@@ -20,7 +20,7 @@ from tests.connectors.postgres.wal.decoder_input import (
     Inbox,
     Said,
     events_of,
-    pieces_of,
+    slices_of,
 )
 from tests.connectors.postgres.wal.message_encoder import KEPT, Kept, Transaction, logged, table
 
@@ -152,7 +152,7 @@ def test_every_history_is_told_whole_and_in_order(
 ) -> None:
     inbox = Inbox(kernels_of(speed, few_rows=few_rows), few_frames=few_frames)
 
-    bursts = list(inbox.bursts(pieces_of(server.stream, sizes), may_cut=may_cut))
+    bursts = list(inbox.bursts(slices_of(server.stream, sizes), may_cut=may_cut))
 
     told = events_of(bursts)
     assert in_order(told) == server.events

@@ -21,7 +21,7 @@ from tests.connectors.postgres.wal.decoder_input import (
     Said,
     decoded,
     events_of,
-    pieces_of,
+    slices_of,
 )
 from tests.connectors.postgres.wal.message_encoder import KEPT, Transaction, logged, table
 
@@ -203,7 +203,7 @@ def test_a_transaction_waits_for_its_commit(kernels: Kernels) -> None:
     stream = one(*known(ORDERS), message_encoder.insert(7, ("1", "a"))).written()
     inbox = Inbox(kernels)
 
-    early = list(inbox.bursts(pieces_of(stream[:-1], [30, 1, 40])))
+    early = list(inbox.bursts(slices_of(stream[:-1], [30, 1, 40])))
     late = list(inbox.bursts([stream[-1:]]))
 
     assert early == []
@@ -226,7 +226,7 @@ def test_a_transaction_may_be_cut_and_goes_on_counting(kernels: Kernels) -> None
     )
     stream = transaction.written()
 
-    bursts = list(Inbox(kernels).bursts(pieces_of(stream, [500] * 4), may_cut=True))
+    bursts = list(Inbox(kernels).bursts(slices_of(stream, [500] * 4), may_cut=True))
 
     assert len(bursts) > 2
     assert {each.position for each in bursts[:-1]} == {None}

@@ -97,10 +97,10 @@ def check_contents(config: LogConfig, header: BatchHeader, batch: memoryview) ->
     section = _decompress(header, batch, bytearray())
     for _ in _walk(section, header.record_count, needs_keys=config.is_compacted):
         pass
-    return _compressed_for(config, header, batch, section)
+    return _compress_for(config, header, batch, section)
 
 
-async def opened_aside(
+async def open_in_thread(
     config: LogConfig, header: BatchHeader, batch: memoryview, scratch: Scratch
 ) -> memoryview:
     """Does the same for a large batch in a thread, while other requests are served."""
@@ -108,7 +108,7 @@ async def opened_aside(
     section = await asyncio.to_thread(_decompress, header, batch, memory)
     for _ in _walk(section, header.record_count, needs_keys=config.is_compacted):
         await asyncio.sleep(0)
-    opened = await asyncio.to_thread(_compressed_for, config, header, batch, section)
+    opened = await asyncio.to_thread(_compress_for, config, header, batch, section)
     section.release()
     scratch.give_back(memory)  # not after a cancellation, when a thread may still use it
     return opened
@@ -129,7 +129,7 @@ def _decompress(header: BatchHeader, batch: memoryview, memory: bytearray) -> me
         raise InvalidRecord("records cannot be decompressed", reason=error.problem) from error
 
 
-def _compressed_for(
+def _compress_for(
     config: LogConfig, header: BatchHeader, batch: memoryview, section: Buffer
 ) -> memoryview:
     code = CODES.get(config.compression_type, header.compression)

@@ -135,7 +135,7 @@ async def each_altered(
     times = Counter((each.resource_type, each.resource_name) for each in resources)
     answers = list[A]()
     for each in resources:
-        outcome = refused_outright(broker, each, times) or await alter(each) or DONE
+        outcome = refuse_change(broker, each, times) or await alter(each) or DONE
         answers.append(
             answer(
                 error_code=outcome.code,
@@ -147,7 +147,7 @@ async def each_altered(
     return answers
 
 
-def refused_outright(
+def refuse_change(
     broker: "Broker", resource: ResourceChanges, times: Counter[tuple[int, str]]
 ) -> RequestRefusal | None:
     """Returns the error of a resource that is invalid before its configuration is read."""

@@ -12,7 +12,7 @@ from headwater.core_log.client.connection import connect
 from headwater.core_log.client.coordinators import Coordinators
 from headwater.core_log.client.fetcher import Fetcher
 from headwater.core_log.client.offsets import LogOffsets
-from headwater.core_log.client.retry_policy import SAID_S, RetryLoop
+from headwater.core_log.client.retry_policy import LOGGED_AFTER_S, RetryLoop
 from headwater.core_log.client.rpc import Dial
 from headwater.core_log.client.settings import KafkaSettings
 from headwater.core_log.client.topics import ensure_topics, partition_count
@@ -53,11 +53,13 @@ class KafkaLog:
         *,
         dial: Dial | None = None,
         random: Random | None = None,
-        first_said_s: float = SAID_S,
+        first_logged_after_s: float = LOGGED_AFTER_S,
     ) -> None:
         if dial is None:
             dial = dialling(settings)
-        patience = RetryLoop(settings, random or Random(), first_said_s=first_said_s)
+        patience = RetryLoop(
+            settings, random or Random(), first_logged_after_s=first_logged_after_s
+        )
         self._cluster = Cluster(settings, patience, dial)
         self._coordinators = Coordinators(self._cluster)
         self._offsets = LogOffsets(self._cluster)

@@ -16,7 +16,7 @@ T = TypeVar("T")
 DISK_S = 3.0
 """Time for which refused writes may be a short disk problem that is not reported."""
 
-SAID_S = 2.0
+LOGGED_AFTER_S = 2.0
 """Time for which a whole cluster may be unreachable before it is logged; the retries go on for
 longer."""
 
@@ -50,13 +50,21 @@ class RetryLoop:
     """Repeats an attempt with growing delays, until it succeeds or time is up."""
 
     def __init__(
-        self, settings: KafkaSettings, random: Random, *, first_said_s: float = SAID_S
+        self,
+        settings: KafkaSettings,
+        random: Random,
+        *,
+        first_logged_after_s: float = LOGGED_AFTER_S,
     ) -> None:
-        """`first_said_s`: like `SAID_S`, for a cluster that has never answered."""
-        self._settings, self._random, self._first_said_s = settings, random, first_said_s
+        """`first_logged_after_s`: like `LOGGED_AFTER_S`, for a cluster that has never answered."""
+        self._settings, self._random, self._first_logged_after_s = (
+            settings,
+            random,
+            first_logged_after_s,
+        )
         self.problem = ""
         """The reason why the cluster cannot be reached; empty if it answers."""
-        self._is_told = False
+        self._is_logged = False
 
     async def until_done(
         self, attempt: Callable[[], Awaitable[T]], *, for_ms: int | None = None
@@ -81,7 +89,7 @@ class RetryLoop:
                     if again.is_first:
                         bound_s = min(patience_s, settings.first_answer_ms_max / 1000)
                 if loop.time() - started + delay_s > bound_s:
-                    raise given_up(again, settings) from again
+                    raise give_up_error(again, settings) from again
             else:
                 self._on_answered()
                 return done
@@ -91,19 +99,19 @@ class RetryLoop:
 
     def _on_away(self, why: NoBroker, for_s: float) -> None:
         self.problem = f"{why.reason}: {why.facts['tried']}"
-        said_s = self._first_said_s if why.is_first else SAID_S
-        if for_s >= said_s and not self._is_told:
-            self._is_told = True
+        logged_after_s = self._first_logged_after_s if why.is_first else LOGGED_AFTER_S
+        if for_s >= logged_after_s and not self._is_logged:
+            self._is_logged = True
             cure = f"\n  hint: {_cure_of_away(self._settings)}" if why.is_first else ""
             logger.warning("%s; retrying%s", self.problem, cure)
 
     def _on_answered(self) -> None:
-        if self._is_told:
+        if self._is_logged:
             logger.info("the cluster answers again")
-        self.problem, self._is_told = "", False
+        self.problem, self._is_logged = "", False
 
 
-def given_up(again: RetriableFailure, settings: KafkaSettings) -> HeadwaterError:
+def give_up_error(again: RetriableFailure, settings: KafkaSettings) -> HeadwaterError:
     if isinstance(again, UnknownTopic):
         return LogRejected(again.reason, hint="create it, or correct its name", **again.facts)
     if isinstance(again, DiskRejectsWrites):

@@ -72,10 +72,10 @@ class CompiledFunction:
             _take_apart(each, kinds, words)
         ready = self._ready.get(key := tuple(kinds))
         if ready is None:
-            ready = self._made_ready(key, arguments)
+            ready = self._prepare(key, arguments)
         return ready(words)
 
-    def _made_ready(
+    def _prepare(
         self, kinds: tuple[Any, ...], arguments: Sequence[Any]
     ) -> Callable[[Sequence[int]], Any]:
         with _loading:

@@ -22,7 +22,7 @@ class CommittedOffset(NamedTuple):
     topic_id: UUID = NO_TOPIC_ID
 
 
-class _Kept(NamedTuple):
+class _StoredOffset(NamedTuple):
     """A committed offset and the log offset of its record: the later record counts."""
 
     committed: CommittedOffset
@@ -36,36 +36,33 @@ GroupPartition = tuple[str, TopicPartition]
 class GroupOffsets:
     """The offsets in one partition of `__consumer_offsets`."""
 
-    committed: dict[str, dict[TopicPartition, _Kept]] = field(default_factory=dict)
-    pending: dict[int, dict[GroupPartition, _Kept]] = field(default_factory=dict)
+    committed: dict[str, dict[TopicPartition, _StoredOffset]] = field(default_factory=dict)
+    pending: dict[int, dict[GroupPartition, _StoredOffset]] = field(default_factory=dict)
     """By producer id, the uncommitted offsets of its open transaction."""
 
     def groups(self) -> set[str]:
-        waiting = {group for kept in self.pending.values() for group, _ in kept}
+        waiting = {group for stored in self.pending.values() for group, _ in stored}
         return waiting | self.committed.keys()
 
     def of(self, group: str) -> Mapping[TopicPartition, CommittedOffset]:
-        return {at: kept.committed for at, kept in self.committed.get(group, {}).items()}
+        return {at: stored.committed for at, stored in self.committed.get(group, {}).items()}
 
     def get(self, group: str, partition: TopicPartition) -> CommittedOffset | None:
-        kept = self.committed.get(group, {}).get(partition)
-        return None if kept is None else kept.committed
+        stored = self.committed.get(group, {}).get(partition)
+        return None if stored is None else stored.committed
 
     def is_pending(self, group: str, partition: TopicPartition) -> bool:
-        return any((group, partition) in kept for kept in self.pending.values())
-
-    def has_pending(self, group: str) -> bool:
-        return any(each == group for kept in self.pending.values() for each, _ in kept)
+        return any((group, partition) in stored for stored in self.pending.values())
 
     def commit(
         self, group: str, partition: TopicPartition, offset: CommittedOffset, *, log_offset: int
     ) -> None:
         """Applies a commit. A transaction's marker can make records durable out of log order; log
         order counts."""
-        kept = self.committed.setdefault(group, {})
-        current = kept.get(partition)
+        stored = self.committed.setdefault(group, {})
+        current = stored.get(partition)
         if current is None or current.log_offset < log_offset:
-            kept[partition] = _Kept(offset, log_offset)
+            stored[partition] = _StoredOffset(offset, log_offset)
 
     def commit_pending(
         self,
@@ -77,19 +74,19 @@ class GroupOffsets:
         log_offset: int,
     ) -> None:
         pending = self.pending.setdefault(producer_id, {})
-        pending[group, partition] = _Kept(offset, log_offset)
+        pending[group, partition] = _StoredOffset(offset, log_offset)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        for (group, partition), kept in self.pending.pop(producer_id, {}).items():
+        for (group, partition), stored in self.pending.pop(producer_id, {}).items():
             if commit:
-                self.commit(group, partition, kept.committed, log_offset=kept.log_offset)
+                self.commit(group, partition, stored.committed, log_offset=stored.log_offset)
 
     def delete(self, group: str, partition: TopicPartition, *, log_offset: int) -> None:
         """Applies a deletion of earlier commits, including uncommitted ones."""
-        kept = self.committed.get(group, {})
-        if partition in kept and kept[partition].log_offset < log_offset:
-            del kept[partition]
-            if not kept:
+        stored = self.committed.get(group, {})
+        if partition in stored and stored[partition].log_offset < log_offset:
+            del stored[partition]
+            if not stored:
                 del self.committed[group]
         for producer_id, pending in list(self.pending.items()):
             waiting = pending.get((group, partition))
@@ -100,15 +97,15 @@ class GroupOffsets:
 
     def partitions_of(self, group: str) -> set[TopicPartition]:
         """Returns all partitions that a deletion of the whole group must name."""
-        waiting = {at for kept in self.pending.values() for each, at in kept if each == group}
+        waiting = {at for stored in self.pending.values() for each, at in stored if each == group}
         return waiting | self.committed.get(group, {}).keys()
 
     def find_expired(
         self, group: str, *, now_ms: int, retention_ms: int, unused_since_ms: int | None
     ) -> Iterator[TopicPartition]:
         """Returns expired offsets; their age begins at the last use of the group."""
-        for partition, kept in self.committed.get(group, {}).items():
-            committed = kept.committed
+        for partition, stored in self.committed.get(group, {}).items():
+            committed = stored.committed
             since_ms = max(committed.committed_ms, unused_since_ms or 0)
             ends_ms = committed.expires_ms if committed.expires_ms >= 0 else since_ms + retention_ms
             if now_ms >= ends_ms and not self.is_pending(group, partition):

@@ -120,14 +120,14 @@ class TableChanges:
             self,
             rows=pick(self.rows),
             operations=pick(self.operations),
-            source=_map_cells(self.source, pick),
-            commits=_map_cell(self.commits, pick),
-            indexes=_map_cell(self.indexes, pick),
-            before=_map_cell(self.before, pick),
-            transaction=None if self.transaction is None else _map_cells(self.transaction, pick),
-            moves=_map_cell(self.moves, pick),
-            headers=_map_cells(self.headers, pick),
-            log_offsets=_map_cell(self.log_offsets, pick),
+            source=_map_columns(self.source, pick),
+            commits=_map_column(self.commits, pick),
+            indexes=_map_column(self.indexes, pick),
+            before=_map_column(self.before, pick),
+            transaction=None if self.transaction is None else _map_columns(self.transaction, pick),
+            moves=_map_column(self.moves, pick),
+            headers=_map_columns(self.headers, pick),
+            log_offsets=_map_column(self.log_offsets, pick),
         )
 
 
@@ -207,12 +207,12 @@ def concat_changes(parts: Sequence[TableChanges]) -> TableChanges:
         rows=pa.Table.from_batches([each.rows for each in parts]).combine_chunks().to_batches()[0],
         operations=pa.concat_arrays([each.operations for each in parts]),
         source={"ts_us": pa.concat_arrays([each.committed_us for each in parts])},
-        before=_joined_images(parts),
+        before=_join_images(parts),
         log_offsets=pa.concat_arrays(offsets) if offsets else None,
     )
 
 
-def _joined_images(parts: Sequence[TableChanges]) -> pa.StructArray | None:
+def _join_images(parts: Sequence[TableChanges]) -> pa.StructArray | None:
     known = [each.before for each in parts if each.before is not None]
     if not known:
         return None
@@ -239,9 +239,9 @@ def source_times(committed_us: int | pa.Int64Array) -> dict[str, ColumnOrValue]:
     }
 
 
-def _map_cells(cells: Mapping[str, Any], pick: Callable[[Any], Any]) -> dict[str, Any]:
-    return {name: _map_cell(cell, pick) for name, cell in cells.items()}
+def _map_columns(columns: Mapping[str, Any], pick: Callable[[Any], Any]) -> dict[str, Any]:
+    return {name: _map_column(column, pick) for name, column in columns.items()}
 
 
-def _map_cell(cell: Any, pick: Callable[[Any], Any]) -> Any:
-    return pick(cell) if isinstance(cell, pa.Array) else cell
+def _map_column(column: Any, pick: Callable[[Any], Any]) -> Any:
+    return pick(column) if isinstance(column, pa.Array) else column

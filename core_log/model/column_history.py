@@ -28,7 +28,7 @@ class View:
             return changes
         rows = [changes.rows.column(index) for index in self.indices]
         has_row = pc.invert(pc.is_in(changes.operations, value_set=HAVE_NO_ROW))
-        filled = [_repeated(value, has_row) for value in self.values]
+        filled = [_repeat(value, has_row) for value in self.values]
         return replace(
             changes,
             schema=self.schema,
@@ -39,7 +39,7 @@ class View:
     def _before(self, before: pa.StructArray) -> pa.StructArray:
         is_known = before.is_valid()
         columns = [pc.struct_field(before, [index]) for index in self.indices]
-        columns += [_repeated(value, is_known) for value in self.values]
+        columns += [_repeat(value, is_known) for value in self.values]
         return pa.StructArray.from_arrays(
             columns, fields=list(self.schema.arrow), mask=pc.invert(is_known)
         )
@@ -54,7 +54,7 @@ class ColumnHistory:
         self._schemas, self._views = schemas, dict[int, View]()
         self._id = schemas[-1].id if schemas else 0
         self._newest_names = schemas[-1].names if schemas else ()
-        self._names = self._chosen_names(names)
+        self._names = self._choose_names(names)
         self._added = self._columns_with_values()
 
     @property
@@ -64,10 +64,10 @@ class ColumnHistory:
     def view(self, index: int) -> View:
         """Returns the view of the schema at that index."""
         if index not in self._views:
-            self._views[index] = self._made(index)
+            self._views[index] = self._make_view(index)
         return self._views[index]
 
-    def _made(self, index: int) -> View:
+    def _make_view(self, index: int) -> View:
         schema = self._schemas[index]
         names = self._names_of(schema)
         own = {name for column, name in zip(schema.columns, names, strict=True) if column.id}
@@ -116,7 +116,7 @@ class ColumnHistory:
             return column.name
         return self._names[column.id]
 
-    def _chosen_names(self, wanted: Collection[str]) -> dict[int, str | None]:
+    def _choose_names(self, wanted: Collection[str]) -> dict[int, str | None]:
         """Returns the wanted names by column id. A name that two columns had belongs to the newer
         one."""
         given: dict[int, list[str]] = {}
@@ -184,7 +184,7 @@ def missing_text(value: pa.Scalar) -> str | None:
         return None
 
 
-def _repeated(value: pa.Scalar, where: pa.BooleanArray) -> pa.Array:
+def _repeat(value: pa.Scalar, where: pa.BooleanArray) -> pa.Array:
     at = np.where(where.to_numpy(zero_copy_only=False), 0, 1)
     both = pa.concat_arrays([pa.array([value], value.type), pa.nulls(1, value.type)])
     return both.take(pa.array(at, pa.int64()))

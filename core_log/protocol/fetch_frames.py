@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.protocol.frames import (
-    checked_count,
+    check_count,
     skip_tags,
     text,
     uvarint,
@@ -107,12 +107,12 @@ def _read_plain_parts(frame: memoryview, position: int, version: int) -> list[Fe
     parts: list[FetchPart] = []
     topic_count = _INT.unpack_from(frame, position)[0]
     position += 4
-    for _ in range(checked_count(topic_count, frame, position)):
+    for _ in range(check_count(topic_count, frame, position)):
         size = _SHORT.unpack_from(frame, position)[0]
         topic, position = text(frame, position + 2, size)
         part_count = _INT.unpack_from(frame, position)[0]
         position += 4
-        for _ in range(checked_count(part_count, frame, position)):
+        for _ in range(check_count(part_count, frame, position)):
             epoch, start = -1, -1
             if version >= 9:
                 index, epoch, offset, start, size = _PART_TO_V11.unpack_from(frame, position)
@@ -132,10 +132,10 @@ def _read_flexible_parts(
 ) -> tuple[list[FetchPart], int]:
     parts: list[FetchPart] = []
     topic_count, position = uvarint(frame, position)
-    for _ in range(checked_count(topic_count - 1, frame, position)):
+    for _ in range(check_count(topic_count - 1, frame, position)):
         topic, position = _topic(frame, position, version)
         part_count, position = uvarint(frame, position)
-        for _ in range(checked_count(part_count - 1, frame, position)):
+        for _ in range(check_count(part_count - 1, frame, position)):
             index, epoch, offset, last_epoch, start, size = _PART_FROM_V12.unpack_from(
                 frame, position
             )
@@ -143,10 +143,10 @@ def _read_flexible_parts(
             parts.append(FetchPart(topic, index, epoch, offset, last_epoch, start, size))
         position = skip_tags(frame, position)
     forgotten_count, position = uvarint(frame, position)
-    for _ in range(checked_count(forgotten_count - 1, frame, position)):
+    for _ in range(check_count(forgotten_count - 1, frame, position)):
         _, position = _topic(frame, position, version)
         index_count, position = uvarint(frame, position)
-        position += 4 * checked_count(index_count - 1, frame, position)
+        position += 4 * check_count(index_count - 1, frame, position)
         position = skip_tags(frame, position)
     rack_size, position = uvarint(frame, position)
     _, position = text(frame, position, rack_size - 1)

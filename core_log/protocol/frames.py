@@ -194,7 +194,7 @@ def records_at(frame: memoryview, position: int, size: int) -> tuple[memoryview 
     return frame[position:end], end
 
 
-def checked_count(count: int, frame: memoryview, position: int) -> int:
+def check_count(count: int, frame: memoryview, position: int) -> int:
     """Returns the count. Every element takes at least four bytes, so a larger count is invalid."""
     if count < 0 or count > (len(frame) - position) // 4 + 1:
         raise DecodeError("array is longer than its request", count=count)

@@ -84,22 +84,22 @@ def _value(cls: type[MessageT]) -> type[MessageT]:
     return cast(type[MessageT], made)
 
 
-def _cells(message: Any) -> tuple[object, ...]:
+def _values_of(message: Any) -> tuple[object, ...]:
     return tuple(getattr(message, name) for name in message.__dataclass_fields__)
 
 
 def _equal(message: object, other: object) -> bool:
-    return type(message) is type(other) and _cells(message) == _cells(other)
+    return type(message) is type(other) and _values_of(message) == _values_of(other)
 
 
 def _hash(message: object) -> int:
-    return hash(_cells(message))
+    return hash(_values_of(message))
 
 
 def _show(message: object) -> str:
     names: Any = type(message).__dataclass_fields__  # type: ignore[attr-defined]
-    cells = (f"{name}={cell!r}" for name, cell in zip(names, _cells(message), strict=True))
-    return f"{type(message).__name__}({', '.join(cells)})"
+    values = (f"{name}={value!r}" for name, value in zip(names, _values_of(message), strict=True))
+    return f"{type(message).__name__}({', '.join(values)})"
 
 
 def response_type(request: type[Request[ResponseT]]) -> type[ResponseT]:

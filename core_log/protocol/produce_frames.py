@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.protocol.frames import (
-    checked_count,
+    check_count,
     records_at,
     skip_tags,
     text,
@@ -71,12 +71,12 @@ def _read_plain(frame: memoryview, position: int, version: int) -> ProduceFrame:
     topic_count = _INT.unpack_from(frame, position + 6)[0]
     position += 10
     parts: list[ProducePart] = []
-    for _ in range(checked_count(topic_count, frame, position)):
+    for _ in range(check_count(topic_count, frame, position)):
         size = _SHORT.unpack_from(frame, position)[0]
         topic, position = text(frame, position + 2, size)
         part_count = _INT.unpack_from(frame, position)[0]
         position += 4
-        for _ in range(checked_count(part_count, frame, position)):
+        for _ in range(check_count(part_count, frame, position)):
             index, size = _INDEX_AND_SIZE.unpack_from(frame, position)
             position += 8
             records, position = records_at(frame, position, size)
@@ -92,7 +92,7 @@ def _read_flexible(frame: memoryview, position: int, version: int) -> ProduceFra
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     topic_count, position = uvarint(frame, position + 6)
     parts: list[ProducePart] = []
-    for _ in range(checked_count(topic_count - 1, frame, position)):
+    for _ in range(check_count(topic_count - 1, frame, position)):
         topic: str | bytes
         if version >= TOPIC_IDS_FROM:
             topic = bytes(frame[position : position + 16])
@@ -101,7 +101,7 @@ def _read_flexible(frame: memoryview, position: int, version: int) -> ProduceFra
             size, position = uvarint(frame, position)
             topic, position = text(frame, position, size - 1)
         part_count, position = uvarint(frame, position)
-        for _ in range(checked_count(part_count - 1, frame, position)):
+        for _ in range(check_count(part_count - 1, frame, position)):
             index = _INT.unpack_from(frame, position)[0]
             size, position = uvarint(frame, position + 4)
             records, position = records_at(frame, position, size - 1)

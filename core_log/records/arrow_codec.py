@@ -154,8 +154,8 @@ def _few_records(
     rows = zip(keys.to_pylist(), values.to_pylist(), times.tolist(), sets, strict=True)
     for index, (key, value, time_ms, encoded) in enumerate(rows):
         parts = [b"\0", encode_varint(time_ms - int(times[0])), encode_varint(index)]
-        for cell in (key, value):
-            parts += [encode_varint(-1 if cell is None else len(cell)), cell or b""]
+        for field in (key, value):
+            parts += [encode_varint(-1 if field is None else len(field)), field or b""]
         record = b"".join([*parts, encoded])
         section += encode_varint(len(record)) + record
     return memoryview(section)
@@ -191,11 +191,11 @@ def _cut(
     size."""
     if not len(keys):
         return
-    cells = lengths_or_minus_one(keys).clip(0) + lengths_or_minus_one(values).clip(0)
-    cells += _header_bytes(headers)
-    longest = (int(cells.max()) + 30, int(np.ptp(times)), len(keys), int(cells.max()))
+    sizes = lengths_or_minus_one(keys).clip(0) + lengths_or_minus_one(values).clip(0)
+    sizes += _header_bytes(headers)
+    longest = (int(sizes.max()) + 30, int(np.ptp(times)), len(keys), int(sizes.max()))
     overhead = 1 + sum(len(encode_varint(number)) for number in (*longest, longest[-1]))
-    ends = np.cumsum(cells + overhead)
+    ends = np.cumsum(sizes + overhead)
     start = 0
     while start < len(keys):
         taken = int(ends[start - 1]) if start else 0

@@ -24,7 +24,7 @@ def escape(column: pa.Array) -> pa.Array:
     if not len(column):
         return column
     data, offsets = bytes_and_offsets(column)
-    indices = _escaped_places(data)
+    indices = _find_escapes(data)
     if not len(indices):
         return column
     codes = data[indices]
@@ -35,7 +35,7 @@ def escape(column: pa.Array) -> pa.Array:
     return column_of(pa.string(), text, ends, like=column)
 
 
-def _escaped_places(data: UInt8Array) -> Int64Array:
+def _find_escapes(data: UInt8Array) -> Int64Array:
     is_escaped = data == QUOTE
     is_escaped |= data == BACKSLASH
     is_escaped |= data < FIRST_PRINTABLE

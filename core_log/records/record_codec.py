@@ -163,15 +163,15 @@ def decode_batch(data: Buffer) -> tuple[BatchHeader, list[PlainRecord]]:
 def _encode_record(record: PlainRecord, timestamp_delta: int, offset_delta: int) -> bytes:
     body = bytearray(1)  # attributes, unused by the format
     body += encode_varint(timestamp_delta) + encode_varint(offset_delta)
-    body += _encode_cell(record.key) + _encode_cell(record.value)
+    body += _encode_field(record.key) + _encode_field(record.value)
     body += encode_varint(len(record.headers))
     for name, value in record.headers:
-        body += _encode_cell(name.encode("utf-8", "surrogateescape")) + _encode_cell(value)
+        body += _encode_field(name.encode("utf-8", "surrogateescape")) + _encode_field(value)
     return encode_varint(len(body)) + body
 
 
-def _encode_cell(cell: bytes | None) -> bytes:
-    return encode_varint(-1) if cell is None else encode_varint(len(cell)) + cell
+def _encode_field(field: bytes | None) -> bytes:
+    return encode_varint(-1) if field is None else encode_varint(len(field)) + field
 
 
 def _decode_record(section: bytes, position: int, header: BatchHeader) -> tuple[PlainRecord, int]:
@@ -181,8 +181,8 @@ def _decode_record(section: bytes, position: int, header: BatchHeader) -> tuple[
         raise DecodeError("record is longer than its batch", position=position)
     timestamp_delta, position = decode_varint(section, position + 1)
     offset_delta, position = decode_varint(section, position)
-    key, position = _decode_cell(section, position, end)
-    value, position = _decode_cell(section, position, end)
+    key, position = _decode_field(section, position, end)
+    value, position = _decode_field(section, position, end)
     headers, position = _decode_headers(section, position, end)
     if position != end:
         raise DecodeError("record does not end where it says", position=position)
@@ -198,15 +198,15 @@ def _decode_headers(section: bytes, position: int, end: int) -> tuple[tuple[Head
         raise DecodeError("record cannot hold its headers", position=position)
     headers = []
     for _ in range(count):
-        name, position = _decode_cell(section, position, end)
-        value, position = _decode_cell(section, position, end)
+        name, position = _decode_field(section, position, end)
+        value, position = _decode_field(section, position, end)
         if name is None:
             raise DecodeError("record header has no name", position=position)
         headers.append((name.decode("utf-8", "surrogateescape"), value))
     return tuple(headers), position
 
 
-def _decode_cell(section: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+def _decode_field(section: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     length, position = decode_varint(section, position)
     if length == -1:
         return None, position

@@ -30,7 +30,7 @@ from headwater.core_log.records.compression import (
 from headwater.core_log.records.record_codec import iterate_batches
 from headwater.core_log.records.record_fields import RecordSections, read_fields
 from headwater.core_log.records.record_headers import header_column
-from headwater.core_log.records.unreadable_batch import UNREADABLE, found_unreadable
+from headwater.core_log.records.unreadable_batch import UNREADABLE, find_unreadable
 
 COMPILED_RECORDS_MIN = 500
 """Fewer records at a time are read as fast without compiled code."""
@@ -146,16 +146,16 @@ class RecordViews:
 
     @classmethod
     def of(cls, columns: RecordColumns) -> "RecordViews":
-        cells = (columns.keys, columns.values, columns.headers)
-        return cls(columns.offsets, columns.timestamps_ms, *map(RecordField.of, cells))
+        fields = (columns.keys, columns.values, columns.headers)
+        return cls(columns.offsets, columns.timestamps_ms, *map(RecordField.of, fields))
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     def columns(self) -> RecordColumns:
         """Returns the records as columns of their own (a copy)."""
-        cells = (each.column() for each in (self.keys, self.values, self.headers))
-        return RecordColumns(self.offsets, self.timestamps_ms, *cells)
+        fields = (each.column() for each in (self.keys, self.values, self.headers))
+        return RecordColumns(self.offsets, self.timestamps_ms, *fields)
 
     def pick(self, rows: slice | BoolArray | Int64Array) -> "RecordViews":
         return RecordViews(
@@ -169,14 +169,14 @@ class RecordViews:
     def header_numbers(self, name: str) -> Int64Array:
         """Returns the numbers that this header has as text; `NO_NUMBER` if a record has no such
         header."""
-        cells, encoded = self.headers, name.encode()
-        found = np.full(len(cells), NO_NUMBER, np.int64)
-        walk = _load_compiled(len(cells))
+        fields, encoded = self.headers, name.encode()
+        found = np.full(len(fields), NO_NUMBER, np.int64)
+        walk = _load_compiled(len(fields))
         if walk is not None:
             wanted = np.frombuffer(encoded, np.uint8)
-            if walk.header_numbers(cells.data, cells.starts, cells.ends, wanted, found):
+            if walk.header_numbers(fields.data, fields.starts, fields.ends, wanted, found):
                 return found
-        for text in (texts := header_column(cells.column(), name)).unique().to_pylist():
+        for text in (texts := header_column(fields.column(), name)).unique().to_pylist():
             if text is not None:
                 is_it = pa.compute.equal(texts, pa.scalar(text, pa.binary())).fill_null(False)
                 found[is_it.to_numpy(zero_copy_only=False)] = int(text)
@@ -214,7 +214,7 @@ def locate_parts(
     try:
         yield from _parts(data, scratch, from_offset, bytes_max)
     except UNREADABLE as error:
-        raise found_unreadable(
+        raise find_unreadable(
             error, data, lambda batch: [*_parts(batch, scratch, from_offset, bytes_max)], partition
         ) from error
 

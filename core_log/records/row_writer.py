@@ -55,14 +55,16 @@ def join(parts: Sequence[RowPart], rows: int, *, kind: pa.DataType, null: bytes 
 
 def join_few(parts: Sequence[RowPart], rows: int, kind: pa.DataType, null: bytes) -> pa.Array:
     """Joins value by value: a call on a column takes longer than so few values."""
-    cells = [[each] * rows if isinstance(each, bytes) else _cells(each, null) for each in parts]
-    joined = [b"".join(row) for row in zip(*cells, strict=True)] if cells else [b""] * rows
+    columns = [
+        [each] * rows if isinstance(each, bytes) else _encode_values(each, null) for each in parts
+    ]
+    joined = [b"".join(row) for row in zip(*columns, strict=True)] if columns else [b""] * rows
     if kind == pa.binary():
         return pa.array(joined, kind)
     return pa.array([each.decode() for each in joined], kind)
 
 
-def _cells(column: RowColumn, null: bytes) -> list[bytes]:
+def _encode_values(column: RowColumn, null: bytes) -> list[bytes]:
     if (
         column.kind == ValueEncoding.MOMENT
         and (written := _moments(column.values, null)) is not None

@@ -17,7 +17,7 @@ UNREADABLE = (DecodeError, CorruptBatch)
 """Errors of reading a batch whose content differs from its header or from what was stored."""
 
 
-def found_unreadable(
+def find_unreadable(
     error: HeadwaterError,
     data: Buffer,
     read: Callable[[memoryview], object],

@@ -68,11 +68,11 @@ def envelope_schema(
 def source_schema(source: Mapping[str, ColumnOrValue]) -> dict[str, Any]:
     connector = source.get("connector")
     owner = f".{connector}" if isinstance(connector, str) else ""
-    fields = [_source_field(name, cell) for name, cell in source.items()]
+    fields = [_source_field(name, value) for name, value in source.items()]
     return struct(fields, is_optional=False, name=f"io.debezium.connector{owner}.Source", version=1)
 
 
-def _source_field(name: str, cell: ColumnOrValue) -> dict[str, Any]:
+def _source_field(name: str, value: ColumnOrValue) -> dict[str, Any]:
     if name == "snapshot":
         return {
             "type": TEXT,
@@ -83,24 +83,24 @@ def _source_field(name: str, cell: ColumnOrValue) -> dict[str, Any]:
             "default": "false",
             "field": name,
         }
-    is_optional = cell is None or name in OPTIONAL_IN_SOURCE
-    return plain(cell_type(name, cell), name, is_optional=is_optional)
+    is_optional = value is None or name in OPTIONAL_IN_SOURCE
+    return plain(value_type(name, value), name, is_optional=is_optional)
 
 
 def source_shape(source: Mapping[str, ColumnOrValue]) -> Hashable:
     """Returns the parts of a `source` block that its schema depends on."""
-    fields = tuple((name, cell_type(name, cell), cell is None) for name, cell in source.items())
+    fields = tuple((name, value_type(name, value), value is None) for name, value in source.items())
     connector = source.get("connector")
     return fields, connector if isinstance(connector, str) else ""
 
 
-def cell_type(name: str, cell: ColumnOrValue) -> str:
+def value_type(name: str, value: ColumnOrValue) -> str:
     """Returns Connect's type of a field of the `source` block."""
-    kind = cell.type if isinstance(cell, pa.Array) else None
-    if isinstance(cell, bool) or kind == pa.bool_():
+    kind = value.type if isinstance(value, pa.Array) else None
+    if isinstance(value, bool) or kind == pa.bool_():
         return FLAG
     is_number = kind is not None and pa.types.is_integer(kind)
-    if isinstance(cell, int) or is_number or (cell is None and name in NUMBERS_IN_SOURCE):
+    if isinstance(value, int) or is_number or (value is None and name in NUMBERS_IN_SOURCE):
         return NUMBER
     return TEXT
 

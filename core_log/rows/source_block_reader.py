@@ -58,23 +58,23 @@ def _source(blocks: Sequence[Any]) -> dict[str, ColumnOrValue]:
     columns = _columns(blocks)
     if columns is None:
         raise DecodeError("an event does not say where it comes from")
-    return _as_told(columns)
+    return _as_constants(columns)
 
 
-def _as_told(columns: Mapping[str, ColumnOrValue]) -> dict[str, ColumnOrValue]:
+def _as_constants(columns: Mapping[str, ColumnOrValue]) -> dict[str, ColumnOrValue]:
     """Turns a column with one value for all events into that value, as the source gave it: the
     schema of the block, and its name, depend on that."""
-    return {name: _one_value(cell) for name, cell in columns.items()}
+    return {name: _one_value(value) for name, value in columns.items()}
 
 
-def _one_value(cell: ColumnOrValue) -> ColumnOrValue:
-    if not isinstance(cell, pa.Array) or not len(cell):
-        return cell
-    if cell.null_count == len(cell):
+def _one_value(value: ColumnOrValue) -> ColumnOrValue:
+    if not isinstance(value, pa.Array) or not len(value):
+        return value
+    if value.null_count == len(value):
         return None
-    first = cell[0]
-    is_one = not cell.null_count and pc.all(pc.equal(cell, first)).as_py()
-    found: ColumnOrValue = first.as_py() if is_one else cell
+    first = value[0]
+    is_one = not value.null_count and pc.all(pc.equal(value, first)).as_py()
+    found: ColumnOrValue = first.as_py() if is_one else value
     return found
 
 
@@ -121,8 +121,8 @@ def _of_avro(values: pa.BinaryArray, wire: WireSettings, topic: str) -> Iterator
         has_none = transaction.null_count == len(transaction)
         if transaction.null_count and not has_none:
             raise DecodeError("only some events of a batch name their transaction", topic=topic)
-        told = _as_told(_members(source))
-        yield start, end, (told, None if has_none else _members(transaction))
+        constants = _as_constants(_members(source))
+        yield start, end, (constants, None if has_none else _members(transaction))
 
 
 def _members(column: pa.StructArray) -> dict[str, ColumnOrValue]:

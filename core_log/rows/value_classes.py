@@ -29,8 +29,12 @@ CLASSES: tuple[tuple[type, str], ...] = (
 def misfit(where: str, kind: pa.DataType, value: object) -> str:
     """Returns the message. `where` is the column's name in its format. Texts are values that were
     not parsed yet."""
-    noun, told = ("text", text_class(value, kind)) if isinstance(value, str) else ("value", "")
-    return f"{where} is {_type_text(kind)} and the {noun} is {told or value_class(value, kind)}"
+    noun, class_name = (
+        ("text", text_class(value, kind)) if isinstance(value, str) else ("value", "")
+    )
+    return (
+        f"{where} is {_type_text(kind)} and the {noun} is {class_name or value_class(value, kind)}"
+    )
 
 
 def misfit_in(document: bytes, types: Mapping[str, pa.DataType]) -> str:
@@ -71,9 +75,9 @@ def value_class(value: object, kind: pa.DataType | None = None) -> str:
         return "null"
     if isinstance(value, str):
         return "a text" if value else "an empty text"
-    for python, told in CLASSES:
+    for python, class_name in CLASSES:
         if isinstance(value, python):
-            return told
+            return class_name
     if isinstance(value, int | float | Decimal):
         return _number_class(Decimal(str(value)), kind)
     return "another value"
@@ -97,9 +101,11 @@ def text_class(text: str, kind: pa.DataType | None = None) -> str:
         return _number_class(Decimal(text.strip()), kind)
     except InvalidOperation:
         pass
-    for pattern, told in ((DAY, "a date"), (MOMENT, "a moment"), (CLOCK, "a time of day")):
+    for pattern, class_name in ((DAY, "a date"), (MOMENT, "a moment"), (CLOCK, "a time of day")):
         if pattern.fullmatch(text):
-            return f"{told} out of range" if kind is not None and _is_time(kind) else told
+            return (
+                f"{class_name} out of range" if kind is not None and _is_time(kind) else class_name
+            )
     if kind is not None and _is_number(kind):
         return "no number"
     if kind is not None and _is_time(kind):

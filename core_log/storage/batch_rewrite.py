@@ -49,7 +49,7 @@ def rewritten_batches(
                 yield row, *_seal(head, section)
 
 
-def emptied_batch(header: BatchHeader) -> tuple[BatchHeader, Buffer]:
+def empty_batch(header: BatchHeader) -> tuple[BatchHeader, Buffer]:
     """Returns only the header, which holds the offsets, the sequences and the producer."""
     head = header._replace(
         attributes=header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON),

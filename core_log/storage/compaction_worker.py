@@ -20,7 +20,7 @@ from headwater.core_log.storage.batch_filter import (
     TransactionTrail,
     runs,
 )
-from headwater.core_log.storage.batch_rewrite import emptied_batch, rewritten_batches
+from headwater.core_log.storage.batch_rewrite import empty_batch, rewritten_batches
 from headwater.core_log.storage.cleanable_range import SegmentFacts, group_segments
 from headwater.core_log.storage.cleaned_segment import CleanedSegment
 from headwater.core_log.storage.compaction import (
@@ -208,7 +208,7 @@ def surviving_batches(
         for row, head, data in rewritten_batches(chunk, verdict, horizon_ms=horizon_ms)
     }
     for row in np.flatnonzero(verdict.is_emptied).tolist():
-        fresh[row] = emptied_batch(chunk.header(row))
+        fresh[row] = empty_batch(chunk.header(row))
     lengths = (chunk.ends - chunk.starts).tolist()
     last_offsets, times = chunk.last_offsets.tolist(), chunk.column("max_timestamp").tolist()
     pieces: list[tuple[int, Bytes, list[tuple[int, int, int]]]] = []

@@ -89,7 +89,7 @@ def _claim_beside_cluster(
     lock = files.lock(data / LOCK)
     if lock is None:
         raise DirectoryInUse("another process owns the data directory", path=str(data))
-    log = KafkaLog(kafka_settings(loaded, bootstrap), first_said_s=0.0)
+    log = KafkaLog(kafka_settings(loaded, bootstrap), first_logged_after_s=0.0)
 
     def publish_http(address: str) -> None:
         endpoint = Endpoint(os.getpid(), bootstrap[0], http=address, token=token)
@@ -118,7 +118,7 @@ def join_broker(loaded: "LoadedPipeline", endpoint: Endpoint) -> DirectoryLock:
     from headwater.core_log.client import KafkaLog
 
     bootstrap = (endpoint.kafka,)
-    log = KafkaLog(kafka_settings(loaded, bootstrap), first_said_s=0.0)
+    log = KafkaLog(kafka_settings(loaded, bootstrap), first_logged_after_s=0.0)
     return DirectoryLock(
         log,
         bootstrap,

@@ -17,7 +17,7 @@ from headwater.core_log.broker.batch_contents import (
     MissingKeys,
     check_outline,
     is_small,
-    opened_aside,
+    open_in_thread,
 )
 from headwater.core_log.broker.batch_validation import (
     ZSTD,
@@ -125,7 +125,7 @@ class ProduceAttempt:
         self._check(header, partition.topic)
         check_header(config, header, self.broker.clock.now_ms())
         check_outline(header, part.records)
-        records = await opened_aside(config, header, part.records, self.broker.scratch)
+        records = await open_in_thread(config, header, part.records, self.broker.scratch)
         parts = list(self.request.parts)
         parts[index] = part._replace(records=records)
         self.request = self.request._replace(parts=parts)

@@ -28,7 +28,7 @@ def envelope_parts(
     none."""
     return [
         *_images(changes, row, before),
-        *_cells(changes.source, source_schema(changes.source)),
+        *_block_parts(changes.source, source_schema(changes.source)),
         *_transaction(changes.transaction),
         ONE_LETTER,
         pa.array(OP_CODES, pa.string()).cast(pa.binary()).take(changes.operations),
@@ -58,25 +58,25 @@ def _images(
     return [opening, SECOND_BRANCH, *row, pc.if_else(is_deleted, none, nothing)]
 
 
-def _cells(block: Mapping[str, ColumnOrValue], schema: Mapping[str, Any]) -> list[AvroPart]:
+def _block_parts(block: Mapping[str, ColumnOrValue], schema: Mapping[str, Any]) -> list[AvroPart]:
     parts: list[AvroPart] = []
-    for (_, cell), field in zip(block.items(), schema["fields"], strict=True):
+    for (_, value), field in zip(block.items(), schema["fields"], strict=True):
         kind = KINDS.get(field["type"], pa.string())
         if "default" in field:  # its own type is the union's first branch then
-            parts += _write_default(cell, kind)
-        elif isinstance(cell, pa.Array):
-            parts += value_parts(cell.cast(kind), is_optional=field["optional"])
+            parts += _write_default(value, kind)
+        elif isinstance(value, pa.Array):
+            parts += value_parts(value.cast(kind), is_optional=field["optional"])
         else:
-            parts.append(constant(kind, cell, is_optional=field["optional"]))
+            parts.append(constant(kind, value, is_optional=field["optional"]))
     return parts
 
 
-def _write_default(cell: ColumnOrValue, kind: pa.DataType) -> list[AvroPart]:
-    if cell is None:
+def _write_default(value: ColumnOrValue, kind: pa.DataType) -> list[AvroPart]:
+    if value is None:
         return [SECOND_BRANCH]
-    if not isinstance(cell, pa.Array):
-        return [FIRST_BRANCH, constant(kind, cell, is_optional=False)]
-    return [FIRST_BRANCH, *value_parts(cell.cast(kind).fill_null("false"), is_optional=False)]
+    if not isinstance(value, pa.Array):
+        return [FIRST_BRANCH, constant(kind, value, is_optional=False)]
+    return [FIRST_BRANCH, *value_parts(value.cast(kind).fill_null("false"), is_optional=False)]
 
 
 def _transaction(block: Mapping[str, ColumnOrValue] | None) -> list[AvroPart]:
@@ -84,4 +84,4 @@ def _transaction(block: Mapping[str, ColumnOrValue] | None) -> list[AvroPart]:
         return [FIRST_BRANCH]
     schema = transaction_schema()
     ordered = {field["field"]: block[field["field"]] for field in schema["fields"]}
-    return [SECOND_BRANCH, *_cells(ordered, schema)]
+    return [SECOND_BRANCH, *_block_parts(ordered, schema)]

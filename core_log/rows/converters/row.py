@@ -60,7 +60,7 @@ class RowConverters:
     def _express(
         self, rows: pa.RecordBatch, express: Callable[[Converter, pa.Array], Made]
     ) -> Mapping[str, Made]:
-        def expressed(columns: Sequence[pa.Array]) -> dict[str, Made]:
+        def express_all(columns: Sequence[pa.Array]) -> dict[str, Made]:
             return {
                 name: express(form, column)
                 for (name, form), column in zip(self.forms.items(), columns, strict=True)
@@ -68,7 +68,7 @@ class RowConverters:
 
         return whole_or_rejected(
             rows.num_rows,
-            lambda start, end: expressed(rows.slice(start, end - start).columns),
+            lambda start, end: express_all(rows.slice(start, end - start).columns),
             lambda row: self._misfits(
                 rows.slice(row, 1).columns, lambda form, column: form.write(column)
             ),
@@ -129,8 +129,8 @@ class RowConverters:
 def _misfit(column: SchemaColumn, form: Converter, scalar: pa.Scalar) -> str:
     where = f"column {column.name}"
     if not isinstance(scalar, pa.StringScalar):
-        told = scalar_class(scalar, column.type)
-        return f"{where} is {type_text(column.type)} and the value is {told}"
+        class_name = scalar_class(scalar, column.type)
+        return f"{where} is {type_text(column.type)} and the value is {class_name}"
     if pa.types.is_decimal(column.type) and pa.types.is_binary(form.type):
         return f"{where} is {type_text(column.type)} and the bytes are no such number"
     return misfit(where, column.type, scalar.as_py())

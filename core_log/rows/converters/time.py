@@ -114,13 +114,13 @@ def _time_form(kind: pa.DataType, wire: WireSettings) -> Converter:
         to_wire=lambda column: datetime.rescale(
             column.view(stored), unit=kind.unit, to=unit, kind=wire_type
         ),
-        from_wire=lambda column: _checked_time(
+        from_wire=lambda column: _check_time(
             datetime.rescale(column, unit=unit, to=kind.unit, kind=stored).view(kind)
         ),
     )
 
 
-def _checked_time(column: pa.Array) -> pa.Array:
+def _check_time(column: pa.Array) -> pa.Array:
     """PostgreSQL's 24:00:00 is a time of day; what lies beyond is none."""
     numbers = column.view(pa.int32() if pa.types.is_time32(column.type) else pa.int64())
     bound = 86_400 * datetime.PER_SECOND[column.type.unit]

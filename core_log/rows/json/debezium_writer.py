@@ -44,16 +44,16 @@ def envelope(
             closing = pc.if_else(is_deleted, ',"after":null', "")
     return [
         '{"before":', *opening, *row, closing,
-        ',"source":', *cells(changes.source),
-        ',"transaction":', *cells(changes.transaction),
+        ',"source":', *block_parts(changes.source),
+        ',"transaction":', *block_parts(changes.transaction),
         ',"op":"', code, f'",{_times(now_us)}}}',
     ]  # fmt: skip
 
 
 def truncate_envelope(changes: TableChanges, *, now_us: int) -> list[JsonPart]:
     return [
-        '{"before":null,"after":null,"source":', *cells(changes.source),
-        ',"transaction":', *cells(changes.transaction),
+        '{"before":null,"after":null,"source":', *block_parts(changes.source),
+        ',"transaction":', *block_parts(changes.transaction),
         f',"op":"t",{_times(now_us)}}}',
     ]  # fmt: skip
 
@@ -62,29 +62,29 @@ def _times(now_us: int) -> str:
     return f'"ts_ms":{now_us // 1_000},"ts_us":{now_us},"ts_ns":{now_us * 1_000}'
 
 
-def cells(block: Mapping[str, ColumnOrValue] | None) -> list[JsonPart]:
+def block_parts(block: Mapping[str, ColumnOrValue] | None) -> list[JsonPart]:
     """Returns an object whose members are columns or constants."""
     if block is None:
         return [NULL]
-    block = {name: _of_one(cell) for name, cell in block.items()}
-    runs = _Runs.of([cell for cell in block.values() if isinstance(cell, pa.Array)])
+    block = {name: _of_one(value) for name, value in block.items()}
+    runs = _Runs.of([value for value in block.values() if isinstance(value, pa.Array)])
     parts: list[JsonPart] = []
     shared: list[JsonPart] = ["{"]
-    for index, (name, cell) in enumerate(block.items()):
+    for index, (name, value) in enumerate(block.items()):
         shared.append(_name(name) if not index else f",{_name(name)}")
-        if not isinstance(cell, pa.Array):
-            shared.append(constant(cell))
-        elif runs.has(cell):
-            shared.append(json_text(runs.firsts(cell)))
+        if not isinstance(value, pa.Array):
+            shared.append(constant(value))
+        elif runs.has(value):
+            shared.append(json_text(runs.firsts(value)))
         else:
-            parts += [*runs.spread(shared), json_text(cell)]
+            parts += [*runs.spread(shared), json_text(value)]
             shared = []
     return [*parts, *runs.spread([*shared, "}"])]
 
 
-def _of_one(cell: ColumnOrValue) -> ColumnOrValue:
+def _of_one(value: ColumnOrValue) -> ColumnOrValue:
     """Turns columns of a single row into constants."""
-    return cell[0].as_py() if isinstance(cell, pa.Array) and len(cell) == 1 else cell
+    return value[0].as_py() if isinstance(value, pa.Array) and len(value) == 1 else value
 
 
 @cache

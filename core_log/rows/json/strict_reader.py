@@ -124,7 +124,7 @@ def columns_of(documents: Sequence[Any], kind: pa.StructType) -> list[pa.Array]:
     rows, reasons = [], {}
     for row, document in enumerate(documents):
         try:
-            rows.append(_checked_object(document, kind, ""))
+            rows.append(_check_object(document, kind, ""))
         except ValueError as error:
             reasons[row] = str(error)
     if reasons:
@@ -178,7 +178,7 @@ def check(value: Any, kind: pa.DataType, path: str = "") -> Any:
     if value is None:
         return None
     if pa.types.is_struct(kind):
-        return _checked_object(value, kind, path)
+        return _check_object(value, kind, path)
     if pa.types.is_list(kind):
         if not isinstance(value, list):
             raise _misfit(path, kind, value)
@@ -193,7 +193,7 @@ def check(value: Any, kind: pa.DataType, path: str = "") -> Any:
     return float(value) if pa.types.is_floating(kind) else value
 
 
-def _checked_object(value: Any, kind: pa.DataType, path: str) -> Any:
+def _check_object(value: Any, kind: pa.DataType, path: str) -> Any:
     if not isinstance(value, dict):
         raise ValueError(f"{_path_name(path)} is not an object")
     names = {member.name for member in kind}
@@ -209,16 +209,16 @@ def _checked_object(value: Any, kind: pa.DataType, path: str) -> Any:
 
 def _misfit(path: str, kind: pa.DataType, value: Any) -> ValueError:
     where = f"column {path}" if path else _path_name(path)
-    told = value_class(value, kind)
+    class_name = value_class(value, kind)
     if isinstance(value, float) and pa.types.is_integer(kind):
-        told = "a number with a point"
+        class_name = "a number with a point"
     elif (
         isinstance(value, int | float)
         and pa.types.is_floating(kind)
         and not isinstance(value, bool)
     ):
-        told = "a number that is too large"
-    return ValueError(f"{where} is {type_text(kind)} in JSON and the value is {told}")
+        class_name = "a number that is too large"
+    return ValueError(f"{where} is {type_text(kind)} in JSON and the value is {class_name}")
 
 
 def _path_name(path: str) -> str:

@@ -25,7 +25,7 @@ from headwater.core_log.records.compression import (
 from headwater.core_log.records.record_codec import encode_varint, iterate_batches
 from headwater.core_log.records.record_headers import header_column
 from headwater.core_log.records.record_views import RecordScratch
-from headwater.core_log.records.unreadable_batch import UNREADABLE, found_unreadable
+from headwater.core_log.records.unreadable_batch import UNREADABLE, find_unreadable
 from headwater.core_log.rows.codec import OPERATION_HEADER, TRUNCATE_KEY
 from headwater.pipelines.loops.deliver.offset_check import check_reached
 
@@ -115,7 +115,7 @@ def _find(fetched: Fetched, patterns: Sequence[str]) -> list[memoryview]:
         batches = iterate_batches(fetched.data)
         return [batch for batch in batches if _holds(_content(batch), patterns)]
     except UNREADABLE as error:
-        raise found_unreadable(error, fetched.data, _content, fetched.partition) from error
+        raise find_unreadable(error, fetched.data, _content, fetched.partition) from error
 
 
 def _content(batch: memoryview) -> Buffer:

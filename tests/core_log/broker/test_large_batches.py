@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headwater.core_log.broker.batch_contents import InvalidRecord, Scratch, opened_aside
+from headwater.core_log.broker.batch_contents import InvalidRecord, Scratch, open_in_thread
 from headwater.core_log.records.batch_header import HEADER_BYTES, BatchHeader
 from headwater.core_log.records.compression import compress
 from headwater.core_log.records.record_codec import PlainRecord, encode_batch
@@ -23,7 +23,7 @@ def records(count: int) -> bytes:
 
 async def opened(scratch: Scratch, content: bytes, count: int) -> None:
     batch = memoryview(said(compress(ZSTD, content), count, ZSTD))
-    await opened_aside(CONFIG, BatchHeader.read(batch), batch, scratch)
+    await open_in_thread(CONFIG, BatchHeader.read(batch), batch, scratch)
 
 
 async def test_records_of_the_batch_before_do_not_count() -> None:

@@ -7,12 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.core_log.records.varint import write_varints
+from headwater.core_log.records import row_writer
+from headwater.core_log.records.row_parts import RowColumn, RowPart, ValueEncoding
 from headwater.core_log.rows.arrow_buffers import bytes_and_offsets, column_of
 from headwater.core_log.rows.map_columns import pairs_of
 
-AvroPart: TypeAlias = bytes | pa.Array
-"""Bytes that every row has, or a column of bytes without nulls."""
+AvroPart: TypeAlias = RowPart | pa.Array
+"""Bytes that every row has, or a column without nulls."""
 
 NOTHING = pa.scalar(b"", pa.binary())
 FIRST_BRANCH, SECOND_BRANCH = b"\x00", b"\x02"
@@ -40,18 +41,11 @@ def spread(present: pa.Array, is_there: pa.BooleanArray) -> pa.Array:
 
 
 def join(parts: Sequence[AvroPart], row_count: int) -> pa.BinaryArray:
-    merged: list[AvroPart] = []
-    for part in parts:
-        if isinstance(part, bytes) and merged and isinstance(merged[-1], bytes):
-            merged[-1] += part
-        else:
-            merged.append(part)
-    if all(isinstance(part, bytes) for part in merged):
-        return pa.repeat(pa.scalar(b"".join(merged), pa.binary()), row_count)
-    return pc.binary_join_element_wise(
-        *(pa.scalar(each, pa.binary()) if isinstance(each, bytes) else each for each in merged),
-        NOTHING,
-    )
+    plain = [
+        part if isinstance(part, bytes | RowColumn) else RowColumn(part, ValueEncoding.RAW)
+        for part in parts
+    ]
+    return row_writer.join(plain, row_count, kind=pa.binary())
 
 
 def constant(kind: pa.DataType, value: Any, *, is_optional: bool) -> bytes:
@@ -82,16 +76,13 @@ def _require(column: pa.Array) -> list[AvroPart]:
         return [pa.array([b"\x00", b"\x01"], pa.binary()).take(column.cast(pa.int8()))]
     if pa.types.is_floating(kind):
         return [_float_bytes(column)]
-    return [_numbers(column.cast(pa.int64()).to_numpy())]
-
-
-def _numbers(numbers: Any) -> pa.BinaryArray:
-    return write_varints(numbers) if len(numbers) else pa.array([], pa.binary())
+    return [RowColumn(column.cast(pa.int64()), ValueEncoding.VARINT)]
 
 
 def _text_parts(column: pa.Array) -> list[AvroPart]:
     data, offsets = bytes_and_offsets(column)
-    return [_numbers(np.diff(offsets)), column_of(pa.binary(), data, offsets, like=column)]
+    lengths = RowColumn(pa.array(np.diff(offsets)), ValueEncoding.VARINT)
+    return [lengths, column_of(pa.binary(), data, offsets, like=column)]
 
 
 def _float_bytes(column: pa.Array) -> pa.BinaryArray:
@@ -108,5 +99,6 @@ def _blocks(column: pa.Array, items: Sequence[AvroPart], item_count: int) -> lis
     counts = np.diff(column.offsets.to_numpy()).astype(np.int64)
     bounds = offsets[np.concatenate(([0], np.cumsum(counts)))]
     blocks = column_of(pa.binary(), data, bounds, like=column)
-    heads = pc.if_else(pa.array(counts > 0), _numbers(counts), pa.scalar(b"", pa.binary()))
+    lengths = join([RowColumn(pa.array(counts), ValueEncoding.VARINT)], len(counts))
+    heads = pc.if_else(pa.array(counts > 0), lengths, NOTHING)
     return [heads, blocks, b"\x00"]

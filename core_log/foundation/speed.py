@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Generic, Literal, TypeVar
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.foundation.preload import all_of_it_stays
+from headwater.core_log.foundation.process_tuning import freeze_imports
 
 Speed = Literal["python", "fast"]
 
@@ -78,7 +78,7 @@ class CompiledSpeed(Generic[T]):
     def _warm(self) -> None:
         assert self._load is not None, "it is only sent for where there is one"
         try:
-            with all_of_it_stays():  # otherwise the loading time is waited for several times
+            with freeze_imports():  # otherwise the loading time is waited for several times
                 self.now = self._load()
         except Exception as error:
             logger.warning("the compiled code cannot be loaded: %s", type(error).__name__)

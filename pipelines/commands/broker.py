@@ -47,13 +47,13 @@ def broker(output: Output, data: Path, listen: str, settings: tuple[str, ...]) -
     synced to disk. The second ends at once; acknowledged records are on disk in every case.
     """
     from headwater.config.redaction import set_up_logging
-    from headwater.pipelines.running.worker_spawn import take_short_turns
+    from headwater.core_log.foundation.process_tuning import switch_threads_often
     from headwater.pipelines.terminal.signals import run_until_signal
 
     chosen = broker_settings(data, listen, settings)
     quiet = logging.ERROR if output.is_quiet else logging.INFO
     set_up_logging(logging.DEBUG if output.verbosity else quiet)
-    take_short_turns()
+    switch_threads_often()
     run_until_signal(_serve(chosen))
 
 

@@ -63,9 +63,9 @@ def rows(
 async def _rows(
     output: Output, address: LogAddress, target: str, key: str, history: bool, as_of: str | None
 ) -> tuple[dict[str, Any], list[str]]:
-    from headwater.core_log.foundation.preload import all_of_it_stays
+    from headwater.core_log.foundation.process_tuning import freeze_imports
 
-    with all_of_it_stays():
+    with freeze_imports():
         from headwater.pipelines.time_travel.history.key_history import (
             change_facts,
             key_bytes,

@@ -73,7 +73,7 @@ def run(
     crash, also without the option; the former topics stay until `headwater drop PIPELINE
     --generations`.
     """
-    from headwater.core_log.foundation.preload import all_of_it_stays
+    from headwater.core_log.foundation.process_tuning import freeze_imports, switch_threads_often
     from headwater.pipelines.running.worker_spawn import spawn
     from headwater.pipelines.terminal.log_place import find_owner
 
@@ -82,15 +82,14 @@ def run(
     likely = data or (path if path.is_dir() else path.parent) / "data"
     first_worker = None if find_owner(likely) is not None else spawn(level=level)
 
-    with all_of_it_stays():
+    with freeze_imports():
         from headwater.config.redaction import Redaction, set_up_logging
         from headwater.pipelines.running.run import RunOptions
         from headwater.pipelines.running.run import run as run_pipelines
-        from headwater.pipelines.running.worker_spawn import take_short_turns
         from headwater.pipelines.terminal.signals import run_until_signal
 
     set_up_logging(level, scrub=lambda text: output.scrub(text))
-    take_short_turns()
+    switch_threads_often()
 
     prints_rows, secrets, names = False, Redaction(), frozenset[str]()
 

@@ -36,9 +36,9 @@ def ui(output: Output, listen: str, read_only: bool, no_open: bool, address: Log
     pipeline. The link has a secret behind its #, which is new with every start; who has it sees
     every row of the log, and without --read-only may pause, resume and restart.
     """
-    from headwater.core_log.foundation.preload import all_of_it_stays
+    from headwater.core_log.foundation.process_tuning import freeze_imports
 
-    with all_of_it_stays():
+    with freeze_imports():
         from headwater.pipelines.console.console_server import ConsoleServer
 
     server = ConsoleServer(listen)

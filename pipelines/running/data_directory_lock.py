@@ -12,7 +12,7 @@ import orjson
 
 from headwater.core_log.foundation.endpoint import FILE_NAME, MODE, Endpoint, encode_endpoint
 from headwater.core_log.foundation.errors import ConfigError, DirectoryInUse
-from headwater.core_log.foundation.preload import all_of_it_stays
+from headwater.core_log.foundation.process_tuning import freeze_imports
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.storage.files import OsFiles
 from headwater.pipelines.file.loader import LoadedPipeline
@@ -51,7 +51,7 @@ async def claim(loaded: "LoadedPipeline", data: Path) -> DirectoryLock:
     """Takes the directory, or raises `DirectoryInUse`."""
     if loaded.spec.log.type == "kafka":
         return _claim_beside_cluster(data, tuple(loaded.spec.log.bootstrap), loaded)
-    with all_of_it_stays():
+    with freeze_imports():
         from headwater.core_log.embedded import EmbeddedLog
         from headwater.core_log.foundation.settings import BrokerSettings
 

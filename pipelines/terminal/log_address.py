@@ -110,9 +110,9 @@ class LogAddress:
 
     @asynccontextmanager
     async def _client(self, retry_for_ms: int) -> AsyncIterator["KafkaLog"]:
-        from headwater.core_log.foundation.preload import all_of_it_stays
+        from headwater.core_log.foundation.process_tuning import freeze_imports
 
-        with all_of_it_stays():
+        with freeze_imports():
             from headwater.core_log.client import FIRST_ANSWER_MS, KafkaLog, KafkaSettings
             from headwater.core_log.foundation.settings import SecuritySettings
 

@@ -45,9 +45,9 @@ def place_in(path: Path) -> DataDirectory:
 
 
 def _place_of(path: Path) -> DataDirectory:
-    from headwater.core_log.foundation.preload import all_of_it_stays
+    from headwater.core_log.foundation.process_tuning import freeze_imports
 
-    with all_of_it_stays():
+    with freeze_imports():
         from headwater.config.document import MappingNode, read_document
         from headwater.config.excerpts import add_excerpt
         from headwater.config.mistakes import MistakesFound

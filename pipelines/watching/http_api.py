@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.preload import all_of_it_stays
+from headwater.core_log.foundation.process_tuning import freeze_imports
 from headwater.core_log.model.log import Log
 from headwater.pipelines.watching.report_stream import ReportStream
 from headwater.pipelines.watching.status import StatusBoard
@@ -74,7 +74,7 @@ class HttpApi:
         self._server = self._socket = None
 
     def _make(self, port: int) -> "uvicorn.Server":
-        with all_of_it_stays():
+        with freeze_imports():
             from headwater.pipelines.watching.http_routes import routes_of
 
         return new_server(Guard(routes_of(self._answering), token=self._token, port=port))
@@ -165,7 +165,7 @@ async def _refuse(send: AsgiSend, status: int, problem: str, hint: str) -> None:
 def new_server(app: App) -> "uvicorn.Server":
     """Without uvicorn's main loop: it would take over the process's signals, and all else that it
     does is to wait for the end."""
-    with all_of_it_stays():
+    with freeze_imports():
         import uvicorn
 
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

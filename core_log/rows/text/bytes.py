@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.core_log.foundation.array_types import UInt8Array
-from headwater.core_log.rows.arrow_buffers import column_of, bytes_and_offsets
+from headwater.core_log.rows.arrow_buffers import bytes_and_offsets, column_of
 
 LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 STANDARD, URL_SAFE = LETTERS + b"+/", LETTERS + b"-_"

@@ -151,7 +151,7 @@ async def test_an_address_that_swallows_what_is_sent_holds_up_no_other() -> None
 async def test_a_cluster_that_goes_away_is_said_once_until_it_answers_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry_policy, "SAID_S", 0.0)
+    monkeypatch.setattr(retry_policy, "LOGGED_AFTER_S", 0.0)
     caplog.set_level(logging.INFO)
     cluster = ScriptedCluster()
     led_by(cluster, 1)

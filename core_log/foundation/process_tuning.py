@@ -1,11 +1,15 @@
-"""Loading of heavy libraries in a thread before a source or a sink gives its first answer."""
+"""Switches of the whole process, which entry points call, and loading of heavy libraries ahead."""
 
 import atexit
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Protocol, runtime_checkable
+
+SWITCH_INTERVAL_S = 0.0005
+"""A tenth of Python's own: a waiting event loop gets its turn while a thread works on columns."""
 
 
 @runtime_checkable
@@ -19,7 +23,7 @@ class Preloading(Protocol):
 
 
 @contextmanager
-def all_of_it_stays() -> Iterator[None]:
+def freeze_imports() -> Iterator[None]:
     """Context manager: the garbage collector never scans again the objects that are imported
     inside."""
     gc.disable()
@@ -34,3 +38,7 @@ def all_of_it_stays() -> Iterator[None]:
 def unfreeze_at_exit() -> None:
     """Unfreezes all objects at exit; DuckDB complains about its own objects that are left then."""
     atexit.register(gc.unfreeze)
+
+
+def switch_threads_often() -> None:
+    sys.setswitchinterval(SWITCH_INTERVAL_S)

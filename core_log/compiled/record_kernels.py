@@ -8,8 +8,6 @@ import numpy as np
 from headwater.core_log.compiled.object_cache import CompiledFunction
 from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
 
-VARINT_BITS_MAX = 35
-"""Lengths of records fit into 31 bits; a longer varint is invalid."""
 VARINT_SHIFT_MAX = np.uint64(63)
 """Numbers of more than nine bytes are left to the slow reader."""
 RECORD_BYTES_MIN = 6
@@ -17,28 +15,6 @@ RECORD_BYTES_MIN = 6
 DIGITS_MAX, ZERO = 18, 48
 
 _compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = CompiledFunction
-
-
-@_compiled
-def walk(data: UInt8Array, position: Any, limit: int, starts: Int64Array) -> Any:
-    """Fills `starts`; returns False if the section ends before the last record, or a length is
-    invalid."""
-    for record in range(len(starts)):
-        starts[record] = position
-        length, shift = np.uint64(0), 0
-        while True:
-            if position >= limit or shift > VARINT_BITS_MAX:
-                return False
-            byte = np.uint64(data[position])
-            length |= (byte & np.uint64(0x7F)) << np.uint64(shift)
-            position += 1
-            shift += 7
-            if byte < 0x80:
-                break
-        if length & np.uint64(1):  # negative
-            return False
-        position += np.int64(length >> np.uint64(1))
-    return True
 
 
 @_compiled

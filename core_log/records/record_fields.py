@@ -1,18 +1,15 @@
 """Positions of every record and its fields within the records sections of many batches."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
 from headwater.core_log.foundation.array_types import Int64Array, UInt8Array
 from headwater.core_log.foundation.errors import DecodeError
-from headwater.core_log.foundation.speed import chosen_speed
 from headwater.core_log.records.varint import read_pairs, read_varints
 
 RECORD_BYTES_MIN = 7  # length, attributes, two deltas, two lengths, header count
-_COMPILED_RECORDS_MIN = 2_000
 _LOCKSTEP_BATCHES_MIN = 48  # fewer batches are read faster one after another
 
 
@@ -94,12 +91,9 @@ def record_bounds(sections: RecordSections) -> tuple[Int64Array, Int64Array]:
     firsts = np.cumsum(counts) - counts
     starts = np.empty(int(counts.sum()), dtype=np.int64)
     walked, heads = _walk_in_lockstep(sections, firsts, starts)
-    walk_fast = _compiled_walk() if counts.sum() - walked.sum() >= _COMPILED_RECORDS_MIN else None
     for row in np.flatnonzero(counts > walked).tolist():
         begin, end = int(firsts[row] + walked[row]), int(firsts[row] + counts[row])
         position, limit = int(heads[row]), int(sections.ends[row])
-        if walk_fast is not None and walk_fast(sections.data, position, limit, starts[begin:end]):
-            continue
         walk = _walk(sections.data[position:limit].tobytes(), position)
         try:
             starts[begin:end] = np.fromiter(walk, np.int64, end - begin)
@@ -150,17 +144,6 @@ def _walk_in_lockstep(
     walked, positions = np.empty_like(order), np.empty_like(order)
     walked[order], positions[order] = np.minimum(remaining, steps), heads
     return walked, positions
-
-
-@cache
-def _compiled_walk() -> Callable[[UInt8Array, int, int, Int64Array], bool] | None:
-    if chosen_speed() != "fast":
-        return None
-    from headwater.core_log.compiled.record_kernels import (
-        walk,  # imported late: loading it pays for many records only
-    )
-
-    return walk
 
 
 def _walk(section: bytes, position: int) -> Iterator[int]:

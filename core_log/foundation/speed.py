@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Generic, Literal, TypeVar
 
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.foundation.process_tuning import freeze_imports
+from headwater.core_log.foundation.process_switches import freeze_imports
 
 Speed = Literal["python", "fast"]
 

@@ -47,7 +47,7 @@ def broker(output: Output, data: Path, listen: str, settings: tuple[str, ...]) -
     synced to disk. The second ends at once; acknowledged records are on disk in every case.
     """
     from headwater.config.redaction import set_up_logging
-    from headwater.core_log.foundation.process_tuning import switch_threads_often
+    from headwater.core_log.foundation.process_switches import switch_threads_often
     from headwater.pipelines.terminal.signals import run_until_signal
 
     chosen = broker_settings(data, listen, settings)

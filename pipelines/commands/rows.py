@@ -63,7 +63,7 @@ def rows(
 async def _rows(
     output: Output, address: LogAddress, target: str, key: str, history: bool, as_of: str | None
 ) -> tuple[dict[str, Any], list[str]]:
-    from headwater.core_log.foundation.process_tuning import freeze_imports
+    from headwater.core_log.foundation.process_switches import freeze_imports
 
     with freeze_imports():
         from headwater.pipelines.time_travel.history.key_history import (

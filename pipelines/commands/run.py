@@ -73,7 +73,7 @@ def run(
     crash, also without the option; the former topics stay until `headwater drop PIPELINE
     --generations`.
     """
-    from headwater.core_log.foundation.process_tuning import freeze_imports, switch_threads_often
+    from headwater.core_log.foundation.process_switches import freeze_imports, switch_threads_often
     from headwater.pipelines.running.worker_spawn import spawn
     from headwater.pipelines.terminal.log_place import find_owner
 

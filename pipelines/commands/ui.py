@@ -36,7 +36,7 @@ def ui(output: Output, listen: str, read_only: bool, no_open: bool, address: Log
     pipeline. The link has a secret behind its #, which is new with every start; who has it sees
     every row of the log, and without --read-only may pause, resume and restart.
     """
-    from headwater.core_log.foundation.process_tuning import freeze_imports
+    from headwater.core_log.foundation.process_switches import freeze_imports
 
     with freeze_imports():
         from headwater.pipelines.console.console_server import ConsoleServer

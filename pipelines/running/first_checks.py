@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.clock import Clock, SystemClock
 from headwater.core_log.foundation.errors import ConfigError
-from headwater.core_log.foundation.process_tuning import Preloading
+from headwater.core_log.foundation.process_switches import Preloading
 from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.compression import Compression

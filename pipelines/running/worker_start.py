@@ -1,6 +1,6 @@
 """What a worker process is started with (`python -m headwater.pipelines.running.worker_start`)."""
 
-from headwater.core_log.foundation.process_tuning import freeze_imports, switch_threads_often
+from headwater.core_log.foundation.process_switches import freeze_imports, switch_threads_often
 
 
 def start() -> None:

@@ -45,7 +45,7 @@ def place_in(path: Path) -> DataDirectory:
 
 
 def _place_of(path: Path) -> DataDirectory:
-    from headwater.core_log.foundation.process_tuning import freeze_imports
+    from headwater.core_log.foundation.process_switches import freeze_imports
 
     with freeze_imports():
         from headwater.config.document import MappingNode, read_document

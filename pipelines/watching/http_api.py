@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headwater.core_log.foundation.clock import Clock
-from headwater.core_log.foundation.process_tuning import freeze_imports
+from headwater.core_log.foundation.process_switches import freeze_imports
 from headwater.core_log.model.log import Log
 from headwater.pipelines.watching.report_stream import ReportStream
 from headwater.pipelines.watching.status import StatusBoard

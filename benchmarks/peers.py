@@ -28,7 +28,7 @@ from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results"
 PATIENCE_S, LOOK_S = 1_800, 0.02
-ROWS, TABLES, LARGE_TIMES, KEPT_ROWS = 2_000_000, 8, 10, 200_000
+ROWS, TABLES, LARGE_TIMES, KEPT_ROWS = 2_000_000, 8, 10, 1_000_000
 CHANGED_ROWS, UPDATED, INSERTED, DELETED, EACH = 500_000, 600_000, 100_000, 50_000, 1_000
 STEP = 7_919
 """A prime, by which one key after the other leads to all of them."""

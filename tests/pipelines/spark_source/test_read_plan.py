@@ -94,7 +94,7 @@ def test_the_logs_own_topics_are_read_raw(served: ServedLog) -> None:
 @pytest.mark.parametrize(
     ("lost", "said"),
     [
-        ({"is_state": True, "end": -1}, "compaction has passed that moment"),
+        ({"is_state": True, "end": -1}, "compaction has passed that point in time"),
         ({"start": -1, "deletes_dropped_to": -1}, "removed deletes before"),
     ],
 )

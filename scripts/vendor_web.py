@@ -57,6 +57,9 @@ def main() -> None:
         lines.append(
             f"| {name} | {package} | {facts['version']} | {facts['license']} | {digest}… |"
         )
+    for package in dict.fromkeys(package for package, _ in FILES.values()):
+        text = (MODULES / package / "LICENSE").read_text().strip()
+        lines += ["", f"## Licence of {package}", "", "```", text, "```"]
     (VENDOR / "README.md").write_text("\n".join(lines) + "\n")
 
 

@@ -321,7 +321,11 @@ class _Follower:
         finally:
             transport.interrupt()
             if burst is not None:
-                await asyncio.wait([burst])
+                try:
+                    await asyncio.wait([burst])
+                except asyncio.CancelledError:
+                    await asyncio.wait([burst])  # its thread ends at once, and not behind our back
+                    raise
                 if not burst.cancelled():
                     burst.exception()
 

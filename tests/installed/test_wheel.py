@@ -113,7 +113,7 @@ def test_the_commands_of_the_readme_run_beside_a_package_named_config(
 ) -> None:
     readme = (ROOT / "README.md").read_text()
     said = re.findall(r"^\$ \.venv/bin/headwater (\w+)", readme, re.MULTILINE)
-    assert said[:5] == ["doctor", "plan", "run", "status", "verify"]
+    assert said[:5] == ["doctor", "plan", "run", "ui", "verify"]
     command = str(environment / "bin/headwater")
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 

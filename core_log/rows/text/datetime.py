@@ -248,8 +248,15 @@ def from_database_text(text: pa.StringArray, kind: pa.DataType) -> pa.Array:
     is_far = pc.invert(pc.match_substring_regex(bare, NEAR)).fill_null(False)
     if _unit(kind) == "ns":  # Arrow does not read the first and last seconds of its range
         is_far = bare.is_valid()
-    near = pc.if_else(is_far, None, bare).cast(kind).view(_stored(kind))
+    near = _read_near(pc.if_else(is_far, None, bare), kind).view(_stored(kind))
     return _with_far(near, bare, is_far, kind).view(kind)
+
+
+def _read_near(text: pa.StringArray, kind: pa.DataType) -> pa.Array:
+    """Reads more digits than the unit has if all of them are zeros: some databases write six."""
+    if _unit(kind) not in ("s", "ms"):
+        return text.cast(kind)
+    return text.cast(pa.timestamp("us", kind.tz)).cast(kind)
 
 
 def _first_text(text: pa.StringArray) -> str:

@@ -1,5 +1,7 @@
 """Days and moments that Arrow has no text for are written and read without a loss."""
 
+from typing import Literal
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -101,3 +103,14 @@ def test_more_digits_than_the_column_has_are_refused_in_far_years_too() -> None:
         text_to_moments(pa.array(["+10000-01-01T00:00:00.1234Z"]), pa.timestamp("ms"))
     with pytest.raises(ValueError, match="beyond the range"):
         text_to_moments(pa.array(["+300000-01-01T00:00:00Z"]), pa.timestamp("us"))
+
+
+@pytest.mark.parametrize("unit", ["s", "ms"])
+def test_digits_beyond_the_unit_are_read_if_they_are_zeros(unit: Literal["s", "ms"]) -> None:
+    kind = pa.timestamp(unit)
+
+    read = from_database_text(pa.array(["1969-12-31 23:59:59.000000", None]), kind)
+
+    assert read.cast(pa.int64()).to_pylist() == [-1 if unit == "s" else -1000, None]
+    with pytest.raises(ValueError):
+        from_database_text(pa.array(["1969-12-31 23:59:59.000001"]), kind)

@@ -11,11 +11,13 @@ import psycopg
 import pytest
 
 OWNER = """
+import signal
 import sys
 import time
 from scripts.embedded_postgres import embedded_postgres
 from scripts.owned_process import start_owned
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore in the background
 with embedded_postgres() as server:
     other = start_owned([sys.executable, "-c", "import time; time.sleep(9999)"])
     print(server.address, server.pid, other.pid, flush=True)

@@ -52,7 +52,6 @@ class LoggingProgram:
         self.path, self._reader = directory / "app.log", reader
         self.written: list[str] = []
         self._part = ""
-        self._copies = 0
         self._time_ns = START_NS
         self._write("")
 
@@ -89,10 +88,10 @@ class LoggingProgram:
 
     def copy(self) -> None:
         """The same content under a new inode, as a synchronising tool leaves it. Renamed before
-        anybody looked, nothing would tell it from a new file; nor does anything tell a file whose
-        inode had a former copy's number, at which the source stops: so every copy is kept."""
-        self._copies += 1
-        os.link(self.path, self.path.with_name(f".copy{self._copies}"))
+        anybody looked, nothing would tell it from a new file. A begun line is ended first: behind
+        two copies with one, a restart takes a rotation for a rewritten file, and stops."""
+        if self._part:
+            self.append(1)
         fresh = self.path.with_name(".fresh")
         shutil.copyfile(self.path, fresh)
         fresh.rename(self.path)

@@ -82,7 +82,7 @@ def test_code_does_what_its_source_says_when_it_is_made_and_when_it_was_kept(
 
     assert found == [said] * 4 and [type(each) for each in found[0]] == [int, float, bool]
     assert flags == [plain.tolist()] * 4
-    assert len(list(place.glob("*.native"))) == 2, "one for each layout"
+    assert len(list(place.glob("test_object_cache.measured-*.native"))) == 2, "one for each layout"
 
 
 def test_code_without_a_result_has_none(place: Path) -> None:
@@ -94,7 +94,7 @@ def test_code_without_a_result_has_none(place: Path) -> None:
 
 def test_a_damaged_cache_file_is_made_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert stepped(5) == 2
-    [kept] = place.glob("*.native")
+    [kept] = place.glob("test_object_cache.stepped-*.native")
     whole = kept.read_bytes()
     flipped = whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]
 

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 import yaml
 
-from headwater.connectors.postgres.snapshot import progress
+from headwater.connectors.snapshot import reread_limit
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres
 from tests.crash.command_process import CommandProcess
 from tests.crash.ddl_targets import HISTORIES, ROWS, Target, Truth
@@ -46,7 +46,7 @@ def server() -> Iterator[EmbeddedPostgres]:
 
 def read_often() -> None:
     """Lets a table be read again more than twice within an hour."""
-    progress.HOUR_MS = 0
+    reread_limit.HOUR_MS = 0
 
 
 class World:

@@ -6,12 +6,11 @@ from typing import Any
 
 import orjson
 
+from headwater.connectors.snapshot import reread_limit
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.table_schema import TableId
 
 FORMAT_VERSION = 1
-STARTS_MAX = 2
-AT_ONCE_MS, HOUR_MS = 60_000, 3_600_000
 PROGRESS, FORM = "snapshot/", "form/"
 """Prefixes of these parts."""
 
@@ -81,19 +80,12 @@ class MysqlTableProgress:
         return replace(self, kinds=(), is_permitted=True, is_stopped=False, is_paused=False)
 
     def start(self, now_ms: int) -> "MysqlTableProgress":
-        """Counts the start; re-reads directly after another count with it."""
-        earlier = self.starts_ms
-        if earlier and now_ms - earlier[-1] < AT_ONCE_MS:
-            starts = earlier
-        else:
-            starts = (*earlier, now_ms)[-STARTS_MAX:]
-        return replace(self, is_started=True, starts_ms=starts)
+        return replace(
+            self, is_started=True, starts_ms=reread_limit.add_start(self.starts_ms, now_ms)
+        )
 
     def is_one_too_many(self, now_ms: int) -> bool:
-        """Whether it would be the third within an hour."""
-        recent = [each for each in self.starts_ms if now_ms - each < HOUR_MS]
-        is_apart = bool(recent) and now_ms - recent[-1] >= AT_ONCE_MS
-        return is_apart and len(recent) >= STARTS_MAX and not self.is_started
+        return not self.is_started and reread_limit.is_one_too_many(self.starts_ms, now_ms)
 
     def text(self) -> str:
         said: dict[str, Any] = {"version": FORMAT_VERSION, "rows": self.rows}

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 import orjson
 
 from headwater.connectors.postgres.server.lsn import PgSnapshot, lsn_text, parse_lsn
+from headwater.connectors.snapshot import reread_limit
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.model.table_schema import TableId
 
 FORMAT_VERSION = 1
-STARTS_MAX = 2
-AT_ONCE_MS, HOUR_MS = 60_000, 3_600_000
 PREFIX = "snapshot/"
 """Prefix of these parts of the position."""
 
@@ -150,22 +149,14 @@ class TableSnapshotProgress:
         return replace(self, kinds=(), is_permitted=True, is_stopped=False, is_paused=False)
 
     def start(self, now_ms: int) -> "TableSnapshotProgress":
-        """Counts the start. Each re-read counts once, however often it starts again, and re-reads
-        directly after it count with it: one schema change may be seen in several steps."""
+        """Counts the start. Each re-read counts once, however often it starts again."""
         if self.is_counted:
             return self
-        earlier = self.starts_ms
-        if earlier and now_ms - earlier[-1] < AT_ONCE_MS:
-            earlier = earlier[:-1]
-            now_ms = self.starts_ms[-1]
-        starts = (*earlier, now_ms)[-STARTS_MAX:]
+        starts = reread_limit.add_start(self.starts_ms, now_ms)
         return replace(self, is_counted=True, starts_ms=starts)
 
     def is_one_too_many(self, now_ms: int) -> bool:
-        """Whether it would be the third within an hour."""
-        recent = [each for each in self.starts_ms if now_ms - each < HOUR_MS]
-        is_apart = bool(recent) and now_ms - recent[-1] >= AT_ONCE_MS
-        return is_apart and len(recent) >= STARTS_MAX and not self.is_counted
+        return not self.is_counted and reread_limit.is_one_too_many(self.starts_ms, now_ms)
 
     def text(self) -> str:
         said: dict[str, object] = {"version": FORMAT_VERSION, "rows": self.rows, "oid": self.oid}

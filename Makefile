@@ -10,6 +10,8 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 PROCESSES ?= 2
+# A test that waits for ever ends its process, which names it and the stack of every thread.
+HANG_GUARD := -o faulthandler_timeout=590 --timeout 600 --timeout-method thread
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -33,7 +35,7 @@ architecture:
 	$(PYTEST) -q tests/architecture
 
 unit: venv ## the fast tests, which need no other server, in two processes
-	$(PYTEST) -q -n $(PROCESSES) tests --ignore tests/architecture \
+	$(PYTEST) -q $(HANG_GUARD) -n $(PROCESSES) tests --ignore tests/architecture \
 	    -m "not crash and not fuzz and not compat and not simulation and not slow and not integration"
 
 test: venv ## everything, with short budgets, in two processes: make test PROCESSES=0 takes one
@@ -42,7 +44,7 @@ test: venv ## everything, with short budgets, in two processes: make test PROCES
 	@scripts/databases.sh
 	@scripts/fetch_mysql.sh 9 >/dev/null
 	@scripts/fetch_java_client.sh >/dev/null
-	$(PYTEST) -q --durations 10 -n $(PROCESSES) tests
+	$(PYTEST) -q $(HANG_GUARD) --durations 10 -n $(PROCESSES) tests
 
 sim: venv ## long random histories in memory and all properties, from one seed: make sim SEED=42
 	HEADWATER_BUDGET=long $(PYTEST) -q tests -m "simulation or hypothesis" $(if $(SEED),--hypothesis-seed=$(SEED) --randomly-seed=$(SEED))

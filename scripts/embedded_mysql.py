@@ -44,6 +44,9 @@ MYSQL = {
 MARIADB = {"innodb-log-file-size": "8M", "innodb-flush-method": "nosync"}
 NOBODY_LISTENS = 2003
 
+LOCK_TIMEOUT = "SET lock_wait_timeout = 120"
+"""A statement fails where it waits for a source that waits for the test: nobody else would."""
+
 
 class MysqlMissing(Exception):
     """There are no programs of MySQL here."""
@@ -199,7 +202,12 @@ class EmbeddedMysql:
 
     def connect(self, database: str = "", *, user: str = "root") -> "pymysql.Connection[Any]":
         return pymysql.connect(
-            host="127.0.0.1", port=self.port, user=user, database=database or None, autocommit=True
+            host="127.0.0.1",
+            port=self.port,
+            user=user,
+            database=database or None,
+            autocommit=True,
+            init_command=LOCK_TIMEOUT,
         )
 
     def execute(self, *statements: str, database: str = "") -> list[tuple[Any, ...]]:

@@ -1,5 +1,6 @@
 """A PostgreSQL and a MariaDB of the tests' own, on free ports, in temporary directories."""
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -26,6 +27,8 @@ from scripts.free_port import free_port
 
 INSTALL = "scripts/databases.sh installs it"
 GUEST = "headwater_guest"
+LOCK_TIMEOUT = "-c lock_timeout=2min"
+"""A statement fails where it waits for a source that waits for the test: nobody else would."""
 
 
 @contextmanager
@@ -49,9 +52,13 @@ class Guest:
 
     def execute(self, *statements: str) -> None:
         """As the owner, each committed by itself. What this creates the guest may read."""
-        with psycopg.connect(self.owner, autocommit=True) as connection:
+        with psycopg.connect(self.owner, autocommit=True, options=LOCK_TIMEOUT) as connection:
             for statement in statements:
                 connection.execute(statement.encode())
+
+    async def run(self, *statements: str) -> None:
+        """The same while a source runs in this loop: it gives up the locks that they wait for."""
+        await asyncio.to_thread(self.execute, *statements)
 
     def rows(self, question: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.owner, autocommit=True) as connection:

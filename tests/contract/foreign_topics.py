@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import aclosing
 from itertools import count
 from typing import Any
 
@@ -85,9 +86,10 @@ async def read(
 ) -> list[After]:
     """Batches with changes or rejects until so many changes came."""
     found: list[After] = []
-    async for after in iterate(source, resume_from or {}):
-        if after.batch.tables or after.batch.rejects:
-            found.append(after)
-        if sum(len(each) for told in found for each in told.batch.tables) >= changes:
-            break
+    async with aclosing(iterate(source, resume_from or {})) as batches:
+        async for after in batches:
+            if after.batch.tables or after.batch.rejects:
+                found.append(after)
+            if sum(len(each) for told in found for each in told.batch.tables) >= changes:
+                break
     return found

@@ -45,7 +45,7 @@ async def alone(guest: Guest) -> dict[str, dict[str, Told]]:
     async with AsyncExitStack() as stack:
         readings = await _readings(stack, guest)
         await _streaming(readings)
-        await asyncio.to_thread(guest.execute, *histories.statements())
+        await guest.run(*histories.statements())
         return await _told(readings)
 
 

@@ -58,13 +58,14 @@ class Source:
     async def until(self, phase: Phase, signal: str = "") -> None:
         """One life in which somebody wants something of the table, until that is so."""
         self.folded.replacements.clear()
-        async for source in self.lives():
-            if signal:
-                await source.control(Control(signal, "snapshot", ITEMS, {"action": signal}))
-                signal = ""
-                continue  # it is written down in the next batch
-            if any(each.phase is phase for each in self.folded.replacements):
-                return
+        async with aclosing(self.lives()) as lives:
+            async for source in lives:
+                if signal:
+                    await source.control(Control(signal, "snapshot", ITEMS, {"action": signal}))
+                    signal = ""
+                    continue  # it is written down in the next batch
+                if any(each.phase is phase for each in self.folded.replacements):
+                    return
 
     async def lives(self) -> AsyncGenerator[PostgresSource]:
         source = self._made()
@@ -335,9 +336,10 @@ async def test_a_table_that_is_held_is_not_read_by_a_condition(guest: Guest) -> 
     await source.to_end()
     guest.execute(REWRITTEN)
 
-    async for running in source.lives():
-        if source.folded.replacements:
-            signal = Control("w", "snapshot", ITEMS, {"action": "start", "where": "id < 5"})
-            with pytest.raises(SourceRejected, match="only be read as a whole"):
-                await running.control(signal)
-            break
+    async with aclosing(source.lives()) as lives:
+        async for running in lives:
+            if source.folded.replacements:
+                signal = Control("w", "snapshot", ITEMS, {"action": "start", "where": "id < 5"})
+                with pytest.raises(SourceRejected, match="only be read as a whole"):
+                    await running.control(signal)
+                break

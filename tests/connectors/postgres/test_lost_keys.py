@@ -153,14 +153,14 @@ async def test_a_table_of_a_running_source_waits_for_a_key_and_goes_on(
     phases, is_cured = list[Phase](), False
     async with aclosing(source.changes(dict(folded.positions))) as batches:
         folded.take(await anext(batches))
-        guest.execute(*loss)
+        await guest.run(*loss)
         async for batch in batches:
             folded.take(batch)
             phases += [each.phase for each in batch.replacements]
             if Phase.PENDING in phases and not is_cured:  # heartbeat and stream may both find it
                 with pytest.raises(SourceRejected, match="does not capture this table"):
                     await source.control(Control("again", "snapshot", ITEMS))
-                guest.execute(*cure, "INSERT INTO orders VALUES (7)")
+                await guest.run(*cure, "INSERT INTO orders VALUES (7)")
                 is_cured = True
             if Phase.COMPLETE in phases:
                 break

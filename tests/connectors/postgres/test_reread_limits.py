@@ -1,5 +1,7 @@
 """What the file says of reading rows holds for a table that is read again, too."""
 
+from contextlib import aclosing
+
 import pytest
 
 from headwater.connectors.snapshot.time_window import RateLimit
@@ -40,9 +42,10 @@ async def test_a_table_is_read_again_in_the_hours_that_the_file_allows(guest: Gu
     guest.execute(REWRITTEN)
     await source.until(Phase.STARTED)
     guest.execute("INSERT INTO items (id) VALUES (1000)")
-    async for _ in source.lives():
-        if any(row["id"] == 1000 for row in source.folded.rows("items")):
-            break
+    async with aclosing(source.lives()) as lives:
+        async for _ in lives:
+            if any(row["id"] == 1000 for row in source.folded.rows("items")):
+                break
     read_by_day = len(source.folded.reads)
     clock.advance(11 * HOUR_MS)
     await source.to_end()

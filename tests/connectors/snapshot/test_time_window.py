@@ -136,7 +136,7 @@ async def living(
         async for batch in coming:
             folded.take(batch)
             if statements:
-                await asyncio.to_thread(guest.execute, *statements)
+                await guest.run(*statements)
                 statements = None
             if waiting and waiting[0][1]():
                 waiting.pop(0)[0]()

@@ -1,7 +1,5 @@
 """A value that no column of ours holds costs its row, which is set aside, and nobody else."""
 
-import asyncio
-
 import orjson
 import pyarrow as pa
 import pytest
@@ -52,7 +50,7 @@ async def test_rows_that_do_not_fit_are_set_aside_and_the_others_go_on(guest: Gu
 
     async with reading(guest.url, "plain", decimal="precise") as found:
         await found.streaming()
-        await asyncio.to_thread(guest.execute, *LATER)
+        await guest.run(*LATER)
         await found.ended
 
     assert rows(found.batches) == [("r", 1), ("r", 3), ("c", 5), ("u", 1), ("d", 4)]
@@ -96,7 +94,7 @@ async def test_a_nan_is_written_as_debezium_does_where_the_mode_has_a_word_for_i
             "UPDATE t SET n = 7 WHERE id = 3",
             f"INSERT INTO {LAST} VALUES (1)",
         )
-        await asyncio.to_thread(guest.execute, *statements)
+        await guest.run(*statements)
         await found.ended
 
     assert not [reject for batch in found.batches for reject in batch.rejects]

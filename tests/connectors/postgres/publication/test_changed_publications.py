@@ -146,7 +146,7 @@ async def test_a_captured_table_that_is_made_unlogged_is_left_out_and_read_again
     await until_equal(folded, guest)
 
     async with story(guest, positions=folded.positions, heartbeat="100ms") as told:
-        guest.execute("ALTER TABLE orders SET UNLOGGED")
+        await guest.run("ALTER TABLE orders SET UNLOGGED")
         with pytest.raises(SourceUnavailable, match="made unlogged") as end:
             await ending(told)
     guest.execute(*UNSEEN, "DELETE FROM emptied WHERE id = 3")

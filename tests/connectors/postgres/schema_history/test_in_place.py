@@ -279,7 +279,7 @@ async def test_a_source_that_runs_follows_each_statement(guest: Guest) -> None:
 
     async with aclosing(source_of(guest, until_end=False).changes(folded.positions)) as batches:
         for statements in steps:
-            guest.execute(*statements)
+            await guest.run(*statements)
             while rows_of(folded, guest) != in_table(guest, "items"):
                 folded.take(await anext(batches))
 
@@ -298,11 +298,11 @@ async def test_a_row_that_changes_all_the_time_is_not_needed(guest: Guest) -> No
 
     async def write() -> None:
         while not ends.is_set():
-            await asyncio.to_thread(guest.execute, "UPDATE items SET b = b + 1")
+            await guest.run("UPDATE items SET b = b + 1")
 
     writing = asyncio.ensure_future(write())
     async with aclosing(source_of(guest, until_end=False).changes(folded.positions)) as batches:
-        await asyncio.to_thread(guest.execute, "ALTER TABLE items ADD c int DEFAULT 7")
+        await guest.run("ALTER TABLE items ADD c int DEFAULT 7")
         while "follows" in folded.positions["snapshot/public.items"] or (
             "c" not in folded.rows("items")[0]
         ):

@@ -173,7 +173,7 @@ async def live_until_equal(folded: Folded, guest: Guest, *statements: str) -> No
         async for batch in batches:
             folded.take(batch)
             if not told:
-                guest.execute(*statements)
+                await guest.run(*statements)
                 told = True
             if folded.rows("items") == in_table(guest, "items") and not folded.renewed:
                 break

@@ -212,7 +212,7 @@ async def test_a_new_name_is_seen_while_it_runs_and_the_table_read_under_it(
     source = source_of(guest, tables=tables, heartbeat="200ms")
     async with aclosing(source.changes(dict(folded.positions))) as batches:
         await anext(batches)
-        guest.execute(statement)
+        await guest.run(statement)
         with pytest.raises(SourceUnavailable, match="captured tables have other names by now"):
             async for batch in batches:
                 folded.take(batch)

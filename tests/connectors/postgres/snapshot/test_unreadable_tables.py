@@ -79,7 +79,7 @@ async def test_a_table_that_cannot_be_read_beside_the_stream_is_read_once_it_is_
         guest.execute("INSERT INTO orders VALUES (-1, 0, 'new')")
         while not any(row["id"] == -1 for row in folded.rows("orders")):
             folded.take(await anext(coming))
-        guest.execute(MEND)
+        await guest.run(MEND)
         while remarks.left_out[-1]:
             folded.take(await anext(coming))
 

@@ -1,6 +1,5 @@
 """Who reads a value of PostgreSQL makes the same event of it, or refuses it as all do."""
 
-import asyncio
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -115,7 +114,7 @@ async def test_every_reader_makes_the_same_event_of_a_value_or_refuses_it(
 ) -> None:
     columns = tried()
     tables = [f"t{place}" for place in range(len(columns))]
-    await asyncio.to_thread(guest.execute, ";".join(statements(columns)))
+    await guest.run(";".join(statements(columns)))
     guest.publish(name="first")
     guest.publish("empty", name="later")
     life, other = Life(guest, decimal, "first"), Life(guest, decimal, "later", "public.empty")
@@ -123,7 +122,7 @@ async def test_every_reader_makes_the_same_event_of_a_value_or_refuses_it(
     read = await life.read()
     await other.read()
     copies = (f"INSERT INTO {name} SELECT id + {COPIED}, v FROM {name}" for name in tables)
-    await asyncio.to_thread(guest.execute, ";".join(copies))
+    await guest.run(";".join(copies))
     streamed = await life.read()
     guest.execute(f"ALTER PUBLICATION later ADD TABLE {', '.join(tables)}")
     other.tables = "public.*"

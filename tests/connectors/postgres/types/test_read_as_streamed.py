@@ -1,7 +1,6 @@
 """A value of any type, however odd, is the same one read at first and streamed, whatever styles the
 database has for people."""
 
-import asyncio
 from collections import defaultdict
 from typing import Any
 
@@ -93,7 +92,7 @@ async def test_every_type_is_read_as_it_is_streamed(guest: Guest) -> None:
     async with reading(guest.url, "plain", tables=["public.*"], unknown_types="text") as found:
         await found.streaming()
         end = f"INSERT INTO {LAST} VALUES (1)"
-        await asyncio.to_thread(guest.execute, *again, *updates, end)
+        await guest.run(*again, *updates, end)
         await found.ended
     told = defaultdict[str, list[TableChanges]](list)
     for batch in found.batches:

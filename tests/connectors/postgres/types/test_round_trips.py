@@ -1,6 +1,5 @@
 """Rows that are read and rows that are streamed are the same rows, whatever their values."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -105,7 +104,7 @@ async def test_a_row_is_the_same_row_read_or_streamed_and_out_of_the_log(guest: 
     async with reading(guest.url, "plain") as found:
         await found.streaming()
         again = f"INSERT INTO t SELECT id + 1000, {', '.join(names)} FROM t ORDER BY id"
-        await asyncio.to_thread(guest.execute, again, f"INSERT INTO {LAST} VALUES (1)")
+        await guest.run(again, f"INSERT INTO {LAST} VALUES (1)")
         await found.ended
     told = [each for batch in found.batches for each in batch.tables if len(each.schema.names) > 1]
     read, streamed = (

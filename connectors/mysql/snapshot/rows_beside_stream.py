@@ -30,6 +30,7 @@ from headwater.connectors.mysql.snapshot.table_progress import (
 )
 from headwater.connectors.schema_policies import find_forbidden
 from headwater.connectors.snapshot.time_window import RateLimit, TimeWindow
+from headwater.connectors.snapshot.unreadable_tables import UnreadableTables
 from headwater.connectors.source import CONTROL, REFUSED, Control, SnapshotProgress, SourceContext
 from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.changes import (
@@ -75,12 +76,14 @@ class RowsBesideStream:
         self.notes: dict[str, str] = {}
         """Parts of the position to store."""
         self._replacements: list[Replacement] = []
+        self._unreadable = UnreadableTables(context, self._wake)
 
     @property
     def has_work(self) -> bool:
-        return any(not (job.progress.is_paused or job.held) for job in self._jobs.values()) or bool(
-            self.notes
-        )
+        waiting = [
+            job.progress.is_paused or job.held or job.is_unreadable for job in self._jobs.values()
+        ]
+        return not all(waiting) or bool(self.notes)
 
     def restore(self, table: MysqlTable, progress: MysqlTableProgress | None) -> None:
         """Goes on where the position says; a table without progress is read as a new one."""
@@ -157,6 +160,7 @@ class RowsBesideStream:
 
     async def ready(self, place: FilePosition) -> ChangeBatch | None:
         """Returns what can be emitted at that place of the stream, between two groups."""
+        self._unreadable.keep({*self._jobs})
         self._start_workers()
         if self._failure is not None:
             raise self._failure
@@ -238,6 +242,7 @@ class RowsBesideStream:
         self._done[job.table.table] = job.progress
 
     async def close(self) -> None:
+        self._unreadable.close()
         self._stopped.set()
         self._signal.work.set()
         for worker in self._workers:
@@ -419,6 +424,10 @@ class RowsBesideStream:
                 raise
             except FormChanged:
                 await asyncio.sleep(WAIT_S)  # the stream will tell of the new form
+                return
+            except SourceRejected as error:
+                job.drop_chunk()
+                self._unreadable.add(job, job.table.table, error)
                 return
             await self._limit.passing(chunk.rows.num_rows)
             if not (job.is_over or window.is_overrun):

@@ -31,6 +31,8 @@ class TableJob:
     is_over: bool = False
     held: str = ""
     """The reason why a re-read waits for a person."""
+    is_unreadable: bool = False
+    """The server could not read its rows; it is tried again later."""
     due_ms: int = 0
     """A re-read begins not before this time."""
 
@@ -41,6 +43,7 @@ class TableJob:
             self.is_over
             or self.is_taken
             or self.held
+            or self.is_unreadable
             or self.progress.is_paused
             or self.waiting is not None
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from headwater.connectors.postgres.catalog import CapturedTable, Catalog
+from headwater.connectors.postgres.events.rejects import RejectedRows
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
 from headwater.connectors.postgres.snapshot.chunk_planner import TableSize, sizes_of
 from headwater.connectors.postgres.snapshot.deduplication_window import DeduplicationWindow
@@ -20,6 +21,7 @@ from headwater.connectors.postgres.snapshot.pending_chunks import (
     WholeTable,
 )
 from headwater.connectors.postgres.snapshot.progress import Chunk, LeafProgress
+from headwater.connectors.postgres.snapshot.row_errors import is_of_rows
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, statement_of
 from headwater.connectors.postgres.snapshot.transaction import (
     SnapshotTransaction,
@@ -27,7 +29,7 @@ from headwater.connectors.postgres.snapshot.transaction import (
     viewing,
     writers_over,
 )
-from headwater.connectors.postgres.snapshot.unreadable_tables import UnreadableTables, is_of_rows
+from headwater.connectors.snapshot.unreadable_tables import UnreadableTables
 from headwater.core_log.foundation.errors import HeadwaterError
 from headwater.core_log.model.changes import ChangeBatch
 from headwater.core_log.model.table_schema import TableId
@@ -66,7 +68,9 @@ class ChunkReader:
                     await self._advance(connection, job)
                 except HeadwaterError as error:
                     if is_of_rows(error):
-                        self.unreadable.add(job, error)
+                        job.let_go()
+                        self.outbox.forget(job)
+                        self.unreadable.add(job, job.table.table, error)
                         return
                     if error.facts.get("sqlstate") not in GONE:
                         raise
@@ -214,6 +218,9 @@ class ChunkReader:
                         job.begin(view.snapshot, sizes)
                         job.prepare(sizes, chunk_rows=self.reader.settings.snapshot.chunk_rows)
                         job.todo.clear()  # it is read without a break
+                        await self._try_every_row(connection, job)
+                        if hold.is_overrun or not job.watch.is_on:
+                            continue  # it was given up or paused meanwhile
                         batches = self._batches_of_whole(connection, job, hold, view)
                         whole = WholeTable(job, view, batches, bool(job.ledger.reread))
                         self.outbox.put(whole)
@@ -225,6 +232,28 @@ class ChunkReader:
             job.hold = None
             if not job.ledger.is_done:
                 self.outbox.returned += hold.given_back()
+
+    async def _try_every_row(self, connection: PgConnection, job: SnapshotJob) -> None:
+        """Reads all rows once without emitting any: the truncate and the rows before one that
+        cannot be read could not be taken back."""
+        for leaf in job.ledger.leaves:
+            tried = self._rows_of(connection, job, leaf, set_aside=RejectedRows())
+            async with aclosing(tried) as pieces:
+                async for _ in pieces:
+                    pass
+
+    def _rows_of(
+        self,
+        connection: PgConnection,
+        job: SnapshotJob,
+        leaf: LeafProgress,
+        *,
+        set_aside: RejectedRows | None = None,
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        table, where = job.table, self._where_of(job)
+        statement = statement_of(table, job.sizes[leaf.oid], (0, leaf.pages), where=where)
+        copier = self.reader.copier(connection)
+        return self.reader.pieces(copier, table, statement, set_aside=set_aside)
 
     async def _flush_beside(self) -> None:
         connection = await self.reader.connect()
@@ -244,18 +273,14 @@ class ChunkReader:
         once."""
         reader, table = self.reader, job.table
         yield ChangeBatch((reader.truncation(table, view.moment),), {})
-        where = self._where_of(job)
         for leaf in job.ledger.leaves:
-            pages = (0, leaf.pages)
-            statement = statement_of(table, job.sizes[leaf.oid], pages, where=where)
-            copied = reader.pieces(reader.copier(connection), table, statement)
-            async with aclosing(copied) as pieces:
+            async with aclosing(self._rows_of(connection, job, leaf)) as pieces:
                 async for rows in pieces:
                     changes = reader.changes(table, rows, view.moment, snapshot="incremental")
                     yield ChangeBatch((changes,), {})
                     job.ledger = replace(job.ledger, rows=job.ledger.rows + rows.num_rows)
                     reader.context.report(job.progress())
-            job.ledger = job.ledger.with_read(leaf.oid, pages, rows=0)
+            job.ledger = job.ledger.with_read(leaf.oid, (0, leaf.pages), rows=0)
         later = hold.later(view.snapshot)
         part, text = job.finish()
         reader.context.report(job.progress())

@@ -20,6 +20,7 @@ from headwater.connectors.postgres.snapshot.deduplication_window import (
 from headwater.connectors.postgres.snapshot.jobs import SnapshotJobs
 from headwater.connectors.postgres.snapshot.pending_chunks import PendingChunks
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress, part_of
+from headwater.connectors.postgres.snapshot.row_errors import is_of_rows
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, statement_of
 from headwater.connectors.postgres.snapshot.transaction import (
     SnapshotTransaction,
@@ -27,7 +28,6 @@ from headwater.connectors.postgres.snapshot.transaction import (
     viewing,
     writers_over,
 )
-from headwater.connectors.postgres.snapshot.unreadable_tables import is_of_rows
 from headwater.core_log.client.gather import let_go
 from headwater.core_log.foundation.array_types import Int64Array
 from headwater.core_log.foundation.errors import HeadwaterError

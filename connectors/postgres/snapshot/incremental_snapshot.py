@@ -21,11 +21,13 @@ from headwater.connectors.postgres.snapshot.pending_chunks import (
 )
 from headwater.connectors.postgres.snapshot.progress import PREFIX, Pages, TableSnapshotProgress
 from headwater.connectors.postgres.snapshot.rereads import Rereads
+from headwater.connectors.postgres.snapshot.row_errors import broken_off, is_of_rows
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
 from headwater.connectors.postgres.snapshot.signals import SnapshotSignals
-from headwater.connectors.postgres.snapshot.unreadable_tables import UnreadableTables
+from headwater.connectors.snapshot.unreadable_tables import UnreadableTables
 from headwater.connectors.source import Control
 from headwater.core_log.foundation.array_types import Int64Array
+from headwater.core_log.foundation.errors import SourceRejected
 from headwater.core_log.model.changes import ChangeBatch, Positions, Replacement, TableChanges
 from headwater.core_log.model.table_schema import TableId
 
@@ -57,7 +59,7 @@ class IncrementalSnapshot:
         self._connections = reader.settings.snapshot.parallel
         self._jobs = SnapshotJobs(tables, positions, reads_new=reads_new)
         self._outbox = PendingChunks(reader.context.report, connections=self._connections)
-        self._unreadable = UnreadableTables(reader.context, self._outbox)
+        self._unreadable = UnreadableTables(reader.context, self._outbox.stir)
         self._fetching = ChunkReader(reader, catalog, self._jobs, self._outbox, self._unreadable)
         self._rereads = Rereads(reader, self._jobs, self._outbox)
         forms = forms or FormWatch(tables, catalog, {}, may_read=reads_new)
@@ -278,7 +280,10 @@ class IncrementalSnapshot:
         return self._tries[place] < FORM_TRIES_MAX
 
     async def _next_of(self, whole: WholeTable, lsn: int) -> ChangeBatch:
-        batch = await anext(whole.batches)
+        try:
+            batch = await anext(whole.batches)
+        except SourceRejected as error:
+            raise (broken_off(error) if is_of_rows(error) else error) from None
         if not batch.positions:
             return batch
         self._outbox.whole = None

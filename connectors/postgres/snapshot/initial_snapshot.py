@@ -28,8 +28,8 @@ from headwater.connectors.postgres.snapshot.progress import (
     chunks_of,
     part_of,
 )
+from headwater.connectors.postgres.snapshot.row_errors import CHANGED, broken_off, is_of_rows
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper, SnapshotPoint, statement_of
-from headwater.connectors.postgres.snapshot.unreadable_tables import CHANGED, is_of_rows
 from headwater.connectors.source import SnapshotProgress
 from headwater.core_log.client.gather import let_go, together
 from headwater.core_log.foundation.errors import SourceRejected
@@ -75,6 +75,8 @@ async def initial_batches(
                 async for batch in batches:
                     yield batch
             except SourceRejected as error:
+                if is_of_rows(error):
+                    raise broken_off(error) from None
                 if error.facts.get("sqlstate") not in CHANGED:
                     raise
                 raise table_changed_error(error.facts.get("table")) from None

@@ -80,15 +80,17 @@ class RowMapper:
         table: CapturedTable,
         statement: sql.Composable,
         lose: Lose = lambda _: None,
+        set_aside: RejectedRows | None = None,
     ) -> AsyncGenerator[pa.RecordBatch, None]:
         """Yields the rows of the statement; calls `lose` with the keys of rejected ones. If it is
         not read to its end, the connection cannot be used any more."""
         stop, facts = CopyStop(), {"table": str(table.table)}
+        rejected = self.set_aside if set_aside is None else set_aside
         copied = copier.copy_blocks(statement.as_bytes(copier.connection), stop)
         advancing: asyncio.Future[pa.RecordBatch | None] | None = None
         try:
             while True:
-                following = partial(_following, table, copied, self.kernels, self.set_aside, lose)
+                following = partial(_following, table, copied, self.kernels, rejected, lose)
                 advancing = asyncio.ensure_future(asyncio.to_thread(following))
                 with in_our_words("the rows cannot be read", **facts):
                     rows = await asyncio.shield(advancing)

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from headwater.connectors.postgres.snapshot import unreadable_tables
-from headwater.connectors.postgres.snapshot.unreadable_tables import UNREADABLE
+from headwater.connectors.snapshot import unreadable_tables
+from headwater.connectors.snapshot.unreadable_tables import UNREADABLE
 from headwater.connectors.source import Control, Remark
+from headwater.core_log.foundation.errors import SourceUnavailable
 from headwater.core_log.model.table_schema import TableId
 from tests.connectors.postgres.snapshot.table_log import (
     Folded,
@@ -105,3 +106,90 @@ async def test_a_table_whose_first_row_cannot_be_read_is_left_out_when_a_column_
     assert named == ("public.broken",)
     assert not differing(folded, guest, "broken")
     assert not differing(folded, guest, "orders")
+
+
+KEYLESS = (
+    *CREATE,
+    "ALTER TABLE broken DROP CONSTRAINT broken_pkey, REPLICA IDENTITY FULL",
+    "CREATE SCHEMA aside",
+    "CREATE TABLE aside.lost AS SELECT * FROM pg_enum WHERE enumlabel = 'lost'",
+)
+MEND_KEYLESS = "INSERT INTO pg_enum SELECT * FROM aside.lost"
+"""An update of the row would stream its former value, which cannot be written either."""
+
+
+async def test_a_table_without_a_key_that_cannot_be_read_is_left_out_alone_and_keeps_its_rows(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unreadable_tables, "RETRY_S", 0.05)
+    guest.execute(*ORDERS, *KEYLESS)
+    guest.publish()
+    folded, remarks = Folded(), Remarks()
+    await until_equal(folded, guest)
+    before = folded.rows("broken")
+    guest.execute(BREAK, "DELETE FROM orders WHERE id = 1")
+
+    source = source_of(guest, report=remarks, heartbeat="100ms")
+    async with aclosing(source.changes(dict(folded.positions))) as coming:
+        folded.take(await anext(coming))
+        await source.control(Control("again", "snapshot", BROKEN, {"action": "start"}))
+        while ("public.broken",) not in remarks.left_out:
+            folded.take(await anext(coming))
+        guest.execute("INSERT INTO orders VALUES (-1, 0, 'new')", "INSERT INTO broken VALUES (201)")
+        while not any(row["id"] == -1 for row in folded.rows("orders")):
+            folded.take(await anext(coming))
+        kept = folded.rows("broken")
+        guest.execute(MEND_KEYLESS)
+        while remarks.left_out[-1]:
+            folded.take(await anext(coming))
+
+    assert len(kept) in (len(before), len(before) + 1)
+    assert [row for row in kept if row["id"] != 201] == before
+    assert not differing(folded, guest, "orders") and not differing(folded, guest, "broken")
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+async def test_a_table_without_a_key_that_cannot_be_read_at_first_is_left_out_alone(
+    guest: Guest, parallel: int
+) -> None:
+    guest.execute(*ORDERS, *KEYLESS, BREAK)
+    guest.publish()
+    folded, remarks, chosen = Folded(), Remarks(), {"parallel": parallel}
+
+    await live(folded, source_of(guest, until_end=True, report=remarks, snapshot=chosen))
+    named, without = remarks.left_out[-1], differing(folded, guest, "orders")
+    guest.execute(MEND_KEYLESS)
+    await live(folded, source_of(guest, until_end=True, report=remarks, snapshot=chosen))
+
+    assert named == ("public.broken",) and not without
+    assert not differing(folded, guest, "broken")
+
+
+WIDE = (
+    CREATE[0],
+    "CREATE TABLE broken (id int PRIMARY KEY, state state, body text)",
+    "INSERT INTO broken SELECT id, CASE id WHEN 80 THEN 'lost' ELSE 'new' END::state,"
+    " repeat('x', 100000) FROM generate_series(1, 80) id",
+)
+"""Few pages of many megabytes, so that rows are emitted before the one that is lost is read."""
+
+
+@pytest.mark.parametrize("key", ["PRIMARY KEY", "none"])
+async def test_a_table_whose_last_row_cannot_be_read_is_left_out_from_the_next_start_on(
+    guest: Guest, key: str
+) -> None:
+    dropped = KEYLESS[len(CREATE) : len(CREATE) + (key == "none")]
+    guest.execute(*ORDERS, *WIDE, *dropped, *KEYLESS[len(CREATE) + 1 :], BREAK)
+    guest.publish()
+    folded, remarks, chosen = Folded(), Remarks(), {"chunk_rows": 100_000, "parallel": 1}
+
+    with pytest.raises(SourceUnavailable, match="left out from the next start on"):
+        await live(folded, source_of(guest, until_end=True, report=remarks, snapshot=chosen))
+    folded.killed()
+    await live(folded, source_of(guest, until_end=True, report=remarks, snapshot=chosen))
+    named, without = remarks.left_out[-1], differing(folded, guest, "orders")
+    guest.execute(MEND_KEYLESS)
+    await live(folded, source_of(guest, until_end=True, report=remarks, snapshot=chosen))
+
+    assert named == ("public.broken",) and not without
+    assert not differing(folded, guest, "broken")

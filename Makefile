@@ -44,6 +44,7 @@ test: venv ## everything, with short budgets, in two processes: make test PROCES
 	@scripts/databases.sh
 	@scripts/fetch_mysql.sh 9 >/dev/null
 	@scripts/fetch_java_client.sh >/dev/null
+	@scripts/fetch_prometheus.sh >/dev/null
 	$(PYTEST) -q $(HANG_GUARD) --durations 10 -n $(PROCESSES) tests
 
 sim: venv ## long random histories in memory and all properties, from one seed: make sim SEED=42

@@ -48,7 +48,7 @@ def pipeline_schema(
         word: {"oneOf": [{"$ref": f"#/$defs/{name}"} for name in parts if name.startswith(word)]}
         for word in ("source", "sink")
     }
-    several = {"type": "array", "items": one_of["sink"], "minItems": 1}
+    several = {"type": "array", "items": one_of["sink"]}
     properties = root["properties"] | {
         "source": one_of["source"],
         "sink": {"anyOf": [one_of["sink"], several]},
@@ -58,7 +58,7 @@ def pipeline_schema(
     content = {
         "type": "object",
         "properties": properties,
-        "required": ["pipeline", "source", "sink"],
+        "required": ["pipeline", "source"],
         "additionalProperties": False,
         "$defs": defined | parts,
     }

@@ -94,6 +94,9 @@ FIELDS = (
         "is_stopping": "whether that process is stopping",
         "log_problem": "what the disk of the log refuses just now, or why no broker of its "
         "cluster can be reached; empty where nothing is wrong",
+        "log_disk.free_bytes": "free space of the file system of the log; `log_disk` is null where "
+        "another process has the log",
+        "log_disk.size_bytes": "size of that file system",
         "offline_partitions": "partitions that the disk of the log keeps from being used, "
         "`topic-partition` to the reason; they are tried again at least every 30 seconds",
     }

@@ -130,9 +130,7 @@ def metrics_page() -> str:
         + "\nWho runs pipelines answers `GET /metrics` of the [HTTP API](http-api.md) with them."
         " Counters begin at 0 with\nevery process. A value that is not known is left out.\n",
         table(("Metric", "Kind", "Labels", "What it says"), rows),
-        "Worth an alarm: `headwater_quarantined_tables > 0`, `headwater_log_partition_offline > 0`,"
-        " `headwater_lag_seconds` beyond\nwhat your readers bear, and"
-        " `increase(headwater_dead_letters_total[1h]) > 0`.\n",
+        "Alert rules and a Grafana dashboard over them: [production](production.md#alerts).\n",
     )
 
 
@@ -162,15 +160,19 @@ def http_api_page() -> str:
         GENERATED
         + "\n`headwater run` serves it on loopback, at a free port. Address and token are in"
         " `endpoint.json` of the data\ndirectory, which only the user who runs it can read; both"
-        " are new with every start:\n\n"
+        " are new with every start. `--http HOST:PORT`, or `http:` of\nthe pipeline file, adds an"
+        " address that stays the same, with the token of a file: see"
+        " [production](production.md#addresses-and-tokens).\n\n"
         "```sh\n"
         'curl -H "Authorization: Bearer $(jq -r .token data/endpoint.json)" \\\n'
         '    "http://$(jq -r .http data/endpoint.json)/status"\n'
         "```\n\n"
-        "Every route wants the token, and refuses requests whose `Host` or `Origin` is not its own:"
-        " a web page that a browser\non this machine shows cannot steer a pipeline. A signal"
-        " is written to the log and answered with 202; it\nholds from then on, whoever runs the"
-        ' pipeline. An error is `{"error": {"kind", "problem", "hint", "facts"}}`.\n',
+        "Every other route than `/healthz` and `/readyz` wants the token, and refuses requests"
+        " whose `Host` or `Origin` is not its\nown: a web page that a browser on this machine shows"
+        " cannot steer a pipeline. A signal is written to the log and\nanswered with 202; it holds"
+        ' from then on, whoever runs the pipeline. An error is `{"error": {"kind",'
+        ' "problem", "hint", "facts"}}`.\n`headwater broker --http` serves'
+        " `/healthz`, `/readyz` and `/metrics`.\n",
         table(("Method", "Path", "What it does"), rows),
     )
 

@@ -5,7 +5,7 @@ import logging
 import os
 import secrets
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from random import Random, SystemRandom
@@ -178,12 +178,17 @@ class RunningBroker:
         await self.broker.close()
 
 
-async def serve(settings: BrokerSettings) -> None:
+Beside = Callable[[RunningBroker], AbstractAsyncContextManager[None]]
+"""Work that lasts as long as a broker."""
+
+
+async def serve(settings: BrokerSettings, *, beside: Beside | None = None) -> None:
     """Runs until it is cancelled, then stops cleanly."""
     running = await RunningBroker.start(settings)
     logger.info("the log listens on %s, its data is in %s", running.endpoint, settings.data)
     try:
-        await asyncio.Event().wait()
+        async with beside(running) if beside else nullcontext():
+            await asyncio.Event().wait()
     finally:
         logger.info("stopping: answering all received requests, then syncing")
         await running.stop()

@@ -55,13 +55,17 @@ def parse_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only processes of this machine reach the address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def refuse_unsafe(host: str) -> None:
     """Raises if the address is not on loopback: the log has no authentication yet."""
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
+    if not is_loopback(host):
         raise ConfigError(
             "the log listens on loopback only, because it has no authentication yet",
             hint="use --listen 127.0.0.1:9092, and an SSH tunnel from other machines",

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from headwater.core_log.foundation.errors import ConfigError, DirectoryInUse
+from headwater.pipelines.terminal.http_options import http_options
 from headwater.pipelines.terminal.output import Output, shared_options
 from headwater.pipelines.terminal.resting_log import LOOK_AGAIN_S, LogLender
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headwater.core_log.foundation.settings import BrokerSettings
+    from headwater.pipelines.file.http_settings import HttpSettings
 
 
 @click.command()
@@ -38,13 +42,22 @@ if TYPE_CHECKING:
     multiple=True,
     help="A setting of the broker, such as default_partitions=3; may be repeated.",
 )
+@http_options()
 @shared_options
 @click.pass_obj
-def broker(output: Output, data: Path, listen: str, settings: tuple[str, ...]) -> None:
+def broker(
+    output: Output,
+    data: Path,
+    listen: str,
+    settings: tuple[str, ...],
+    http: "Callable[[], HttpSettings]",
+) -> None:
     """Run a broker of the log in the foreground.
 
     The first Ctrl-C (or SIGTERM) drains: requests in flight are answered, and their records are
     synced to disk. The second ends at once; acknowledged records are on disk in every case.
+
+    With --http it answers /healthz, /readyz and /metrics there.
     """
     from headwater.config.redaction import set_up_logging
     from headwater.core_log.foundation.process_switches import switch_threads_often
@@ -54,17 +67,22 @@ def broker(output: Output, data: Path, listen: str, settings: tuple[str, ...]) -
     quiet = logging.ERROR if output.is_quiet else logging.INFO
     set_up_logging(logging.DEBUG if output.verbosity else quiet)
     switch_threads_often()
-    run_until_signal(_serve(chosen))
+    run_until_signal(_serve(chosen, http()))
 
 
-async def _serve(settings: "BrokerSettings") -> None:
-    """Ends a running command that uses the log first."""
+async def _serve(settings: "BrokerSettings", http: "HttpSettings") -> None:
+    """Waits for the end of a running command that uses the log."""
     from headwater.core_log.broker.lifecycle import serve
 
     lender = LogLender(settings.data)
+    beside = None
+    if http.listen:
+        from headwater.pipelines.watching.broker_http import broker_http
+
+        beside = broker_http(http)
     while True:
         try:
-            return await serve(settings)
+            return await serve(settings, beside=beside)
         except DirectoryInUse:
             if not lender.has_it():
                 raise

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headwater.pipelines.terminal.http_options import http_options
 from headwater.pipelines.terminal.output import Output, format_count, shared_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from headwater.pipelines.file.http_settings import HttpSettings
     from headwater.pipelines.file.loader import LoadedPipeline
     from headwater.pipelines.running.run import Look, Show, Snapshot
 
@@ -56,10 +58,17 @@ def interval_ms(text: str) -> int:
     callback=lambda *given: interval_ms(given[-1]),
     help="Interval of progress lines if the output is no terminal.",
 )
+@http_options()
 @shared_options
 @click.pass_obj
 def run(
-    output: Output, path: Path, once: bool, migrate: bool, data: Path | None, log_every: int
+    output: Output,
+    path: Path,
+    once: bool,
+    migrate: bool,
+    data: Path | None,
+    log_every: int,
+    http: "Callable[[], HttpSettings]",
 ) -> None:
     """Run a pipeline file, or all pipeline files of a directory.
 
@@ -68,6 +77,9 @@ def run(
 
     Otherwise the first Ctrl-C (or SIGTERM) drains: work in flight is finished. The second ends at
     once, without loss or duplicates. The default PATH is ./pipeline.yaml.
+
+    --http adds an address that stays the same, for Prometheus and probes; it wins over `http:` of
+    the file. The address in endpoint.json is new with every start.
 
     `headwater plan` shows the effect of --migrate. A migration is done once and continues after a
     crash, also without the option; the former topics stay until `headwater drop PIPELINE
@@ -129,6 +141,7 @@ def run(
         first_worker=first_worker,
         once=once,
         migrates=migrate,
+        http=http(),
     )
     snapshot = run_until_signal(run_pipelines(wanted))
     for name, pipeline in snapshot["pipelines"].items():

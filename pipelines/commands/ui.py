@@ -6,42 +6,47 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headwater.pipelines.terminal.http_options import http_options
 from headwater.pipelines.terminal.log_address import LogAddress, log_options
 from headwater.pipelines.terminal.output import Output, shared_options
 from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headwater.pipelines.console.console_server import ConsoleServer
+    from headwater.pipelines.file.http_settings import HttpSettings
 
 DEFAULT_LISTEN = "127.0.0.1:8470"
 
 
 @click.command()
-@click.option(
-    "--listen",
-    metavar="HOST:PORT",
-    default=DEFAULT_LISTEN,
-    show_default=True,
-    help="Address of the page, on loopback; port 0 takes a free one.",
-)
+@http_options(default=DEFAULT_LISTEN, names=("--http", "--listen"))
 @click.option("--read-only", is_flag=True, help="Serve no signals, such as pause and restart.")
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
 @log_options
 @shared_options
 @click.pass_obj
-def ui(output: Output, listen: str, read_only: bool, no_open: bool, address: LogAddress) -> None:
+def ui(
+    output: Output,
+    http: "Callable[[], HttpSettings]",
+    read_only: bool,
+    no_open: bool,
+    address: LogAddress,
+) -> None:
     """Serve the console until Ctrl-C, and print its link.
 
     It is a process of its own that reads the log as any client does: looking never slows a
-    pipeline. The link has a secret behind its #, which is new with every start; who has it sees
-    every row of the log, and without --read-only may pause, resume and restart.
+    pipeline. The link has a secret behind its #, which is new with every start unless a token file
+    has it; who has it sees every row of the log, and without --read-only may pause, resume and
+    restart.
     """
     from headwater.core_log.foundation.process_switches import freeze_imports
 
     with freeze_imports():
         from headwater.pipelines.console.console_server import ConsoleServer
 
-    server = ConsoleServer(listen)
+    server = ConsoleServer(http())
     output.result({"link": server.link}, [server.link])
     sys.stdout.flush()
     if not no_open and sys.stdout.isatty():

@@ -107,7 +107,7 @@ async def _verify(
     if sink is not None and sink not in {part.name for part in loaded.sinks}:
         raise ConfigError(
             "the pipeline does not have this sink",
-            hint="there is " + ", ".join(part.name for part in loaded.sinks),
+            hint="there is " + (", ".join(part.name for part in loaded.sinks) or "none"),
             sink=sink,
         )
     running = await running_pipelines(address)

@@ -18,7 +18,7 @@ from headwater.pipelines.console import table_past, transaction_trace
 from headwater.pipelines.console.live_status import LISTENERS_MAX, LiveStatus
 from headwater.pipelines.journal.schemas import StoredSchema
 from headwater.pipelines.time_travel.history.key_history import stored_schema
-from headwater.pipelines.watching.http_api import App, AsgiSend, Receive, Scope
+from headwater.pipelines.watching.http_guard import PROBES, App, AsgiSend, Receive, Scope
 from headwater.pipelines.watching.http_routes import (
     CONTROLS,
     NOT_SERVED,
@@ -105,6 +105,7 @@ def console_app(live: LiveStatus, open_log: OpenLog, *, is_read_only: bool) -> A
                 )
                 for each in served
             ),
+            *(Route(path, handlers.probe, methods=["GET"]) for path in PROBES),
             Route("/static/{path:path}", handlers.file, methods=["GET"]),
             Route("/", handlers.page, methods=["GET"]),
             Route("/pipelines/{path:path}", handlers.page, methods=["GET"]),
@@ -133,6 +134,9 @@ class _Handlers:
 
     def __init__(self, live: LiveStatus, open_log: OpenLog, *, is_read_only: bool) -> None:
         self._live, self._open_log, self._is_read_only = live, open_log, is_read_only
+
+    async def probe(self, request: Request) -> Response:
+        return json_response({"ok": True})
 
     async def page(self, request: Request) -> Response:
         return _file("index.html")

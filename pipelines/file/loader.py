@@ -251,17 +251,10 @@ class _Reading:
         return load_part(validator, root.values[SOURCE], (SOURCE,), is_source=True)
 
     def _sinks(self, validator: Validator, root: MappingNode) -> tuple[LoadedPart, ...] | None:
+        """None because of a mistake; without sinks the pipeline only fills the log."""
         if "sink" not in root.values:
-            problem = "the key 'sink' is missing"
-            validator.tell(
-                Code.MISSING_KEY, root.text_position, problem, "headwater init", keys=("sink",)
-            )
-            return None
+            return ()
         given = root.values["sink"]
-        if isinstance(given, ListNode) and not given.items:
-            problem = "should have at least 1 of them"
-            validator.tell(Code.WRONG_VALUE, given.text_position, problem, keys=("sink",))
-            return None
         nodes: list[tuple[YamlNode, KeyPath]] = (
             [(node, ("sink", at)) for at, node in enumerate(given.items)]
             if isinstance(given, ListNode)

@@ -17,6 +17,7 @@ from headwater.core_log.foundation.settings import (
     YamlSettings,
 )
 from headwater.core_log.foundation.units import parse_duration_ms
+from headwater.pipelines.file.http_settings import HttpSettings
 from headwater.pipelines.file.log_settings import LogSettings
 
 SchemaPolicy = Literal["evolve", "lenient", "ignore", "fail"]
@@ -314,6 +315,8 @@ class PipelineSpec(YamlSettings):
     workers: Literal["auto"] | Annotated[int, Field(ge=0, le=256)] = "auto"
     """Processes for connector and sink work: `auto` is one less than the number of cores; 0 does
     everything in one process."""
+    http: HttpSettings = HttpSettings()
+    """A fixed address of status and metrics; it counts when `headwater run` starts."""
     limits: LimitSettings = LimitSettings()
     """Bounds of memory and waiting."""
 

@@ -3,6 +3,7 @@
 import base64
 import os
 import secrets
+import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,8 @@ class DirectoryLock:
     be reached; empty where nothing is."""
     offline: Callable[[], Mapping[TopicPartition, str]] = dict
     """Partitions that the disk fails, with its reason, where this process has the log."""
+    disk: Callable[[], tuple[int, int] | None] = lambda: None
+    """Free bytes and size of the file system of the log, where this process has it."""
 
 
 async def claim(loaded: "LoadedPipeline", data: Path) -> DirectoryLock:
@@ -75,7 +78,14 @@ async def claim(loaded: "LoadedPipeline", data: Path) -> DirectoryLock:
         log.close,
         lambda: log.running.broker.store.refused,
         lambda: log.running.broker.offline,
+        lambda: disk_space(data),
     )
+
+
+def disk_space(data: Path) -> tuple[int, int]:
+    """Returns the free bytes and the size of the file system of a directory."""
+    found = shutil.disk_usage(data)
+    return found.free, found.total
 
 
 def _claim_beside_cluster(

@@ -20,6 +20,7 @@ from headwater.core_log.foundation.errors import (
     LogUnavailable,
 )
 from headwater.core_log.model.log import Log
+from headwater.pipelines.file.http_settings import HttpSettings
 from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.journal.control import read_desired
 from headwater.pipelines.journal.internal_topics import internal_topics
@@ -40,6 +41,7 @@ from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, e
 from headwater.pipelines.running.tasks import SOURCE, TaskRunner
 from headwater.pipelines.terminal.log_place import find_owner, is_running
 from headwater.pipelines.terminal.resting_log import LOOK_AGAIN_S, SILENT_S_MAX, LogLender
+from headwater.pipelines.watching.http_listener import HttpListener
 from headwater.pipelines.watching.report_stream import ReportStream
 from headwater.pipelines.watching.status import StatusBoard
 
@@ -74,6 +76,8 @@ class RunOptions:
     once: bool = False
     migrates: bool = False
     """Whether topics may get new generations where the files ask for that."""
+    http: HttpSettings | None = None
+    """A fixed address, in place of the files'."""
 
 
 async def run(wanted: RunOptions) -> Snapshot:
@@ -158,6 +162,7 @@ class _Run:
             await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _own(self, claimed: DirectoryLock, loaded: Sequence[LoadedPipeline]) -> Snapshot:
+        listener = find_listener(self._wanted.http, loaded)
         runner = TaskRunner(
             self._tasks,
             _run_task_here,
@@ -167,10 +172,11 @@ class _Run:
             prepare=_prepare_here,
         )
         self._board.log_problem, self._board.offline = claimed.problem, claimed.offline
+        self._board.disk = claimed.disk
         self._pipelines.run_in(
             processes=self._processes, runner=runner, bootstrap=claimed.bootstrap
         )
-        watching = self._tasks.create_task(self._watch(claimed))
+        watching = self._tasks.create_task(self._watch(claimed, listener))
         try:
             logger.info("the log is at %s", ",".join(claimed.bootstrap))
             if self._wanted.migrates:
@@ -194,20 +200,23 @@ class _Run:
             watching.cancel()
             await asyncio.wait([watching])
 
-    async def _watch(self, claimed: DirectoryLock) -> None:
+    async def _watch(self, claimed: DirectoryLock, listener: HttpListener | None) -> None:
         """Status, metrics and the picture come after the first rows."""
         from headwater.pipelines.watching.http_api import HttpApi, RequestAnswer
 
-        with suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_ROWS_S):
-                await self._has_moved.wait()
         answering = RequestAnswer(
             self._board, self._stream, claimed.log, self._clock, self._take_over_file
         )
-        api = HttpApi(answering, token=claimed.token)
+        api = HttpApi(answering, token=claimed.token, listener=listener)
         try:
-            if claimed.publish_http is not None:
-                claimed.publish_http(await api.start())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FIRST_ROWS_S):
+                    await self._has_moved.wait()
+            if address := await api.start():
+                assert claimed.publish_http is not None, "a token is for endpoint.json"
+                claimed.publish_http(address)
+            if listener is not None:
+                logger.info("status and metrics are at %s", listener.address)
             await self._wanted.show(lambda: self._look(claimed))
         except Exception:  # rows matter more than looking at them
             logger.exception("status and progress are no longer available")
@@ -235,6 +244,22 @@ class _Run:
             if tasks and word != "unchanged":
                 logger.info("another run has %s %s", word, ", ".join(tasks))
         return applied.as_json()
+
+
+def find_listener(
+    given: HttpSettings | None, loaded: Sequence[LoadedPipeline]
+) -> HttpListener | None:
+    """Listens at the address of the command, or else at that of the files."""
+    if given is not None and given.listen:
+        return HttpListener(given)
+    found = [each.spec.http.beside(each.directory) for each in loaded if each.spec.http.listen]
+    if any(each != found[0] for each in found):
+        raise ConfigError(
+            "the files have several addresses in http:",
+            hint="use one, or run --http HOST:PORT",
+            addresses=", ".join(sorted({each.listen for each in found})),
+        )
+    return HttpListener(found[0]) if found else None
 
 
 async def _refuse_paused(loaded: LoadedPipeline, log: Log) -> None:

@@ -188,9 +188,14 @@ def process_count() -> int:
 
 def is_same(before: "LoadedPipeline", after: "LoadedPipeline", task: str) -> bool:
     """Whether an edit leaves this task as it was. What is not a source's or a sink's own concerns
-    all of them, but for the number of processes, which counts for what is started later."""
+    all of them, but for the number of processes, which counts for what is started later, and the
+    HTTP address, which counts for the process that owns the log."""
     shared = [
-        {key: value for key, value in each.content.items() if key not in ("workers", "tests")}
+        {
+            key: value
+            for key, value in each.content.items()
+            if key not in ("workers", "tests", "http")
+        }
         for each in (before, after)
     ]
     return (

@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -25,7 +25,8 @@ from headwater.pipelines.journal.control import RESTART, Signal, pause_signal, w
 from headwater.pipelines.journal.generations import source_parts
 from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.terminal.control_writer import find_table
-from headwater.pipelines.watching.http_api import App, AsgiSend, Receive, RequestAnswer, Scope
+from headwater.pipelines.watching.http_api import RequestAnswer
+from headwater.pipelines.watching.http_guard import App, AsgiSend, Receive, Scope
 from headwater.pipelines.watching.metrics import exposition
 from headwater.pipelines.watching.task_status import SOURCE
 
@@ -73,7 +74,19 @@ CONTROLS = {
     "restart": "Restart it at its offsets. A quarantine of it ends.",
 }
 ROUTES = (
-    HttpRoute("GET", "/healthz", "healthz", '`{"ok": true}` for as long as the process answers.'),
+    HttpRoute(
+        "GET",
+        "/healthz",
+        "healthz",
+        'Without a token: `{"ok": true}` for as long as the process answers.',
+    ),
+    HttpRoute(
+        "GET",
+        "/readyz",
+        "readyz",
+        'Without a token: `{"ok": true}`, or 503 and `{"ok": false}` while the log cannot be used'
+        " or the process stops. Tables and tasks that have failed are for alerts, not for this.",
+    ),
     HttpRoute(
         "GET",
         "/status",
@@ -117,13 +130,14 @@ ROUTES = (
 )
 
 
-def routes_of(answering: RequestAnswer) -> App:
-    """An ASGI application without a guard of its own."""
+def routes_of(answering: RequestAnswer, *, paths: Sequence[str] = ()) -> App:
+    """An ASGI application without a guard of its own, with some of the paths or all."""
     routes = _Routes(answering)
     router = Router(
         [
             Route(each.path, answered_safely(getattr(routes, each.handler)), methods=[each.method])
             for each in ROUTES
+            if not paths or each.path in paths
         ]
     )
 
@@ -149,6 +163,10 @@ class _Routes:
 
     async def healthz(self, request: Request) -> Response:
         return json_response({"ok": True})
+
+    async def readyz(self, request: Request) -> Response:
+        is_ready = self._to.board.is_ready
+        return json_response({"ok": is_ready}, status=200 if is_ready else 503)
 
     async def status(self, request: Request) -> Response:
         return json_response(await self._snapshot())

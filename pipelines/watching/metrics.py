@@ -81,9 +81,40 @@ def _count_rereading(snapshot: Snapshot) -> Iterator[MetricSample]:
         )
 
 
+def _count_left_out(snapshot: Snapshot) -> Iterator[MetricSample]:
+    for pipeline, found in snapshot["pipelines"].items():
+        remarks = [
+            remark for task in found["tasks"].values() for remark in task["remarks"].values()
+        ]
+        left_out = {table for remark in remarks for table in remark["left_out"]}
+        yield MetricSample((pipeline,), len(left_out))
+
+
+def _verified(field: str, scale: float = 1) -> Callable[[Snapshot], Iterator[MetricSample]]:
+    def read(snapshot: Snapshot) -> Iterator[MetricSample]:
+        for pipeline, found in snapshot["pipelines"].items():
+            for table, line in found["tables"].items():
+                if (verified := line["verified"]) is not None:
+                    yield MetricSample((pipeline, table), _scale(float(verified[field]), scale))
+
+    return read
+
+
 def _offline(snapshot: Snapshot) -> Iterator[MetricSample]:
-    for partition, reason in snapshot["offline_partitions"].items():
-        yield MetricSample((*partition.rsplit("-", 1), reason), 1)
+    for partition in snapshot["offline_partitions"]:
+        yield MetricSample((*partition.rsplit("-", 1),), 1)
+
+
+def _problem(snapshot: Snapshot) -> Iterator[MetricSample]:
+    yield MetricSample((), float(bool(snapshot["log_problem"])))
+
+
+def _disk(field: str) -> Callable[[Snapshot], Iterator[MetricSample]]:
+    def read(snapshot: Snapshot) -> Iterator[MetricSample]:
+        if (disk := snapshot["log_disk"]) is not None:
+            yield MetricSample((), disk[field])
+
+    return read
 
 
 def _start(snapshot: Snapshot) -> Iterator[MetricSample]:
@@ -124,18 +155,40 @@ TABLE = ("pipeline", "task", "table")
 
 METRICS = (
     MetricSpec(
-        "headwater_start_time_seconds",
+        "headwater_start_timestamp_seconds",
         "gauge",
         (),
         "Start time of this process, in seconds since 1970.",
         _start,
     ),
     MetricSpec(
+        "headwater_log_problem",
+        "gauge",
+        (),
+        "1 while the log cannot be used: its disk refuses, or no broker of its cluster answers.",
+        _problem,
+    ),
+    MetricSpec(
         "headwater_log_partition_offline",
         "gauge",
-        ("topic", "partition", "reason"),
-        "1 for each partition of the log that cannot be used because of its disk, with the reason.",
+        ("topic", "partition"),
+        "1 for each partition of the log that cannot be used because of its disk; the reason is in "
+        "`headwater status`.",
         _offline,
+    ),
+    MetricSpec(
+        "headwater_log_disk_free_bytes",
+        "gauge",
+        (),
+        "Free space of the file system that holds the log.",
+        _disk("free_bytes"),
+    ),
+    MetricSpec(
+        "headwater_log_disk_size_bytes",
+        "gauge",
+        (),
+        "Size of that file system.",
+        _disk("size_bytes"),
     ),
     MetricSpec(
         "headwater_task_state",
@@ -181,7 +234,7 @@ METRICS = (
         _per_table("lag_ms", 0.001),
     ),
     MetricSpec(
-        "headwater_last_commit_time_seconds",
+        "headwater_last_commit_timestamp_seconds",
         "gauge",
         TABLE,
         "Source commit time of the newest delivered change, in seconds since 1970.",
@@ -200,6 +253,27 @@ METRICS = (
         ("pipeline",),
         "Tables that are quarantined until they are resumed.",
         _count_quarantined,
+    ),
+    MetricSpec(
+        "headwater_left_out_tables",
+        "gauge",
+        ("pipeline",),
+        "Tables that the file names and that are not captured because of a problem.",
+        _count_left_out,
+    ),
+    MetricSpec(
+        "headwater_verified_timestamp_seconds",
+        "gauge",
+        ("pipeline", "table"),
+        "Time of the last comparison of a table, in seconds since 1970.",
+        _verified("at_ms", 0.001),
+    ),
+    MetricSpec(
+        "headwater_verified_equal",
+        "gauge",
+        ("pipeline", "table"),
+        "1 if everything was equal in that comparison, otherwise 0.",
+        _verified("is_equal"),
     ),
     MetricSpec(
         "headwater_rereading_tables",
@@ -223,7 +297,7 @@ METRICS = (
         _gauges("retained_wal_bytes", "limit"),
     ),
     MetricSpec(
-        "headwater_snapshot_fraction",
+        "headwater_snapshot_ratio",
         "gauge",
         TABLE,
         "Read share of a table's existing rows, from 0 to 1, if known.",

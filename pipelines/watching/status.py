@@ -51,6 +51,8 @@ class StatusBoard:
         self.log_problem: Callable[[], str] = str
         self.offline: Callable[[], Mapping[TopicPartition, str]] = dict
         """Partitions of the log that cannot be used, with the reason."""
+        self.disk: Callable[[], tuple[int, int] | None] = lambda: None
+        """Free bytes and size of the file system of the log, where this process has it."""
         self.is_stopping = False
         """Whether everything is about to stop because somebody stops this process."""
 
@@ -113,6 +115,11 @@ class StatusBoard:
             table for task in self._pipelines.get(pipeline, {}).values() for table in task.tables
         )
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the log can be used and nobody stops this process."""
+        return not self.is_stopping and not self.log_problem()
+
     def snapshot(self) -> Json:
         """Everything, as JSON; docs/status.md says what each field means."""
         return {
@@ -121,12 +128,17 @@ class StatusBoard:
             "started_ms": self._started_ms,
             "is_stopping": self.is_stopping,
             "log_problem": self.log_problem(),
+            "log_disk": self._disk(),
             "offline_partitions": {
                 f"{topic}-{index}": reason
                 for (topic, index), reason in sorted(self.offline().items())
             },
             "pipelines": {name: self._pipeline(name) for name in self._pipelines},
         }
+
+    def _disk(self) -> Json | None:
+        found = self.disk()
+        return None if found is None else {"free_bytes": found[0], "size_bytes": found[1]}
 
     def _pipeline(self, pipeline: str) -> Json:
         tasks, verified = self._pipelines[pipeline], self._verified.get(pipeline, {})

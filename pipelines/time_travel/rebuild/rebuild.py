@@ -437,6 +437,9 @@ def _part(loaded: LoadedPipeline, sink: str | None) -> LoadedPart:
     found = [part for part in loaded.sinks if sink in (None, part.name)]
     if len(found) == 1:
         return found[0]
+    if not loaded.sinks:
+        hint = "add one to the file: headwater explain lists their types"
+        raise ConfigError("the pipeline has no sink", hint=hint, pipeline=loaded.name)
     raise ConfigError(
         "the pipeline does not have this sink" if sink else "the pipeline has several sinks",
         hint="say which: --sink " + ", ".join(part.name for part in loaded.sinks),

@@ -11,6 +11,7 @@ from typing import Any
 from headwater.core_log.model.log import Log
 from headwater.pipelines.console.console_server import ConsoleServer
 from headwater.pipelines.console.live_status import FindOwner
+from headwater.pipelines.file.http_settings import HttpSettings
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class ServedConsole:
 async def served_console(
     log: Log, *, find_owner: FindOwner = lambda: None, is_read_only: bool = False
 ) -> AsyncIterator[ServedConsole]:
-    server = ConsoleServer("127.0.0.1:0")
+    server = ConsoleServer(HttpSettings(listen="127.0.0.1:0"))
 
     @asynccontextmanager
     async def open_log() -> AsyncIterator[Log]:

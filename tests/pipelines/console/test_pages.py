@@ -18,6 +18,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from headwater.core_log.model.log import Log
 from headwater.pipelines.console.console_server import ConsoleServer
 from headwater.pipelines.console.routes import WEB
+from headwater.pipelines.file.http_settings import HttpSettings
 from tests.pipelines.pipeline_in_memory import tables_of
 from tests.pipelines.run_process import COMMAND, start
 from tests.served_log import ServedLog, served_log
@@ -181,7 +182,7 @@ def test_hostile_values_are_text(browser: Browser, tmp_path: Path) -> None:
             tables_of([("orders", "c", (1 << 53) + 1, HOSTILE)], commit=1),
             tables_of([("orders", "c", 2, "plain")], commit=2),
         )
-        server = ConsoleServer("127.0.0.1:0")
+        server = ConsoleServer(HttpSettings(listen="127.0.0.1:0"))
         base, _, token = server.link.partition("/#")
         link = f"{base}/pipelines/shop/tables/public.orders#{token}"
         with serving(server, served), page_of(browser, link) as page:

@@ -5,10 +5,11 @@ import re
 from collections.abc import AsyncIterator
 
 import pytest
+from pydantic import ValidationError
 
-from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.console.console_server import ConsoleServer
 from headwater.pipelines.console.routes import LOOKS, SIGNALS, WEB
+from headwater.pipelines.file.http_settings import HttpSettings
 from tests.memory_log import MemoryLog
 from tests.pipelines.console.served_console import ServedConsole, served_console
 
@@ -93,8 +94,8 @@ async def test_a_signal_without_a_running_pipeline_is_refused(console: ServedCon
 
 
 def test_an_address_beyond_loopback_is_refused() -> None:
-    with pytest.raises(ConfigError, match="loopback"):
-        ConsoleServer("0.0.0.0:0")
+    with pytest.raises(ValidationError, match="beyond loopback"):
+        ConsoleServer(HttpSettings(listen="0.0.0.0:0"))
 
 
 def test_the_page_loads_nothing_from_elsewhere_and_has_no_inline_script() -> None:

@@ -28,7 +28,6 @@ from tests.pipelines.pipeline_files import PLACEHOLDERS, SMALLEST, Write, mistak
             "pipeline: shop\nsource: generator\nsink: []\n",
             [
                 "pipeline.yaml:2:9: should be keys with values - write `type:` below `source:`",
-                "pipeline.yaml:3:7: should have at least 1 of them",
             ],
         ),
         (

@@ -37,7 +37,6 @@ from tests.builders import START_MS, batch
 TOKEN = "the-token-of-this-test"
 ORDERS = "public.orders"
 ROUTES = [
-    ("GET", "/healthz"),
     ("GET", "/status"),
     ("GET", "/metrics"),
     ("GET", "/events"),
@@ -171,8 +170,31 @@ async def test_our_own_page_and_every_name_of_loopback_are_let_in(served: Served
 
     for name in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}", f"LOCALHOST:{port}"):
         headers = served.good | {"Host": name, "Origin": f"http://{name}"}
-        status, _, _ = await served.raw("GET", "/healthz", headers)
+        status, _, _ = await served.raw("GET", "/status", headers)
         assert status == 200, name
+
+
+async def test_probes_answer_everybody_and_say_nothing_else(served: Served) -> None:
+    anybody = {"Host": "10.1.2.3:8471", "Origin": "https://other.example"}
+
+    ready = [await served.raw("GET", path, anybody) for path in ("/healthz", "/readyz")]
+    served.board.log_problem = lambda: "no space"
+    unready = await served.raw("GET", "/readyz", anybody)
+    alive = await served.raw("GET", "/healthz", anybody)
+    written, _, _ = await served.raw("POST", "/healthz", anybody)
+
+    assert [(status, body) for status, body, _ in ready] == [(200, b'{"ok":true}')] * 2
+    assert unready[:2] == (503, b'{"ok":false}')
+    assert alive[:2] == (200, b'{"ok":true}')
+    assert written == 403
+
+
+async def test_a_process_that_stops_is_not_ready(served: Served) -> None:
+    served.board.is_stopping = True
+
+    status, _, _ = await served.raw("GET", "/readyz", {"Host": "anything"})
+
+    assert status == 503
 
 
 async def test_the_api_listens_on_loopback_only(served: Served) -> None:

@@ -88,6 +88,7 @@ def test_nothing_is_claimed_of_pipelines_that_have_said_nothing() -> None:
         "started_ms": START_MS,
         "is_stopping": False,
         "log_problem": "",
+        "log_disk": None,
         "offline_partitions": {},
         "pipelines": {},
     }
@@ -100,6 +101,7 @@ def test_every_field_is_documented_and_every_documented_field_is_there(watched: 
     watched.say(GaugesRead("shop", "source", "retained_wal_bytes", 1 << 20, None))
     watched.say(RemarksMade("shop", "source", "publication", "it lacks a table", "ALTER it"))
     watched.verified(0)
+    watched.board.disk = lambda: (1, 2)
 
     nullable = {"pipelines.*.tables.*.snapshot", "pipelines.*.tables.*.verified"}
     assert set(paths_of(watched.board.snapshot())) == set(FIELDS) - nullable

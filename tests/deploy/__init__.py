@@ -1,0 +1,1 @@
+"""Tests of the files in deploy/, each run by the program that it is for."""

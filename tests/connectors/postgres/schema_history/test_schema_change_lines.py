@@ -130,9 +130,10 @@ async def _history(world: World, *, is_followed: bool) -> None:
         )
     world.create()
     apart = next(name for name, line in NAMES.items() if line.now == "{t}.{t}")
+    has_schemas = int(world.guest.value("SHOW server_version_num")) >= 15_0000
+    members = f"FOR TABLES IN SCHEMA {apart}" if has_schemas else ""
     world.guest.execute(
-        f"CREATE PUBLICATION headwater_shop FOR TABLES IN SCHEMA {apart}"
-        " WITH (publish_via_partition_root = true)"
+        f"CREATE PUBLICATION headwater_shop {members} WITH (publish_via_partition_root = true)"
     )
     await world.live(until_end=True)
     world.folded.reads.clear()

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
+from headwater.core_log.foundation.disk_space import disk_full, lacks_room
 from headwater.core_log.foundation.errors import ConfigError, HeadwaterError, StorageFailed
 from headwater.pipelines.terminal import exit_codes
 from headwater.pipelines.terminal.exit_codes import Interrupted
@@ -156,6 +157,8 @@ def open_closed_streams() -> None:
 
 
 def system_error(error: OSError) -> HeadwaterError:
+    if lacks_room(error):
+        return disk_full(error)
     facts = {} if error.filename is None else {"path": str(error.filename)}
     problem = (error.strerror or str(error)).lower()
     return StorageFailed(f"the system says: {problem}", **facts)

@@ -12,7 +12,12 @@ import sqlalchemy as sa
 
 from headwater.connectors.sql.columns import SelectedColumn, batch_of, columns_of, reading_of
 from headwater.connectors.sql.settings import SqlSourceSettings, check_lag
-from headwater.core_log.foundation.database_errors import connection_error, place_of
+from headwater.core_log.foundation.database_errors import (
+    connection_error,
+    database_full,
+    is_disk_full,
+    place_of,
+)
 from headwater.core_log.foundation.database_url import engine_at
 from headwater.core_log.foundation.errors import HeadwaterError, SourceRejected, SourceUnavailable
 from headwater.core_log.foundation.name_patterns import Patterns
@@ -333,6 +338,9 @@ class Database:
                     **facts,
                     why=reason,
                 ) from None
+            if is_disk_full(cause):
+                self._give_up_connection()
+                raise database_full(self.engine.url, **facts) from None
             kinds = {kind.__name__ for kind in type(cause).__mro__}
             if kinds & {"OperationalError", "InterfaceError"}:
                 self._give_up_connection()

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.core_log.foundation.disk_space import disk_full, lacks_room
 from headwater.core_log.foundation.errors import SourceUnavailable
 
 
@@ -41,11 +42,14 @@ class Spool:
                 self._writer = pa.ipc.new_stream(self._file, rows.schema)
             self._writer.write_batch(rows)
         except OSError as error:
+            if lacks_room(error):
+                hint = "free space there, or set another directory in the variable TMPDIR"
+                raise disk_full(error, gettempdir(), hint=hint) from None
             raise SourceUnavailable(
                 "rows cannot be stored on disk until their table is read",
                 directory=gettempdir(),
                 why=error.strerror or str(error),
-                hint="free space there, or set another directory in the variable TMPDIR",
+                hint="set another directory in the variable TMPDIR",
             ) from None
 
     def batches(self) -> Iterator[pa.RecordBatch]:

@@ -19,7 +19,8 @@ from headwater.core_log.client.retry_policy import (
 )
 from headwater.core_log.client.rpc import Dial, NegotiatedVersions, Rpc
 from headwater.core_log.client.settings import KafkaSettings
-from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.disk_space import HINT
+from headwater.core_log.foundation.errors import ConfigError, DiskFull, HeadwaterError
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.message import Request
@@ -33,6 +34,8 @@ from headwater.core_log.protocol.messages.metadata import (
 A = TypeVar("A")
 T = TypeVar("T")
 NO_TOPIC_ID = UUID(int=0)
+ROOM_BYTES_MIN = 1 << 20
+"""With fewer free bytes a disk that refuses writes counts as full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,30 @@ class Cluster:
 
     async def persist(self, attempt: Callable[[], Awaitable[T]], *, for_ms: int | None = None) -> T:
         """Repeats `attempt` while it raises TryAgain, within limits."""
-        return await self._patience.until_done(attempt, for_ms=for_ms)
+        return await self._patience.until_done(
+            attempt, for_ms=for_ms, find_cause=self._find_full_disk
+        )
+
+    async def _find_full_disk(self) -> DiskFull | None:
+        """Returns the broker's disk without room that may be why requests fail: most answers have
+        no place for a reason."""
+        from headwater.core_log.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+
+        for node in [*self._nodes.values()]:
+            try:
+                said = await node.ask(DescribeLogDirsRequest(topics=()))
+            except (RetriableFailure, HeadwaterError):  # then the disk is not known
+                continue
+            for each in said.results:
+                is_refusing = each.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                if is_refusing and 0 <= each.usable_bytes < ROOM_BYTES_MIN:
+                    return DiskFull(
+                        "the disk of the log is full",
+                        hint=HINT,
+                        path=each.log_dir,
+                        free_bytes=each.usable_bytes,
+                    )
+        return None
 
     async def leaders(
         self, partitions: Iterable[TopicPartition]

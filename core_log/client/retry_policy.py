@@ -3,11 +3,18 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from math import inf
 from random import Random
 from typing import TypeVar
 
 from headwater.core_log.client.settings import KafkaSettings
-from headwater.core_log.foundation.errors import HeadwaterError, LogRejected, LogUnavailable
+from headwater.core_log.foundation.disk_space import HINT, has_no_room
+from headwater.core_log.foundation.errors import (
+    DiskFull,
+    HeadwaterError,
+    LogRejected,
+    LogUnavailable,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +53,10 @@ class DiskRejectsWrites(RetriableFailure):
     """The disk of the log accepts no writes at the moment; waiting callers should learn it soon."""
 
 
+OF_THEIR_OWN = (NoBroker, UnknownTopic, DiskRejectsWrites)
+"""Failures that name their own cause."""
+
+
 class RetryLoop:
     """Repeats an attempt with growing delays, until it succeeds or time is up."""
 
@@ -67,35 +78,48 @@ class RetryLoop:
         self._is_logged = False
 
     async def until_done(
-        self, attempt: Callable[[], Awaitable[T]], *, for_ms: int | None = None
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        *,
+        for_ms: int | None = None,
+        find_cause: Callable[[], Awaitable[HeadwaterError | None]] | None = None,
     ) -> T:
-        """Raises LogUnavailable with the last reason once `for_ms` (a setting) is over."""
+        """Raises LogUnavailable with the last reason once `for_ms` (a setting) is over, or what
+        `find_cause` finds after a while."""
         settings, loop = self._settings, asyncio.get_running_loop()
         started = loop.time()
         patience_s = (settings.retry_for_ms if for_ms is None else for_ms) / 1000
-        topic_s = settings.unknown_topic_for_ms / 1000
-        delay_s = settings.retry_delay_ms / 1000
+        delay_s, asked_s = settings.retry_delay_ms / 1000, DISK_S
         while True:
             try:
                 done = await attempt()
             except RetriableFailure as again:
-                bound_s = patience_s
-                if isinstance(again, UnknownTopic):
-                    bound_s = min(patience_s, topic_s)
-                elif isinstance(again, DiskRejectsWrites):
-                    bound_s = min(patience_s, DISK_S)
-                elif isinstance(again, NoBroker):
+                bound_s = min(patience_s, self._longest_s(again))
+                if isinstance(again, NoBroker):
                     self._on_away(again, loop.time() - started)
-                    if again.is_first:
-                        bound_s = min(patience_s, settings.first_answer_ms_max / 1000)
-                if loop.time() - started + delay_s > bound_s:
+                past_s = loop.time() - started
+                if past_s + delay_s > bound_s:
                     raise give_up_error(again, settings) from again
+                if past_s > asked_s and find_cause and not isinstance(again, OF_THEIR_OWN):
+                    asked_s = past_s + DISK_S
+                    if (cause := await find_cause()) is not None:
+                        raise cause from again
             else:
                 self._on_answered()
                 return done
             # Jitter keeps clients that lost the same broker from reconnecting at the same time.
             await asyncio.sleep(delay_s * (0.5 + self._random.random() / 2))
             delay_s = min(delay_s * 2, settings.retry_delay_ms_max / 1000)
+
+    def _longest_s(self, again: RetriableFailure) -> float:
+        """Returns how long it is retried at most, for its kind."""
+        if isinstance(again, UnknownTopic):
+            return self._settings.unknown_topic_for_ms / 1000
+        if isinstance(again, DiskRejectsWrites):
+            return DISK_S
+        if isinstance(again, NoBroker) and again.is_first:
+            return self._settings.first_answer_ms_max / 1000
+        return inf
 
     def _on_away(self, why: NoBroker, for_s: float) -> None:
         self.problem = f"{why.reason}: {why.facts['tried']}"
@@ -115,6 +139,8 @@ def give_up_error(again: RetriableFailure, settings: KafkaSettings) -> Headwater
     if isinstance(again, UnknownTopic):
         return LogRejected(again.reason, hint="create it, or correct its name", **again.facts)
     if isinstance(again, DiskRejectsWrites):
+        if has_no_room(again.reason):
+            return DiskFull(again.reason, hint=HINT, **again.facts)
         hint = "free some space on the disk of the log, or see to it; everything then goes on"
         return LogUnavailable(again.reason, hint=hint, **again.facts)
     if isinstance(again, NoBroker):

@@ -2,10 +2,12 @@
 password."""
 
 import re
+import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.foundation.disk_space import HINT, place_on_disk
+from headwater.core_log.foundation.errors import DiskFull, HeadwaterError
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -104,6 +106,32 @@ def place_of(url: "sa.URL") -> dict[str, Any]:
         return {"path": url.database}
     facts = {"host": url.host, "port": url.port or PORTS.get(url.get_backend_name())}
     return {name: value for name, value in facts.items() if value}
+
+
+DISK_FULL_STATE = "53100"
+SERVER_HINT = "free some space on the disk of the server; everything goes on by itself after that"
+DISK_FULL_CODES = frozenset({1021, 1114})
+"""MySQL's numbers for a full disk and for a table that cannot grow."""
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Returns whether a database answers that its own disk is full."""
+    cause = getattr(error, "orig", None) or error
+    if getattr(cause, "sqlstate", None) == DISK_FULL_STATE:
+        return True
+    if getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+        return True
+    is_mysql = any(kind.__name__ == "MySQLError" for kind in type(cause).__mro__)
+    return is_mysql and bool(cause.args) and cause.args[0] in DISK_FULL_CODES
+
+
+def database_full(url: "sa.URL | None", **facts: Any) -> DiskFull:
+    """Returns the error: of a file with its path, its disk and the free bytes, of a server with its
+    address."""
+    if url is not None:
+        is_file = url.get_backend_name() == "sqlite"
+        facts |= place_on_disk(url.database) if is_file else place_of(url)
+    return DiskFull("the disk of the database is full", hint=HINT, **facts)
 
 
 PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306}

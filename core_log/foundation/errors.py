@@ -65,6 +65,13 @@ class StorageFailed(HeadwaterError):
     cure = Cure.TIME
 
 
+class DiskFull(HeadwaterError):
+    """A disk has no room: of the log, of a target, of a source's server, or for temporary files.
+    Unlike a lost connection it is not retried for ever."""
+
+    cure = Cure.TIME
+
+
 class LogRejected(HeadwaterError):
     """The log answered that this request can never succeed unchanged."""
 
@@ -196,8 +203,14 @@ def failures_named(**facts: object) -> Iterator[None]:
 def failure_of(bug: Exception, **facts: object) -> HeadwaterError:
     """Returns the error for an exception that was already caught, as `failures_named` would raise
     it."""
+    from headwater.core_log.foundation.disk_space import disk_full, lacks_room
+
     if isinstance(bug, HeadwaterError):
         return bug
+    if lacks_room(bug):
+        full = disk_full(bug)
+        full.facts = {**facts, **full.facts}
+        return full
     if isinstance(bug, OSError) and bug.strerror:
         return TableFailed(f"the system says: {bug.strerror.lower()}", hint="", **facts)
     return TableFailed(

@@ -139,8 +139,9 @@ class DirectoryStore:
         except OSError as error:
             raise self._errors.refusal(
                 "the disk refuses access",
+                error,
                 error.errno,
-                file=", ".join(self.address(name) for name in names),
+                path=self.address(next(iter(names), "")),
                 reason=str(error.strerror),
             ) from error
 

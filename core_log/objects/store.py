@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from headwater.core_log.foundation.disk_space import NO_ROOM, disk_full, lacks_room
 from headwater.core_log.foundation.errors import (
     HeadwaterError,
     SinkRejected,
@@ -103,8 +104,14 @@ class StoreErrors(NamedTuple):
     lasting: frozenset[int] = frozenset()
     """Numbers of the system's errors that a person cures."""
 
-    def refusal(self, problem: str, code: int | None, **facts: str) -> HeadwaterError:
-        """Returns the error for a reason of the system: room and disks can come back."""
+    def refusal(
+        self, problem: str, error: Exception, code: int | None, *, path: str, **facts: str
+    ) -> HeadwaterError:
+        """Returns the error for the system's reason, by its number: room and disks can come
+        back."""
+        if code in NO_ROOM or lacks_room(error):
+            return disk_full(error, path, **facts)
+        facts = {"path": path, **facts}
         if code in self.lasting:
             return self.rejected(problem, hint="make it a directory that we may write", **facts)
         return self.unavailable(problem, **facts)

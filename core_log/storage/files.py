@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from headwater.core_log.foundation.disk_space import write_refusal
+
 Bytes = bytes | bytearray | memoryview
 SYNC_FILE_RANGE_WRITE = 2  # from Linux's <fcntl.h>
 
@@ -85,12 +87,11 @@ class FileRange(NamedTuple):
 
 def refusal_of(files: Files, directory: Path, error: OSError) -> str:
     """Returns the disk's refusal, its path, and the free space."""
-    reason = (error.strerror or str(error)).lower()
     try:
-        room = f", {files.free_bytes(directory):,} bytes free"
+        free: int | None = files.free_bytes(directory)
     except OSError:
-        room = ""
-    return f"the disk refused a write: {reason}{room} at {directory}"
+        free = None
+    return write_refusal(error, directory, free)
 
 
 def write_all(file: File, position: int, data: Bytes) -> None:

@@ -94,6 +94,14 @@ class Store:
         return self._partitions
 
     @property
+    def free_bytes(self) -> int:
+        """Returns the free bytes of the disk; -1 if the disk does not say."""
+        try:
+            return self.files.free_bytes(self.log_directory)
+        except OSError:
+            return -1
+
+    @property
     def refused(self) -> str:
         """The disk's last refusal; empty after the next success."""
         return next((log.refused for log in self._partitions.values() if log.refused), "")

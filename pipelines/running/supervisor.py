@@ -9,6 +9,7 @@ from random import Random
 from typing import NamedTuple
 
 from headwater.core_log.foundation.clock import Clock
+from headwater.core_log.foundation.disk_space import disk_full, lacks_room
 from headwater.core_log.foundation.errors import (
     Cure,
     Fenced,
@@ -195,7 +196,7 @@ class _Supervision:
 def expected_error(failure: Exception) -> HeadwaterError | None:
     """The error behind a failure, also of a group of tasks that failed together: a takeover before
     everything else, then what needs a person. None when a bug is among them."""
-    leaves = list(leaves_of(failure))
+    leaves = [disk_full(each) if lacks_room(each) else each for each in leaves_of(failure)]
     errors = [each for each in leaves if isinstance(each, HeadwaterError)]
     if len(errors) < len(leaves):
         return next((each for each in errors if isinstance(each, Fenced)), None)

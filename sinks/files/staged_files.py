@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.core_log.foundation.disk_space import room_at
 from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.foundation.name_patterns import Pattern
 from headwater.core_log.model.changes import TableChanges, op_codes
@@ -81,6 +82,10 @@ class Staging:
         self._count = 0
 
     def add(self, changes: TableChanges) -> None:
+        with room_at(self._scratch):
+            self._add(changes)
+
+    def _add(self, changes: TableChanges) -> None:
         part = to_append_rows(changes, has_metadata=self._settings.metadata_columns)
         table = changes.schema.table
         for partition, rows in divide(part, self._partition_by(table)):
@@ -92,14 +97,16 @@ class Staging:
 
     def finish(self) -> list[StagedFile]:
         """Everything, whole; in the order of their names' numbers."""
-        for target in list(self._growing):
-            self._close(target)
+        with room_at(self._scratch):
+            for target in list(self._growing):
+                self._close(target)
         return sorted(self._staged, key=lambda each: each.file.name)
 
     def abandon(self) -> None:
         """Leaves no file open."""
         for growing in self._growing.values():
-            growing.file.close()
+            with suppress(OSError):  # its last bytes may not fit, and nobody reads them
+                growing.file.close()
         self._growing.clear()
 
     def _append(self, target: FileTarget, rows: pa.RecordBatch, schema: TableSchema) -> None:
@@ -123,9 +130,10 @@ class Staging:
         return GrowingFile(target, path, open_file(path, schema, self._settings))
 
     def _close(self, target: FileTarget) -> None:
-        growing = self._growing.pop(target)
+        growing = self._growing[target]
         growing.flush()
         growing.file.close()
+        del self._growing[target]
         path, ending = growing.path, ending_of(self._settings)
         name = f"{path.name.removesuffix(ending)}-{digest_of(path)}{ending}"
         size = path.stat().st_size
@@ -158,8 +166,9 @@ def make_scratch(store: ObjectStore, writer: str) -> Path:
     except OSError as error:
         raise SINK_ERRORS.refusal(
             "the disk refuses access",
+            error,
             error.errno,
-            file=store.address(SCRATCH),
+            path=store.address(SCRATCH),
             reason=str(error.strerror),
         ) from error
     return store.local_root / SCRATCH / writer

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headwater.core_log.foundation.errors import SinkRejected, SinkUnavailable
+from headwater.core_log.foundation.disk_space import HINT, said_no_room
+from headwater.core_log.foundation.errors import DiskFull, SinkRejected, SinkUnavailable
 from headwater.core_log.model.log import Bounds, TopicPartition
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.sinks.sink import AppliedOffsets, ChangeCount, SplitReader
@@ -285,6 +286,8 @@ def rows_of(frame: "DataFrame") -> "list[Row]":
             raise BadRecords from error
         if any(name in message for name in LASTING):
             raise SinkRejected("a task of Spark has failed", why=_last_line(message)) from error
+        if DiskFull.__name__ in message or said_no_room(message):
+            raise DiskFull("the disk is full", hint=HINT, why=_last_line(message)) from error
         raise SinkUnavailable("Spark has failed", why=_last_line(message)) from error
 
 

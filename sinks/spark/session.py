@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import headwater
 from headwater.core_log.foundation.diagnostic import Diagnostic
+from headwater.core_log.foundation.disk_space import disk_full, lacks_room
 from headwater.core_log.foundation.errors import ConfigError, SinkUnavailable
 
 if TYPE_CHECKING:
@@ -223,6 +224,8 @@ def _start(choices: SessionChoices) -> "SparkSession":
     try:
         session = builder.getOrCreate()
     except (PySparkException, RuntimeError, OSError) as error:
+        if lacks_room(error):
+            raise disk_full(error, place) from error
         raise SinkUnavailable(
             "Spark cannot start", master=choices.master, kind=type(error).__name__
         ) from error

@@ -133,8 +133,9 @@ class StorageLocation:
         except OSError as error:
             raise SINK_ERRORS.refusal(
                 "the lake's store refuses access",
+                error,
                 error.errno,
-                file=f"{self.root}/{name}",
+                path=f"{self.root}/{name}",
                 reason=error.strerror or type(error).__name__,
             ) from error
 

@@ -6,7 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headwater.core_log.foundation.database_errors import connection_error, refusal_of
+from headwater.core_log.foundation.database_errors import (
+    connection_error,
+    database_full,
+    is_disk_full,
+    refusal_of,
+)
 from headwater.core_log.foundation.database_url import engine_at
 from headwater.core_log.foundation.errors import (
     HeadwaterError,
@@ -92,6 +97,8 @@ def ours(dialect: Dialect, error: BaseException, *, table: str = "") -> Exceptio
     facts: dict[str, Any] = {"why": reason, "database": dialect.name}
     if table:
         facts["table"] = table
+    if is_disk_full(error):
+        return database_full(dialect.url, **facts)
     if problem is DriverProblem.AWAY:
         return SinkUnavailable("the database does not answer", **facts)
     if problem is DriverProblem.AGAIN:
@@ -108,6 +115,12 @@ def engine_of(settings: SqlSettings, *, directory: Path) -> "sa.Engine":
 
 
 def dialect_of(engine: "sa.Engine") -> Dialect:
+    dialect = _dialect_of(engine)
+    dialect.url = engine.url
+    return dialect
+
+
+def _dialect_of(engine: "sa.Engine") -> Dialect:
     if engine.dialect.name == "postgresql" and engine.dialect.driver == "psycopg":
         from headwater.sinks.sql.dialects.postgresql import PostgresqlDialect
 

@@ -13,8 +13,14 @@ from pymysql.constants import COMMAND
 
 from headwater.connectors.mysql.binlog.byte_reader import ByteReader
 from headwater.connectors.mysql.settings import MysqlSettings
-from headwater.core_log.foundation.database_errors import NOBODY, NOT_US
+from headwater.core_log.foundation.database_errors import (
+    NOBODY,
+    NOT_US,
+    SERVER_HINT,
+    is_disk_full,
+)
 from headwater.core_log.foundation.errors import (
+    DiskFull,
     HeadwaterError,
     SourceRejected,
     SourceUnavailable,
@@ -205,6 +211,10 @@ def in_our_words(doing: str, **facts: Any) -> Iterator[None]:
 def to_headwater_error(error: pymysql.MySQLError, doing: str, **facts: Any) -> HeadwaterError:
     code, said = code_of(error)
     facts["code"] = code
+    if is_disk_full(error):
+        return DiskFull(
+            "the disk of the server is full", hint=SERVER_HINT, doing=doing, why=said, **facts
+        )
     if code in RIGHTS:
         return SourceRejected(
             doing, why=said, hint="headwater doctor prints what the user lacks", **facts

@@ -14,10 +14,17 @@ from headwater.core_log.foundation.database_errors import (
     NOBODY,
     NOT_US,
     PORTS,
+    SERVER_HINT,
     Refusal,
+    is_disk_full,
     refusal_of,
 )
-from headwater.core_log.foundation.errors import HeadwaterError, SourceRejected, SourceUnavailable
+from headwater.core_log.foundation.errors import (
+    DiskFull,
+    HeadwaterError,
+    SourceRejected,
+    SourceUnavailable,
+)
 
 PgConnection: TypeAlias = psycopg.AsyncConnection[tuple[Any, ...]]
 
@@ -178,6 +185,8 @@ def to_headwater_error(error: psycopg.Error, doing: str, **facts: Any) -> Headwa
     if state[:2] in SPEAKING and error.diag.message_primary:
         facts["why"] = error.diag.message_primary
     facts["sqlstate"] = state
+    if is_disk_full(error):
+        return DiskFull("the disk of the server is full", hint=SERVER_HINT, doing=doing, **facts)
     if state in NOT_IN_ENCODING:
         return not_utf8(doing, **facts)
     if state[:2] in PASSING:

@@ -1,6 +1,7 @@
 """DescribeLogDirs (key 35), versions 1 to 5: the size of each partition on this broker.
 
-There is one directory. Deliberately not done: the size of its disk, and moves between directories.
+There is one directory, with the free bytes of its disk, and KAFKA_STORAGE_ERROR while this refuses
+writes. Deliberately not done: the size of the disk, and moves between directories.
 """
 
 from collections import defaultdict
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headwater.core_log.broker.dispatch import RequestContext, handles
 from headwater.core_log.broker.partition import Partition
+from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -33,11 +35,14 @@ async def handle_describe_log_dirs(
         place = (partition.topic, partition.index)
         if partition.topic != METADATA_TOPIC and (wanted is None or place in wanted):
             topics[partition.topic].append(line(partition))
+    refused = ErrorCode.KAFKA_STORAGE_ERROR if broker.store.refused else ErrorCode.NONE
     directory = DescribeLogDirsResult(
+        error_code=refused,
         log_dir=str(broker.store.log_directory),
         topics=[
             DescribeLogDirsTopic(name=name, partitions=lines) for name, lines in topics.items()
         ],
+        usable_bytes=broker.store.free_bytes,
     )
     return DescribeLogDirsResponse(results=[directory])
 

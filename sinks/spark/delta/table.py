@@ -315,7 +315,7 @@ def _refusal(error: Exception, root: str) -> HeadwaterError:
     message = str(error)
     found = OF_THE_SYSTEM.search(message)
     code, why = found and int(found[1]), message.partition("\n")[0]
-    return SINK_ERRORS.refusal("the lake's store refuses access", code, place=root, why=why)
+    return SINK_ERRORS.refusal("the lake's store refuses access", error, code, path=root, why=why)
 
 
 def _log_name(version: int) -> str:

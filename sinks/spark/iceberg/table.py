@@ -290,8 +290,9 @@ class IcebergLakeTable:
         except (SQLAlchemyError, RESTError, OSError) as error:
             raise SINK_ERRORS.refusal(
                 "the catalog or its store refuses access",
+                error,
                 getattr(error, "errno", None),
-                place=self._place.root,
+                path=self._place.root,
                 why=type(error).__name__,
             ) from error
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +15,7 @@ from headwater.connectors.left_out_tables import REFUSED
 from headwater.connectors.source import Remark, SourceReport
 from headwater.connectors.sql import spool
 from headwater.connectors.sql.source import SqlSource
-from headwater.core_log.foundation.errors import ConfigError, SourceRejected, SourceUnavailable
+from headwater.core_log.foundation.errors import ConfigError, DiskFull, SourceRejected
 from headwater.core_log.model.table_schema import TableSchema
 from tests.connectors.sql.shop import Rounds, Shop, one_round
 
@@ -140,10 +141,11 @@ async def test_a_disk_without_room_for_what_is_kept_meanwhile_is_said(
 
     monkeypatch.setattr(spool, "TemporaryFile", full)
 
-    with pytest.raises(SourceUnavailable, match="stored on disk") as found:
+    with pytest.raises(DiskFull, match="the disk is full") as found:
         await one_round(days.source(tables=["a"], deletes="compare"))
 
     assert "TMPDIR" in found.value.hint
+    assert found.value.facts["path"] == tempfile.gettempdir()
 
 
 def test_kept_batches_come_back_in_order() -> None:

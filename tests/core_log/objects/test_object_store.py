@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from headwater.core_log.foundation.errors import SinkRejected, SinkUnavailable, SourceRejected
+from headwater.core_log.foundation.errors import DiskFull, SinkRejected, SourceRejected
 from headwater.core_log.objects.directory import DirectoryStore
 from headwater.core_log.objects.settings import S3Settings
 from headwater.core_log.objects.store import (
@@ -186,7 +186,7 @@ def test_a_place_that_nobody_can_write_waits_for_a_person(tmp_path: Path) -> Non
     with pytest.raises(SinkRejected, match="the disk refuses access") as caught:
         store.put("file/below", b"x")
 
-    assert caught.value.facts["file"] == str(tmp_path / "file/below")
+    assert caught.value.facts["path"] == str(tmp_path / "file/below")
 
 
 def test_a_directory_that_may_not_be_entered_is_left_out(tmp_path: Path) -> None:
@@ -230,6 +230,6 @@ def test_a_full_disk_is_tried_again_later(tmp_path: Path) -> None:
 
     with (
         patch.object(OsFiles, "replace", side_effect=OSError(errno.ENOSPC, "no space left")),
-        pytest.raises(SinkUnavailable, match="the disk refuses access"),
+        pytest.raises(DiskFull, match="the disk is full"),
     ):
         store.put("file", b"x")

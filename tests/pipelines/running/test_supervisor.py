@@ -1,7 +1,9 @@
 """A task is tried again while time may cure it, and given up, with the reason, when it may not."""
 
 import asyncio
+import errno
 import logging
+import os
 from collections.abc import Callable
 from random import Random
 
@@ -9,6 +11,7 @@ import pytest
 
 from headwater.core_log.foundation.errors import (
     ConfigError,
+    DiskFull,
     Fenced,
     HeadwaterError,
     SinkRejected,
@@ -48,11 +51,11 @@ class Script:
         if len(self.pauses) > 1_000:
             raise asyncio.CancelledError
 
-    async def play(self) -> TaskEnded:
+    async def play(self, *, tries: int | None = None) -> TaskEnded:
         around = TaskEnvironment(
             self.clock, Random(7), self.sleep, lambda text: text.replace("hunter2", "***")
         )
-        return await supervise(TASK, self, PATIENCE, self.reports.append, around)
+        return await supervise(TASK, self, PATIENCE, self.reports.append, around, tries=tries)
 
     @property
     def states(self) -> list[TaskState]:
@@ -98,6 +101,27 @@ async def test_a_failure_that_does_not_heal_within_its_time_is_quarantined() -> 
     assert ended.reason == "disk full (path='/data')"
     assert 60 <= sum(script.pauses) <= 68
     assert script.states[-1] is TaskState.QUARANTINED
+
+
+async def test_a_full_disk_is_not_tried_for_ever_and_again_once_its_cause_may_be_cured() -> None:
+    script = Script(DiskFull("the disk is full", path="/lake", free_bytes=0))
+
+    ended = await script.play(tries=0)
+
+    assert ended.state is TaskState.QUARANTINED and ended.retry_ms == 60_000
+    assert ended.reason.startswith("the disk is full (path='/lake', free_bytes=0)\n  next try: ")
+    assert 60 <= sum(script.pauses) <= 68
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+async def test_a_write_without_room_is_no_bug_wherever_it_was_made(code: int) -> None:
+    script = Script(OSError(code, os.strerror(code), "/spill/part"), done)
+
+    ended = await script.play()
+
+    assert ended.state is TaskState.DONE
+    assert script.reasons[1].startswith("the disk is full (path='/spill/part', disk='/'")
+    assert f"reason='{os.strerror(code).lower()}'" in script.reasons[1]
 
 
 async def test_connections_are_tried_for_ever_and_slowly() -> None:

@@ -7,14 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headwater.connectors.source import Control
 from headwater.core_log.embedded import EmbeddedLog
 from headwater.core_log.foundation.clock import SystemClock
-from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.settings import BrokerSettings
 from headwater.core_log.model.changes import ChangeBatch, Positions, TableChanges
 from headwater.core_log.model.log import Log, TopicPartition
-from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records.compression import Compression
 from headwater.core_log.rows.settings import WireSettings
 from headwater.pipelines.journal.generations import Generations
@@ -23,9 +20,9 @@ from headwater.pipelines.loops.ingest.encoder import Encoder
 from headwater.pipelines.loops.ingest.ingest import IngestLimits, ingest
 from headwater.pipelines.loops.ingest.table_topics import TopicRules
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets
+from tests.pipelines.pipeline_in_memory import PIPELINE, SourceWithoutCatalog, Untouched
 
 T = TypeVar("T")
-PIPELINE = "shop"
 
 
 class ServedLog:
@@ -86,7 +83,7 @@ class ServedLog:
                 pipeline, "{pipeline}.{schema}.{table}", partitions, config, generations
             ),
             wire=wire,
-            before_log=_Untouched(),
+            before_log=Untouched(),
             compression=Compression.ZSTD,
         )
 
@@ -114,7 +111,7 @@ def served_log(data: Path) -> Iterator[ServedLog]:
         served.close()
 
 
-class _Written:
+class _Written(SourceWithoutCatalog):
     """A source of what the test has written down; its position counts transactions."""
 
     def __init__(self, transactions: Sequence[Sequence[TableChanges]], first: int) -> None:
@@ -126,26 +123,3 @@ class _Written:
 
     async def acknowledge(self, positions: Positions) -> None:
         """Nothing is kept for others."""
-
-    async def control(self, control: Control) -> None:
-        raise NotImplementedError
-
-    async def discover(self) -> Sequence[TableSchema]:
-        return []
-
-    async def examine(self) -> Sequence[Diagnostic]:
-        return []
-
-    async def drop(self) -> Sequence[str]:
-        return []
-
-
-class _Untouched:
-    def apply(self, changes: TableChanges) -> TableChanges:
-        return changes
-
-    def follow(self, stored: TableSchema) -> None:
-        pass
-
-    def check(self, now: TableSchema, before: TableSchema) -> None:
-        pass

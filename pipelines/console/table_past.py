@@ -9,18 +9,20 @@ from typing import Any
 
 import orjson
 
-from headwater.core_log.model.changes import OP_CODES, Operation
 from headwater.core_log.model.log import Bounds, FetchLimit, Isolation, Log, TopicPartition
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records import arrow_codec
-from headwater.core_log.records.record_headers import header_column
 from headwater.core_log.records.record_views import RecordColumns
-from headwater.core_log.rows.codec import AT_HEADER
 from headwater.pipelines.journal.commits import NO_TIME, commits_home, decode_commits
 from headwater.pipelines.journal.schemas import StoredSchema
 from headwater.pipelines.loops.deliver.decoder import RecordDecoder
 from headwater.pipelines.terminal.record_lines import to_json_value
-from headwater.pipelines.time_travel.history.key_history import key_bytes, key_history
+from headwater.pipelines.time_travel.history.key_history import (
+    KeyChange,
+    decode_changes,
+    key_bytes,
+    key_history,
+)
 
 SLOTS = 120
 CHANGES_MAX, KEYS_MAX = 5_000, 60
@@ -110,20 +112,7 @@ async def recent_changes(log: Log, stored: StoredSchema) -> dict[str, Any]:
 async def changes_of_key(log: Log, stored: StoredSchema, key: str) -> dict[str, Any]:
     """Returns the newest changes of one key."""
     keys = await key_bytes(log, stored, key)
-    names = stored.schema.names
-    found = [
-        ShownChange(
-            each.partition,
-            each.offset,
-            each.operation,
-            each.at,
-            each.committed_ms,
-            each.appended_ms,
-            None if each.operation == OP_CODES[Operation.TRUNCATE] else key,
-            None if each.row is None else [shown_cell(each.row.get(name)) for name in names],
-        )
-        async for each in key_history(log, stored, keys)
-    ]
+    found = [_to_shown(each, stored.schema) async for each in key_history(log, stored, keys)]
     bounds = await log.bounds(await partitions_of(log, stored.topic))
     is_whole = len(found) <= CHANGES_MAX and not any(map(_gaps, bounds.values()))
     return await _answer(log, stored, found[-CHANGES_MAX:], is_whole=is_whole, keys_left_out=0)
@@ -157,37 +146,21 @@ async def shown_changes(
     decoder: RecordDecoder, at: TopicPartition, columns: RecordColumns, schema: TableSchema
 ) -> list[ShownChange]:
     """Decodes records; tombstones are left out."""
-    offsets = columns.offsets.tolist()
-    appended = dict(zip(offsets, columns.timestamps_ms.tolist(), strict=True))
-    headers = header_column(columns.headers, AT_HEADER).fill_null(b"").to_pylist()
-    commits = dict(zip(offsets, headers, strict=True))
-    found: list[ShownChange] = []
-    for decoded in await decoder.decode_records(at, columns):
-        changes = decoded.changes
-        assert changes.log_offsets is not None, "what was read knows its place"
-        for offset, operation, committed_us, row in zip(
-            changes.log_offsets.to_pylist(),
-            changes.operations.to_pylist(),
-            changes.committed_us.to_pylist(),
-            changes.rows.to_pylist(),
-            strict=True,
-        ):
-            is_truncate = operation == Operation.TRUNCATE
-            is_there = not is_truncate and operation != Operation.DELETE
-            key = ", ".join(shown_cell(row.get(name)) or "" for name in schema.key)
-            found.append(
-                ShownChange(
-                    at.partition,
-                    offset,
-                    OP_CODES[operation],
-                    commits[offset].decode(),
-                    committed_us // 1_000,
-                    appended[offset],
-                    None if is_truncate else key,
-                    [shown_cell(row.get(name)) for name in schema.names] if is_there else None,
-                )
-            )
-    return found
+    return [_to_shown(each, schema) for each in await decode_changes(decoder, at, columns)]
+
+
+def _to_shown(change: KeyChange, schema: TableSchema) -> ShownChange:
+    key, row = change.key, change.row
+    return ShownChange(
+        change.partition,
+        change.offset,
+        change.operation,
+        change.at,
+        change.committed_ms,
+        change.appended_ms,
+        None if key is None else ", ".join(shown_cell(key.get(each)) or "" for each in schema.key),
+        None if row is None else [shown_cell(row.get(each)) for each in schema.names],
+    )
 
 
 def shown_cell(value: Any) -> str | None:

@@ -98,7 +98,23 @@ def fold(script: Sequence[Transaction]) -> dict[str, dict[int, str]]:
     return tables
 
 
-class ScriptedSource:
+class SourceWithoutCatalog:
+    """What a source says of itself when nobody asks."""
+
+    async def control(self, control: Control) -> None:
+        raise NotImplementedError
+
+    async def discover(self) -> Sequence[TableSchema]:
+        return []
+
+    async def examine(self) -> Sequence[Diagnostic]:
+        return []
+
+    async def drop(self) -> Sequence[str]:
+        return []
+
+
+class ScriptedSource(SourceWithoutCatalog):
     """Its position is how many transactions it has emitted."""
 
     def __init__(self, script: Sequence[Transaction], fuse: Fuse) -> None:
@@ -119,18 +135,6 @@ class ScriptedSource:
         self.fuse.before()
         self.acknowledged = int(positions["stream"])
         self.fuse.done()
-
-    async def control(self, control: Control) -> None:
-        raise NotImplementedError
-
-    async def discover(self) -> Sequence[TableSchema]:
-        return []
-
-    async def examine(self) -> Sequence[Diagnostic]:
-        return []
-
-    async def drop(self) -> Sequence[str]:
-        return []
 
 
 class MemoryTarget:

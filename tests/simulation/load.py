@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
 
 from headwater.core_log.client import KafkaLog, KafkaSettings
@@ -62,20 +63,30 @@ def records_in(data: memoryview, *, from_offset: int) -> list[tuple[int, Value]]
     return found
 
 
-class Client:
-    """A client with a name, which the network knows."""
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """A client's name, which the network knows, its way to the log, and its notes."""
 
-    def __init__(
-        self, name: str, address: tuple[str, int], network: Network, random: Random, seen: Observed
-    ) -> None:
-        self.name, self.seen, self._random = name, seen, random
+    name: str
+    address: tuple[str, int]
+    network: Network
+    random: Random
+    seen: Observed
+
+
+class Client:
+    """A client of the log."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        name, address, network = wiring.name, wiring.address, wiring.network
+        self.name, self.seen, self._random = name, wiring.seen, wiring.random
         self.is_over = False
         self.done_count = 0
         """Steps that have succeeded."""
         self.log: Log = KafkaLog(
             client_settings(address),
             dial=network.dialer(name),
-            random=Random(random.random()),
+            random=Random(wiring.random.random()),
         )
 
     async def work(self) -> None:
@@ -102,18 +113,10 @@ class WriterClient(Client):
     name anew and leaves its former self with an open transaction."""
 
     def __init__(
-        self,
-        name: str,
-        address: tuple[str, int],
-        network: Network,
-        random: Random,
-        seen: Observed,
-        partitions: Sequence[TopicPartition],
-        *,
-        is_keyed: bool = False,
+        self, wiring: Wiring, partitions: Sequence[TopicPartition], *, is_keyed: bool = False
     ) -> None:
         """`is_keyed`: it writes a few keys again and again, each to one partition."""
-        super().__init__(name, address, network, random, seen)
+        super().__init__(wiring)
         self._partitions, self._is_keyed = list(partitions), is_keyed
         self._writer: KafkaWriter | None = None
         self._instance = self._number = 0
@@ -181,16 +184,8 @@ class WriterClient(Client):
 class AppendingClient(Client):
     """Appends with acks=all and without a producer id: at least once."""
 
-    def __init__(
-        self,
-        name: str,
-        address: tuple[str, int],
-        network: Network,
-        random: Random,
-        seen: Observed,
-        partitions: Sequence[TopicPartition],
-    ) -> None:
-        super().__init__(name, address, network, random, seen)
+    def __init__(self, wiring: Wiring, partitions: Sequence[TopicPartition]) -> None:
+        super().__init__(wiring)
         self._partitions, self._number = list(partitions), 0
 
     async def step(self) -> None:
@@ -206,21 +201,14 @@ class RelayClient(Client):
     """Reads one topic and writes each value into another, with its offsets in the transaction."""
 
     def __init__(
-        self,
-        name: str,
-        address: tuple[str, int],
-        network: Network,
-        random: Random,
-        seen: Observed,
-        source: Sequence[TopicPartition],
-        target: Sequence[TopicPartition],
+        self, wiring: Wiring, source: Sequence[TopicPartition], target: Sequence[TopicPartition]
     ) -> None:
-        super().__init__(name, address, network, random, seen)
+        super().__init__(wiring)
         self._source, self._target = list(source), list(target)
         self._writer: KafkaWriter | None = None
         self._offsets: dict[TopicPartition, int] = {}
         self._instance = 0
-        seen.relayed[name] = (source[0].topic, target[0].topic)
+        self.seen.relayed[self.name] = (source[0].topic, target[0].topic)
 
     async def on_failure(self) -> None:
         self._writer = None
@@ -275,16 +263,9 @@ class ReaderClient(Client):
     """Follows all partitions in one isolation."""
 
     def __init__(
-        self,
-        name: str,
-        address: tuple[str, int],
-        network: Network,
-        random: Random,
-        seen: Observed,
-        partitions: Sequence[TopicPartition],
-        isolation: Isolation,
+        self, wiring: Wiring, partitions: Sequence[TopicPartition], isolation: Isolation
     ) -> None:
-        super().__init__(name, address, network, random, seen)
+        super().__init__(wiring)
         self._isolation = isolation
         self._next = dict.fromkeys(partitions, 0)
 

@@ -17,6 +17,7 @@ from tests.simulation.load import (
     Client,
     ReaderClient,
     RelayClient,
+    Wiring,
     WriterClient,
     client_settings,
     records_in,
@@ -149,19 +150,20 @@ class World:
         self.seen = Observed(compacted={each.topic for each in NEWEST})
         self.said: list[str] = []
         """The faults that there were, with their times."""
-        at, seen, network = self.machine.address, self.seen, self.network
         self.clients: list[Client] = [
-            WriterClient("w1", at, network, self._fork(), seen, ORDERS),
-            WriterClient("w2", at, network, self._fork(), seen, ORDERS),
-            WriterClient("keyed", at, network, self._fork(), seen, NEWEST, is_keyed=True),
-            AppendingClient("plain", at, network, self._fork(), seen, ORDERS),
-            RelayClient("relay", at, network, self._fork(), seen, ORDERS, COPIES),
+            WriterClient(self._wire("w1"), ORDERS),
+            WriterClient(self._wire("w2"), ORDERS),
+            WriterClient(self._wire("keyed"), NEWEST, is_keyed=True),
+            AppendingClient(self._wire("plain"), ORDERS),
+            RelayClient(self._wire("relay"), ORDERS, COPIES),
         ]
         everything = [*ORDERS, *COPIES, *NEWEST]
         self.readers: list[Client] = [
-            ReaderClient(str(each), at, network, self._fork(), seen, everything, each)
-            for each in Isolation
+            ReaderClient(self._wire(str(each)), everything, each) for each in Isolation
         ]
+
+    def _wire(self, name: str) -> Wiring:
+        return Wiring(name, self.machine.address, self.network, self._fork(), self.seen)
 
     def _fork(self) -> Random:
         return Random(self.random.random())

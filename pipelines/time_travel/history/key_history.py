@@ -1,4 +1,5 @@
-"""One key in the log, found by its record bytes in the only partition that it can be in."""
+"""One key in the log, found by its record bytes in the only partition that it can be in; and what
+records say about keys."""
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import aclosing
@@ -42,7 +43,9 @@ class KeyChange:
     operation: str
     """Debezium's letter."""
     at: str
-    """Which commit of the source, and the place in it."""
+    """Which commit of the source, and the index in it."""
+    key: Mapping[str, Any] | None
+    """The key's columns; None for a truncate."""
     row: Mapping[str, Any] | None
     """After the change; None where it was deleted, or the table truncated."""
 
@@ -74,7 +77,7 @@ async def key_history(
         )
         wanted = [*keys, *([TRUNCATE_KEY] if truncated else [])]
         async for columns in _hits(log, place, wanted, start=start, end=stop):
-            for change in await _describe(decoder, place, columns):
+            for change in await decode_changes(decoder, place, columns):
                 yield change
 
 
@@ -92,7 +95,7 @@ async def newest_change(
             async for columns in _hits(log, place, wanted, start=start, end=end):
                 last = columns
             if last is not None:
-                return (await _describe(RecordDecoder(log), place, last))[-1]
+                return (await decode_changes(RecordDecoder(log), place, last))[-1]
             end, window = start, window * 4
     return None
 
@@ -116,16 +119,18 @@ async def _hits(
                 yield found.pick(mask).columns()
 
 
-async def _describe(
+async def decode_changes(
     decoder: RecordDecoder, place: TopicPartition, columns: RecordColumns
 ) -> list[KeyChange]:
-    at = header_column(columns.headers, AT_HEADER).fill_null(b"").to_pylist()
-    appended = dict(zip(columns.offsets.tolist(), columns.timestamps_ms.tolist(), strict=True))
-    commits = dict(zip(columns.offsets.tolist(), at, strict=True))
+    """Decodes records of one partition; tombstones are left out."""
+    offsets = columns.offsets.tolist()
+    headers = header_column(columns.headers, AT_HEADER).fill_null(b"").to_pylist()
+    appended = dict(zip(offsets, columns.timestamps_ms.tolist(), strict=True))
+    commits = dict(zip(offsets, headers, strict=True))
     found: list[KeyChange] = []
     for decoded in await decoder.decode_records(place, columns):
         changes = decoded.changes
-        assert changes.log_offsets is not None, "what was read knows its place"
+        assert changes.log_offsets is not None, "a record that was read has an offset"
         for offset, operation, committed_us, row in zip(
             changes.log_offsets.to_pylist(),
             changes.operations.to_pylist(),
@@ -133,7 +138,8 @@ async def _describe(
             changes.rows.to_pylist(),
             strict=True,
         ):
-            is_there = operation not in (Operation.DELETE, Operation.TRUNCATE)
+            is_truncate = operation == Operation.TRUNCATE
+            has_row = not is_truncate and operation != Operation.DELETE
             found.append(
                 KeyChange(
                     place.topic,
@@ -143,7 +149,8 @@ async def _describe(
                     committed_us // 1_000,
                     OP_CODES[operation],
                     commits[offset].decode(),
-                    row if is_there else None,
+                    None if is_truncate else {each: row[each] for each in changes.schema.key},
+                    row if has_row else None,
                 )
             )
     return found

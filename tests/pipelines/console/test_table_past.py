@@ -21,8 +21,8 @@ from headwater.pipelines.time_travel.history.key_history import (
     newest_change,
     stored_schema,
 )
-from tests.pipelines.pipeline_in_memory import Change, tables_of
-from tests.served_log import PIPELINE, ServedLog, served_log
+from tests.pipelines.pipeline_in_memory import PIPELINE, Change, tables_of
+from tests.served_log import ServedLog, served_log
 
 KEYS = range(6)
 START_MS = 1_750_000_000_000
@@ -108,7 +108,8 @@ def test_the_changes_of_one_key_are_those_of_its_history(served: ServedLog) -> N
         found = await changes_of_key(served.log, stored, "3")
         wanted = [each for each in all_of_them if each["key"] in ("3", None)]
         assert [each["offset"] for each in found["changes"]] == [e["offset"] for e in wanted]
-        assert [each["row"] for each in found["changes"]] == [each["row"] for each in wanted]
+        for name in ("key", "row"):
+            assert [each[name] for each in found["changes"]] == [each[name] for each in wanted]
         assert [each["visible_ms"] for each in found["changes"]] == [
             each["visible_ms"] for each in wanted
         ]

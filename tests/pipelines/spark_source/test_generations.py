@@ -21,7 +21,8 @@ from headwater.pipelines.spark_source.options import ReadOptions, read_options
 from headwater.pipelines.spark_source.source import raw_batches
 from headwater.pipelines.spark_source.typed import typed_batches
 from tests.pipelines.loops.migration.migrations import Nothing
-from tests.served_log import PIPELINE, ServedLog, served_log
+from tests.pipelines.pipeline_in_memory import PIPELINE
+from tests.served_log import ServedLog, served_log
 from tests.slices import changes_of, schema_of
 
 TOPIC = "shop.public.orders"

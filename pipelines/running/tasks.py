@@ -16,7 +16,7 @@ from headwater.pipelines.journal.control import (
     Signal,
     control_topic,
 )
-from headwater.pipelines.reports import VERIFY, Reporter, TableVerified, TaskRun, TaskState
+from headwater.pipelines.reports import VERIFY, Report, Reporter, TableVerified, TaskRun, TaskState
 from headwater.pipelines.running.backoff import RetryPolicy
 from headwater.pipelines.running.supervisor import TaskEnded, TaskEnvironment, TaskId, supervise
 
@@ -183,12 +183,19 @@ class _TaskLives:
         resumed, or is tried again as its cause may be cured outside."""
         retry = self._job.loaded.spec.errors.retry
         patience = RetryPolicy(retry.for_ms, retry.backoff.first_ms, retry.backoff.longest_ms)
+        wanted = desired.now
+
+        def report(each: Report) -> None:
+            nonlocal wanted
+            wanted = desired.now
+            self._listeners.report(each)
+
         supervised = tasks.create_task(
             supervise(
                 self._job.task,
                 live,
                 patience,
-                self._listeners.report,
+                report,
                 self._around,
                 tries=None if self._job.until_end else self._tries,
             )
@@ -207,13 +214,17 @@ class _TaskLives:
             self._listeners.ended(ended)
         if ended.state is not TaskState.QUARANTINED or self._job.until_end:
             return False
-        await self._until_retried(desired, ended)
+        await self._until_retried(desired, ended, wanted)
         return True
 
-    async def _until_retried(self, desired: DesiredState, ended: TaskEnded) -> None:
-        """A person resumes it, or its time comes."""
+    async def _until_retried(
+        self, desired: DesiredState, ended: TaskEnded, wanted: DesiredTaskState
+    ) -> None:
+        """A person resumes it, or its time comes. `wanted`: when the quarantine was reported, since
+        the answer may come at once."""
         self._tries = 1 if ended.has_moved else self._tries + 1
-        waits = [asyncio.ensure_future(self._until_other(desired, DesiredTaskState.fresh_start))]
+        resumed = self._until_other(desired, DesiredTaskState.fresh_start, wanted)
+        waits = [asyncio.ensure_future(resumed)]
         if ended.retry_ms is not None:
             waits.append(asyncio.ensure_future(self._around.sleep(ended.retry_ms / 1_000)))
         try:
@@ -242,11 +253,14 @@ class _TaskLives:
             seen = await desired.wait_for_change(seen)
 
     async def _until_other(
-        self, desired: DesiredState, name_of: Callable[[DesiredTaskState], str]
+        self,
+        desired: DesiredState,
+        name_of: Callable[[DesiredTaskState], str],
+        since: DesiredTaskState | None = None,
     ) -> None:
-        """Waits until `name_of` what is wanted is another than it is now."""
+        """Waits until `name_of` what is wanted is another than it is now, or was."""
         await self._is_informed.wait()
-        seen = desired.now
+        seen = since or desired.now
         first = name_of(seen)
         while name_of(seen) == first:
             seen = await desired.wait_for_change(seen)

@@ -1,0 +1,59 @@
+"""A task that was given up begins afresh when a person says so, however soon."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from headwater.core_log.foundation.errors import SinkRejected
+from headwater.pipelines.journal.control import RESTART, Signal, control_topic, write_control
+from headwater.pipelines.reports import Report, StateChanged, TaskRun, TaskState
+from headwater.pipelines.running.supervisor import TaskEnvironment
+from headwater.pipelines.running.tasks import Listeners, TaskAssignment, TaskRunner
+from tests.fakes import SimulatedClock
+from tests.memory_log import MemoryLog
+from tests.pipelines.running.fake_tasks import FakePipeline
+
+STEPS = 1_000
+"""Of the loop, after which nothing more happens by itself."""
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_restart_right_after_the_report_of_a_quarantine_is_heard(steps: int) -> None:
+    log, given_up = MemoryLog(), asyncio.Event()
+    await log.ensure_topic(control_topic())
+    reports: list[Report] = []
+
+    def hear(report: Report) -> None:
+        reports.append(report)
+        if isinstance(report, StateChanged) and report.state is TaskState.QUARANTINED:
+            given_up.set()
+
+    @asynccontextmanager
+    async def open_log(_: object) -> AsyncIterator[Any]:
+        yield log
+
+    async def fail(_: TaskRun) -> None:
+        raise SinkRejected("the table has another key")
+
+    loaded: Any = FakePipeline("shop", {"sql": "fail"}, Path(), workers=0)
+    async with asyncio.TaskGroup() as tasks:
+        listeners = Listeners(hear, lambda _: None, lambda _: None)
+        runner = TaskRunner(
+            tasks, fail, open_log, listeners, TaskEnvironment(SimulatedClock(), Random(7))
+        )
+        runner.start(TaskAssignment(loaded, "sql"))
+        await given_up.wait()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await write_control(log, "shop", [Signal(RESTART, "", "a1")], now_ms=0)
+        for _ in range(STEPS):
+            await asyncio.sleep(0)
+        await runner.stop_all()
+
+    states = [each.state for each in reports if isinstance(each, StateChanged)]
+    assert states.count(TaskState.QUARANTINED) == 2

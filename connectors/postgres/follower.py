@@ -25,7 +25,8 @@ from headwater.core_log.model.changes import ChangeBatch, EventMessages, Phase, 
 
 FIRST_BEAT_SECONDS = 1.0
 ASK_SECONDS = 0.2
-"""Interval of requests for the server's position while rows wait for the stream to reach it."""
+"""Shortest time between two requests for the server's position, while rows or the end of a finite
+run wait for the stream to reach it."""
 
 
 class StreamFollower:
@@ -63,6 +64,7 @@ class StreamFollower:
         self._is_open = False
         """Whether a batch was emitted whose position is still to come."""
         self._beat_ms = clock.monotonic_ms()
+        self._asked_ms: int | None = None
         self._stirring: asyncio.Future[None] | None = None
         """The task that waits for rows read beside the stream, across WAL batches."""
 
@@ -102,25 +104,26 @@ class StreamFollower:
             beating = asyncio.ensure_future(self._keep_beating())
             stack.push_async_callback(let_go, beating)
             stack.push_async_callback(self._stir_no_more)
-            if self._end is not None:
-                self._stream.ask()
             while not self.is_over:
                 coming = asyncio.ensure_future(anext(bursts))
                 async with AsyncExitStack() as waiting:
                     waiting.push_async_callback(let_go, coming)
                     while not (coming.done() or self.is_over):
                         await self._something(coming, beating)
-                        while (rows := await self._rows_read()) is not None:
-                            yield rows
-                        if self._is_beat_due and self._has_position_to_tell:
-                            yield ChangeBatch((), self._position(), notices=self._beat())
+                        while (batch := await self._batch_beside_stream()) is not None:
+                            yield batch
                     if not coming.done():
                         break
                     if coming.exception() is not None and self._heart.gives_slot_up:
                         await beating
-                async with aclosing(self._changes(coming.result())) as batches:
-                    async for batch in batches:
-                        yield batch
+                burst = coming.result()
+                self._reached = max(self._reached, burst.position or 0)
+                async with aclosing(self._translator.map_batch(burst)) as parts:
+                    async for part in parts:
+                        if (batch := self._batch_of(part, burst)) is not None:
+                            yield batch
+                if (batch := self._end_batch(burst)) is not None:
+                    yield batch
             if self._has_position_to_tell:
                 yield ChangeBatch((), self._position())
 
@@ -134,16 +137,30 @@ class StreamFollower:
             if self._stirring is None or self._stirring.done():
                 self._stirring = asyncio.ensure_future(self._backfill.wait_for_work())
             waiting.add(self._stirring)
-            if (self._backfill.awaits or 0) > self._reached:
-                self._stream.ask()
+            if max(self._backfill.awaits or 0, self._end or 0) > self._reached:
+                self._ask()
                 seconds = ASK_SECONDS
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if beating.done():
             beating.result()
 
+    def _ask(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if self._asked_ms is None or now_ms - self._asked_ms >= ASK_SECONDS * 1_000:
+            self._asked_ms = now_ms
+            self._stream.ask()
+
     async def _stir_no_more(self) -> None:
         if self._stirring is not None:
             await let_go(self._stirring)
+
+    async def _batch_beside_stream(self) -> ChangeBatch | None:
+        """Returns rows that were read beside the stream, or a heartbeat that is due."""
+        if (rows := await self._rows_read()) is not None:
+            return rows
+        if self._is_beat_due and self._has_position_to_tell:
+            return ChangeBatch((), self._position(), notices=self._beat())
+        return None
 
     async def _rows_read(self) -> ChangeBatch | None:
         """Yields rows that were read beside the stream, once it has passed their snapshot."""
@@ -176,20 +193,18 @@ class StreamFollower:
         await asyncio.sleep(FIRST_BEAT_SECONDS)
         await self._heart.run()
 
-    async def _changes(self, burst: WalBatch) -> AsyncGenerator[ChangeBatch, None]:
-        if burst.position is not None:
-            self._reached = max(self._reached, burst.position)
-        if burst.events or len(burst.transactions.xids):
-            async with aclosing(self._translator.map_batch(burst)) as parts:
-                async for part in parts:
-                    if self._backfill.is_watching:
-                        part = self._beside_rows_read(part, burst)
-                    is_boundary = part.is_last and burst.position is not None
-                    if part.tables or part.notices:
-                        self._is_open = True
-                        positions = self._position() if is_boundary else {}
-                        notices = (*part.notices, *self._beat()) if is_boundary else part.notices
-                        yield part.batch(positions, notices)
+    def _batch_of(self, part: MappedBatch, burst: WalBatch) -> ChangeBatch | None:
+        if self._backfill.is_watching:
+            part = self._beside_rows_read(part, burst)
+        if not part.tables and not part.notices:
+            return None
+        self._is_open = True
+        if not part.is_last or burst.position is None:
+            return part.batch({}, part.notices)
+        return part.batch(self._position(), (*part.notices, *self._beat()))
+
+    def _end_batch(self, burst: WalBatch) -> ChangeBatch | None:
+        """Starts what the WAL batch asks for; returns its position if that is still to come."""
         captures = self._translator.captures
         if captures.has_new_form:
             captures.has_new_form = False
@@ -198,8 +213,9 @@ class StreamFollower:
             self._read_again(table, cause, after=max(after, self._reached))
         must_tell = burst.is_wanted or self._is_beat_due or _is_asked(burst)
         is_news = self._is_open or (must_tell and self._has_position_to_tell)
-        if is_news and burst.position is not None:
-            yield ChangeBatch((), self._position(), notices=self._beat())
+        if not is_news or burst.position is None:
+            return None
+        return ChangeBatch((), self._position(), notices=self._beat())
 
     def _beside_rows_read(self, part: MappedBatch, burst: WalBatch) -> MappedBatch:
         """Returns the changes without those that wait for the rows of their table."""

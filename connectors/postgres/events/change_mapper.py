@@ -1,7 +1,7 @@
 """Converts rows of the stream, in columns of text, to typed changes of a table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -41,20 +41,6 @@ UNAVAILABLE_HEADER = "headwater.unavailable"
 """Names of columns that are null because their values no longer exist at the source."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilledRows:
-    """Changes of rows, and the result for values that the server did not send."""
-
-    part: RowChanges
-    """`unchanged` has the missing values, which belong to deleted rows."""
-    refilled: Mapping[int, BoolArray] = field(default_factory=dict)
-    """Per column the values that were read from the table."""
-    placeholders: Mapping[int, BoolArray] = field(default_factory=dict)
-    """Per column the values that become Debezium's placeholder."""
-    unavailable: Mapping[int, BoolArray] = field(default_factory=dict)
-    """Per dropped column the values that can no longer be read."""
-
-
 def fill_from_old(part: RowChanges) -> RowChanges:
     """Takes values that an update did not change from the old row or key that came with it."""
     if not part.unchanged or part.old is None:
@@ -71,13 +57,15 @@ def fill_from_old(part: RowChanges) -> RowChanges:
 
 
 def to_table_changes(
-    filled: FilledRows, capture: CapturedRelation, commits: CommitColumns, origin: SourceOrigin
+    part: RowChanges, capture: CapturedRelation, commits: CommitColumns, origin: SourceOrigin
 ) -> tuple[TableChanges, Int64Array]:
     """Returns the changes, and the transaction of each in the WAL batch. A change of the key
-    becomes a DELETE of the old and an INSERT of the new one."""
-    part = filled.part
+    becomes a DELETE of the old and an INSERT of the new one. Values that are still `unchanged`
+    belong to deleted rows."""
+    if not len(part):
+        return _nothing(capture), part.transactions
     operations = OPERATIONS[part.operations]
-    rows = _with_placeholders(capture.read(part.rows), filled, capture)
+    rows = _with_placeholders(capture.read(part.rows), part, capture)
     before, moved, old = None, None, None
     if part.old is not None:
         moved = moved_keys(part, capture)
@@ -86,7 +74,7 @@ def to_table_changes(
     is_gone = _is_gone(part)
     places: npt.NDArray[np.int64] | None = None
     moves = None
-    headers = _headers(filled)
+    headers = _headers(part)
     if (moved is not None and moved.any()) or is_gone is not None:
         halves = _Halves.of(len(part), moved, is_gone)
         places = halves.places
@@ -178,12 +166,12 @@ def _one_row_of_nulls(schema: TableSchema) -> pa.RecordBatch:
 
 
 def _with_placeholders(
-    rows: pa.RecordBatch, filled: FilledRows, capture: CapturedRelation
+    rows: pa.RecordBatch, part: RowChanges, capture: CapturedRelation
 ) -> pa.RecordBatch:
-    if not filled.placeholders:
+    if not part.placeholders:
         return rows
     columns = rows.columns
-    for place, mask in filled.placeholders.items():
+    for place, mask in part.placeholders.items():
         at = capture.places.index(place)
         columns[at] = pc.if_else(pa.array(mask), capture.plans[at].unavailable, columns[at])
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
@@ -274,13 +262,13 @@ class _Halves:
         return pa.array(first | self.is_new)
 
 
-def _headers(filled: FilledRows) -> dict[str, pa.BinaryArray]:
+def _headers(part: RowChanges) -> dict[str, pa.BinaryArray]:
     """Returns headers with the names of columns that were read later, and of unavailable ones."""
     return {
-        header: _names(filled.part, masks)
+        header: _names(part, masks)
         for header, masks in (
-            (RESELECTED_HEADER, filled.refilled),
-            (UNAVAILABLE_HEADER, filled.unavailable),
+            (RESELECTED_HEADER, part.reselected),
+            (UNAVAILABLE_HEADER, part.unavailable),
         )
         if masks
     }

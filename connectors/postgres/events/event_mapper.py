@@ -1,14 +1,12 @@
 """Converts a WAL batch to change batches: each change with its table and schema."""
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
 import numpy as np
 
 from headwater.connectors.postgres.events.change_mapper import (
-    FilledRows,
     KeyNotSent,
     moved_keys,
     to_table_changes,
@@ -76,28 +74,31 @@ class EventMapper:
     _last_end: int | None = None
     _last_committed_us: int = 0
     _placed: list[PlacedChanges] = field(default_factory=list)
+    _placed_bytes: int = 0
     _left_out: list[TransactionEvents] = field(default_factory=list)
     """Rejected rows, which still count as events."""
     _messages: list[tuple[WalMessage, MessageTime]] = field(default_factory=list)
 
     async def map_batch(self, burst: WalBatch) -> AsyncGenerator[MappedBatch, None]:
+        if not burst.events and not len(burst.transactions.xids):
+            return
         alone = [each for each in burst.events if self._is_told(each) and each.transaction is None]
         commits = CommitColumns(burst.transactions, last_end=self._last_end, alone=alone)
         self.questions.told_of(burst.transactions.xids)
-        size = 0
         for event in burst.events:
-            if isinstance(event, RowChanges):
-                async with aclosing(self._rows(event, burst, commits)) as pieces:
-                    async for placed in pieces:
-                        self._placed.append(placed)
-                        size += placed.changes.rows.nbytes
-                        if size > BATCH_BYTES and self.counts is None:
-                            yield self._batch(burst, is_last=False)
-                            size = 0
-            elif isinstance(event, TruncateMessage):
-                await self._truncate(event, commits)
-            elif self._is_told(event):
-                self._messages.append((event, self._moment(event, burst, commits)))
+            if not isinstance(event, RowChanges):
+                await self._note(event, burst, commits)
+                continue
+            if (capture := await self._capture_of(event)) is None:
+                continue
+            for piece in self.toast.pieces(self._readable(event, capture, commits), capture):
+                if not await self._place(piece, capture, burst, commits):
+                    break
+                if self._placed_bytes > BATCH_BYTES and self.counts is None:
+                    yield self._batch(burst, is_last=False)
+        yield self._last_batch(burst, commits)
+
+    def _last_batch(self, burst: WalBatch, commits: CommitColumns) -> MappedBatch:
         last = self._batch(burst, is_last=True)
         if len(burst.transactions.xids):
             self._last_committed_us = int(burst.transactions.committed_us[-1])
@@ -105,10 +106,10 @@ class EventMapper:
             self._last_end = commits.last_end
         if burst.position is not None:
             self.repeated_keys.forget()
-        yield last
+        return last
 
     def _batch(self, burst: WalBatch, *, is_last: bool) -> MappedBatch:
-        placed, self._placed = self._placed, []
+        placed, self._placed, self._placed_bytes = self._placed, [], 0
         told, self._messages = self._messages, []
         now_ms = self.clock.now_ms()
         blocks: Sequence[TransactionBlock | None] = [None] * len(told)
@@ -124,59 +125,71 @@ class EventMapper:
         notices = [messages(told, blocks, self.origin, form=self.binary, now_ms=now_ms), ends]
         return MappedBatch(tuple(placed), tuple(each for each in notices if each), is_last)
 
-    async def _rows(
-        self, part: RowChanges, burst: WalBatch, commits: CommitColumns
-    ) -> AsyncGenerator[PlacedChanges, None]:
+    async def _capture_of(self, part: RowChanges) -> CapturedRelation | None:
         capture = await self.captures.fitting(part)
-        if capture is None or not await self.captures.admits(capture.schema):
-            return
-        if part.has_unreadable:  # without a valid key, nothing could be read later
-            part = self._split_rejects(FilledRows(part), capture, commits).part
-            if not len(part):
-                return
-        async with aclosing(self.toast.fill(part, capture)) as pieces:
-            async for piece in pieces:
-                filled = await self.repeated_keys.whole(piece, capture, burst.transactions)
-                try:
-                    found = list(self._to_types(filled, capture, commits))
-                except KeyNotSent as error:
-                    oid, table = part.relation.oid, capture.schema.table
-                    self.captures.refuse(RefusedTable(oid, table, error.problem, error.hint))
-                    return
-                for placed in found:
-                    yield placed
+        is_admitted = capture is not None and await self.captures.admits(capture.schema)
+        return capture if is_admitted else None
+
+    async def _place(
+        self,
+        piece: RowChanges,
+        capture: CapturedRelation,
+        burst: WalBatch,
+        commits: CommitColumns,
+    ) -> bool:
+        """Adds the changes to the batch; returns whether the table can be followed further."""
+        part = await self.toast.fill(piece, capture)
+        part = await self.repeated_keys.whole(part, capture, burst.transactions)
+        try:
+            placed = self._to_types(part, capture, commits)
+        except KeyNotSent as error:
+            oid, table = part.relation.oid, capture.schema.table
+            self.captures.refuse(RefusedTable(oid, table, error.problem, error.hint))
+            return False
+        if len(placed.changes):
+            self._placed.append(placed)
+            self._placed_bytes += placed.changes.rows.nbytes
+        return True
 
     def _to_types(
-        self, filled: FilledRows, capture: CapturedRelation, commits: CommitColumns
-    ) -> Iterator[PlacedChanges]:
-        if filled.part.has_unreadable:
-            filled = self._split_rejects(filled, capture, commits)
-            if not len(filled.part):
-                return
+        self, part: RowChanges, capture: CapturedRelation, commits: CommitColumns
+    ) -> PlacedChanges:
+        part = self._readable(part, capture, commits)
         try:
-            changes, transactions = to_table_changes(filled, capture, commits, self.origin)
+            return PlacedChanges(*to_table_changes(part, capture, commits, self.origin))
         except DecodeError:
-            capture = capture.with_nan(filled.part)
-            filled = self._split_rejects(filled, capture, commits)
-            if not len(filled.part):
-                return
-            changes, transactions = to_table_changes(filled, capture, commits, self.origin)
-        if len(changes):
-            yield PlacedChanges(changes, transactions)
+            capture = capture.with_nan(part)
+            part = self._without_rejects(part, capture, commits)
+            return PlacedChanges(*to_table_changes(part, capture, commits, self.origin))
 
-    def _split_rejects(
-        self, filled: FilledRows, capture: CapturedRelation, commits: CommitColumns
-    ) -> FilledRows:
-        readable, rejects = split_rejects(filled, capture.with_nan(filled.part), commits)
+    def _readable(
+        self, part: RowChanges, capture: CapturedRelation, commits: CommitColumns
+    ) -> RowChanges:
+        """Without rows whose text is not readable: without a valid key, nothing could be read
+        later."""
+        return self._without_rejects(part, capture, commits) if part.has_unreadable else part
+
+    def _without_rejects(
+        self, part: RowChanges, capture: CapturedRelation, commits: CommitColumns
+    ) -> RowChanges:
+        kept, rejects = split_rejects(part, capture.with_nan(part), commits)
         self.set_aside.add(rejects)
         if rejects and self.counts is not None:
-            self._left_out.append(_left_out(filled.part, readable.part, capture))
-        return readable
+            self._left_out.append(_left_out(part, kept, capture))
+        return kept
 
     def _is_told(self, event: WalEvent) -> TypeGuard[WalMessage]:
         return (
             isinstance(event, WalMessage) and self.has_messages and event.prefix not in OUR_PREFIXES
         )
+
+    async def _note(
+        self, event: TruncateMessage | WalMessage, burst: WalBatch, commits: CommitColumns
+    ) -> None:
+        if isinstance(event, TruncateMessage):
+            await self._truncate(event, commits)
+        elif self._is_told(event):
+            self._messages.append((event, self._moment(event, burst, commits)))
 
     async def _truncate(self, event: TruncateMessage, commits: CommitColumns) -> None:
         for relation in event.relations:

@@ -10,12 +10,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.connectors.postgres.events.change_mapper import FilledRows
 from headwater.connectors.postgres.events.relation_cache import CapturedRelation
 from headwater.connectors.postgres.events.source_block import CommitColumns
 from headwater.connectors.postgres.server.connection import NOT_UTF8
 from headwater.connectors.postgres.types.column_reader import ColumnPlan
-from headwater.connectors.postgres.wal.wal_batch import DELETE, OLD_KEY, UNREADABLE
+from headwater.connectors.postgres.wal.wal_batch import DELETE, OLD_KEY, UNREADABLE, RowChanges
 from headwater.core_log.foundation.array_types import BoolArray
 from headwater.core_log.model.changes import ChangeBatch, Reject
 from headwater.core_log.model.table_schema import TableId
@@ -65,14 +64,13 @@ def _spoilers(read: Callable[[pa.Array], pa.Array], values: pa.Array) -> Sequenc
 
 
 def split_rejects(
-    filled: FilledRows, capture: CapturedRelation, commits: CommitColumns
-) -> tuple[FilledRows, list[Reject]]:
+    part: RowChanges, capture: CapturedRelation, commits: CommitColumns
+) -> tuple[RowChanges, list[Reject]]:
     """Returns changes that can be read, and the others.
 
     Only the key of a deleted row is required: an unfit value elsewhere in it is left out. A row
     before with an unfit value keeps only its key, since the value was not null.
     """
-    part = filled.part
     rows, old = list(part.rows), None if part.old is None else list(part.old)
     old_kinds = part.old_kinds
     problems: dict[int, BoolArray] = {}
@@ -113,7 +111,7 @@ def split_rejects(
         old_kinds=old_kinds,
         has_unreadable=False,
     )
-    return _keep(replace(filled, part=readable), ~is_lost), rejects
+    return readable.filter(~is_lost), rejects
 
 
 def sifted_rows(
@@ -182,29 +180,3 @@ def _reject(
     told = [misfit(f"column {name}", kinds[name], shown[name] or "") for name in bad]
     why = f"{NOT_UTF8}: {', '.join(unreadable)}" if unreadable else "; ".join(told)
     return Reject(table, content, why, at)
-
-
-def _keep(filled: FilledRows, keep: BoolArray) -> FilledRows:
-    if keep.all():
-        return filled
-    part, chosen = filled.part, pa.array(keep)
-
-    def picked(masks: Mapping[int, BoolArray]) -> dict[int, BoolArray]:
-        return {place: mask[keep] for place, mask in masks.items()}
-
-    return FilledRows(
-        replace(
-            part,
-            operations=part.operations[keep],
-            rows=tuple(text.filter(chosen) for text in part.rows),
-            unchanged=picked(part.unchanged),
-            old=None if part.old is None else tuple(text.filter(chosen) for text in part.old),
-            old_kinds=part.old_kinds[keep],
-            lsns=part.lsns[keep],
-            transactions=part.transactions[keep],
-            indexes=part.indexes[keep],
-        ),
-        picked(filled.refilled),
-        picked(filled.placeholders),
-        picked(filled.unavailable),
-    )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from headwater.connectors.postgres.events.change_mapper import OPERATIONS, FilledRows, moved_keys
+from headwater.connectors.postgres.events.change_mapper import OPERATIONS, moved_keys
 from headwater.connectors.postgres.events.relation_cache import CapturedRelation
 from headwater.connectors.postgres.events.toast import ToastFiller
 from headwater.connectors.postgres.wal.wal_batch import (
@@ -32,7 +32,7 @@ Texts = tuple[Text, ...]
 class _Place:
     """The place of an inserted row."""
 
-    filled: FilledRows
+    part: RowChanges
     at: int
     image: Texts
     """Identifies it among rows of its key: its columns of the replica identity."""
@@ -52,10 +52,10 @@ class _Seen:
     bytes: int = 0
     is_too_much: bool = False
 
-    def remember(self, filled: FilledRows) -> None:
-        if id(filled) not in self.sources:
-            self.sources.add(id(filled))
-            self.bytes += sum(column.nbytes for column in filled.part.rows)
+    def remember(self, part: RowChanges) -> None:
+        if id(part) not in self.sources:
+            self.sources.add(id(part))
+            self.bytes += sum(column.nbytes for column in part.rows)
         if self.bytes > BYTES_MAX or len(self.made) + len(self.went) > KEYS_MAX:
             self.is_too_much = True
             self.made, self.went = {}, set()
@@ -88,14 +88,13 @@ class RepeatedKeys:
         """By table, of the transaction that last changed it."""
 
     async def whole(
-        self, filled: FilledRows, capture: CapturedRelation, transactions: Transactions
-    ) -> FilledRows:
+        self, part: RowChanges, capture: CapturedRelation, transactions: Transactions
+    ) -> RowChanges:
         """Returns the changes, and after some of them rows that still exist."""
-        part = filled.part
         if capture.has_unique_keys or not capture.key_places or not len(part):
-            return filled
-        again = self._follow(filled, capture, transactions)
-        return await self._said_again(filled, capture, again) if again.behind else filled
+            return part
+        again = self._follow(part, capture, transactions)
+        return await self._said_again(part, capture, again) if again.behind else part
 
     def forget(self, oid: int | None = None) -> None:
         """Forgets one table, or all, once no more changes can follow."""
@@ -105,9 +104,9 @@ class RepeatedKeys:
             self._seen.pop(oid, None)
 
     def _follow(
-        self, filled: FilledRows, capture: CapturedRelation, transactions: Transactions
+        self, part: RowChanges, capture: CapturedRelation, transactions: Transactions
     ) -> _Again:
-        part, again = filled.part, _Again()
+        again = _Again()
         moved = moved_keys(part, capture)
         operations = OPERATIONS[part.operations]
         makes = (operations == Operation.INSERT) | moved
@@ -124,44 +123,44 @@ class RepeatedKeys:
                 seen = self._seen[part.relation.oid] = _Seen(commit_lsn, part.relation)
             if seen.relation != part.relation or capture.part_places:
                 seen.is_too_much = True  # rows of two schemas cannot be compared
-            _Steps(filled, capture, moved, seen, again).take(start, end)
+            _Steps(part, capture, moved, seen, again).take(start, end)
         return again
 
     async def _said_again(
-        self, filled: FilledRows, capture: CapturedRelation, again: _Again
-    ) -> FilledRows:
+        self, part: RowChanges, capture: CapturedRelation, again: _Again
+    ) -> RowChanges:
         keys = list(dict.fromkeys(row for row in again.rows if not isinstance(row, _Place)))
-        read, place_of = await self._toast.rows(filled.part, capture, keys)
-        known = {id(filled): filled}
-        known |= {id(row.filled): row.filled for row in again.rows if isinstance(row, _Place)}
+        read, place_of = await self._toast.rows(part, capture, keys)
+        known = {id(part): part}
+        known |= {id(row.part): row.part for row in again.rows if isinstance(row, _Place)}
         sources = [*known.values(), *read]
-        sizes = [len(source.part) for source in sources]
+        sizes = [len(source) for source in sources]
         starts = dict(zip(known, np.cumsum([0, *sizes]).tolist(), strict=False))
-        start_read = sum(len(source.part) for source in known.values())
+        start_read = sum(len(source) for source in known.values())
         behind, picks = list[int](), list[int]()
         for at, row in zip(again.behind, again.rows, strict=True):
             if isinstance(row, _Place):
-                place: int | None = starts[id(row.filled)] + row.at
+                place: int | None = starts[id(row.part)] + row.at
             else:
                 place = start_read + place_of[row] if row in place_of else None
             if place is not None:
                 behind.append(at)
                 picks.append(place)
-        return _with_rows(filled, sources, np.array(behind, np.int64), picks)
+        return _with_rows(part, sources, np.array(behind, np.int64), picks)
 
 
 @dataclass(slots=True)
 class _Steps:
     """The changes of one transaction, one after another."""
 
-    filled: FilledRows
+    part: RowChanges
     capture: CapturedRelation
     moved: BoolArray
     seen: _Seen
     again: _Again
 
     def take(self, start: int, end: int) -> None:
-        part, identity = self.filled.part, self._identity
+        part, identity = self.part, self._identity
         rows = slice(start, end)
         keys = _texts(part.rows, self.capture.key_places, rows)
         images = _texts(part.rows, identity, rows)
@@ -196,8 +195,8 @@ class _Steps:
 
     def _comes(self, at: int, key: Texts, image: Texts) -> None:
         if not self.seen.is_too_much:
-            self.seen.made.setdefault(key, []).append(_Place(self.filled, at, image))
-            self.seen.remember(self.filled)
+            self.seen.made.setdefault(key, []).append(_Place(self.part, at, image))
+            self.seen.remember(self.part)
 
     def _goes(self, at: int, key: Texts, image: Texts) -> None:
         if self.seen.is_too_much:
@@ -211,10 +210,10 @@ class _Steps:
             self.seen.went.add(key)
         if made:
             self.again.say(at, made[-1])
-            self.seen.remember(self.filled)
+            self.seen.remember(self.part)
             return
         self.seen.made.pop(key, None)
-        self.seen.remember(self.filled)
+        self.seen.remember(self.part)
         if is_gone == (found is None):
             # It is not known whether there was a row before, or an unknown one was deleted.
             self.again.say(at, key)
@@ -223,8 +222,8 @@ class _Steps:
         made = self.seen.made.get(key, [])
         for number, place in enumerate(made):
             if place.image == before:
-                made[number] = _Place(self.filled, at, image)
-                self.seen.remember(self.filled)
+                made[number] = _Place(self.part, at, image)
+                self.seen.remember(self.part)
                 return
 
 
@@ -236,18 +235,18 @@ def _texts(columns: Sequence[pa.StringArray], places: Sequence[int], rows: slice
 
 
 def _with_rows(
-    filled: FilledRows, sources: Sequence[FilledRows], behind: Int64Array, picks: Sequence[int]
-) -> FilledRows:
+    part: RowChanges, sources: Sequence[RowChanges], behind: Int64Array, picks: Sequence[int]
+) -> RowChanges:
     """Returns the changes with the rows. `picks` are indices into all sources in order, the changes
     first."""
-    part, chosen = filled.part, np.array(picks, np.int64)
+    chosen = np.array(picks, np.int64)
     count = len(part)
     order = np.argsort(np.concatenate((np.arange(count), behind)), kind="stable")
     places, is_again = np.concatenate((np.arange(count), chosen))[order], order >= count
     of_changes = np.concatenate((np.arange(count), behind))[order]
     taken, own = pa.array(places), pa.array(of_changes, mask=is_again)
-    rows = zip(*(source.part.rows for source in sources), strict=True)
-    sizes = [len(source.part) for source in sources]
+    rows = zip(*(source.rows for source in sources), strict=True)
+    sizes = [len(source) for source in sources]
 
     def masks(each: Sequence[Mapping[int, BoolArray]]) -> dict[int, BoolArray]:
         names = sorted(set().union(*each))
@@ -256,21 +255,18 @@ def _with_rows(
 
     operations, old_kinds = part.operations[of_changes], part.old_kinds[of_changes]
     operations[is_again], old_kinds[is_again] = INSERT, NO_OLD
-    whole = RowChanges(
+    return RowChanges(
         part.relation,
         operations,
         tuple(pa.concat_arrays(columns).take(taken) for columns in rows),
-        masks([source.part.unchanged for source in sources]),
+        masks([source.unchanged for source in sources]),
         None if part.old is None else tuple(column.take(own) for column in part.old),
         old_kinds,
         part.lsns[of_changes],
         part.transactions[of_changes],
         part.indexes[of_changes],
-        any(source.part.has_unreadable for source in sources),
-    )
-    return FilledRows(
-        whole,
-        masks([source.refilled for source in sources]),
+        any(source.has_unreadable for source in sources),
+        masks([source.reselected for source in sources]),
         masks([source.placeholders for source in sources]),
         masks([source.unavailable for source in sources]),
     )

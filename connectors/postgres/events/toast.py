@@ -1,6 +1,6 @@
 """Fills values that the server did not send with updates, because they are large and unchanged."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from headwater.connectors.postgres.events.change_mapper import FilledRows, fill_from_old
+from headwater.connectors.postgres.events.change_mapper import fill_from_old
 from headwater.connectors.postgres.events.lookup import LookupConnection
 from headwater.connectors.postgres.events.relation_cache import CapturedRelation
 from headwater.connectors.postgres.publication.replica_identity import identity_cure
@@ -74,47 +74,26 @@ class ToastFiller:
         self._rows_each = ROWS_FIRST
         self._gone = 0
 
-    async def fill(
-        self, part: RowChanges, capture: CapturedRelation
-    ) -> AsyncGenerator[FilledRows, None]:
-        """Yields the changes, in as many parts as memory requires."""
+    def pieces(self, part: RowChanges, capture: CapturedRelation) -> Iterator[RowChanges]:
+        """Yields the changes in as many pieces as memory requires. Each is filled before the next
+        one is taken, because its size decides about the next."""
         part = _captured_only(fill_from_old(part), capture)
-        if not part.unchanged:
-            yield FilledRows(part)
-            return
-        if self._has_placeholders:
-            yield FilledRows(replace(part, unchanged={}), placeholders=part.unchanged)
+        if not part.unchanged or self._has_placeholders:
+            yield part
             return
         has_hole: BoolArray = np.logical_or.reduce(list(part.unchanged.values()))
         holes, start = np.flatnonzero(has_hole), 0
         while start < len(part):
             beyond = holes[holes >= start][self._rows_each :]
             end = int(beyond[0]) if len(beyond) else len(part)
-            yield await self._reselect(slice_changes(part, start, end), capture)
+            yield part.slice(start, end)
             start = end
 
-    async def rows(
-        self, part: RowChanges, capture: CapturedRelation, keys: Sequence[tuple[str | None, ...]]
-    ) -> tuple[list[FilledRows], dict[tuple[str | None, ...], int]]:
-        """Returns rows as they are now, and the index of each key's row; without deleted rows."""
-        found, places = list[FilledRows](), dict[tuple[str | None, ...], int]()
-        start, count = 0, 0
-        while start < len(keys):
-            asked = keys[start : start + self._rows_each]
-            start += len(asked)
-            columns = {
-                place: pa.array([key[number] for key in asked], pa.string())
-                for number, place in enumerate(capture.key_places)
-            }
-            read = await self._read(part, capture, columns, capture.places)
-            places |= {asked[at]: count + row for row, at in enumerate(read.keys.tolist())}
-            count += len(read.keys)
-            found.append(_of_read(read, part.relation, capture))
-        return found, places
-
-    async def _reselect(self, part: RowChanges, capture: CapturedRelation) -> FilledRows:
+    async def fill(self, part: RowChanges, capture: CapturedRelation) -> RowChanges:
         if not part.unchanged:
-            return FilledRows(part)
+            return part
+        if self._has_placeholders:
+            return replace(part, unchanged={}, placeholders=part.unchanged)
         has_hole: BoolArray = np.logical_or.reduce(list(part.unchanged.values()))
         wanted = pa.array(np.flatnonzero(has_hole))
         places = sorted(part.unchanged)
@@ -142,13 +121,33 @@ class ToastFiller:
             self._gone += int(np.logical_or.reduce(list(left.values())).sum())
             self._report(Gauge(GONE, self._gone))
         refilled = {place: mask for place, mask in refilled.items() if mask.any()}
-        filled = replace(
+        return replace(
             part,
             rows=tuple(rows),
             unchanged=left,
             has_unreadable=part.has_unreadable or read.has_unreadable,
+            reselected=refilled,
+            unavailable=unavailable,
         )
-        return FilledRows(filled, refilled=refilled, unavailable=unavailable)
+
+    async def rows(
+        self, part: RowChanges, capture: CapturedRelation, keys: Sequence[tuple[str | None, ...]]
+    ) -> tuple[list[RowChanges], dict[tuple[str | None, ...], int]]:
+        """Returns rows as they are now, and the index of each key's row; without deleted rows."""
+        found, places = list[RowChanges](), dict[tuple[str | None, ...], int]()
+        start, count = 0, 0
+        while start < len(keys):
+            asked = keys[start : start + self._rows_each]
+            start += len(asked)
+            columns = {
+                place: pa.array([key[number] for key in asked], pa.string())
+                for number, place in enumerate(capture.key_places)
+            }
+            read = await self._read(part, capture, columns, capture.places)
+            places |= {asked[at]: count + row for row, at in enumerate(read.keys.tolist())}
+            count += len(read.keys)
+            found.append(_of_read(read, part.relation, capture))
+        return found, places
 
     async def _read(
         self,
@@ -351,11 +350,14 @@ def _array_text(values: pa.StringArray) -> str:
     return f'{{"{joined}"}}'
 
 
-def _of_read(read: LookedUpValues, relation: Relation, capture: CapturedRelation) -> FilledRows:
+def _of_read(read: LookedUpValues, relation: Relation, capture: CapturedRelation) -> RowChanges:
     """Returns all rows that were read, as if they were inserted."""
     count, zeros = len(read.keys), np.zeros(len(read.keys), np.int64)
     nulls = pa.nulls(count, pa.string())
-    part = RowChanges(
+    others = set(read.values) - set(capture.key_places)
+    gone = set(capture.places) - set(read.values)
+    every = np.ones(count, np.bool_)
+    return RowChanges(
         relation,
         np.full(count, INSERT, np.uint8),
         tuple(read.values.get(place, nulls) for place in range(len(relation.columns))),
@@ -366,12 +368,8 @@ def _of_read(read: LookedUpValues, relation: Relation, capture: CapturedRelation
         zeros,
         zeros,
         read.has_unreadable,
-    )
-    others = set(read.values) - set(capture.key_places)
-    gone = set(capture.places) - set(read.values)
-    every = np.ones(count, np.bool_)
-    return FilledRows(
-        part, refilled=dict.fromkeys(others, every), unavailable=dict.fromkeys(gone, every)
+        reselected=dict.fromkeys(others, every),
+        unavailable=dict.fromkeys(gone, every),
     )
 
 
@@ -380,20 +378,3 @@ def _captured_only(part: RowChanges, capture: CapturedRelation) -> RowChanges:
         return part
     kept = {place: mask for place, mask in part.unchanged.items() if place in capture.places}
     return replace(part, unchanged=kept)
-
-
-def slice_changes(part: RowChanges, start: int, end: int) -> RowChanges:
-    """Returns some of the changes."""
-    rows = slice(start, end)
-    unchanged = {place: mask[rows] for place, mask in part.unchanged.items()}
-    return replace(
-        part,
-        operations=part.operations[rows],
-        rows=tuple(column[rows] for column in part.rows),
-        unchanged={place: mask for place, mask in unchanged.items() if mask.any()},
-        old=None if part.old is None else tuple(column[rows] for column in part.old),
-        old_kinds=part.old_kinds[rows],
-        lsns=part.lsns[rows],
-        transactions=part.transactions[rows],
-        indexes=part.indexes[rows],
-    )

@@ -1,7 +1,7 @@
 """A part of the replication stream: columns of text instead of single rows."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -10,6 +10,8 @@ from headwater.core_log.foundation.array_types import BoolArray, Int64Array, UIn
 
 INSERT, UPDATE, DELETE = b"IUD"
 NO_OLD, OLD_KEY, OLD_ROW = 0, ord("K"), ord("O")
+
+Picked = slice | BoolArray
 
 UNREADABLE = "\0"
 """Prefix of text that is not UTF-8, with its bytes displayed after it as `caf<e9>`. No other text
@@ -77,9 +79,45 @@ class RowChanges:
     in stream order."""
     has_unreadable: bool = False
     """Whether one of the texts is `UNREADABLE`."""
+    reselected: Mapping[int, BoolArray] = field(default_factory=dict)
+    """Per column the values that were read from the table since."""
+    placeholders: Mapping[int, BoolArray] = field(default_factory=dict)
+    """Per column the values that become Debezium's placeholder."""
+    unavailable: Mapping[int, BoolArray] = field(default_factory=dict)
+    """Per dropped column the values that can no longer be read."""
 
     def __len__(self) -> int:
         return len(self.operations)
+
+    def slice(self, start: int, end: int) -> "RowChanges":
+        return self._take(slice(start, end), lambda text: text[start:end])
+
+    def filter(self, keep: BoolArray) -> "RowChanges":
+        if keep.all():
+            return self
+        chosen = pa.array(keep)
+        return self._take(keep, lambda text: text.filter(chosen))
+
+    def _take(self, rows: Picked, take: Callable[[pa.StringArray], pa.StringArray]) -> "RowChanges":
+        def masks(all_rows: Mapping[int, BoolArray]) -> dict[int, BoolArray]:
+            taken = {place: mask[rows] for place, mask in all_rows.items()}
+            return {place: mask for place, mask in taken.items() if mask.any()}
+
+        return RowChanges(
+            self.relation,
+            self.operations[rows],
+            tuple(take(text) for text in self.rows),
+            masks(self.unchanged),
+            None if self.old is None else tuple(take(text) for text in self.old),
+            self.old_kinds[rows],
+            self.lsns[rows],
+            self.transactions[rows],
+            self.indexes[rows],
+            self.has_unreadable,
+            masks(self.reselected),
+            masks(self.placeholders),
+            masks(self.unavailable),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,7 +270,7 @@ async def test_messages_count_among_the_events_of_their_transaction(lines: Guest
 
 
 async def test_a_transaction_has_the_time_of_its_commit(lines: Guest) -> None:
-    async with story(lines, transactions=True, messages=False) as told:
+    async with story(lines, transactions=True, messages=False, heartbeat="100ms") as told:
         await told.tell("INSERT INTO lines VALUES (1, 'x', 1)")
 
     [changes] = [each for each in told.tables if each.transaction is not None]
@@ -312,7 +312,7 @@ def cells(changes: TableChanges, name: str) -> list[Any]:
 
 async def test_rows_that_are_set_aside_count_among_the_events(lines: Guest) -> None:
     lines.execute("CREATE TABLE moments (id int PRIMARY KEY, at timestamp)")
-    async with story(lines, transactions=True, messages=False) as told:
+    async with story(lines, transactions=True, messages=False, heartbeat="100ms") as told:
         await told.tell(
             "BEGIN; INSERT INTO moments VALUES (1, '2020-01-01'), (2, '294276-12-31'),"
             " (3, '2020-01-01'); COMMIT"

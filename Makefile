@@ -12,6 +12,8 @@ PYTEST := $(BIN)/python -m pytest
 PROCESSES ?= 2
 # A test that waits for ever ends its process, which names it and the stack of every thread.
 HANG_GUARD := -o faulthandler_timeout=590 --timeout 600 --timeout-method thread
+# Folders without a test of `make unit`, which it need not import.
+NOT_UNIT := architecture compat crash debezium fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 18
@@ -35,7 +37,7 @@ architecture:
 	$(PYTEST) -q tests/architecture
 
 unit: venv ## the fast tests, which need no other server, in two processes
-	$(PYTEST) -q $(HANG_GUARD) -n $(PROCESSES) tests --ignore tests/architecture \
+	$(PYTEST) -q $(HANG_GUARD) -n $(PROCESSES) tests $(foreach each,$(NOT_UNIT),--ignore tests/$(each)) \
 	    -m "not crash and not fuzz and not compat and not simulation and not slow and not integration"
 
 test: venv ## everything, with short budgets, in two processes: make test PROCESSES=0 takes one

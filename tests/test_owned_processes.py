@@ -10,6 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+pytestmark = pytest.mark.integration
+
 OWNER = """
 import signal
 import sys

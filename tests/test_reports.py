@@ -16,6 +16,7 @@ def test_text_that_is_no_unicode_is_told_in_escapes() -> None:
     assert told == {"why": ["'\\ud800' is not 'a'", ("\\udcff", 1, None)], "passed": "é"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_the_last_lines_name_what_failed(tmp_path: Path, processes: str) -> None:
     (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_sessionfinish\n")

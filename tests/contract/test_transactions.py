@@ -330,6 +330,7 @@ async def test_writers_of_different_names_do_not_disturb_each_other(ground: Grou
     assert await read_all(ground.log, partition) == ["one", "two"]
 
 
+@pytest.mark.slow
 async def test_a_transaction_that_takes_too_long_is_aborted_and_may_be_tried_again(
     ground: Ground,
 ) -> None:

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ORDERS = TableId("shop", "orders")
 
 
+@pytest.mark.slow
 def test_the_demo_is_killed_and_ends_equal() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "scripts.demo_generator", "20000"],

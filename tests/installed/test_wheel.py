@@ -126,6 +126,7 @@ def test_the_commands_of_the_readme_run_beside_a_package_named_config(
     assert rows_of(project) == [(1, "from my config"), (2, "from my config")]
 
 
+@pytest.mark.slow
 def test_the_program_of_the_page_writes_to_the_log_and_reads_it(
     environment: Path, tmp_path: Path
 ) -> None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from headwater.core_log.model.table_schema import TableId
 from headwater.pipelines.journal.control import DesiredTaskState
 from headwater.pipelines.loops.assembly import run_task
@@ -36,6 +38,7 @@ async def run(world: World, *paused: str) -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_paused_table_keeps_back_the_cuts_of_all(tmp_path: Path) -> None:
     async def to_its_end(world: World) -> TablesAt:
         await run(world)

@@ -21,6 +21,7 @@ from tests.fakes import FaultyFiles
 ORDERS = TopicPartition("orders", 0)
 
 
+@pytest.mark.slow
 async def test_a_disk_that_is_full_is_named_with_its_place_and_its_room_until_it_takes_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -21,6 +21,7 @@ LATER: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", KEPT, ids=lambda path: path.name.removesuffix(".tar.gz"))
 def test_a_kept_pipeline_goes_on_in_every_target(kept: Path, tmp_path: Path) -> None:
     with tarfile.open(kept) as archive:

@@ -330,6 +330,7 @@ def test_a_group_is_reset_described_and_deleted(
     assert gone.code == exit_codes.INVALID
 
 
+@pytest.mark.slow
 def test_a_group_at_work_is_not_moved(headwater: Headwater, data: Path, topic: str) -> None:
     group = f"workers-on-{topic}"
     consumer = Consumer({"bootstrap.servers": address_of(data), "group.id": group})

@@ -124,6 +124,7 @@ async def test_a_table_whose_topic_was_made_anew_comes_back_by_a_rebuild(
     assert notes(tmp_path) == dict.fromkeys(range(keys + 10), "of the second topic")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backup", [False, True], ids=["deleted", "older"])
 @pytest.mark.parametrize("kind", ["sql", "spark"])
 def test_a_target_whose_log_was_lost_comes_back_by_a_rebuild_of_each_table(

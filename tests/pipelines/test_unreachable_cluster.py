@@ -63,6 +63,7 @@ def test_doctor_names_the_address_of_a_kafka_sink(
     assert "correct `bootstrap`" in ran.data
 
 
+@pytest.mark.slow
 def test_a_run_says_so_in_its_lines_and_in_status_and_tries_again(
     headwater: Headwater, file: Path, address: str
 ) -> None:

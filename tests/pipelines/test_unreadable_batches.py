@@ -27,6 +27,7 @@ async def spoil(world: World, topic: str) -> str:
     return f"topic={topic!r}, partition=0, offset={offset}, last_offset={offset + 2}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sql", "spark"])
 def test_a_batch_that_cannot_be_read_holds_its_table_until_that_is_made_anew(
     kind: str, tmp_path: Path, headwater: Any

@@ -12,6 +12,8 @@ from tests.connectors.postgres.publication.test_changed_publications import sett
 from tests.connectors.postgres.source_session import events_of, story
 from tests.databases import Guest, guest_in
 
+pytestmark = pytest.mark.integration
+
 TABLES = (
     "CREATE TABLE orders (id int PRIMARY KEY, note text, at timestamptz DEFAULT '2026-01-01')",
     "CREATE TABLE days (day int PRIMARY KEY) PARTITION BY RANGE (day)",

@@ -52,6 +52,7 @@ def only(store: ObjectStore, name: str) -> StoredObject:
     return found
 
 
+@pytest.mark.slow
 def test_an_object_is_read_as_it_was_put(
     store: ObjectStore, open_store: Callable[[], ObjectStore]
 ) -> None:

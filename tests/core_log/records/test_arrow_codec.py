@@ -100,6 +100,7 @@ def test_split_batches_hold_all_records_within_the_limit(
     assert all(len(batch.data) <= limit or batch.record_count == 1 for batch in batches)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(RECORDS, CODES), max_size=6))
 def test_fetched_batches_decode_to_the_records_of_the_slow_reference(
     batches: list[tuple[list[PlainRecord], int]],

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -160,6 +161,7 @@ def check_heads(log: CompactedPartition) -> None:
     assert heads[-1].next_offset == log.end_offset if heads else log.end_offset == 0
 
 
+@pytest.mark.slow
 @given(ACTIONS, st.lists(LIMITS, min_size=5, max_size=5))
 def test_a_compacted_log_describes_the_same_table_to_every_reader(
     actions: list[Action], passes: list[tuple[int, int]]

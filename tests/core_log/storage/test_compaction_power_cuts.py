@@ -125,6 +125,7 @@ def changes_of_a_history() -> int:
     return files.change_count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_any_power_cut_leaves_the_table_and_its_marks_right(part: int) -> None:
     before = every_record()

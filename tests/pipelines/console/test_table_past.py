@@ -68,6 +68,7 @@ def shown_at(changes: Sequence[dict[str, Any]], moment_ms: int, key: str) -> lis
     return seen[-1]["row"] if seen else None
 
 
+@pytest.mark.slow
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
 def test_a_table_that_is_slid_equals_rows_as_of_for_every_key(tmp_path: Path, seed: int) -> None:

@@ -121,6 +121,7 @@ async def test_stopping_a_task_waits_until_it_has_cleaned_up(tmp_path: Path) -> 
         assert it.heard.gone == [tasks["sql"]]
 
 
+@pytest.mark.slow
 async def test_tasks_run_in_other_processes_where_sources_stop_before_sinks(
     tmp_path: Path,
 ) -> None:
@@ -135,6 +136,7 @@ async def test_tasks_run_in_other_processes_where_sources_stop_before_sinks(
     assert times["source"] < times["sql"]
 
 
+@pytest.mark.slow
 async def test_a_killed_process_is_started_again_with_its_tasks(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
         tasks = it.start({"source": "wait", "sql": "wait"})
@@ -151,6 +153,7 @@ async def test_a_killed_process_is_started_again_with_its_tasks(tmp_path: Path) 
         assert it.processes.pids != first
 
 
+@pytest.mark.slow
 async def test_a_task_that_kills_its_process_is_told_apart_from_its_neighbours(
     tmp_path: Path,
 ) -> None:
@@ -167,6 +170,7 @@ async def test_a_task_that_kills_its_process_is_told_apart_from_its_neighbours(
             await it.heard.until_running_in(tasks[name], it.processes)
 
 
+@pytest.mark.slow
 async def test_tasks_running_and_given_up_begin_afresh_once_per_wish(tmp_path: Path) -> None:
     async with stage(tmp_path) as it:
         tasks = it.start({"source": "fail", "sql": "wait"})
@@ -197,6 +201,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("act", "said"), [("speak", "a row for stdout"), ("hang", "")])
 def test_no_worker_outlives_a_killed_owner_and_what_it_printed_was_the_owners_output(
     tmp_path: Path, act: str, said: str

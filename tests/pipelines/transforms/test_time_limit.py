@@ -3,11 +3,14 @@
 import threading
 import time
 
+import pytest
+
 from headwater.pipelines.transforms.expressions import TimeLimit
 
 MS_MAX = 400
 
 
+@pytest.mark.slow
 def test_quick_work_is_not_interrupted_for_earlier_work() -> None:
     """Each has a time that no process stands still for, and all of them together take longer."""
     interrupted = threading.Event()

@@ -142,6 +142,7 @@ def test_a_history_ends_in_the_same_rows_however_spark_tasks_divide_it(
     assert shown(kept, found) == truth.rows()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_however_tasks_of_spark_divide_it_a_change_log_repeats_no_row(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

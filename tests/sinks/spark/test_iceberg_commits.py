@@ -87,6 +87,7 @@ async def test_the_remembered_state_is_the_written_one(
     assert mine.metadata_location == theirs.metadata_location
 
 
+@pytest.mark.slow
 async def test_a_commit_copies_the_versions_that_there_are_twice_at_most(
     bench: LakeBench, topic: ScriptedTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

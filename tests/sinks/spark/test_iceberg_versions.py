@@ -49,6 +49,7 @@ def left(held: list[Snapshot], now_ms: int) -> list[Snapshot]:
     return [each for each in held if each.snapshot_id not in gone]
 
 
+@pytest.mark.slow
 def test_few_of_a_week_of_versions_stay_and_one_of_every_hour() -> None:
     held, number, now_ms = list[Snapshot](), 0, NOW_MS
     for _ in range(8 * 24):

@@ -64,6 +64,7 @@ def test_an_event_of_several_packets_is_joined() -> None:
     assert stream.burst(1) == [event]
 
 
+@pytest.mark.slow
 def test_an_event_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "EVENT_BYTES_MAX", 20 << 20)
     endless = packet(b"\0" * transport.PACKET_BYTES_MAX) * 2

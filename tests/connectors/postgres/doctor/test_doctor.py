@@ -474,6 +474,7 @@ def narrow() -> Iterator[EmbeddedPostgres]:
         yield server
 
 
+@pytest.mark.integration
 async def test_limits_of_the_server(narrow: EmbeddedPostgres) -> None:
     settings = settings_of(narrow.address, slot={"failover": "always"})
     async with await connect(settings, replication=True):
@@ -504,6 +505,7 @@ def strict() -> Iterator[EmbeddedPostgres]:
         yield server
 
 
+@pytest.mark.integration
 async def test_a_slot_that_the_server_has_given_up(strict: EmbeddedPostgres) -> None:
     with psycopg.connect(strict.address, autocommit=True) as connection:
         connection.execute("SELECT pg_create_logical_replication_slot('headwater_shop','pgoutput')")
@@ -518,6 +520,7 @@ async def test_a_slot_that_the_server_has_given_up(strict: EmbeddedPostgres) -> 
     assert "position_mismatch: resnapshot" in found.cure
 
 
+@pytest.mark.integration
 async def test_a_standby(strict: EmbeddedPostgres) -> None:
     with temporary_directory("standby") as directory:
         standby = strict.copy(directory)

@@ -166,6 +166,7 @@ def test_a_line_holds_for_a_source_at_rest(at_rest: World, name: str) -> None:
     at_rest.check(name)
 
 
+@pytest.mark.integration
 @EVERY
 def test_a_line_holds_for_a_source_that_runs(followed: World, name: str) -> None:
     followed.check(name)

@@ -21,6 +21,8 @@ from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres
 from tests.connectors.postgres.source_session import events_of, story
 from tests.databases import Guest, guest_in
 
+pytestmark = pytest.mark.integration
+
 PASSWORD = "pass geheim"
 ONLY_ENCRYPTED = "hostssl all sealed_guest 127.0.0.1/32 scram-sha-256\n"
 TRUSTED = "host all headwater 127.0.0.1/32 trust\n"

@@ -19,6 +19,8 @@ from headwater.core_log.foundation.errors import PositionLost, SourceUnavailable
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres, temporary_directory
 from tests.connectors.postgres.source_session import events_of, source_context
 
+pytestmark = pytest.mark.integration
+
 SLOT = "headwater_shop"
 FOLLOWING = {
     "hot_standby": "on",

@@ -199,6 +199,7 @@ async def test_an_idle_server_is_not_given_up(guest: Guest) -> None:
         assert ids_of(await reading) == [1]
 
 
+@pytest.mark.integration
 async def test_a_server_that_stops_waits_for_what_it_asked_to_be_confirmed() -> None:
     with embedded_postgres() as server:
         guest = Guest(server.address, server.address)

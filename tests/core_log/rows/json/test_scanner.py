@@ -330,6 +330,7 @@ NUMBERS = st.from_regex(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(st.lists(NUMBERS, min_size=1, max_size=4))
 def test_every_number_becomes_the_nearest_double(texts: list[str]) -> None:

@@ -92,6 +92,7 @@ async def verified(world: World, log: Any) -> TableVerdict:
     return verdict
 
 
+@pytest.mark.slow
 def test_a_target_behind_what_compaction_takes_is_not_said_to_differ(tmp_path: Path) -> None:
     async def story(world: World) -> Any:
         world = await lagging(world, tmp_path)
@@ -107,6 +108,7 @@ def test_a_target_behind_what_compaction_takes_is_not_said_to_differ(tmp_path: P
     assert not after.compared.differing, "so that nothing is mended that is not broken"
 
 
+@pytest.mark.slow
 def test_a_rebuild_that_compaction_overtakes_is_refused_and_one_of_now_is_equal(
     tmp_path: Path,
 ) -> None:
@@ -136,6 +138,7 @@ SCHEMA = schema_of(id=pa.int64(), amount=pa.int64())
 LARGE = TransformRule.model_validate({"table": "public.orders", "filter": "amount > 1000"})
 
 
+@pytest.mark.slow
 def test_a_row_that_left_and_came_back_too_small_is_not_kept_for_want_of_its_delete(
     tmp_path: Path,
 ) -> None:

@@ -109,6 +109,7 @@ def apply(rows: dict[int, str], changes: Sequence[Change]) -> None:
             rows[key] = value
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     before=HISTORIES,

@@ -41,6 +41,7 @@ def in_order(script: Sequence[Transaction]) -> dict[int | None, list[str | None]
     return found
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15)
 @given(HISTORIES)
 def test_an_append_table_has_every_change_once_whatever_crashed(history: History) -> None:
@@ -62,6 +63,7 @@ SCRIPT: list[Transaction] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", FORMATS)
 def test_a_crash_at_any_step_of_it_repeats_nothing(value: ValueFormat) -> None:
     async def crashed(at: int, *, after: bool) -> tuple[list[Seen], int]:

@@ -51,6 +51,7 @@ def filled(shop: S) -> S:
     return shop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["debezium-avro", "flat-avro"])
 def test_a_topic_goes_to_avro_and_back_over_a_registry(tmp_path: Path, value: str) -> None:
     shop = filled(Shop(tmp_path))
@@ -186,6 +187,7 @@ class IcebergShop(LakeShop):
 ALL_EQUAL = {"mirror": True, "changes": True, "versions": True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [LakeShop, IcebergShop])
 def test_a_lake_and_a_history_cross_over(tmp_path: Path, kind: type[LakeShop]) -> None:
     shop = filled(kind(tmp_path))
@@ -205,6 +207,7 @@ def test_a_lake_and_a_history_cross_over(tmp_path: Path, kind: type[LakeShop]) -
     )
 
 
+@pytest.mark.slow
 def test_a_table_of_the_lake_is_made_anew_when_its_key_changes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -57,6 +57,7 @@ def test_a_mirror_is_equal_to_the_source_whatever_crashed(history: History) -> N
         assert told(world) == rows_of(history.script)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", FORMATS)
 def test_a_crash_at_any_step_of_it_repeats_nothing(value: ValueFormat) -> None:
     async def crashed(at: int, *, after: bool) -> tuple[RekeyedWorld, int]:

@@ -32,6 +32,7 @@ transform: [{table: t, filter: "id <> 1"}]
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SINKS)
 def test_a_copy_that_was_filled_by_another_filter_is_begun_anew(kind: str, tmp_path: Path) -> None:
     pipeline = f"{PIPELINE}sink: {SINKS[kind]}\n"
@@ -59,6 +60,7 @@ def test_a_copy_that_was_filled_by_another_filter_is_begun_anew(kind: str, tmp_p
     assert anew.verdict.is_equal and all(each.is_equal for each in after.values())
 
 
+@pytest.mark.slow
 def test_a_second_rebuild_is_refused_while_the_first_runs_and_not_after_it_broke_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

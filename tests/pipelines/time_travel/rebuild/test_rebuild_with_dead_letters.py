@@ -20,6 +20,7 @@ transform:
 """SQLite takes NaN for null, so that the sink rejects it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["PRIMARY KEY", ""], ids=["with a key", "without a key"])
 def test_a_table_with_a_dead_letter_is_rebuilt_compared_and_swapped(
     key: str, tmp_path: Path

@@ -27,6 +27,7 @@ RESTARTED_LATE_S = 2
 """What a busy loop meets now and then happens every time."""
 
 
+@pytest.mark.slow
 def test_a_running_sink_goes_on_after_a_swap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def named(verdict: TableVerdict) -> Sequence[tuple[Any, str]]:
     return sorted((each["key"]["id"], each["problem"]) for each in verdict.named)
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_ran_is_equal_on_every_side(tmp_path: Path) -> None:
     async def story(world: World) -> Any:
         await world.run()
@@ -103,6 +104,7 @@ def test_damage_of_every_kind_is_named_and_mended(tmp_path: Path) -> None:
     assert (mended.is_equal, mended.repaired) == (True, 3)
 
 
+@pytest.mark.slow
 def test_mending_keeps_the_sink_where_it_stands(tmp_path: Path) -> None:
     async def story(world: World) -> Any:
         await world.run()
@@ -199,6 +201,7 @@ def world_engine(url: str) -> Any:
     return engine_at(url, directory=Path(), timeout_ms=10_000)
 
 
+@pytest.mark.slow
 def test_the_command_names_the_keys_and_ends_in_four(
     tmp_path: Path, headwater: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +242,7 @@ async def append_again(world: World, *, at: int, value: bytes | None = None) -> 
     await world.log.append(place, Batch(data, 1))
 
 
+@pytest.mark.slow
 def test_a_record_that_nobody_can_decode_is_named_and_the_others_are_compared(
     tmp_path: Path, headwater: Any
 ) -> None:

@@ -113,6 +113,7 @@ sink: {type: sql, url: "sqlite:///target.db", commit_every: 0s, DELETES}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deletes", ["soft", "ignore"])
 def test_a_table_is_equal_after_compaction_and_its_rebuild_keeps_all_its_deleted_rows(
     deletes: str, tmp_path: Path

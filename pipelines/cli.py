@@ -50,6 +50,7 @@ COMMANDS = (
     "tail",
     "produce",
     "log",
+    "recover",
     "ui",
     "completion",
     "version",

@@ -141,6 +141,10 @@ class MemoryFiles:
     def exists(self, path: Path) -> bool:
         return path in self.files or path in self.directories
 
+    def link(self, old: Path, new: Path) -> None:
+        self.files[new] = self.files[old]
+        self._changed(new.parent)
+
     def rename(self, old: Path, new: Path) -> None:
         if old in self.directories:
             for path in [path for path in list(self.files) if path.parent == old]:
@@ -363,6 +367,10 @@ class FaultyFiles:
 
     def exists(self, path: Path) -> bool:
         return self._files.exists(path)
+
+    def link(self, old: Path, new: Path) -> None:
+        self.before("link", old)
+        self._files.link(old, new)
 
     def rename(self, old: Path, new: Path) -> None:
         self.before("rename", old)

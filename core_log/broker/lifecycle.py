@@ -161,11 +161,16 @@ class RunningBroker:
         host, port = self.server.address
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def write_endpoint(self, http: str | None) -> None:
+    def write_endpoint(self, http: str | None, *, control: str | None = None) -> None:
         """Writes the file by which other processes find the owner of this data directory (decision
         B1)."""
         endpoint = Endpoint(
-            os.getpid(), self.endpoint, http=http, token=self.token, command=self._command
+            os.getpid(),
+            self.endpoint,
+            http=http,
+            token=self.token,
+            control=control,
+            command=self._command,
         )
         self.broker.store.write_endpoint(encode_endpoint(endpoint))
 

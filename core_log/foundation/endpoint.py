@@ -23,6 +23,8 @@ class Endpoint:
     """HOST:PORT of the console; empty if there is none or it has not started yet."""
     token: str | None = None
     """Secret that the console expects in every request."""
+    control: str | None = None
+    """HOST:PORT of the HTTP API of a broker that runs no pipelines; None without one."""
     command: str | None = None
     """Name of the command that runs the log only until it ends; None for a lasting process."""
 
@@ -40,6 +42,7 @@ def decode_endpoint(content: bytes) -> Endpoint:
             kafka=str(found["kafka"]),
             http=found.get("http"),
             token=found.get("token"),
+            control=found.get("control"),
             command=found.get("command"),
         )
     except (ValueError, KeyError, TypeError) as error:

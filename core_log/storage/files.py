@@ -56,6 +56,10 @@ class Files(Protocol):
     def modified_ms(self, path: Path) -> int: ...
     def exists(self, path: Path) -> bool: ...
     def rename(self, old: Path, new: Path) -> None: ...
+    def link(self, old: Path, new: Path) -> None:
+        """Gives a file a second name, by which it stays if the first one is removed."""
+        ...
+
     def remove(self, path: Path) -> None: ...
     def make_directory(self, path: Path) -> None: ...
     def free_bytes(self, path: Path) -> int:
@@ -187,6 +191,9 @@ class OsFiles:
 
     def rename(self, old: Path, new: Path) -> None:
         old.rename(new)
+
+    def link(self, old: Path, new: Path) -> None:
+        new.hardlink_to(old)
 
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)

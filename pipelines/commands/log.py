@@ -1,10 +1,11 @@
-"""`headwater log`: shows, checks and mends the files of a log, without a broker."""
+"""`headwater log`: shows, checks, mends, backs up and restores the files of a log."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from headwater.pipelines.commands.log_backup import backup, restore
 from headwater.pipelines.terminal.control_writer import confirm, yes_option
 from headwater.pipelines.terminal.output import (
     DifferencesFound,
@@ -27,11 +28,16 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @click.group()
 def log() -> None:
-    """Show, check and mend the files of a log, offline.
+    """Show, check, mend, back up and restore the files of a log.
 
-    DIR is a data directory, or the directory of one partition, such as data/log/orders-0, ours or
-    Apache Kafka's. Only `mend` writes anything.
+    DIR is a data directory; for `inspect`, `verify` and `mend` also the directory of one partition,
+    such as data/log/orders-0, ours or Apache Kafka's. These three work offline, and only `mend` and
+    `restore` write to a log.
     """
+
+
+log.add_command(backup)
+log.add_command(restore)
 
 
 @log.command()

@@ -20,6 +20,7 @@ from headwater.pipelines.file.loader import LoadedPipeline
 from headwater.pipelines.running.log_clients import kafka_settings
 
 if TYPE_CHECKING:
+    from headwater.core_log.broker.broker import Broker
     from headwater.core_log.client import KafkaLog
 
 
@@ -48,6 +49,8 @@ class DirectoryLock:
     """Partitions that the disk fails, with its reason, where this process has the log."""
     disk: Callable[[], tuple[int, int] | None] = lambda: None
     """Free bytes and size of the file system of the log, where this process has it."""
+    broker: "Broker | None" = None
+    """The broker of the log, where this process has it."""
 
 
 async def claim(loaded: "LoadedPipeline", data: Path) -> DirectoryLock:
@@ -79,6 +82,7 @@ async def claim(loaded: "LoadedPipeline", data: Path) -> DirectoryLock:
         lambda: log.running.broker.store.refused,
         lambda: log.running.broker.offline,
         lambda: disk_space(data),
+        log.running.broker,
     )
 
 

@@ -205,7 +205,12 @@ class _Run:
         from headwater.pipelines.watching.http_api import HttpApi, RequestAnswer
 
         answering = RequestAnswer(
-            self._board, self._stream, claimed.log, self._clock, self._take_over_file
+            self._board,
+            self._stream,
+            claimed.log,
+            self._clock,
+            self._take_over_file,
+            claimed.broker,
         )
         api = HttpApi(answering, token=claimed.token, listener=listener)
         try:

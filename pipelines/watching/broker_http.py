@@ -1,4 +1,4 @@
-"""Probes and metrics of a broker that runs no pipelines."""
+"""Probes, metrics and backups of a broker that runs no pipelines."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -13,7 +13,7 @@ from headwater.pipelines.watching.http_listener import HttpListener
 from headwater.pipelines.watching.report_stream import ReportStream
 from headwater.pipelines.watching.status import StatusBoard
 
-OBSERVED = ("/healthz", "/readyz", "/metrics")
+SERVED = ("/healthz", "/readyz", "/metrics", "/backup", "/backup/end")
 
 
 def broker_http(
@@ -29,11 +29,11 @@ def broker_http(
         board.log_problem, board.offline = lambda: broker.store.refused, lambda: broker.offline
         board.disk = lambda: disk_space(broker.settings.data)
         answering = RequestAnswer(
-            board, ReportStream(), EmbeddedLog(running), broker.clock, _refuse_pipelines
+            board, ReportStream(), EmbeddedLog(running), broker.clock, _refuse_pipelines, broker
         )
-        api = HttpApi(answering, token="", listener=listener, paths=OBSERVED)
+        api = HttpApi(answering, token=running.token, listener=listener, paths=SERVED)
         try:
-            await api.start()
+            running.write_endpoint(None, control=await api.start())
             yield
         finally:
             board.is_stopping = True

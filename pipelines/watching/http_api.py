@@ -19,6 +19,7 @@ from headwater.pipelines.watching.status import StatusBoard
 if TYPE_CHECKING:
     import uvicorn
 
+    from headwater.core_log.broker.broker import Broker
     from headwater.pipelines.watching.http_listener import HttpListener
 
 HOST = "127.0.0.1"
@@ -39,6 +40,8 @@ class RequestAnswer:
     log: Log
     clock: Clock
     hand_over: Hand
+    broker: "Broker | None" = None
+    """The broker of the log, where this process has it."""
 
 
 class HttpApi:

@@ -1,10 +1,11 @@
 """What the HTTP API answers: status, metrics, reports as they come, and signals for the log."""
 
+import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -29,6 +30,9 @@ from headwater.pipelines.watching.http_api import RequestAnswer
 from headwater.pipelines.watching.http_guard import App, AsgiSend, Receive, Scope
 from headwater.pipelines.watching.metrics import exposition
 from headwater.pipelines.watching.task_status import SOURCE
+
+if TYPE_CHECKING:
+    from headwater.core_log.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -127,6 +131,13 @@ ROUTES = (
         "run",
         "Hand over pipelines, as a second `headwater run` does; between Headwater's own processes.",
     ),
+    HttpRoute(
+        "POST",
+        "/backup",
+        "hold",
+        "Hold the files of the log as of now, for a backup; between Headwater's own processes.",
+    ),
+    HttpRoute("POST", "/backup/end", "release", "Release them."),
 )
 
 
@@ -239,6 +250,29 @@ class _Routes:
     async def run(self, request: Request) -> Response:
         """Hands the body to the owner of the pipelines."""
         return json_response(await self._to.hand_over(await read_body(request)))
+
+    async def hold(self, request: Request) -> Response:
+        from headwater.pipelines.backup.held_files import encode_held, hold_files
+
+        await read_body(request)
+        held = await hold_files(self._broker())
+        return Response(encode_held(held), media_type="application/json", headers=HEADERS)
+
+    async def release(self, request: Request) -> Response:
+        from headwater.core_log.broker.held_log import release
+
+        await read_body(request)
+        broker = self._broker()
+        await asyncio.to_thread(release, broker.store.files, broker.settings.data)
+        return json_response({"ok": True})
+
+    def _broker(self) -> "Broker":
+        if self._to.broker is None:
+            raise ConfigError(
+                "this process does not have the log",
+                hint="back up the Kafka cluster of `log:` by its own means",
+            )
+        return self._to.broker
 
     async def _snapshot(self) -> Mapping[str, object]:
         board = self._to.board

@@ -1,0 +1,1 @@
+"""Copies of a log elsewhere, and a log made again from one."""

@@ -1,0 +1,1 @@
+"""Backups of logs, in memory, in directories and in a bucket."""

@@ -31,7 +31,8 @@ def read_checkpoint(files: Files, path: Path, *, columns: int) -> list[list[str]
     except FileNotFoundError:
         return []
     rows = [line.split() for line in lines[2:] if line]
-    if lines[0].strip() != str(VERSION) or any(len(row) != columns for row in rows):
+    is_cut = lines[-1] != ""
+    if lines[0].strip() != str(VERSION) or is_cut or any(len(row) != columns for row in rows):
         raise DecodeError("not a checkpoint file", file=str(path))
     with suppress(ValueError, IndexError):
         if int(lines[1]) == len(rows):

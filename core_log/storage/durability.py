@@ -103,10 +103,6 @@ class Durability:
         self._files += files
         self._directories += directories
 
-    def will_sync(self, directory: Path) -> bool:
-        """Whether a later job syncs the file, and no running one that may have come too early."""
-        return directory in self._directories and not self._running
-
     def job(self, active: File, end_offset: int) -> SyncJob:
         """Returns the job that proves everything below `end_offset`, the end of the active file."""
         if self._is_trusting:

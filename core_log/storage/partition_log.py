@@ -19,7 +19,7 @@ from headwater.core_log.storage.checkpoints import PartitionMarks
 from headwater.core_log.storage.durability import Durability, RemovalJob
 from headwater.core_log.storage.durability import SyncJob as SyncJob
 from headwater.core_log.storage.files import Bytes, File, FileRange, Files, refusal_of
-from headwater.core_log.storage.leader_epochs import UNDEFINED, EpochCache
+from headwater.core_log.storage.leader_epochs import EpochCache
 from headwater.core_log.storage.log_config import LogConfig
 from headwater.core_log.storage.producers import ProducerStates, is_data
 from headwater.core_log.storage.replay import mend_aborted, replay_marker, restore_producers
@@ -155,7 +155,7 @@ class PartitionLog:
         ):
             segment = self._make_room(len(batch), last_offset, header.max_timestamp)
         if leader_epoch != self.epochs.latest:
-            self._begin_epoch(leader_epoch, base_offset)
+            self.epochs.assign(leader_epoch, base_offset)
         stamp(batch, base_offset=base_offset, leader_epoch=leader_epoch)
         try:
             segment.append(batch, last_offset, header.max_timestamp)
@@ -231,7 +231,7 @@ class PartitionLog:
     ) -> Segment:
         """Writes a complete batch at the end; `append` contains the same code to save a call."""
         segment = self._make_room(len(batch), last_offset, max_timestamp)
-        self._begin_epoch(epoch, first_offset)
+        self.epochs.assign(epoch, first_offset)
         try:
             segment.append(batch, last_offset, max_timestamp)
         except OSError as error:
@@ -313,15 +313,16 @@ class PartitionLog:
     def sync_job(self) -> SyncJob:
         """Returns the job that puts everything written so far on disk."""
         active = self.segments.active
-        try:
-            markers = active.aborted.flush()
-        except OSError:  # no room for them: then the batches are not on disk either
-            return self._durability.no_job(is_held_up=True)
-        if markers is not None:
-            self._durability.add([markers])
-        if active.aborted.has_new_name:
-            active.aborted.has_new_name = False
-            self._durability.add([], [self.directory])
+        for described in (self.epochs, active.aborted):
+            try:
+                file = described.flush()
+            except OSError:  # no room for it: then the batches are not on disk either
+                return self._durability.no_job(is_held_up=True)
+            if file is not None:
+                self._durability.add([file])
+            if described.has_new_name:
+                described.has_new_name = False
+                self._durability.add([], [self.directory])
         active.remember(self.end_offset, active.size)
         return self._durability.job(active.file, self.end_offset)
 
@@ -347,13 +348,7 @@ class PartitionLog:
 
     def begin_epoch(self, epoch: int) -> None:
         """Records from now on are written in this leader epoch."""
-        if self.end_offset == 0 and self.epochs.latest == UNDEFINED:
-            is_new = self._durability.will_sync(self.directory)
-            with self._refusing():
-                file = self.epochs.open_first(epoch)
-            self.sync_with_next([file], [] if is_new else [self.directory])
-        else:
-            self.epochs.assign(epoch, self.end_offset)
+        self.epochs.assign(epoch, self.end_offset)
 
     def sync_with_next(self, files: list[File], directories: list[Path]) -> None:
         """Adds files that must be on disk before anything counts as durable."""
@@ -427,6 +422,8 @@ class PartitionLog:
         """Removes everything at or after `offset`: a follower removes what its leader does not
         have."""
         if offset >= self.end_offset:
+            with self._refusing():
+                self.epochs.truncate_to(self.end_offset)
             return
         gone = [segment for segment in self.segments if segment.base_offset >= offset]
         if len(gone) == len(self.segments):
@@ -463,6 +460,7 @@ class PartitionLog:
                 self._sync_everything()
 
     def _sync_everything(self) -> None:
+        self.epochs.store()
         for segment in self.segments.from_offset(self.recovery_point):
             for suffix in SUFFIXES:
                 path = segment.path.with_suffix(suffix)
@@ -545,10 +543,6 @@ class PartitionLog:
             bases = {segment.base_offset for segment in self.segments}
             self._snapshots.prune(bases=bases, synced=self.recovery_point)
         self._growth.snapshot_size = self.segments.active.size
-
-    def _begin_epoch(self, epoch: int, offset: int) -> None:
-        with self._refusing():
-            self.epochs.assign(epoch, offset)
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:

@@ -50,6 +50,7 @@ class LogRecovery:
             restore_producers(producers, segments, snapshots, end_offset, now_ms=self._now_ms)
         else:
             producers.restore(snapshot)
+        self._settle_epochs(segments, end_offset, certain_to=end_offset)
         return self._assemble(segments, snapshots, producers, end_offset)
 
     def open_doubting(self, recovery_point: int | None) -> PartitionLog:
@@ -82,6 +83,7 @@ class LogRecovery:
             certain_to=recovery_point or 0,
             now_ms=self._now_ms,
         )
+        self._settle_epochs(segments, end_offset, certain_to=recovery_point or 0)
         if self.cut is not None or end_offset != recovery_point:
             self._files.sync_directory(self._directory)
         self._checkpoints.recovery_points.set(self._topic, self._partition, end_offset)
@@ -150,7 +152,6 @@ class LogRecovery:
         if active.size:
             head = active.file.read(0, HEADER_BYTES)
             active.first_timestamp = BatchHeader.read(head).max_timestamp
-        self._settle_epochs(segments, end_offset)
         return PartitionLog(
             files=self._files,
             directory=self._directory,
@@ -165,11 +166,11 @@ class LogRecovery:
             marks=self._checkpoints.of(self._topic, self._partition),
         )
 
-    def _settle_epochs(self, segments: Segments, end_offset: int) -> None:
-        """Reads the epochs from the checkpoint; if it is lost, from the batch headers."""
-        is_missing = not self._epochs.starts and end_offset > segments.first.base_offset
-        if self._epochs.is_damaged or is_missing:
-            for segment in segments:
-                for _, header in segment.heads():
-                    self._epochs.assign(header.leader_epoch, header.base_offset)
-        self._epochs.truncate_to(end_offset + 1)  # an epoch that begins at the end may still write
+    def _settle_epochs(self, segments: Segments, end_offset: int, *, certain_to: int) -> None:
+        """Reads the epochs of batches that are certainly on disk from the checkpoint; those of
+        later ones, or of all if it is lost, from the batch headers."""
+        epochs = self._epochs
+        is_missing = not epochs.starts and end_offset > segments.first.base_offset
+        from_offset = 0 if epochs.is_damaged or is_missing else certain_to
+        headers = segments.heads(from_offset) if from_offset < end_offset else ()
+        epochs.read_again(headers, from_offset=min(from_offset, end_offset))

@@ -1,7 +1,7 @@
 """Checks the assignment of a topic's partitions to brokers, or makes one for the live brokers."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from headwater.core_log.protocol.error_codes import ErrorCode
@@ -11,8 +11,7 @@ from headwater.core_log.replication.decisions import (
     NewTopic,
     RequestRefusal,
 )
-from headwater.core_log.replication.metadata import NO_LEADER, MetadataImage, Topic
-from headwater.core_log.replication.metadata_records import PartitionChangeRecord, PartitionRecord
+from headwater.core_log.replication.metadata import MetadataImage, Topic
 
 Replicas = tuple[int, ...]
 
@@ -147,73 +146,6 @@ def place(
         tuple(brokers[(first + index + nth) % len(brokers)] for nth in range(replication_factor))
         for index in range(count)
     ]
-
-
-def after_registration(
-    image: MetadataImage, broker_id: int, allows_unclean: Callable[[Topic], bool]
-) -> Iterator[PartitionChangeRecord]:
-    """Returns the changes after a broker has (re)started. It leads only if no other in-sync replica
-    can, and always under a new epoch: records that it lost before must not be mistaken for new
-    ones."""
-    for topic, each in _partitions_of(image, broker_id):
-        others = tuple(replica for replica in each.in_sync if replica != broker_id)
-        leader = _first_alive(image, each, others)
-        if broker_id in each.in_sync and leader == NO_LEADER:
-            yield _change(each, each.in_sync, broker_id)
-        elif broker_id in each.in_sync:  # it must prove again that it has the leader's records
-            yield _change(each, others, each.leader if each.leader in others else leader)
-        elif each.leader == NO_LEADER and leader == NO_LEADER and allows_unclean(topic):
-            yield _change(each, (broker_id,), broker_id)
-
-
-def after_loss(
-    image: MetadataImage, broker_id: int, allows_unclean: Callable[[Topic], bool]
-) -> Iterator[PartitionChangeRecord]:
-    """Returns the changes after a broker is gone. The last in-sync replica stays in sync, without a
-    leader, until it is back, unless the topic allows an unclean election."""
-    for topic, each in _partitions_of(image, broker_id):
-        if broker_id not in each.in_sync:
-            continue
-        others = tuple(replica for replica in each.in_sync if replica != broker_id)
-        leader = each.leader if each.leader in others else _first_alive(image, each, others)
-        if others:
-            yield _change(each, others, leader)
-            continue
-        survivor = _first_alive(image, each, set(each.replicas) - {broker_id})
-        if survivor != NO_LEADER and allows_unclean(topic):
-            yield _change(each, (survivor,), survivor)
-        elif each.leader != NO_LEADER:
-            yield _change(each, each.in_sync, NO_LEADER)
-
-
-def _partitions_of(image: MetadataImage, broker_id: int) -> Iterator[tuple[Topic, PartitionRecord]]:
-    for topic in image.topics.values():
-        for each in topic.partitions.values():
-            if broker_id in each.replicas:
-                yield topic, each
-
-
-def _first_alive(
-    image: MetadataImage, each: PartitionRecord, among: Sequence[int] | set[int]
-) -> int:
-    """Returns the first live broker; the first of the replicas is the preferred leader."""
-    alive = (replica for replica in each.replicas if replica in among and image.is_alive(replica))
-    return next(alive, NO_LEADER)
-
-
-def _change(
-    before: PartitionRecord, in_sync: tuple[int, ...], leader: int
-) -> PartitionChangeRecord:
-    """Returns the change. A leader that stays keeps its epoch, unless it restarts itself."""
-    keeps_epoch = leader == before.leader and in_sync != before.in_sync
-    return PartitionChangeRecord(
-        before.topic_id,
-        before.partition,
-        in_sync,
-        leader,
-        before.leader_epoch + (0 if keeps_epoch else 1),
-        before.partition_epoch + 1,
-    )
 
 
 NAME_LENGTH_MAX = 249  # with `-<partition>` appended, a directory name is at most 255 bytes long

@@ -9,8 +9,6 @@ from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.assignments import (
     Counts,
-    after_loss,
-    after_registration,
     assign_more,
     assign_new,
     collision_key,
@@ -30,6 +28,13 @@ from headwater.core_log.replication.decisions import (
     RequestRefusal,
     TopicReference,
 )
+from headwater.core_log.replication.elections import (
+    ElectionRules,
+    after_loss,
+    after_lower_min,
+    after_registration,
+    change_in_sync,
+)
 from headwater.core_log.replication.metadata import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
@@ -41,7 +46,6 @@ from headwater.core_log.replication.metadata_records import (
     BrokerRecord,
     FeatureLevelRecord,
     MetadataRecord,
-    PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
@@ -254,24 +258,23 @@ class Controller:
     ) -> Decision[RequestRefusal | None]:
         if isinstance(config, RequestRefusal):
             return Decision(config)
-        return Decision(
-            None,
-            [
-                TopicConfigRecord(topic.topic_id, name, config.get(name))
-                for name in sorted(topic.config.keys() | config.keys())
-                if topic.config.get(name) != config.get(name)
-            ],
-        )
+        records: list[MetadataRecord] = [
+            TopicConfigRecord(topic.topic_id, name, config.get(name))
+            for name in sorted(topic.config.keys() | config.keys())
+            if topic.config.get(name) != config.get(name)
+        ]
+        if self._configs.min_in_sync(config) < self._configs.min_in_sync(topic.config):
+            records += after_lower_min(topic)
+        return Decision(None, records)
 
     def register_broker(
         self, broker_id: int, incarnation_id: UUID, *, host: str, port: int, rack: str | None = None
     ) -> Decision[int]:
-        """Registers a started broker; returns its epoch. It leads its partitions under a new epoch,
-        even after a clean stop."""
-        before = self._image.brokers.get(broker_id)
-        epoch = 1 if before is None else before.broker_epoch + 1
+        """Registers a started broker; returns its epoch, which is the offset of its record. It
+        leads its partitions under a new epoch, even after a clean stop."""
+        epoch = self._image.end_offset
         broker = BrokerRecord(broker_id, epoch, incarnation_id, host, port, rack, False)
-        changes = after_registration(self._image, broker_id, self._allows_unclean)
+        changes = after_registration(self._image, broker_id, self._rules_of)
         return Decision(epoch, [broker, *changes])
 
     def fence_broker(self, broker_id: int) -> Decision[None]:
@@ -279,11 +282,14 @@ class Controller:
         broker = self._image.brokers.get(broker_id)
         if broker is None or broker.is_fenced:
             return Decision(None)
-        changes = after_loss(self._image, broker_id, self._allows_unclean)
+        changes = after_loss(self._image, broker_id, self._rules_of)
         return Decision(None, [BrokerFenceRecord(broker_id, broker.broker_epoch, True), *changes])
 
-    def _allows_unclean(self, topic: Topic) -> bool:
-        return self._configs.allows_unclean(topic.config)
+    def _rules_of(self, topic: Topic) -> ElectionRules:
+        config = topic.config
+        return ElectionRules(
+            self._configs.min_in_sync(config), self._configs.allows_unclean(config)
+        )
 
     def finalize_features(self) -> Decision[None]:
         """Finalizes this version's features; a finalized level is never lowered."""
@@ -319,12 +325,9 @@ class Controller:
         code = self._proposal_error(broker_id, now, wanted)
         if code is not None:
             return Decision(RequestRefusal(code))
-        in_sync = tuple(each for each in now.replicas if each in wanted.in_sync)
-        epoch = now.partition_epoch + 1
-        change = PartitionChangeRecord(
-            topic_id, partition, in_sync, now.leader, now.leader_epoch, epoch
-        )
-        return Decision(None, [change])
+        rules = self._rules_of(topic)
+        change = change_in_sync(now, wanted.in_sync, self._image.alive, rules)
+        return Decision(None, [] if change is None else [change])
 
     def _proposal_error(
         self, broker_id: int, now: PartitionRecord, wanted: InSyncProposal

@@ -173,6 +173,7 @@ class MetadataImage:
             leader=record.leader,
             leader_epoch=record.leader_epoch,
             partition_epoch=record.partition_epoch,
+            eligible=record.eligible,
         )
         key, changes = (record.topic_id, record.partition), self._changes
         partitions[record.partition] = after

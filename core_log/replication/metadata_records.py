@@ -1,6 +1,6 @@
 """The records of the cluster's metadata log, and their JSON form."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 from uuid import UUID
 
@@ -8,8 +8,13 @@ import orjson
 
 from headwater.core_log.foundation.errors import DecodeError
 
-FORMAT_VERSION = 1
-"""Raised when a record's meaning changes; an older broker then refuses to read on."""
+FIRST_VERSION = 1
+
+
+def since(version: int, default: object) -> Any:
+    """Declares a field that came with this version of its record. A record is written in the oldest
+    version that holds it, so that older brokers read what they understand, and stop at the rest."""
+    return field(default=default, metadata={"version": version})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,7 @@ class PartitionRecord:
     leader: int
     leader_epoch: int
     partition_epoch: int
+    eligible: tuple[int, ...] = since(2, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class PartitionChangeRecord:
     leader: int
     leader_epoch: int
     partition_epoch: int
+    eligible: tuple[int, ...] = since(2, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +131,26 @@ KINDS: dict[str, type[MetadataRecord]] = {
     "feature-level": FeatureLevelRecord,
 }
 _KIND_OF = {record: kind for kind, record in KINDS.items()}
-_FIELDS = {kind: tuple(each.name for each in fields(record)) for kind, record in KINDS.items()}
+_FIELDS = {
+    kind: {each.name: each.metadata.get("version", FIRST_VERSION) for each in fields(record)}
+    for kind, record in KINDS.items()
+}
+"""The fields of each kind, with the versions that they came with."""
+_DEFAULTS = {
+    (kind, each.name): each.default for kind, record in KINDS.items() for each in fields(record)
+}
 _IDS = frozenset({"topic_id", "incarnation_id"})
-_LISTS = frozenset({"replicas", "in_sync"})
+_LISTS = frozenset({"replicas", "in_sync", "eligible"})
 
 
 def encode_record(record: MetadataRecord) -> bytes:
     kind = _KIND_OF[type(record)]
-    values = {name: getattr(record, name) for name in _FIELDS[kind]}
-    return orjson.dumps({"version": FORMAT_VERSION, "type": kind, **values})
+    version, values = FIRST_VERSION, dict[str, object]()
+    for name, came_with in _FIELDS[kind].items():
+        value = getattr(record, name)
+        if came_with == FIRST_VERSION or value != _DEFAULTS[kind, name]:
+            version, values[name] = max(version, came_with), value
+    return orjson.dumps({"version": version, "type": kind, **values})
 
 
 def decode_record(data: bytes) -> MetadataRecord:
@@ -143,14 +161,17 @@ def decode_record(data: bytes) -> MetadataRecord:
         version, kind = values.pop("version"), str(values.pop("type"))
     except (orjson.JSONDecodeError, KeyError, AttributeError, TypeError):
         raise DecodeError("not a metadata record", size=len(data)) from None
-    if version != FORMAT_VERSION or kind not in KINDS:
+    known = _FIELDS.get(kind, {})
+    if version not in range(FIRST_VERSION, max(known.values(), default=0) + 1):
         raise DecodeError(
             "metadata record was written by a newer version",
             hint="start the version of headwater that wrote this data directory",
             version=version,
             type=kind,
         )
-    if values.keys() != set(_FIELDS[kind]):
+    allowed = {name for name, came_with in known.items() if came_with <= version}
+    needed = {name for name, came_with in known.items() if came_with == FIRST_VERSION}
+    if not needed <= values.keys() <= allowed:
         raise DecodeError("metadata record has other fields than its type", type=kind)
     try:
         return KINDS[kind](**{name: _value(name, each) for name, each in values.items()})

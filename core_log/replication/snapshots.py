@@ -16,13 +16,13 @@ from headwater.core_log.records.record_codec import (
     iterate_batches,
 )
 from headwater.core_log.replication.metadata_records import (
-    FORMAT_VERSION,
     MetadataRecord,
     decode_record,
     encode_record,
 )
 from headwater.core_log.storage.files import Files
 
+FORMAT_VERSION = 1
 RECORDS_PER_BATCH = 1000
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 

@@ -1,7 +1,7 @@
 """DescribeTopicPartitions (key 75), version 0: topics and their partitions, page by page.
 
-Deliberately not done: authorized operations (there are no ACLs yet), and eligible leader replicas,
-which this controller does not keep.
+Deliberately not done: authorized operations (there are no ACLs yet), and the last known eligible
+replicas, which this controller does not keep.
 """
 
 from typing import TYPE_CHECKING
@@ -71,7 +71,7 @@ def describe(
                 leader_epoch=each.leader_epoch,
                 replica_nodes=each.replicas,
                 isr_nodes=each.in_sync,
-                eligible_leader_replicas=(),
+                eligible_leader_replicas=each.eligible,
                 last_known_elr=(),
                 offline_replicas=[broker for broker in each.replicas if not image.is_alive(broker)],
             )

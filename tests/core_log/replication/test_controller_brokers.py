@@ -16,7 +16,7 @@ def test_a_single_broker_leads_under_a_new_epoch_after_every_start() -> None:
 
     epochs = [scene.register(1), scene.register(1)]
 
-    assert epochs == [2, 3]
+    assert epochs == [4, 7], "the offsets of the registrations"
     for each in topic.partitions.values():
         assert (each.leader, each.in_sync) == (1, (1,))
         assert (each.leader_epoch, each.partition_epoch) == (2, 2)
@@ -56,10 +56,77 @@ def test_the_last_replica_in_sync_waits_for_its_return() -> None:
     scene.register(1)
     back = scene.partition("t")
 
-    assert (gone.leader, gone.in_sync) == (NO_LEADER, (1,))
+    assert (gone.leader, gone.in_sync, gone.eligible) == (NO_LEADER, (), (1,))
     assert not_in_sync == gone
-    assert (back.leader, back.in_sync) == (1, (1,))
+    assert (back.leader, back.in_sync, back.eligible) == (1, (1,), ())
     assert back.leader_epoch > gone.leader_epoch > 0
+
+
+def test_replicas_that_drop_out_below_the_minimum_stay_eligible() -> None:
+    scene = Scene(brokers=3)
+    scene.create("t", factor=3, min_insync_replicas="2")
+
+    scene.commit(scene.controller.fence_broker(3))
+    enough = scene.partition("t")
+    scene.commit(scene.controller.fence_broker(1))
+    too_few = scene.partition("t")
+
+    assert (enough.in_sync, enough.eligible) == ((1, 2), ())
+    assert (too_few.leader, too_few.in_sync, too_few.eligible) == (2, (2,), (1,))
+
+
+def test_two_of_three_lead_again_after_the_power_of_all_failed() -> None:
+    scene = Scene(brokers=3)
+    scene.create("t", factor=3, min_insync_replicas="2")
+
+    scene.register(1)
+    scene.register(2)
+    scene.commit(scene.controller.fence_broker(3))
+
+    after = scene.partition("t")
+    assert (after.leader, after.in_sync, after.eligible) == (2, (2,), (3,))
+
+
+def test_the_eligible_lead_in_order_once_nobody_is_in_sync() -> None:
+    scene = Scene(brokers=3)
+    scene.create("t", factor=3, min_insync_replicas="3")
+    for broker in (2, 1, 3):
+        scene.commit(scene.controller.fence_broker(broker))
+    gone = scene.partition("t")
+
+    scene.register(3)
+
+    after = scene.partition("t")
+    assert (gone.leader, gone.in_sync, gone.eligible) == (NO_LEADER, (), (1, 2, 3))
+    assert (after.leader, after.in_sync, after.eligible) == (3, (3,), (1, 2))
+
+
+def test_a_full_set_has_no_eligible_ones_beside_it() -> None:
+    scene = Scene(brokers=2)
+    topic = scene.create("t", factor=2, min_insync_replicas="2")
+    scene.commit(scene.controller.fence_broker(2))
+    epoch = scene.register(2)
+    before = scene.partition("t")
+
+    grow = InSyncProposal(frozenset({1, 2}), 0, before.partition_epoch, {2: epoch})
+    scene.commit(scene.controller.change_in_sync(1, topic.topic_id, 0, grow))
+
+    assert (before.in_sync, before.eligible) == ((1,), (2,))
+    assert (scene.partition("t").in_sync, scene.partition("t").eligible) == ((1, 2), ())
+
+
+@pytest.mark.parametrize(("dead", "kept"), [((2,), ()), ((2, 1), (1, 2))])
+def test_a_lower_minimum_ends_eligibility_where_somebody_is_in_sync(
+    dead: tuple[int, ...], kept: tuple[int, ...]
+) -> None:
+    scene = Scene(brokers=2)
+    scene.create("t", factor=2, min_insync_replicas="2")
+    for broker in dead:
+        scene.commit(scene.controller.fence_broker(broker))
+
+    scene.commit(scene.controller.replace_config("t", {"min.insync.replicas": "1"}))
+
+    assert scene.partition("t").eligible == kept
 
 
 def test_an_unclean_election_happens_only_where_it_is_allowed() -> None:
@@ -101,7 +168,7 @@ def test_the_in_sync_set_is_what_the_leader_proposes() -> None:
 
     shrink = InSyncProposal(frozenset({1, 3}), 0, 0)
     answer = scene.commit(scene.controller.change_in_sync(1, topic.topic_id, 0, shrink))
-    grow = InSyncProposal(frozenset({3, 2, 1}), 0, 1, {2: 1, 3: 1})
+    grow = InSyncProposal(frozenset({3, 2, 1}), 0, 1, {2: 1, 3: 2})
     scene.commit(scene.controller.change_in_sync(1, topic.topic_id, 0, grow))
 
     assert answer is None
@@ -154,7 +221,7 @@ def test_a_proposal_about_an_unknown_partition_is_refused() -> None:
 def test_producer_ids_are_handed_out_once_across_restarts() -> None:
     scene = Scene(brokers=2)
 
-    first = scene.commit(scene.controller.allocate_producer_ids(1, 1))
+    first = scene.commit(scene.controller.allocate_producer_ids(1, 0))
     second = scene.commit(scene.controller.allocate_producer_ids(2, 1))
     epoch = scene.register(1)
     third = scene.commit(scene.controller.allocate_producer_ids(1, epoch))
@@ -166,7 +233,7 @@ def test_an_earlier_life_of_a_broker_gets_no_producer_ids() -> None:
     scene = Scene()
     scene.register(1)
 
-    outcome = scene.controller.allocate_producer_ids(1, 1)
+    outcome = scene.controller.allocate_producer_ids(1, 0)
 
     assert outcome.answer == RequestRefusal(ErrorCode.STALE_BROKER_EPOCH)
     assert not outcome.records

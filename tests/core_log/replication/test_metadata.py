@@ -94,6 +94,18 @@ def test_a_record_of_a_newer_version_stops_an_older_broker() -> None:
             decode_record(orjson.dumps(newer))
 
 
+def test_a_record_is_written_in_the_oldest_version_that_holds_it() -> None:
+    plain = PartitionChangeRecord(ID, 0, (1,), 1, 0, 1)
+    newer = PartitionChangeRecord(ID, 0, (), -1, 0, 1, (1, 2))
+
+    values = [orjson.loads(encode_record(each)) for each in (plain, newer)]
+
+    assert [each["version"] for each in values] == [1, 2]
+    assert ["eligible" in each for each in values] == [False, True]
+    with pytest.raises(DecodeError, match="other fields"):
+        decode_record(orjson.dumps({**values[1], "version": 1}))
+
+
 def some_decision(scene: Scene, random: Random) -> None:
     """Any of the things that happen to a cluster."""
     controller, name = scene.controller, random.choice("abcd")

@@ -20,6 +20,7 @@ from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.controller import FEATURES, Controller
 from headwater.core_log.replication.decisions import ProducerIdBlock
+from headwater.core_log.replication.leader import Leader
 from headwater.core_log.replication.metadata import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
@@ -29,7 +30,6 @@ from headwater.core_log.replication.metadata import (
 )
 from headwater.core_log.replication.metadata_log import METADATA_LOG_CONFIG, MetadataLog
 from headwater.core_log.replication.metadata_records import PartitionRecord
-from headwater.core_log.replication.replica import Leader
 from headwater.core_log.replication.snapshots import MetadataSnapshots
 from headwater.core_log.replication.topic_config import TopicConfigs
 from headwater.core_log.storage.partition_log import PartitionLog
@@ -299,8 +299,11 @@ class Broker:
             self._try_to_lead(known, record)
         for (topic_id, index), record in changes.partitions_changed.items():
             led = self._by_id.get((topic_id.bytes, index))
-            if led is not None:
-                led.on_record(record, self.clock.monotonic_ms())
+            known = self.image.topic_by_id(topic_id)
+            if led is not None and known is not None:
+                min_in_sync = self.configs.min_in_sync(known.config)
+                now_ms = self.clock.monotonic_ms()
+                led.on_record(record, min_in_sync=min_in_sync, now_ms=now_ms)
         for topic in changes.configs_changed.values():
             self._configure(topic)
 
@@ -323,7 +326,7 @@ class Broker:
             partition = self._by_name.get((topic.name, index))
             if partition is not None:
                 partition.log.config = self.configs.log_config(topic.config, partition=index)
-                partition.leader.min_in_sync = self.configs.min_in_sync(topic.config)
+                partition.on_min_in_sync(self.configs.min_in_sync(topic.config))
 
     def _after_round(self, partitions: Sequence[Partition]) -> None:
         online = [each.log for each in partitions if not each.is_offline]

@@ -12,8 +12,9 @@ from uuid import UUID
 from headwater.core_log.foundation.errors import HeadwaterError, OffsetOutOfRange, StorageFailed
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fetch_frames import FetchLine, FetchPart
+from headwater.core_log.replication.divergence import find_divergence
+from headwater.core_log.replication.leader import Leader
 from headwater.core_log.replication.metadata_records import PartitionRecord
-from headwater.core_log.replication.replica import Leader, find_divergence
 from headwater.core_log.storage.files import FileRange
 from headwater.core_log.storage.partition_log import PartitionLog
 
@@ -130,14 +131,20 @@ class Partition:
             self.leader.on_follower_fetch(follower, offset, now_ms)
             self.wake()
 
-    def on_record(self, record: PartitionRecord, now_ms: int) -> None:
+    def on_record(self, record: PartitionRecord, *, min_in_sync: int, now_ms: int) -> None:
         """Applies a new record of the cluster's metadata about this partition."""
-        leader = self.leader
-        if record.leader_epoch > leader.leader_epoch:
-            self.log.epochs.assign(record.leader_epoch, self.log.end_offset)
-            leader.on_epoch(record.leader_epoch, record.in_sync, record.partition_epoch, now_ms)
+        leader, epoch = self.leader, record.leader_epoch
+        in_sync, version = record.in_sync, record.partition_epoch
+        if epoch > leader.leader_epoch:
+            self.log.begin_epoch(epoch)
+            leader.on_epoch(epoch, in_sync, version, now_ms, min_in_sync=min_in_sync)
         else:
-            leader.on_in_sync(record.in_sync, record.partition_epoch)
+            leader.on_in_sync(in_sync, version, min_in_sync=min_in_sync)
+        self.wake()
+
+    def on_min_in_sync(self, min_in_sync: int) -> None:
+        """Called when the topic's setting has changed."""
+        self.leader.on_min_in_sync(min_in_sync)
         self.wake()
 
     @property

@@ -35,6 +35,7 @@ from headwater.core_log.replication.elections import (
     after_registration,
     change_in_sync,
 )
+from headwater.core_log.replication.leader import UNKNOWN, InSyncProposal
 from headwater.core_log.replication.metadata import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
@@ -52,7 +53,6 @@ from headwater.core_log.replication.metadata_records import (
     TopicConfigRecord,
     TopicRecord,
 )
-from headwater.core_log.replication.replica import UNKNOWN, InSyncProposal
 from headwater.core_log.replication.topic_config import TopicConfigs, key_of
 
 PARTITIONS_PER_REQUEST_MAX = 10_000  # Kafka's own limit since 4.0

@@ -4,7 +4,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from headwater.core_log.foundation.errors import CorruptLog
-from headwater.core_log.replication.replica import EpochEnd, Follower, InSyncProposal, Leader
+from headwater.core_log.replication.divergence import EpochEnd
+from headwater.core_log.replication.follower import Follower
+from headwater.core_log.replication.leader import InSyncProposal, Leader
 
 
 @dataclass
@@ -42,7 +44,8 @@ def shown(brokers: frozenset[int]) -> str:
 class LeaderScenario:
     """Steps: `leader ID epoch N replicas A,B in_sync A,B [KEY N]...`, `append END`, `disk OFFSET`,
     `fetch ID from OFFSET at MS`, `tick at MS`, `controller writes in_sync A,B as N`,
-    `controller refuses`, `elected again epoch N in_sync A,B as N at MS`.
+    `controller refuses`, `min.insync.replicas is N`,
+    `elected again epoch N in_sync A,B as N at MS`.
     """
 
     def __init__(self, line: str) -> None:
@@ -72,12 +75,15 @@ class LeaderScenario:
             case ["tick", "at", now]:
                 proposal = leader.on_tick(int(now))
             case ["controller", "writes", "in_sync", brokers, "as", epoch]:
-                leader.on_in_sync(ids(brokers), int(epoch))
+                leader.on_in_sync(ids(brokers), int(epoch), min_in_sync=leader.min_in_sync)
+            case ["min.insync.replicas", "is", number]:
+                leader.on_min_in_sync(int(number))
             case ["controller", "refuses"]:
                 assert self.proposal is not None
                 leader.on_refused(self.proposal)
             case ["elected", "again", "epoch", epoch, "in_sync", brokers, "as", version, "at", now]:
-                leader.on_epoch(int(epoch), ids(brokers), int(version), int(now))
+                low = leader.min_in_sync
+                leader.on_epoch(int(epoch), ids(brokers), int(version), int(now), min_in_sync=low)
             case _:
                 raise ValueError(f"unknown step: {line}")
         effects = [self.state()]

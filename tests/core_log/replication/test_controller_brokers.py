@@ -4,9 +4,9 @@ import pytest
 
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.replication.decisions import ProducerIdBlock, RequestRefusal
+from headwater.core_log.replication.leader import InSyncProposal
 from headwater.core_log.replication.metadata import NO_LEADER
 from headwater.core_log.replication.metadata_records import FeatureLevelRecord
-from headwater.core_log.replication.replica import InSyncProposal
 from tests.core_log.replication.controller_in_memory import Scene
 
 
@@ -206,6 +206,22 @@ def test_a_proposal_counts_only_from_the_leader_about_what_is(
 
     assert decision.answer == RequestRefusal(code)
     assert not decision.records
+
+
+def test_a_late_copy_of_a_refused_proposal_stays_refused() -> None:
+    """The refusal told the leader not to wait for 2, which then no longer has everything."""
+    scene = Scene(brokers=2)
+    topic = scene.create("t", factor=2)
+    scene.commit(scene.controller.fence_broker(2))
+    epoch, before = scene.register(2), scene.partition("t")
+    grow = InSyncProposal(frozenset({1, 2}), 0, before.partition_epoch, {2: epoch})
+    scene.commit(scene.controller.fence_broker(2))
+    refused = scene.controller.change_in_sync(1, topic.topic_id, 0, grow)
+
+    scene.register(2)
+    again = scene.controller.change_in_sync(1, topic.topic_id, 0, grow)
+
+    assert refused.answer == again.answer == RequestRefusal(ErrorCode.INELIGIBLE_REPLICA)
 
 
 def test_a_proposal_about_an_unknown_partition_is_refused() -> None:

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis.strategies import integers, lists, tuples
 
 from headwater.core_log.foundation.errors import OffsetOutOfRange
-from headwater.core_log.replication.replica import EpochEnd, Follower, Leader, find_divergence
+from headwater.core_log.replication.divergence import EpochEnd, find_divergence
+from headwater.core_log.replication.follower import Follower
+from headwater.core_log.replication.leader import Leader
 from headwater.core_log.storage.leader_epochs import EpochCache
 from tests.fakes import MemoryFiles
 

@@ -1,6 +1,8 @@
-"""Whatever order messages, crashes and elections come in, nothing committed is lost or changed."""
+"""Whatever order messages, crashes, power cuts and elections come in, nothing committed is lost or
+changed, and once all are back somebody leads and all are in sync."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -11,12 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import integers
 
+from headwater.core_log.foundation.errors import CorruptLog
 from headwater.core_log.protocol.error_codes import ErrorCode
+from headwater.core_log.replication import controller
 from headwater.core_log.replication.controller import Controller
 from headwater.core_log.replication.decisions import Decision, NewTopic, RequestRefusal
-from headwater.core_log.replication.metadata import MetadataImage
-from headwater.core_log.replication.metadata_records import PartitionRecord
-from headwater.core_log.replication.replica import Follower, InSyncProposal, Leader, find_divergence
+from headwater.core_log.replication.divergence import find_divergence
+from headwater.core_log.replication.elections import change_in_sync
+from headwater.core_log.replication.follower import Follower, FollowerFetch
+from headwater.core_log.replication.leader import InSyncProposal, Leader
+from headwater.core_log.replication.metadata import NO_LEADER, MetadataImage
+from headwater.core_log.replication.metadata_records import (
+    PartitionChangeRecord,
+    PartitionRecord,
+)
 from headwater.core_log.replication.topic_config import TopicConfigs
 from headwater.core_log.storage.leader_epochs import EpochCache
 from tests.fakes import MemoryFiles
@@ -24,7 +34,7 @@ from tests.fakes import MemoryFiles
 pytestmark = pytest.mark.simulation
 
 BROKERS = (1, 2, 3)
-TOPIC = "t"
+TOPIC, MIN_IN_SYNC = "t", "min.insync.replicas"
 Record = tuple[int, int]  # its leader epoch, and a number no other record has
 
 
@@ -58,19 +68,21 @@ class Node:
 class Cluster:
     """Three brokers and a controller; every choice comes from one random stream."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, *, min_in_sync: int = 1) -> None:
         ids = map(UUID, (f"{number:032x}" for number in count(1)))
         self.random, self.now_ms = random, 0
         self.image, self.numbers = MetadataImage(), count()
+        self.configs = TopicConfigs({})
         self.controller = Controller(
-            self.image, TopicConfigs({}), default_partitions=1, new_id=lambda: next(ids)
+            self.image, self.configs, default_partitions=1, new_id=lambda: next(ids)
         )
         self.nodes = {each: Node(each) for each in BROKERS}
         self.committed: list[Record] = []
         self.marks: dict[int, tuple[Leader, int]] = {}
         for broker in BROKERS:
             self.register(broker)
-        self.write(self.controller.create_topics([NewTopic(TOPIC, 1, len(BROKERS))]))
+        config: dict[str, str | None] = {MIN_IN_SYNC: str(min_in_sync)}
+        self.write(self.controller.create_topics([NewTopic(TOPIC, 1, len(BROKERS), config=config)]))
         for node in self.nodes.values():
             self.learn(node)
 
@@ -93,6 +105,10 @@ class Cluster:
         state = self.image.partition(TOPIC, 0)
         assert state is not None
         return state
+
+    @property
+    def min_in_sync(self) -> int:
+        return self.configs.min_in_sync(self.image.topic_config(TOPIC))
 
     def append(self, node: Node) -> None:
         """By whoever takes itself for the leader, rightly or not."""
@@ -160,7 +176,9 @@ class Cluster:
         known = -1 if node.role is None else node.role.leader_epoch
         if known == state.leader_epoch:
             if isinstance(node.role, Leader):
-                node.role.on_in_sync(state.in_sync, state.partition_epoch)
+                low = self.min_in_sync
+                node.role.on_in_sync(state.in_sync, state.partition_epoch, min_in_sync=low)
+                node.role.on_min_in_sync(low)
         elif state.leader == node.broker_id:
             self.lead(node, state)
         else:
@@ -170,7 +188,11 @@ class Cluster:
         node.epochs.assign(state.leader_epoch, len(node.log))
         if isinstance(node.role, Leader):
             node.role.on_epoch(
-                state.leader_epoch, state.in_sync, state.partition_epoch, self.now_ms
+                state.leader_epoch,
+                state.in_sync,
+                state.partition_epoch,
+                self.now_ms,
+                min_in_sync=self.min_in_sync,
             )
             return
         node.role = Leader(
@@ -183,6 +205,7 @@ class Cluster:
             durable_offset=node.durable,
             high_watermark=0 if node.role is None else node.role.high_watermark,
             started_ms=self.now_ms,
+            min_in_sync=self.min_in_sync,
         )
 
     def follow(self, node: Node, state: PartitionRecord) -> None:
@@ -217,6 +240,21 @@ class Cluster:
         self.crash(node)
         self.restart(node)
 
+    def come_back(self, node: Node) -> None:
+        """A fenced broker that was only silent registers again; its replica goes on."""
+        if not node.is_down and not self.image.is_alive(node.broker_id):
+            self.register(node.broker_id)
+            self.learn(node)
+
+    def lose_power(self, node: Node) -> None:
+        """Of all brokers at once, before anybody is fenced."""
+        for each in self.nodes.values():
+            self.crash(each)
+
+    def change_min(self, node: Node) -> None:
+        new = str(self.random.randint(1, len(BROKERS)))
+        self.write(self.controller.replace_config(TOPIC, {MIN_IN_SYNC: new}))
+
     def fence(self, node: Node) -> None:
         """The controller has not heard of it for a while, which does not mean that it is down."""
         self.write(self.controller.fence_broker(node.broker_id))
@@ -247,9 +285,28 @@ class Cluster:
             shared = min(mark, len(self.committed))
             assert held[:shared] == self.committed[:shared], "leaders agree on what is committed"
             self.committed += held[shared:]
-        if state.leader >= 0:
-            kept = self.nodes[state.leader].log[: len(self.committed)]
-            assert kept == self.committed, "whoever is elected has everything committed"
+        candidates = {state.leader, *state.in_sync, *state.eligible} - {NO_LEADER}
+        for node in map(self.nodes.__getitem__, candidates):
+            kept = node.log[: min(node.durable, len(self.committed))]
+            assert kept == self.committed, "whoever may be elected has all committed on its disk"
+
+    def recover(self) -> None:
+        """Nothing fails any more."""
+        for node in self.nodes.values():
+            if node.is_down:
+                self.fence(node)
+        for node in self.nodes.values():
+            self.restart(node)
+        for _ in range(60):
+            leader = self.nodes[self.state.leader if self.state.leader != NO_LEADER else 1]
+            self.settle(leader)
+            if isinstance(leader.role, Leader) and leader.role.pending is not None:
+                leader.outbox = [leader.role.pending]  # until its outcome is known
+                self.propose(leader)
+            self.learn(leader)
+            self.check()
+        assert self.state.leader != NO_LEADER, "somebody leads once all are back"
+        assert set(self.state.in_sync) == set(BROKERS), "all are in sync in the end"
 
 
 STEPS: tuple[Callable[[Cluster, Node], None], ...] = (
@@ -260,18 +317,84 @@ STEPS: tuple[Callable[[Cluster, Node], None], ...] = (
     *[Cluster.learn] * 4,
     *[Cluster.settle] * 3,
     *[Cluster.restart] * 4,
+    *[Cluster.come_back] * 6,
+    *[Cluster.fence] * 3,
     Cluster.tick,
     Cluster.crash,
     Cluster.crash_and_restart,
-    Cluster.fence,
+    Cluster.lose_power,
+    Cluster.change_min,
 )
+
+
+def play(seed: int) -> None:
+    random = Random(seed)
+    cluster = Cluster(random, min_in_sync=random.randint(1, len(BROKERS)))
+    for _ in range(400):
+        cluster.step()
+    cluster.recover()
 
 
 @pytest.mark.property
 @settings(max_examples=150)
 @given(seed=integers(0, 1 << 32))
 def test_committed_records_stay_through_every_history(seed: int) -> None:
-    cluster = Cluster(Random(seed))
+    play(seed)
 
-    for _ in range(400):
-        cluster.step()
+
+TRIES_MAX = 400
+"""Histories within which a missing rule must be found."""
+
+
+def is_found() -> bool:
+    for seed in range(TRIES_MAX):
+        try:
+            play(seed)
+        except (AssertionError, CorruptLog):
+            return True
+    return False
+
+
+def test_a_mark_that_moves_below_the_minimum_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cluster, "min_in_sync", 1)
+
+    assert is_found()
+
+
+def test_a_fetch_ahead_of_the_disk_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def next_fetch(self: Follower) -> FollowerFetch:
+        return FollowerFetch(self.end_offset, self.last_epoch, self.leader_epoch)
+
+    monkeypatch.setattr(Follower, "next_fetch", next_fetch)
+
+    assert is_found()
+
+
+def test_eligible_replicas_that_outlive_a_full_set_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def keep(before: PartitionRecord, *given: Any, **named: Any) -> PartitionChangeRecord | None:
+        after = change_in_sync(before, *given, **named)
+        if after is None or after.eligible:
+            return after
+        kept = tuple(each for each in before.eligible if each not in after.in_sync)
+        return replace(after, eligible=kept)
+
+    monkeypatch.setattr(controller, "change_in_sync", keep)
+
+    assert is_found()
+
+
+def test_a_minimum_taken_before_the_set_it_came_with_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learn = Cluster.learn
+
+    def learn_too_early(self: Cluster, node: Node) -> None:
+        if isinstance(node.role, Leader):
+            node.role.on_min_in_sync(self.min_in_sync)
+        learn(self, node)
+
+    monkeypatch.setattr(Cluster, "learn", learn_too_early)
+
+    assert is_found()

@@ -1,25 +1,9 @@
-"""The two roles of a broker for a partition, leader and follower, without log or network."""
+"""The leader of a partition, without log or network: it decides which records are committed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
-
-from headwater.core_log.foundation.errors import CorruptLog, OffsetOutOfRange
 
 UNKNOWN = -1
-
-
-class EpochEnds(Protocol):
-    """The leader epochs of a log."""
-
-    def end_offset_for(self, epoch: int) -> tuple[int, int]:
-        """Returns the newest epoch up to `epoch`, and its end; (-1, -1) if that is not known."""
-        ...
-
-
-class EpochEnd(NamedTuple):
-    epoch: int
-    end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +41,8 @@ class FollowerProgress:
 class Leader:
     """Decides which records are committed. A follower that fetches offset N has all below N on its
     disk; the high watermark is the lowest synced offset of all in-sync replicas, including the
-    leader."""
+    leader. It stands still while fewer than `min_in_sync` are in sync, so that a replica that drops
+    out then still has everything committed."""
 
     broker_id: int
     leader_epoch: int
@@ -103,6 +88,11 @@ class Leader:
         leader may have committed more than is known here (KIP-207)."""
         return self.high_watermark >= self.epoch_start_offset
 
+    def on_min_in_sync(self, min_in_sync: int) -> None:
+        """Called when the topic's setting has changed."""
+        self.min_in_sync = min_in_sync
+        self._advance()
+
     def on_append(self, end_offset: int) -> None:
         assert end_offset >= self.end_offset, "a leader never shortens its own log"
         self.end_offset = end_offset
@@ -124,8 +114,10 @@ class Leader:
         start_offset: int = 0,
         broker_epoch: int = UNKNOWN,
     ) -> InSyncProposal | None:
-        """Returns a proposal if this fetch shows that the follower has caught up."""
-        assert offset <= self.end_offset, "a follower cannot be ahead of its leader"
+        """Returns a proposal if this fetch shows that the follower has caught up. One from beyond
+        our end shows nothing; it is answered that its offset is out of range."""
+        if offset > self.end_offset:
+            return None
         progress = self.progress[follower]
         progress.note_fetch(offset, self.end_offset, now_ms)
         progress.start_offset, progress.broker_epoch = start_offset, broker_epoch
@@ -149,10 +141,12 @@ class Leader:
             return True  # it has lost committed records, so it must not be elected
         return now_ms - progress.caught_up_ms > self.lag_ms_max
 
-    def on_in_sync(self, in_sync: Iterable[int], partition_epoch: int) -> None:
-        """Called when the controller has written this set, proposed by us or not."""
+    def on_in_sync(self, in_sync: Iterable[int], partition_epoch: int, *, min_in_sync: int) -> None:
+        """Called when the controller has written this set, proposed by us or not. The minimum that
+        is in force then comes with it: the set alone could let the mark move once too often."""
         if partition_epoch <= self.partition_epoch:
             return
+        self.min_in_sync = min_in_sync
         self.in_sync, self.partition_epoch = frozenset(in_sync), partition_epoch
         self.pending = None
         self._count(self.in_sync)
@@ -166,13 +160,19 @@ class Leader:
             self._count(self.in_sync)
 
     def on_epoch(
-        self, leader_epoch: int, in_sync: Iterable[int], partition_epoch: int, now_ms: int
+        self,
+        leader_epoch: int,
+        in_sync: Iterable[int],
+        partition_epoch: int,
+        now_ms: int,
+        *,
+        min_in_sync: int,
     ) -> None:
         """Called when we were elected again; the followers' progress belongs to the epoch
         before."""
         assert leader_epoch > self.leader_epoch, "leader epochs only grow"
         self.leader_epoch, self.partition_epoch = leader_epoch, partition_epoch
-        self.in_sync = frozenset(in_sync)
+        self.in_sync, self.min_in_sync = frozenset(in_sync), min_in_sync
         self._begin_epoch(now_ms)
 
     def low_watermark(self, own_start_offset: int) -> int:
@@ -198,109 +198,11 @@ class Leader:
         self._advance()
 
     def _advance(self) -> None:
+        if len(self.in_sync) < min(self.min_in_sync, len(self.replicas)):
+            return
         held = self.durable_offset
         for progress in self._counted:
             if progress.offset < held:
                 held = progress.offset
         if held > self.high_watermark:
             self.high_watermark = held
-
-
-def find_divergence(
-    epochs: EpochEnds, *, last_fetched_epoch: int, fetch_offset: int
-) -> EpochEnd | None:
-    """Returns where a reader's log diverges from the leader's; None while it is a prefix of it
-    (KIP-595).
-
-    Raises `OffsetOutOfRange` for an epoch that the leader does not know.
-    """
-    if last_fetched_epoch < 0:  # an empty log is a prefix of every log
-        return None
-    ours = EpochEnd(*epochs.end_offset_for(last_fetched_epoch))
-    if ours.epoch < 0:
-        raise OffsetOutOfRange("the leader has no such epoch", epoch=last_fetched_epoch)
-    if ours.epoch < last_fetched_epoch or ours.end_offset < fetch_offset:
-        return ours
-    return None
-
-
-class FollowerFetch(NamedTuple):
-    """A follower's request to the leader."""
-
-    offset: int
-    last_fetched_epoch: int
-    leader_epoch: int
-
-
-@dataclass(slots=True, kw_only=True)
-class Follower:
-    """A copy of a leader. It asks for more only when its records are on disk, because the request
-    tells the leader that they are."""
-
-    broker_id: int
-    leader_id: int
-    leader_epoch: int
-    start_offset: int = 0
-    end_offset: int = 0
-    durable_offset: int = 0
-    high_watermark: int = 0
-    last_epoch: int = UNKNOWN  # of its newest batch
-    allows_unclean: bool = False
-
-    def next_fetch(self) -> FollowerFetch | None:
-        """Returns the next fetch; None while fetched records wait for the disk."""
-        if self.durable_offset < self.end_offset:
-            return None
-        return FollowerFetch(self.end_offset, self.last_epoch, self.leader_epoch)
-
-    def on_append(self, end_offset: int, last_epoch: int) -> None:
-        assert end_offset >= self.end_offset, "an append never shortens the log"
-        assert last_epoch >= self.last_epoch, "epochs never go back along a log"
-        self.end_offset, self.last_epoch = end_offset, last_epoch
-
-    def on_durable(self, offset: int) -> None:
-        assert self.durable_offset <= offset <= self.end_offset, (
-            "what is on disk only grows, and was written before"
-        )
-        self.durable_offset = offset
-
-    def on_high_watermark(self, leaders: int) -> None:
-        """Applies the leader's high watermark, up to our own end; answers may arrive late."""
-        self.high_watermark = max(self.high_watermark, min(leaders, self.durable_offset))
-
-    def on_diverging(self, leaders: EpochEnd, own: EpochEnds) -> int:
-        """Returns the offset to truncate to; more rounds follow while the epochs still differ."""
-        epoch, end = own.end_offset_for(leaders.epoch)
-        shared = self.start_offset if epoch < 0 else min(end, leaders.end_offset)
-        if shared < self.high_watermark and not self.allows_unclean:
-            raise CorruptLog(
-                "the leader does not have committed records",
-                hint="set unclean.leader.election.enable on the topic to give them up",
-                leader=self.leader_id,
-                leader_epoch=self.leader_epoch,
-                committed_to=self.high_watermark,
-                leader_agrees_to=shared,
-            )
-        return shared
-
-    def on_truncated(self, end_offset: int, last_epoch: int) -> None:
-        """Called after a truncation. It can remove committed records only after an unclean
-        election, which somebody allowed."""
-        assert end_offset <= self.end_offset, "truncating never adds anything"
-        self.end_offset, self.last_epoch = end_offset, last_epoch
-        self.durable_offset = min(self.durable_offset, end_offset)
-        self.high_watermark = min(self.high_watermark, end_offset)
-
-    def on_leader_start(self, start_offset: int) -> bool:
-        """Called when the leader has deleted older records. Returns True if these are all our
-        records and more: the log then starts again, empty, at that offset."""
-        self.start_offset = max(self.start_offset, start_offset)
-        if self.start_offset <= self.end_offset:
-            return False
-        self.end_offset = self.durable_offset = self.high_watermark = self.start_offset
-        self.last_epoch = UNKNOWN
-        return True
-
-    def on_leader(self, leader_id: int, leader_epoch: int) -> None:
-        assert leader_epoch > self.leader_epoch, "leader epochs only grow"
-        self.leader_id, self.leader_epoch = leader_id, leader_epoch

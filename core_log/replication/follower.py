@@ -1,0 +1,91 @@
+"""A follower of a partition's leader, without log or network."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headwater.core_log.foundation.errors import CorruptLog
+from headwater.core_log.replication.divergence import EpochEnd, EpochEnds
+
+UNKNOWN = -1
+
+
+class FollowerFetch(NamedTuple):
+    """A follower's request to the leader."""
+
+    offset: int
+    last_fetched_epoch: int
+    leader_epoch: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Follower:
+    """A copy of a leader. It asks for more only when its records are on disk, because the request
+    tells the leader that they are."""
+
+    broker_id: int
+    leader_id: int
+    leader_epoch: int
+    start_offset: int = 0
+    end_offset: int = 0
+    durable_offset: int = 0
+    high_watermark: int = 0
+    last_epoch: int = UNKNOWN  # of its newest batch
+    allows_unclean: bool = False
+
+    def next_fetch(self) -> FollowerFetch | None:
+        """Returns the next fetch; None while fetched records wait for the disk."""
+        if self.durable_offset < self.end_offset:
+            return None
+        return FollowerFetch(self.end_offset, self.last_epoch, self.leader_epoch)
+
+    def on_append(self, end_offset: int, last_epoch: int) -> None:
+        assert end_offset >= self.end_offset, "an append never shortens the log"
+        assert last_epoch >= self.last_epoch, "epochs never go back along a log"
+        self.end_offset, self.last_epoch = end_offset, last_epoch
+
+    def on_durable(self, offset: int) -> None:
+        assert self.durable_offset <= offset <= self.end_offset, (
+            "what is on disk only grows, and was written before"
+        )
+        self.durable_offset = offset
+
+    def on_high_watermark(self, leaders: int) -> None:
+        """Applies the leader's high watermark, up to our own end; answers may arrive late."""
+        self.high_watermark = max(self.high_watermark, min(leaders, self.durable_offset))
+
+    def on_diverging(self, leaders: EpochEnd, own: EpochEnds) -> int:
+        """Returns the offset to truncate to; more rounds follow while the epochs still differ."""
+        epoch, end = own.end_offset_for(leaders.epoch)
+        shared = self.start_offset if epoch < 0 else min(end, leaders.end_offset)
+        if shared < self.high_watermark and not self.allows_unclean:
+            raise CorruptLog(
+                "the leader does not have committed records",
+                hint="set unclean.leader.election.enable on the topic to give them up",
+                leader=self.leader_id,
+                leader_epoch=self.leader_epoch,
+                committed_to=self.high_watermark,
+                leader_agrees_to=shared,
+            )
+        return shared
+
+    def on_truncated(self, end_offset: int, last_epoch: int) -> None:
+        """Called after a truncation. It can remove committed records only after an unclean
+        election, which somebody allowed."""
+        assert end_offset <= self.end_offset, "truncating never adds anything"
+        self.end_offset, self.last_epoch = end_offset, last_epoch
+        self.durable_offset = min(self.durable_offset, end_offset)
+        self.high_watermark = min(self.high_watermark, end_offset)
+
+    def on_leader_start(self, start_offset: int) -> bool:
+        """Called when the leader has deleted older records. Returns True if these are all our
+        records and more: the log then starts again, empty, at that offset."""
+        self.start_offset = max(self.start_offset, start_offset)
+        if self.start_offset <= self.end_offset:
+            return False
+        self.end_offset = self.durable_offset = self.high_watermark = self.start_offset
+        self.last_epoch = UNKNOWN
+        return True
+
+    def on_leader(self, leader_id: int, leader_epoch: int) -> None:
+        assert leader_epoch > self.leader_epoch, "leader epochs only grow"
+        self.leader_id, self.leader_epoch = leader_id, leader_epoch

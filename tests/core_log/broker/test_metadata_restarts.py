@@ -56,13 +56,14 @@ async def test_topics_survive_and_their_leader_epochs_grow_with_every_start() ->
     await broker.close()
 
     for start in (1, 2, 3):
+        registered = broker.broker_epoch
         broker = await started(files)
         partition = broker.find_led("t", 1)
 
         assert topics(broker) == before
         assert partition is not None and partition.leader_epoch == start
         assert partition.log.config.retention_ms == 5
-        assert broker.broker_epoch == start + 1
+        assert broker.broker_epoch > registered
         await broker.close()
 
 

@@ -178,12 +178,12 @@ def http_api_page() -> str:
 
 
 def console_api_page() -> str:
-    from headwater.pipelines.console.routes import LOOKS, SIGNALS
+    from headwater.pipelines.console.routes import ROUTES
 
-    rows = [
-        (each.method, f"`{re.sub(r':[a-z]+}', '}', each.path)}`", each.meaning)
-        for each in (*LOOKS, *SIGNALS)
-    ]
+    rows = []
+    for each in ROUTES:
+        query = "".join(f" `?{name}=`: {meaning}" for name, meaning in each.query.items())
+        rows.append((each.method, f"`{re.sub(r':[a-z]+}', '}', each.path)}`", each.meaning + query))
     return page(
         "The API of the console",
         GENERATED + "\nThe [console](console.md) uses nothing else. Every route wants the header"

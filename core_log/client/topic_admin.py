@@ -21,6 +21,11 @@ from headwater.core_log.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from headwater.core_log.protocol.messages.delete_topics import DeleteTopicsRequest
+from headwater.core_log.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from headwater.core_log.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from headwater.core_log.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -83,6 +88,42 @@ class TopicAdmin:
             TopicConfig(each.name, each.value, each.config_source != DYNAMIC_TOPIC)
             for each in sorted(found.values(), key=lambda config: config.name)
         ]
+
+    async def config_of_each(self, names: Iterable[str], key: str) -> Mapping[str, str | None]:
+        """Returns one key of the configuration of several topics, by one request; of topics that
+        are gone nothing."""
+        resources = [
+            DescribeConfigsResource(
+                resource_type=topics.TOPIC, resource_name=name, configuration_keys=[key]
+            )
+            for name in names
+        ]
+
+        async def attempt() -> Mapping[str, str | None]:
+            response = await self._cluster.ask_any(DescribeConfigsRequest(resources=resources))
+            return {
+                each.resource_name: next((one.value for one in each.configs), None)
+                for each in response.results
+                if not each.error_code
+            }
+
+        return await self._cluster.persist(attempt)
+
+    async def sizes(self) -> Mapping[TopicPartition, int]:
+        """Returns the bytes of each partition on disk: of several replicas the largest."""
+
+        async def attempt() -> Mapping[TopicPartition, int]:
+            found: dict[TopicPartition, int] = {}
+            for node in await self._cluster.nodes():
+                for directory in (await node.ask(DescribeLogDirsRequest(topics=None))).results:
+                    check(directory.error_code)
+                    for topic in directory.topics:
+                        for part in topic.partitions:
+                            place = TopicPartition(topic.name, part.partition_index)
+                            found[place] = max(found.get(place, 0), part.partition_size)
+            return found
+
+        return await self._cluster.persist(attempt)
 
     async def create(self, topic: TopicSettings) -> None:
         if not await topics.create_topics(self._cluster, [topic]):

@@ -123,6 +123,7 @@ def show(
 @TABLE
 @NUMBER
 @LIMIT
+@click.option("--dry-run", is_flag=True, help="Show what would become of each, and do nothing.")
 @log_options
 @shared_options
 @click.pass_obj
@@ -132,6 +133,7 @@ def redrive(
     of_table: str | None,
     numbers: tuple[int, ...],
     limit: int | None,
+    dry_run: bool,
     address: LogAddress,
 ) -> None:
     """Put dead letters of PIPELINE back into their topics, after the cause is removed.
@@ -141,11 +143,18 @@ def redrive(
     """
 
     async def work() -> "list[Redriven]":
+        from headwater.pipelines.dead_letters.redrive import foretell
         from headwater.pipelines.dead_letters.redrive import redrive as put_back
+        from headwater.pipelines.journal.audit import audit
 
         async with address.open_or_own() as log:
             dead_letters = await choose_dead_letters(log, pipeline, of_table, numbers, limit)
-            return await put_back(log, pipeline, dead_letters, now_ms=time.time_ns() // 1_000_000)
+            if dry_run:
+                return await foretell(log, pipeline, dead_letters)
+            options = {"table": of_table, "dead_letters": len(dead_letters)}
+            async with audit(log, "dlq redrive", pipeline, options):
+                now_ms = time.time_ns() // 1_000_000
+                return await put_back(log, pipeline, dead_letters, now_ms=now_ms)
 
     done = run_until_signal(work())
     facts = [
@@ -191,12 +200,15 @@ def drop(
 
     async def work() -> "list[StoredDeadLetter]":
         from headwater.pipelines.dead_letters.dead_letter import dead_letter_home, encode_removals
+        from headwater.pipelines.journal.audit import audit
 
         async with address.open_or_own() as log:
             dead_letters = await choose_dead_letters(log, pipeline, of_table, numbers, limit)
             gone = [each.dead_letter for each in dead_letters]
-            for batch in encode_removals(gone, now_ms=time.time_ns() // 1_000_000):
-                await log.append(dead_letter_home(pipeline), batch)
+            options = {"table": of_table, "dead_letters": len(gone)}
+            async with audit(log, "dlq drop", pipeline, options):
+                for batch in encode_removals(gone, now_ms=time.time_ns() // 1_000_000):
+                    await log.append(dead_letter_home(pipeline), batch)
             return dead_letters
 
     dropped = run_until_signal(work())

@@ -145,6 +145,7 @@ async def _drop_table(
 ) -> tuple[str, list[str]]:
     from headwater.connectors.source import Resettable
     from headwater.core_log.foundation.clock import SystemClock
+    from headwater.pipelines.journal.audit import audit
     from headwater.pipelines.journal.cleanup import drop_table_from_log
     from headwater.pipelines.journal.inventory import every_schema_of, tables_of
     from headwater.pipelines.loops.assembly import make_source
@@ -166,16 +167,17 @@ async def _drop_table(
         mine = [each for each in every.values() if str(each.schema.table) == table]
         parts = source.parts_of(mine[0].schema.table)
         topics = {each.topic for each in mine}
-        try:
-            if with_data:
-                gone += await _drop_from_targets(loaded, log, table, topics)
-            found = drop_table_from_log(log, pipeline, table, parts=parts, now_ms=now_ms())
-            async for each in found:
-                gone.append(each)
-        except HeadwaterError:
-            for line in _describe(gone):
-                output.note(line)
-            raise
+        async with audit(log, "drop", f"{pipeline}/{table}", {"data": with_data}):
+            try:
+                if with_data:
+                    gone += await _drop_from_targets(loaded, log, table, topics)
+                found = drop_table_from_log(log, pipeline, table, parts=parts, now_ms=now_ms())
+                async for each in found:
+                    gone.append(each)
+            except HeadwaterError:
+                for line in _describe(gone):
+                    output.note(line)
+                raise
     return table, gone
 
 
@@ -241,6 +243,7 @@ async def _drop(
     *,
     with_data: bool,
 ) -> list[str]:
+    from headwater.pipelines.journal.audit import audit
     from headwater.pipelines.journal.cleanup import drop_from_log
     from headwater.pipelines.journal.inventory import leavings_of
 
@@ -249,26 +252,29 @@ async def _drop(
     async with address.open_or_own() as log:
         if loaded is None:
             await check_pipeline(log, pipeline, {})
-        try:
-            if loaded is not None:
-                gone += await _drop_outside(loaded, with_data=with_data)
-            left = await leavings_of(log, pipeline)
-            async for each in drop_from_log(log, pipeline, left, now_ms=now_ms()):
-                gone.append(each)
-        except HeadwaterError:
-            for line in _describe(gone):
-                output.note(line)
-            raise
+        async with audit(log, "drop", pipeline, {"data": with_data}):
+            try:
+                if loaded is not None:
+                    gone += await _drop_outside(loaded, with_data=with_data)
+                left = await leavings_of(log, pipeline)
+                async for each in drop_from_log(log, pipeline, left, now_ms=now_ms()):
+                    gone.append(each)
+            except HeadwaterError:
+                for line in _describe(gone):
+                    output.note(line)
+                raise
     return gone
 
 
 async def _drop_former(address: LogAddress, pipeline: str, *, with_unread: bool) -> list[str]:
+    from headwater.pipelines.journal.audit import audit
     from headwater.pipelines.journal.cleanup import drop_former
 
     async with address.open_or_own() as log:
         await check_pipeline(log, pipeline, {})
-        found = drop_former(log, pipeline, with_unread=with_unread, now_ms=now_ms())
-        return [each async for each in found]
+        async with audit(log, "drop", pipeline, {"former": True, "unread": with_unread}):
+            found = drop_former(log, pipeline, with_unread=with_unread, now_ms=now_ms())
+            return [each async for each in found]
 
 
 async def _drop_outside(loaded: "LoadedPipeline", *, with_data: bool) -> list[str]:

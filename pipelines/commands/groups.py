@@ -51,6 +51,8 @@ def describe(output: Output, group: str, address: LogAddress) -> None:
     """Show the members of GROUP, what each has committed, and how far behind it is."""
 
     async def work() -> "tuple[GroupDescription, list[dict[str, object]]]":
+        from headwater.pipelines.watching.topics_view import progress
+
         async with address.open() as log:
             found = await log.groups.describe(group)
             return found, await progress(log, found)
@@ -73,28 +75,6 @@ def describe(output: Output, group: str, address: LogAddress) -> None:
     lines = [f"{found.name}  {found.state}  {format_count(len(found.members), 'member')}"]
     head = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT")
     output.result(facts, lines + table(head, [tuple(row.values()) for row in rows]))
-
-
-async def progress(log: "KafkaLog", group: "GroupDescription") -> list[dict[str, object]]:
-    """Returns one row per partition that is assigned or has a committed offset."""
-    committed = await log.committed_offsets(group.name)
-    clients = {part: member.client_id for member in group.members for part in member.partitions}
-    partitions = sorted({*committed, *clients})
-    bounds = await log.bounds(partitions) if partitions else {}
-    rows: list[dict[str, object]] = []
-    for part in partitions:
-        offset, end = committed.get(part), bounds[part].stable
-        rows.append(
-            {
-                "topic": part.topic,
-                "partition": part.partition,
-                "committed": offset,
-                "end": end,
-                "lag": end - (bounds[part].start if offset is None else offset),
-                "client": clients.get(part),
-            }
-        )
-    return rows
 
 
 @groups.command()
@@ -134,6 +114,7 @@ async def move(
     address: LogAddress, group: str, topic: str, partition: int | None, place: str, dry_run: bool
 ) -> list[dict[str, object]]:
     from headwater.pipelines.commands.tail import partitions_of
+    from headwater.pipelines.journal.audit import audit
 
     async with address.open() as log:
         await refuse_members(log, group)
@@ -141,7 +122,8 @@ async def move(
         before = await log.committed_offsets(group)
         after = await resolve(log, partitions, place, now_ms=time.time_ns() // 1_000_000)
         if not dry_run:
-            await log.groups.reset(group, after)
+            async with audit(log, "groups reset", group, {"topic": topic, "to": place}):
+                await log.groups.reset(group, after)
     return [
         {"topic": p.topic, "partition": p.partition, "from": before.get(p), "to": offset}
         for p, offset in sorted(after.items())

@@ -84,6 +84,7 @@ async def _rebuild(
 ) -> tuple[dict[str, Any], list[str]]:
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.file.given_files import load_named, sink_elsewhere
+    from headwater.pipelines.journal.audit import audit
     from headwater.pipelines.time_travel.history.cut_points import parse_cut_point
     from headwater.pipelines.time_travel.rebuild.lock import check_not_reread
     from headwater.pipelines.time_travel.rebuild.rebuild import (
@@ -122,20 +123,22 @@ async def _rebuild(
         as_of = cut_point if options.as_of else None
         wanted = RebuildOptions(swaps=options.swap, verifies=options.verify, as_of=as_of)
         clock, progress = SystemClock(), ReplayProgress(output)
-        if options.into is not None:
-            rebuilt = await rebuild_elsewhere(
-                rebuilding, log, wanted, clock=clock, replay_reporter=progress
-            )
-        else:
-            rebuilt = await rebuild(
-                rebuilding,
-                log,
-                wanted,
-                is_running=is_running,
-                clock=clock,
-                reporter=RebuildProgress(output, cut_point.ends),
-                replay_reporter=progress,
-            )
+        told = {"sink": options.sink, "as_of": options.as_of, "swap": options.swap}
+        async with audit(log, "rebuild", options.target, told):
+            if options.into is not None:
+                rebuilt = await rebuild_elsewhere(
+                    rebuilding, log, wanted, clock=clock, replay_reporter=progress
+                )
+            else:
+                rebuilt = await rebuild(
+                    rebuilding,
+                    log,
+                    wanted,
+                    is_running=is_running,
+                    clock=clock,
+                    reporter=RebuildProgress(output, cut_point.ends),
+                    replay_reporter=progress,
+                )
     facts = _facts(rebuilding, options, cut_point) | {
         "rows": rebuilt.rows,
         "swapped": bool(rebuilt.kept),

@@ -73,6 +73,7 @@ async def _replay(
 ) -> dict[str, Any]:
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.file.given_files import load_named, sink_of_words
+    from headwater.pipelines.journal.audit import audit
     from headwater.pipelines.loops.assembly import make_sink
     from headwater.pipelines.time_travel.history.cut_points import (
         begun_at,
@@ -111,16 +112,17 @@ async def _replay(
         clock = SystemClock()
         sink = make_sink(loaded, part, clock=clock)
         try:
-            changes = await replay(
-                loaded,
-                part,
-                sink,
-                log,
-                start=first,
-                end={each: max(to, first[each]) for each, to in last.ends.items()},
-                clock=clock,
-                reporter=ReplayProgress(output),
-            )
+            async with audit(log, "replay", target, {"into": part.kind}):
+                changes = await replay(
+                    loaded,
+                    part,
+                    sink,
+                    log,
+                    start=first,
+                    end={each: max(to, first[each]) for each, to in last.ends.items()},
+                    clock=clock,
+                    reporter=ReplayProgress(output),
+                )
         finally:
             await sink.close()
     return {

@@ -91,6 +91,7 @@ async def _signal(address: LogAddress, target: str, action: str, where: str) -> 
 
     Raises `SourceRejected` if the source refuses it.
     """
+    from headwater.pipelines.journal.audit import audit
     from headwater.pipelines.journal.control import Signal, write_control
     from headwater.pipelines.journal.inventory import tables_of
     from headwater.pipelines.terminal.control_writer import find_table, split_target
@@ -104,7 +105,8 @@ async def _signal(address: LogAddress, target: str, action: str, where: str) -> 
         table = find_table(given, known, pipeline=pipeline) if given else ""
         options = {ACTION: action} | ({WHERE: where} if where else {})
         signal = Signal(KIND, table, secrets.token_hex(8), options)
-        await write_control(log, pipeline, [signal], now_ms=now_ms())
+        async with audit(log, f"snapshot {action}", target):
+            await write_control(log, pipeline, [signal], now_ms=now_ms())
     is_running = pipeline in running
     return {
         "pipeline": pipeline,

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from headwater.core_log.client import KafkaLog
     from headwater.core_log.client.topic_admin import TopicDescription
     from headwater.core_log.foundation.settings import TopicSettings
-    from headwater.core_log.model.log import Bounds, TopicPartition
 
 TOPIC = click.argument("topic")
 
@@ -38,6 +37,8 @@ def ls(output: Output, internal: bool, address: LogAddress) -> None:
 
 
 async def list_topics(address: LogAddress, with_internal: bool) -> list[dict[str, object]]:
+    from headwater.pipelines.watching.topics_view import is_internal, parts_of, span_of
+
     async with address.open() as log:
         found = [
             topic for topic in await log.topics.all() if with_internal or not is_internal(topic)
@@ -52,23 +53,6 @@ async def list_topics(address: LogAddress, with_internal: bool) -> list[dict[str
             }
             for topic in found
         ]
-
-
-def is_internal(topic: "TopicDescription") -> bool:
-    """Returns whether the topic is the log's own, or a pipeline's internal one."""
-    from headwater.pipelines.journal.internal_topics import INTERNAL
-
-    return topic.is_internal or topic.name in INTERNAL
-
-
-def parts_of(topic: "TopicDescription") -> "list[TopicPartition]":
-    from headwater.core_log.model.log import TopicPartition
-
-    return [TopicPartition(topic.name, each.partition) for each in topic.partitions]
-
-
-def span_of(bounds: "Bounds") -> int:
-    return bounds.end - bounds.start
 
 
 @topics.command()
@@ -141,6 +125,8 @@ def parse_settings(settings: Sequence[str]) -> dict[str, str]:
 @click.pass_obj
 def describe(output: Output, topic: str, address: LogAddress) -> None:
     """Show the partitions of TOPIC, how far they reach, and what was configured for it."""
+    from headwater.pipelines.watching.topics_view import is_internal
+
     found, rows, config = run_until_signal(look_at(address, topic))
     facts = {
         "topic": found.name,
@@ -158,29 +144,14 @@ def describe(output: Output, topic: str, address: LogAddress) -> None:
 async def look_at(
     address: LogAddress, topic: str
 ) -> "tuple[TopicDescription, list[dict[str, object]], dict[str, str | None]]":
+    from headwater.pipelines.watching.topics_view import partition_rows, parts_of
+
     async with address.open() as log:
         found = await log.topics.describe(topic)
         bounds = await log.bounds(parts_of(found))
         config = await log.topics.config(topic)
-    rows: list[dict[str, object]] = [
-        {
-            "partition": each.partition,
-            "leader": each.leader,
-            "in_sync": ",".join(map(str, each.in_sync)),
-            "start": bounds[part].start,
-            "stable": bounds[part].stable,
-            "end": bounds[part].end,
-            "compacted_to": known_offset(bounds[part].cleaned_to),
-            "deletes_dropped_to": known_offset(bounds[part].deletes_dropped_to),
-        }
-        for each, part in zip(found.partitions, parts_of(found), strict=True)
-    ]
-    return found, rows, {each.name: each.value for each in config if not each.is_default}
-
-
-def known_offset(offset: int) -> int | None:
-    """Returns the offset, or text if the log answers -1 (unknown)."""
-    return offset if offset >= 0 else None
+    changed = {each.name: each.value for each in config if not each.is_default}
+    return found, partition_rows(found, bounds), changed
 
 
 @topics.command()

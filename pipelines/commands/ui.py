@@ -14,7 +14,6 @@ from headwater.pipelines.terminal.signals import run_until_signal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headwater.pipelines.console.console_server import ConsoleServer
     from headwater.pipelines.file.http_settings import HttpSettings
 
 DEFAULT_LISTEN = "127.0.0.1:8470"
@@ -44,15 +43,20 @@ def ui(
     from headwater.core_log.foundation.process_switches import freeze_imports
 
     with freeze_imports():
+        from headwater.pipelines.console.console_context import ConsoleSources
+        from headwater.pipelines.console.console_file import hidden_in
         from headwater.pipelines.console.console_server import ConsoleServer
 
+    sources = ConsoleSources(
+        find_owner=address.running_owner,
+        open_log=address.open_or_own,
+        follow_log=address.open,
+        hidden=hidden_in(address.file),
+        is_read_only=read_only,
+    )
     server = ConsoleServer(http())
     output.result({"link": server.link}, [server.link])
     sys.stdout.flush()
     if not no_open and sys.stdout.isatty():
         webbrowser.open(server.link)
-    run_until_signal(_serve(server, address, is_read_only=read_only))
-
-
-async def _serve(server: "ConsoleServer", address: LogAddress, *, is_read_only: bool) -> None:
-    await server.serve(address.running_owner, address.open_or_own, is_read_only=is_read_only)
+    run_until_signal(server.serve(sources))

@@ -93,6 +93,7 @@ async def _verify(
 ) -> "Sequence[TableVerdict]":
     from headwater.core_log.foundation.clock import SystemClock
     from headwater.pipelines.file.given_files import load_named
+    from headwater.pipelines.journal.audit import audit
     from headwater.pipelines.time_travel.verify.result import ComparedSides
     from headwater.pipelines.time_travel.verify.schedule import remember
     from headwater.pipelines.time_travel.verify.table_selection import subject_of, subjects_of
@@ -124,8 +125,12 @@ async def _verify(
             targets=against in (None, "log", "table"),
             only=sink,
         )
-        verdicts = await verifier.verify(subjects, sides, repairs=repair)
-        await remember(log, pipeline, verdicts, clock=SystemClock())
+        options = {"against": against, "sink": sink, "repair": repair}
+        async with audit(log, "verify", target, options) as outcome:
+            verdicts = await verifier.verify(subjects, sides, repairs=repair)
+            await remember(log, pipeline, verdicts, clock=SystemClock())
+            differing = sum(each.compared.differing for each in verdicts)
+            outcome.problem = f"{format_count(differing, 'key')} differ" if differing else ""
         return verdicts
 
 

@@ -2,16 +2,12 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 
-from headwater.core_log.model.log import Log
-from headwater.pipelines.console.live_status import FindOwner, LiveStatus
-from headwater.pipelines.console.routes import (
-    OpenLog,
-    console_app,
-    needs_token,
-)
+from headwater.pipelines.console.console_context import ConsoleContext, ConsoleSources
+from headwater.pipelines.console.live_status import LiveStatus
+from headwater.pipelines.console.routes import console_app, needs_token
+from headwater.pipelines.console.shared_log import SharedLog
 from headwater.pipelines.file.http_settings import HttpSettings
 from headwater.pipelines.watching.http_listener import HttpListener
 
@@ -30,14 +26,12 @@ class ConsoleServer:
         """The address of the page, with the token in its fragment, which no request carries."""
         return f"{self._listener.address}/#{self.token}"
 
-    async def serve(
-        self, find_owner: FindOwner, open_log: OpenLog, *, is_read_only: bool = False
-    ) -> None:
+    async def serve(self, sources: ConsoleSources) -> None:
         """Runs until it is cancelled."""
-        live = LiveStatus(find_owner)
+        live = LiveStatus(sources.find_owner)
         following = asyncio.get_running_loop().create_task(live.follow())
         guard = self._listener.guard(
-            console_app(live, _one_at_a_time(open_log), is_read_only=is_read_only),
+            console_app(ConsoleContext(live, sources, SharedLog(sources.open_log).open)),
             token=self._own_token,
             needs_token=needs_token,
         )
@@ -49,15 +43,3 @@ class ConsoleServer:
             with suppress(asyncio.CancelledError):
                 await following
             await self._listener.stop()
-
-
-def _one_at_a_time(open_log: OpenLog) -> OpenLog:
-    """One look at the log at a time: a directory at rest has one owner."""
-    lock = asyncio.Lock()
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Log]:
-        async with lock, open_log() as log:
-            yield log
-
-    return opened

@@ -84,9 +84,9 @@ class LiveStatus:
         """Yields server-sent events: the past once, and the status each second."""
         self.listeners += 1
         try:
-            yield _event("past", {line: list(samples) for line, samples in self._past.items()})
+            yield event_of("past", {line: list(samples) for line, samples in self._past.items()})
             while True:
-                yield _event("status", {"seen_ms": time.time_ns() // 1_000_000, **self.now})
+                yield event_of("status", {"seen_ms": time.time_ns() // 1_000_000, **self.now})
                 with suppress(TimeoutError):
                     async with asyncio.timeout(5 * INTERVAL_S):
                         await self._changed.wait()
@@ -94,5 +94,5 @@ class LiveStatus:
             self.listeners -= 1
 
 
-def _event(kind: str, content: object) -> bytes:
+def event_of(kind: str, content: object) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), orjson.dumps(content))

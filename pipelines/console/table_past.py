@@ -2,21 +2,17 @@
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
-import orjson
-
+from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.model.log import Bounds, FetchLimit, Isolation, Log, TopicPartition
-from headwater.core_log.model.table_schema import TableSchema
 from headwater.core_log.records import arrow_codec
-from headwater.core_log.records.record_views import RecordColumns
+from headwater.pipelines.console.hidden_columns import ShownColumn, ShownTable
 from headwater.pipelines.journal.commits import NO_TIME, commits_home, decode_commits
 from headwater.pipelines.journal.schemas import StoredSchema
 from headwater.pipelines.loops.deliver.decoder import RecordDecoder
-from headwater.pipelines.terminal.record_lines import to_json_value
 from headwater.pipelines.time_travel.history.key_history import (
     KeyChange,
     decode_changes,
@@ -29,7 +25,6 @@ CHANGES_MAX, KEYS_MAX = 5_000, 60
 COMMITS_BEFORE, COMMITS_MAX = 1_000, 50_000
 """Commits read before the oldest change that is shown, in case the source's clock went back; and in
 all."""
-VALUE_CHARACTERS_MAX = 2_000
 NEVER_MS = 1 << 62
 FETCH = FetchLimit(bytes_max=4 << 20, wait_ms_max=0)
 
@@ -41,23 +36,54 @@ class ShownChange:
     partition: int
     offset: int
     operation: str
+    """Debezium's letter."""
     at: str
     """The source's commit, and the place in it."""
     committed_ms: int
     appended_ms: int
     key: str | None
     """None for a truncate."""
-    row: Sequence[str | None] | None
+    row: list[str | None] | None
     """In the order of the columns; None if it was deleted, or the table truncated."""
+    visible_ms: int
+    """The first moment as of which it shows; 0 where that was not asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicActivity:
+    """How many records of a topic were appended, by slots of time."""
+
+    from_ms: int
+    to_ms: int
+    counts: list[int]
+    cleaned_to: dict[str, int]
+    """By partition: below this offset compaction may have removed older changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePast:
+    """Changes of a table, oldest first in each partition."""
+
+    table: str
+    topic: str
+    key: list[str]
+    columns: list[ShownColumn]
+    hidden: list[str]
+    """Columns that this console does not show."""
+    is_whole: bool
+    """Whether every change that the log ever had is here."""
+    looked_to_ms: int | None
+    keys_left_out: int
+    changes: list[ShownChange]
 
 
 async def partitions_of(log: Log, topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, each) for each in range(await log.partition_count(topic))]
 
 
-async def activity(log: Log, stored: StoredSchema, *, now_ms: int) -> dict[str, Any]:
+async def activity(log: Log, topic: str, *, now_ms: int) -> TopicActivity:
     """Returns how many records were appended in each slot, from the time index alone."""
-    partitions = await partitions_of(log, stored.topic)
+    partitions = await partitions_of(log, topic)
     bounds = await log.bounds(partitions)
     oldest = [
         await _appended_ms(log, each, bounds[each].start)
@@ -73,12 +99,12 @@ async def activity(log: Log, stored: StoredSchema, *, now_ms: int) -> dict[str, 
         )
     )
     totals = [sum(each.values()) for each in ends]
-    return {
-        "from_ms": from_ms,
-        "to_ms": now_ms,
-        "counts": [after - before for before, after in pairwise(totals)],
-        "cleaned_to": {str(at.partition): found.cleaned_to for at, found in bounds.items()},
-    }
+    return TopicActivity(
+        from_ms,
+        now_ms,
+        [after - before for before, after in pairwise(totals)],
+        {str(at.partition): found.cleaned_to for at, found in bounds.items()},
+    )
 
 
 async def _appended_ms(log: Log, at: TopicPartition, offset: int) -> int | None:
@@ -89,33 +115,43 @@ async def _appended_ms(log: Log, at: TopicPartition, offset: int) -> int | None:
     return None
 
 
-async def recent_changes(log: Log, stored: StoredSchema) -> dict[str, Any]:
+async def recent_changes(log: Log, stored: StoredSchema, shown: ShownTable) -> TablePast:
     """Returns the newest changes of the keys that changed last."""
     partitions = await partitions_of(log, stored.topic)
     bounds = await log.bounds(partitions)
     share = CHANGES_MAX // len(partitions)
     starts = {at: max(found.start, found.stable - share) for at, found in bounds.items()}
     changes = [
-        change for at in partitions for change in await _read(log, stored, at, starts[at], bounds)
+        change
+        for at in partitions
+        for change in await _read(log, stored, shown, at, starts[at], bounds[at].stable)
     ]
     newest = _newest_keys(changes)
-    shown = [each for each in changes if each.key is None or each.key in newest]
+    chosen = [each for each in changes if each.key is None or each.key in newest]
     return await _answer(
         log,
         stored,
         shown,
+        chosen,
         is_whole=all(starts[at] == bounds[at].start and not _gaps(bounds[at]) for at in partitions),
         keys_left_out=len({each.key for each in changes if each.key is not None}) - len(newest),
     )
 
 
-async def changes_of_key(log: Log, stored: StoredSchema, key: str) -> dict[str, Any]:
+async def changes_of_key(log: Log, stored: StoredSchema, shown: ShownTable, key: str) -> TablePast:
     """Returns the newest changes of one key."""
+    if shown.is_key_hidden:
+        raise ConfigError(
+            "the key of the table is hidden here",
+            hint="console.hide of the pipeline file names its column",
+            table=str(stored.schema.table),
+        )
     keys = await key_bytes(log, stored, key)
-    found = [_to_shown(each, stored.schema) async for each in key_history(log, stored, keys)]
+    found = [shown_change(each, shown) async for each in key_history(log, stored, keys)]
     bounds = await log.bounds(await partitions_of(log, stored.topic))
     is_whole = len(found) <= CHANGES_MAX and not any(map(_gaps, bounds.values()))
-    return await _answer(log, stored, found[-CHANGES_MAX:], is_whole=is_whole, keys_left_out=0)
+    chosen = found[-CHANGES_MAX:]
+    return await _answer(log, stored, shown, chosen, is_whole=is_whole, keys_left_out=0)
 
 
 def _gaps(bounds: Bounds) -> bool:
@@ -124,33 +160,22 @@ def _gaps(bounds: Bounds) -> bool:
 
 
 async def _read(
-    log: Log,
-    stored: StoredSchema,
-    at: TopicPartition,
-    start: int,
-    bounds: Mapping[TopicPartition, Bounds],
+    log: Log, stored: StoredSchema, shown: ShownTable, at: TopicPartition, start: int, end: int
 ) -> list[ShownChange]:
     decoder = RecordDecoder(log)
     await decoder.look([stored.topic])
     found: list[ShownChange] = []
-    offset, end = start, bounds[at].stable
+    offset = start
     while offset < end:
         for each in await log.fetch({at: offset}, limit=FETCH, isolation=Isolation.COMMITTED):
             columns = arrow_codec.decode(each.data, from_offset=offset, partition=at)
-            found += await shown_changes(decoder, at, columns, stored.schema)
+            changes = await decode_changes(decoder, at, columns)
+            found += [shown_change(change, shown) for change in changes if change.offset < end]
             offset = each.next_offset
-    return [each for each in found if each.offset < end]
+    return found
 
 
-async def shown_changes(
-    decoder: RecordDecoder, at: TopicPartition, columns: RecordColumns, schema: TableSchema
-) -> list[ShownChange]:
-    """Decodes records; tombstones are left out."""
-    return [_to_shown(each, schema) for each in await decode_changes(decoder, at, columns)]
-
-
-def _to_shown(change: KeyChange, schema: TableSchema) -> ShownChange:
-    key, row = change.key, change.row
+def shown_change(change: KeyChange, shown: ShownTable) -> ShownChange:
     return ShownChange(
         change.partition,
         change.offset,
@@ -158,18 +183,10 @@ def _to_shown(change: KeyChange, schema: TableSchema) -> ShownChange:
         change.at,
         change.committed_ms,
         change.appended_ms,
-        None if key is None else ", ".join(shown_cell(key.get(each)) or "" for each in schema.key),
-        None if row is None else [shown_cell(row.get(each)) for each in schema.names],
+        None if change.key is None else shown.key(change.key),
+        None if change.row is None else shown.row(change.row),
+        0,
     )
-
-
-def shown_cell(value: Any) -> str | None:
-    """Text, because a browser rounds integers above 2^53."""
-    if value is None:
-        return None
-    plain = to_json_value(value)
-    text = plain if isinstance(plain, str) else orjson.dumps(plain, default=str).decode()
-    return text if len(text) <= VALUE_CHARACTERS_MAX else text[:VALUE_CHARACTERS_MAX] + "…"
 
 
 def _newest_keys(changes: Sequence[ShownChange]) -> set[str]:
@@ -185,35 +202,27 @@ def _newest_keys(changes: Sequence[ShownChange]) -> set[str]:
 async def _answer(
     log: Log,
     stored: StoredSchema,
+    shown: ShownTable,
     changes: Sequence[ShownChange],
     *,
     is_whole: bool,
     keys_left_out: int,
-) -> dict[str, Any]:
+) -> TablePast:
     visible = await _visible_from(log, stored, changes)
-    return {
-        "table": str(stored.schema.table),
-        "topic": stored.topic,
-        "key": list(stored.schema.key),
-        "columns": [{"name": each.name, "type": str(each.type)} for each in stored.schema.columns],
-        "is_whole": is_whole,
-        "looked_to_ms": min(visible, default=None),
-        "keys_left_out": keys_left_out,
-        "changes": [
-            {
-                "partition": each.partition,
-                "offset": each.offset,
-                "op": each.operation,
-                "at": each.at,
-                "committed_ms": each.committed_ms,
-                "appended_ms": each.appended_ms,
-                "visible_ms": visible_ms,
-                "key": each.key,
-                "row": each.row,
-            }
+    return TablePast(
+        table=str(stored.schema.table),
+        topic=stored.topic,
+        key=list(stored.schema.key),
+        columns=list(shown.columns()),
+        hidden=list(shown.hidden),
+        is_whole=is_whole,
+        looked_to_ms=min(visible, default=None),
+        keys_left_out=keys_left_out,
+        changes=[
+            replace(each, visible_ms=visible_ms)
             for each, visible_ms in zip(changes, visible, strict=True)
         ],
-    }
+    )
 
 
 async def _visible_from(

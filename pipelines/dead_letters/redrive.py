@@ -67,21 +67,7 @@ async def redrive(
 ) -> list[Redriven]:
     """Appends each record again, removes its dead letter, and marks the commit boundary that lets
     sinks see it, in one transaction per partition."""
-    fates = {each.number: RedriveResult.NO_RECORD for each in dead_letters}
-    former = Generations.of(await load_positions(log, pipeline)).former if dead_letters else {}
-    topics = {each.dead_letter.topic for each in dead_letters if each.dead_letter.topic_id}
-    ids = {topic: await log.topic_id(topic) for topic in topics - former.keys()}
-    by_partition: dict[TopicPartition, list[StoredDeadLetter]] = {}
-    for each in dead_letters:
-        if each.dead_letter.topic in former:
-            fates[each.number] = (
-                RedriveResult.FORMER
-            )  # sinks that have crossed over read nothing there
-        elif each.dead_letter.topic_id and each.dead_letter.topic_id != ids[each.dead_letter.topic]:
-            fates[each.number] = RedriveResult.ANEW
-        elif each.dead_letter.is_record:
-            place = TopicPartition(each.dead_letter.topic, each.dead_letter.partition)
-            by_partition.setdefault(place, []).append(each)
+    fates, by_partition = await _sort(log, pipeline, dead_letters)
     # A name of its own: the source's writer must not be fenced.
     writer = await log.writer(f"headwater.{pipeline}.dlq") if by_partition else None
     for partition, group in by_partition.items():
@@ -92,6 +78,40 @@ async def redrive(
                 RedriveResult.REDRIVEN if each.number in back else RedriveResult.OVERTAKEN
             )
     return [Redriven(each, fates[each.number]) for each in dead_letters]
+
+
+async def foretell(
+    log: Log, pipeline: str, dead_letters: Sequence[StoredDeadLetter]
+) -> list[Redriven]:
+    """What `redrive` would do with each now."""
+    fates, by_partition = await _sort(log, pipeline, dead_letters)
+    for partition, group in by_partition.items():
+        seen = await _find_newest(log, partition, [each.dead_letter for each in group])
+        for each in group:
+            is_late = seen.overtakes(each.dead_letter)
+            fates[each.number] = RedriveResult.OVERTAKEN if is_late else RedriveResult.REDRIVEN
+    return [Redriven(each, fates[each.number]) for each in dead_letters]
+
+
+async def _sort(
+    log: Log, pipeline: str, dead_letters: Sequence[StoredDeadLetter]
+) -> tuple[dict[int, RedriveResult], dict[TopicPartition, list[StoredDeadLetter]]]:
+    """The fates of those that stay whatever else is in the log, and all others by partition."""
+    fates = {each.number: RedriveResult.NO_RECORD for each in dead_letters}
+    former = Generations.of(await load_positions(log, pipeline)).former if dead_letters else {}
+    topics = {each.dead_letter.topic for each in dead_letters if each.dead_letter.topic_id}
+    ids = {topic: await log.topic_id(topic) for topic in topics - former.keys()}
+    by_partition: dict[TopicPartition, list[StoredDeadLetter]] = {}
+    for each in dead_letters:
+        if each.dead_letter.topic in former:
+            # sinks that have crossed over read nothing there
+            fates[each.number] = RedriveResult.FORMER
+        elif each.dead_letter.topic_id and each.dead_letter.topic_id != ids[each.dead_letter.topic]:
+            fates[each.number] = RedriveResult.ANEW
+        elif each.dead_letter.is_record:
+            place = TopicPartition(each.dead_letter.topic, each.dead_letter.partition)
+            by_partition.setdefault(place, []).append(each)
+    return fates, by_partition
 
 
 class _Overtaken(Exception):

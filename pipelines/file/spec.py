@@ -4,7 +4,14 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, SecretStr, WithJsonSchema
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    SecretStr,
+    WithJsonSchema,
+    field_validator,
+)
 from pydantic_core import CoreSchema
 
 from headwater.core_log.foundation.schedule import Schedule
@@ -271,6 +278,22 @@ class LimitSettings(YamlSettings):
     """Bytes of the log that a sink reads at a time; decoded they are about ten times as large."""
 
 
+class ConsoleViewSettings(YamlSettings):
+    """What `headwater ui` shows of a pipeline, if it is started with this file."""
+
+    hide: Texts = Field((), examples=[["public.users.email"]])
+    """Columns that the console does not show and does not search, as `schema.table.column`."""
+
+    @field_validator("hide")
+    @classmethod
+    def _are_columns(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            table, _, column = name.rpartition(".")
+            if not table or not column:
+                raise ValueError(f"the name is not schema.table.column: {name}")
+        return names
+
+
 class SourceTask(YamlSettings):
     """Keys of every source beside those of its type."""
 
@@ -319,6 +342,8 @@ class PipelineSpec(YamlSettings):
     """A fixed address of status and metrics; it counts when `headwater run` starts."""
     limits: LimitSettings = LimitSettings()
     """Bounds of memory and waiting."""
+    console: ConsoleViewSettings = ConsoleViewSettings()
+    """What `headwater ui` shows."""
 
     @property
     def name(self) -> str:

@@ -8,8 +8,9 @@ POSITIONS = "__headwater_positions"
 COMMITS = "__headwater_commits"
 SCHEMAS = "__headwater_schemas"
 CONTROL = "__headwater_control"
+AUDIT = "__headwater_audit"
 
-INTERNAL = frozenset({POSITIONS, COMMITS, SCHEMAS, CONTROL})
+INTERNAL = frozenset({POSITIONS, COMMITS, SCHEMAS, CONTROL, AUDIT})
 
 PARTITIONS = 16
 SEGMENT_BYTES = 4 << 20

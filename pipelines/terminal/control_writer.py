@@ -70,6 +70,7 @@ TARGET = click.argument("target", metavar="PIPELINE[/TABLE]")
 
 async def send_pause(address: LogAddress, target: str, *, is_paused: bool) -> Mapping[str, Any]:
     """Returns once the signal is on disk; who runs the pipeline follows it within moments."""
+    from headwater.pipelines.journal.audit import audit
     from headwater.pipelines.journal.control import pause_signal, read_desired, write_control
     from headwater.pipelines.journal.inventory import tables_of
 
@@ -80,7 +81,8 @@ async def send_pause(address: LogAddress, target: str, *, is_paused: bool) -> Ma
         tables = await tables_of(log, pipeline) if given else frozenset()
         table = find_table(given, tables, pipeline=pipeline) if given else ""
         signal = pause_signal(table=table, is_paused=is_paused, id=secrets.token_hex(8))
-        await write_control(log, pipeline, [signal], now_ms=now_ms())
+        async with audit(log, "pause" if is_paused else "resume", target):
+            await write_control(log, pipeline, [signal], now_ms=now_ms())
         now = await read_desired(log, pipeline)
     return {
         "pipeline": pipeline,

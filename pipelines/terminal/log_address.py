@@ -54,6 +54,15 @@ class LogAddress:
             self._data, self._bootstrap = place.data, ",".join(place.bootstrap) or None
             self._security = place.security
 
+    @property
+    def arguments(self) -> list[str]:
+        """Options by which another command finds the same log."""
+        if self.file is not None:
+            return [f"--file={self.file}"]
+        if self._bootstrap is not None:
+            return [f"--bootstrap={self._bootstrap}"]
+        return [f"--data={self._data}"]
+
     @asynccontextmanager
     async def open(self, *, retry_for_ms: int = PATIENCE_MS) -> AsyncIterator["KafkaLog"]:
         """A client of the log; whether the log answers at all is seen within a few seconds."""

@@ -12,8 +12,9 @@ const token = sessionStorage.getItem(KEPT) ?? "";
 export const refused = signal(false);
 export const readOnly = signal(true);
 
-export async function ask(path, { method = "GET", accept = "application/json" } = {}) {
-  const answer = await fetch(`/api/v1${path}`, { method, headers: { Accept: accept, Authorization: `Bearer ${token}` } });
+export async function ask(path, { method = "GET", accept = "application/json", signal: ended, body } = {}) {
+  const answer = await fetch(`/api/v1${path}`, {
+    method, signal: ended, body: body === undefined ? undefined : JSON.stringify(body), headers: { Accept: accept, Authorization: `Bearer ${token}` } });
   if (answer.status === 401) refused.value = true;
   return answer;
 }

@@ -4,11 +4,24 @@ import { useEffect } from "./vendor/hooks.mjs";
 import "./vendor/signals.mjs";
 import { openSession, refused } from "./api.js";
 import { follow, link, status } from "./live.js";
+import { Group, Groups, Topics } from "./pages/log.js";
 import { Overview } from "./pages/overview.js";
 import { Table } from "./pages/table.js";
+import { Topic } from "./pages/topic.js";
 import { A, Command, Icon, address, html } from "./ui.js";
 
-const TABLE = /^\/pipelines\/([^/]+)\/tables\/([^/]+)$/;
+const PAGES = [
+  [/^\/$/, () => html`<${Overview} />`, () => "Headwater"],
+  [/^\/pipelines\/([^/]+)\/tables\/([^/]+)$/, (pipeline, table) => html`<${Table} key=${`${pipeline}/${table}`} pipeline=${pipeline} table=${table} />`, (_, table) => table],
+  [/^\/log$/, () => html`<${Topics} />`, () => "Log"],
+  [/^\/log\/topics\/([^/]+)$/, (topic) => html`<${Topic} key=${topic} topic=${topic} />`, (topic) => topic],
+  [/^\/log\/groups$/, () => html`<${Groups} />`, () => "Consumer groups"],
+  [/^\/log\/groups\/([^/]+)$/, (group) => html`<${Group} key=${group} group=${group} />`, (group) => group],
+];
+const RAIL = [
+  ["/", "Pipelines", "M3 6c3-4 5-4 7 0s4 4 7 0M3 13c3-4 5-4 7 0s4 4 7 0", (path) => path === "/" || path.startsWith("/pipelines")],
+  ["/log", "Log", "M3 4h14M3 8h14M3 12h9M3 16h9", (path) => path.startsWith("/log")],
+];
 const SAID = { live: "live", lost: "connection lost, trying again", "at rest": "no pipeline is running", connecting: "connecting" };
 
 function switchTheme() {
@@ -18,27 +31,30 @@ function switchTheme() {
   localStorage.setItem("theme", next);
 }
 
+function find(path) {
+  for (const [pattern, page, title] of PAGES) {
+    const found = pattern.exec(path)?.slice(1).map(decodeURIComponent);
+    if (found) return [page(...found), title(...found)];
+  }
+  return [html`<section class="empty"><h1>There is no such page</h1><p><${A} to="/" class="button">To the pipelines<//></p></section>`, "Headwater"];
+}
+
 function App() {
-  const path = address.value.pathname, table = TABLE.exec(path)?.slice(1).map(decodeURIComponent);
-  useEffect(() => { document.title = table ? `${table[1]} · Headwater` : "Headwater"; }, [path]);
+  const path = address.value.pathname, [page, title] = find(path);
+  useEffect(() => { document.title = title === "Headwater" ? title : `${title} · Headwater`; }, [title]);
   const quarantined = Object.values(status.value?.pipelines ?? {}).flatMap((each) => Object.values(each.tables)).filter((each) => each.state === "quarantined").length;
+  const badges = { "/": [quarantined, "quarantined"] };
   return html`<a class="skip" href="#main">To the content</a>
   <nav class="rail" aria-label="Pages">
     <${A} to="/" class="mark"><img src="/static/mark.svg" width="28" height="28" alt="" /><b>Headwater</b><//>
-    <ul><li><${A} to="/" aria-current="page"><${Icon} d="M3 6c3-4 5-4 7 0s4 4 7 0M3 13c3-4 5-4 7 0s4 4 7 0" /><span>Pipelines</span>${
-      quarantined ? html`<em class="badge bad" aria-label=${`${quarantined} quarantined`}>${quarantined}</em>` : null}<//></li></ul>
+    <ul>${RAIL.map(([to, name, d, isHere]) => html`<li key=${to}><${A} to=${to} aria-current=${isHere(path) ? "page" : undefined}><${Icon} d=${d} /><span>${name}</span>${
+      badges[to]?.[0] ? html`<em class="badge bad" aria-label=${badges[to].join(" ")}>${badges[to][0]}</em>` : null}<//></li>`)}</ul>
     <div class="foot">
       <button class="ghost" onClick=${switchTheme}><${Icon} d="M10 3a7 7 0 107 7 5.5 5.5 0 01-7-7z" /><span>Light or dark</span></button>
       <p class=${`link ${link.value === "live" ? "live" : link.value === "connecting" ? "" : "lost"}`} role="status"><i />${SAID[link.value]}</p>
     </div>
   </nav>
-  <main id="main" tabindex="-1">${
-    refused.value ? html`<${Refused} />`
-    : !status.value ? html`<p class="quiet">Reading the status…</p>`
-    : table ? html`<${Table} key=${path} pipeline=${table[0]} table=${table[1]} />`
-    : path === "/" ? html`<${Overview} />`
-    : html`<section class="empty"><h1>There is no such page</h1><p><${A} to="/" class="button">To the pipelines<//></p></section>`
-  }</main>`;
+  <main id="main" tabindex="-1">${refused.value ? html`<${Refused} />` : !status.value ? html`<p class="quiet">Reading the status…</p>` : page}</main>`;
 }
 
 const Refused = () => html`<section class="empty"><h1>This link is no longer valid</h1>

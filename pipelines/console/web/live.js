@@ -11,30 +11,35 @@ export async function follow() {
   while (!refused.value) {
     try {
       const answer = await ask("/live", { accept: "text/event-stream" });
-      if (answer.ok) await read(answer.body);
+      if (answer.ok) for await (const event of eventsOf(answer.body)) hear(event);
     } catch { /* the connection is lost; the line in the corner says so */ }
     link.value = "lost";
     await new Promise((go) => setTimeout(go, RETRY_MS));
   }
 }
 
-async function read(body) {
+// Server-sent events of a body, as pairs of kind and content.
+export async function* eventsOf(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const parts = (rest + value).split("\n\n");
-    rest = parts.pop();
-    parts.forEach(hear);
-  }
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const parts = (rest + value).split("\n\n");
+      rest = parts.pop();
+      for (const part of parts) {
+        const [, kind, data] = /^event: (\w+)\ndata: (.*)$/s.exec(part) ?? [];
+        if (kind) yield [kind, JSON.parse(data)];
+      }
+    }
+  } finally { reader.cancel().catch(() => {}); }  // whoever ended it has cancelled it already
 }
 
-function hear(part) {
-  const [, kind, data] = /^event: (\w+)\ndata: (.*)$/s.exec(part) ?? [];
-  if (kind === "past") past.value = JSON.parse(data);
+function hear([kind, now]) {
+  if (kind === "past") past.value = now;
   if (kind !== "status") return;
-  const now = JSON.parse(data), isNew = now.is_running && now.at_ms !== status.value?.at_ms;
+  const isNew = now.is_running && now.at_ms !== status.value?.at_ms;
   if (isNew) {
     const next = { ...past.value };
     const add = (name, of) => { next[name] = [...(next[name] ?? []), [now.at_ms, of.rows_per_s, of.lag_ms]].slice(-SAMPLES_MAX); };

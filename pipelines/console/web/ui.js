@@ -1,7 +1,9 @@
 // Parts of every page: links, pills, lines of the last minutes, bars, commands.
 import { h } from "./vendor/preact.mjs";
+import { useEffect, useState } from "./vendor/hooks.mjs";
 import { signal } from "./vendor/signals.mjs";
 import htm from "./vendor/htm.mjs";
+import { fetched } from "./api.js";
 import { tone } from "./words.js";
 
 export const html = htm.bind(h);
@@ -49,3 +51,30 @@ export function Command({ children }) {
 }
 
 export const Problem = ({ of }) => html`<p class="problem" role="alert">${of.message}${of.hint ? html` <span class="dim">${of.hint}</span>` : null}</p>`;
+
+// What a route answers: asked for when the page opens, and then again and again while it is looked at.
+export function useAnswer(path, everyMs = 0) {
+  const [answer, setAnswer] = useState(null), [problem, setProblem] = useState(null), [asked, setAsked] = useState(0);
+  useEffect(() => {
+    let isOn = true, timer = 0;
+    const look = async () => {
+      try {
+        const found = await fetched(path);
+        if (isOn) { setAnswer(found); setProblem(null); }
+      } catch (error) { if (isOn) setProblem(error); }
+      if (isOn && everyMs) timer = setTimeout(() => (document.hidden ? again() : look()), everyMs);
+    };
+    const again = () => { timer = setTimeout(look, everyMs); };
+    if (path) look();
+    return () => { isOn = false; clearTimeout(timer); };
+  }, [path, asked]);
+  return { answer, problem, again: () => setAsked(asked + 1) };
+}
+
+// A table that scrolls in itself, so that a narrow page does not.
+export const List = ({ label, head, children, kind = "" }) => html`<div class="scroll" tabindex="0" role="region" aria-label=${label}><table class=${`list ${kind}`}>
+  <thead><tr>${head.map((each) => (typeof each === "string" ? html`<th scope="col" key=${each}>${each}</th>` : html`<th scope="col" class="num" key=${each[0]}>${each[0]}</th>`))}</tr></thead><tbody>${children}</tbody></table></div>`;
+
+export const Loading = ({ problem }) => (problem ? html`<${Problem} of=${problem} />` : html`<p class="quiet">Reading the log…</p>`);
+
+export const Tabs = ({ of, now, label }) => html`<nav class="tabs" aria-label=${label}>${of.map(([to, name, n]) => html`<${A} key=${to} to=${to} aria-current=${name === now ? "page" : undefined}>${name}${n == null ? null : html` <span class="dim">${n}</span>`}<//>`)}</nav>`;

@@ -6,6 +6,8 @@ export const rate = (n) => (n == null ? "–" : n >= 10 || n === 0 ? count(Math.
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 export const clock = (ms, withMs = true) => new Date(ms).toISOString().slice(11, withMs ? 23 : 19);
 
+export const day = (ms) => new Date(ms).toISOString().slice(0, 10);
+
 export function bytes(n) {
   for (const unit of ["B", "KB", "MB", "GB"]) {
     if (n < 1000) return `${n < 10 && unit !== "B" ? n.toFixed(1) : Math.round(n)} ${unit}`;

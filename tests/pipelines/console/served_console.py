@@ -7,10 +7,17 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
-from headwater.core_log.model.log import Log
+from pydantic import TypeAdapter
+from starlette.routing import Match, Route
+
+from headwater.pipelines.console.console_context import ConsoleSources
+from headwater.pipelines.console.console_route import API
 from headwater.pipelines.console.console_server import ConsoleServer
+from headwater.pipelines.console.hidden_columns import NOTHING_HIDDEN, HiddenColumns
 from headwater.pipelines.console.live_status import FindOwner
+from headwater.pipelines.console.routes import ROUTES
 from headwater.pipelines.file.http_settings import HttpSettings
 
 
@@ -46,22 +53,48 @@ class ServedConsole:
         return await asyncio.to_thread(send)
 
     async def ask(self, path: str, method: str = "GET") -> Any:
-        status, content, _ = await self.raw(method, f"/api/v1{path}", self.good)
+        """What is answered; it must be of the form that the route declares."""
+        status, content, _ = await self.raw(method, f"{API}{path}", self.good)
         assert status < 400, content
-        return json.loads(content)
+        found = json.loads(content)
+        check_form(method, path, found)
+        return found
+
+    async def refusal(self, path: str, method: str = "GET") -> tuple[int, Any]:
+        status, content, _ = await self.raw(method, f"{API}{path}", self.good)
+        assert status >= 400, content
+        return status, json.loads(content)["error"]
+
+
+def check_form(method: str, path: str, found: object) -> None:
+    scope = {"type": "http", "method": method, "path": unquote(f"{API}{path.split('?')[0]}")}
+    for route in ROUTES:
+        match, _ = Route(route.path, lambda _: None, methods=[route.method]).matches(scope)
+        if match is Match.FULL:
+            form: TypeAdapter[Any] = TypeAdapter(route.answer)
+            assert form.dump_python(form.validate_python(found), mode="json") == found
+            return
+    raise AssertionError(f"no route declares {method} {path}")
+
+
+def sources_of(
+    log: Any,
+    *,
+    find_owner: FindOwner = lambda: None,
+    hidden: HiddenColumns = NOTHING_HIDDEN,
+    is_read_only: bool = False,
+) -> ConsoleSources:
+    @asynccontextmanager
+    async def open_log() -> AsyncIterator[Any]:
+        yield log
+
+    return ConsoleSources(find_owner, open_log, open_log, hidden, is_read_only)
 
 
 @asynccontextmanager
-async def served_console(
-    log: Log, *, find_owner: FindOwner = lambda: None, is_read_only: bool = False
-) -> AsyncIterator[ServedConsole]:
+async def served_console(sources: ConsoleSources) -> AsyncIterator[ServedConsole]:
     server = ConsoleServer(HttpSettings(listen="127.0.0.1:0"))
-
-    @asynccontextmanager
-    async def open_log() -> AsyncIterator[Log]:
-        yield log
-
-    serving = asyncio.ensure_future(server.serve(find_owner, open_log, is_read_only=is_read_only))
+    serving = asyncio.ensure_future(server.serve(sources))
     try:
         console = ServedConsole(server)
         yield console

@@ -1,27 +1,26 @@
 """The pages in a real browser: what they say is so, and the browser has nothing to complain of."""
 
-import asyncio
 import json
 import os
-import shutil
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import axe_playwright_python
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
-from headwater.core_log.model.log import Log
-from headwater.pipelines.console.console_server import ConsoleServer
 from headwater.pipelines.console.routes import WEB
-from headwater.pipelines.file.http_settings import HttpSettings
+from tests.pipelines.console.browser_pages import (
+    PATIENCE_MS,
+    check_accessible,
+    console_of,
+    page_of,
+)
 from tests.pipelines.pipeline_in_memory import tables_of
 from tests.pipelines.run_process import COMMAND, start
-from tests.served_log import ServedLog, served_log
+from tests.served_log import served_log
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -31,58 +30,7 @@ source: {type: generator, size: 1000, rate: 20, seed: 3}
 log: {path: ./data}
 sink: {type: sql, url: "sqlite:///shop.db"}
 """
-PATIENCE_MS = 120_000
-[AXE] = [
-    each.read_text() for each in Path(axe_playwright_python.__file__).parent.rglob("axe.min.js")
-]
 HOSTILE = "<img src=x onerror=\"document.title='taken'\"> \u202etxt.exe"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert path is not None, "scripts/chromium.sh installs it"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@contextmanager
-def page_of(browser: Browser, link: str) -> Iterator[Page]:
-    """A page that may complain of nothing, and ask nobody else for anything."""
-    context = browser.new_context(reduced_motion="reduce", viewport={"width": 1440, "height": 900})
-    complaints: list[str] = []
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE_MS)
-    page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    origin = "/".join(link.split("/")[:3])
-    page.on(
-        "request",
-        lambda request: (
-            None if request.url.startswith((origin, "data:")) else complaints.append(request.url)
-        ),
-    )
-    page.goto(link)
-    yield page
-    context.close()
-    assert not complaints
-
-
-def check_accessible(page: Page) -> None:
-    """From outside the page, whose policy lets it run no other script."""
-    client = page.context.new_cdp_session(page)
-    found = client.send(
-        "Runtime.evaluate",
-        {
-            "expression": f"{AXE};axe.run().then(r => JSON.stringify(r.violations.map("
-            "v => [v.id, v.nodes.map(n => n.target.join(' '))])))",
-            "awaitPromise": True,
-            "returnByValue": True,
-        },
-    )
-    assert json.loads(found["result"]["value"]) == []
 
 
 @pytest.fixture(scope="module")
@@ -152,40 +100,14 @@ def test_a_newcomer_sees_what_was_and_which_transaction_made_it_so(
         expect(page.get_by_role("heading", name="No pipeline is running.")).to_be_visible()
 
 
-@contextmanager
-def serving(server: ConsoleServer, served: ServedLog) -> Iterator[None]:
-    """A console on the loop of that log."""
-
-    @asynccontextmanager
-    async def open_log() -> AsyncIterator[Log]:
-        yield served.log
-
-    tasks: list[asyncio.Future[None]] = []
-
-    async def begin() -> None:
-        tasks.append(asyncio.ensure_future(server.serve(lambda: None, open_log)))
-
-    async def end() -> None:
-        tasks[0].cancel()
-        await asyncio.wait(tasks)
-
-    served.run(begin)
-    try:
-        yield
-    finally:
-        served.run(end)
-
-
 def test_hostile_values_are_text(browser: Browser, tmp_path: Path) -> None:
     with served_log(tmp_path / "data") as served:
         served.write(
             tables_of([("orders", "c", (1 << 53) + 1, HOSTILE)], commit=1),
             tables_of([("orders", "c", 2, "plain")], commit=2),
         )
-        server = ConsoleServer(HttpSettings(listen="127.0.0.1:0"))
-        base, _, token = server.link.partition("/#")
-        link = f"{base}/pipelines/shop/tables/public.orders#{token}"
-        with serving(server, served), page_of(browser, link) as page:
+        path = "/pipelines/shop/tables/public.orders"
+        with console_of(served) as console, page_of(browser, console.link(path)) as page:
             cells = page.locator(".rows td")
             expect(cells.first).to_be_visible(timeout=PATIENCE_MS)
             assert str((1 << 53) + 1) in cells.all_inner_texts(), "a browser rounds such numbers"

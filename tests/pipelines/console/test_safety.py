@@ -8,10 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from headwater.pipelines.console.console_server import ConsoleServer
-from headwater.pipelines.console.routes import LOOKS, SIGNALS, WEB
+from headwater.pipelines.console.routes import ROUTES, WEB
 from headwater.pipelines.file.http_settings import HttpSettings
 from tests.memory_log import MemoryLog
-from tests.pipelines.console.served_console import ServedConsole, served_console
+from tests.pipelines.console.served_console import ServedConsole, served_console, sources_of
 
 API = "/api/v1/session"
 VENDOR = WEB / "vendor"
@@ -20,7 +20,7 @@ IMPORTED = re.compile(r"""(?:from|import)\s*"(\.[^"]+)\"""")
 
 @pytest.fixture
 async def console() -> AsyncIterator[ServedConsole]:
-    async with served_console(MemoryLog()) as served:
+    async with served_console(sources_of(MemoryLog())) as served:
         yield served
 
 
@@ -78,13 +78,13 @@ async def test_no_other_file_is_served(console: ServedConsole, path: str) -> Non
 
 
 async def test_a_read_only_console_has_no_route_for_signals() -> None:
-    async with served_console(MemoryLog(), is_read_only=True) as console:
+    async with served_console(sources_of(MemoryLog(), is_read_only=True)) as console:
         for path in ("pause", "resume/public.orders", "restart"):
             status, _, _ = await console.raw("POST", f"/api/v1/pipelines/shop/{path}", console.good)
             assert status == 404
         assert (await console.ask("/session")) == {"is_read_only": True}
-    assert {each.method for each in LOOKS} == {"GET"}
-    assert {each.method for each in SIGNALS} == {"POST"}
+    assert all(each.is_look == (each.method == "GET") for each in ROUTES)
+    assert any(not each.is_look for each in ROUTES)
 
 
 async def test_a_signal_without_a_running_pipeline_is_refused(console: ServedConsole) -> None:

@@ -4,7 +4,6 @@ all rows of its transaction."""
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,8 +11,15 @@ from hypothesis import strategies as st
 
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.console import table_past
-from headwater.pipelines.console.table_past import activity, changes_of_key, recent_changes
-from headwater.pipelines.console.transaction_trace import applied_by, trace
+from headwater.pipelines.console.hidden_columns import NOTHING_HIDDEN, ShownTable
+from headwater.pipelines.console.table_past import (
+    ShownChange,
+    activity,
+    changes_of_key,
+    recent_changes,
+)
+from headwater.pipelines.console.transaction_trace import SinkOfTransaction, applied_by, trace
+from headwater.pipelines.journal.schemas import StoredSchema
 from headwater.pipelines.time_travel.history.as_of import TimeAsOf
 from headwater.pipelines.time_travel.history.cut_points import find_cut_point
 from headwater.pipelines.time_travel.history.key_history import (
@@ -60,15 +66,18 @@ def transactions(
         yield now_s, changes
 
 
-def shown_at(changes: Sequence[dict[str, Any]], moment_ms: int, key: str) -> list[str] | None:
+def view_of(stored: StoredSchema) -> ShownTable:
+    return NOTHING_HIDDEN.view(stored.pipeline, stored.schema)
+
+
+def shown_at(changes: Sequence[ShownChange], moment_ms: int, key: str) -> list[str | None] | None:
     """As the page finds it, in words.js."""
-    theirs = [each for each in changes if each["key"] in (None, key)]
-    theirs.sort(key=lambda each: each["offset"])
-    seen = [each for each in theirs if each["visible_ms"] <= moment_ms]
-    return seen[-1]["row"] if seen else None
+    theirs = [each for each in changes if each.key in (None, key)]
+    theirs.sort(key=lambda each: each.offset)
+    seen = [each for each in theirs if each.visible_ms <= moment_ms]
+    return seen[-1].row if seen else None
 
 
-@pytest.mark.slow
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
 def test_a_table_that_is_slid_equals_rows_as_of_for_every_key(tmp_path: Path, seed: int) -> None:
@@ -79,8 +88,8 @@ def test_a_table_that_is_slid_equals_rows_as_of_for_every_key(tmp_path: Path, se
 
         async def look() -> None:
             stored = await stored_schema(served.log, PIPELINE, "orders")
-            told = await recent_changes(served.log, stored)
-            assert told["is_whole"]
+            told = await recent_changes(served.log, stored, view_of(stored))
+            assert told.is_whole
             [place] = [TopicPartition(stored.topic, 0)]
             for moment_s in sorted({at for at, _ in script}):
                 moment_ms = START_MS + moment_s * 1000
@@ -94,7 +103,7 @@ def test_a_table_that_is_slid_equals_rows_as_of_for_every_key(tmp_path: Path, se
                     expected = await newest_change(served.log, stored.topic, keys, ends=ends)
                     row = None if expected is None or expected.row is None else expected.row
                     cells = None if row is None else [str(row["id"]), str(row["value"])]
-                    assert shown_at(told["changes"], moment_ms, str(key)) == cells
+                    assert shown_at(told.changes, moment_ms, str(key)) == cells
 
         served.run(look)
 
@@ -105,15 +114,14 @@ def test_the_changes_of_one_key_are_those_of_its_history(served: ServedLog) -> N
 
     async def look() -> None:
         stored = await stored_schema(served.log, PIPELINE, "orders")
-        all_of_them = (await recent_changes(served.log, stored))["changes"]
-        found = await changes_of_key(served.log, stored, "3")
-        wanted = [each for each in all_of_them if each["key"] in ("3", None)]
-        assert [each["offset"] for each in found["changes"]] == [e["offset"] for e in wanted]
-        for name in ("key", "row"):
-            assert [each[name] for each in found["changes"]] == [each[name] for each in wanted]
-        assert [each["visible_ms"] for each in found["changes"]] == [
-            each["visible_ms"] for each in wanted
+        all_of_them = (await recent_changes(served.log, stored, view_of(stored))).changes
+        found = await changes_of_key(served.log, stored, view_of(stored), "3")
+        wanted = [each for each in all_of_them if each.key in ("3", None)]
+        assert [each.offset for each in found.changes] == [e.offset for e in wanted]
+        assert [(each.key, each.row) for each in found.changes] == [
+            (each.key, each.row) for each in wanted
         ]
+        assert [each.visible_ms for each in found.changes] == [each.visible_ms for each in wanted]
 
     served.run(look)
 
@@ -126,10 +134,11 @@ def test_a_past_says_what_it_has_not_looked_at(
     served.write(*[tables_of([("orders", "c", key, "new")], commit=key) for key in range(20)])
 
     async def look() -> None:
-        told = await recent_changes(served.log, await stored_schema(served.log, PIPELINE, "orders"))
-        assert not told["is_whole"]
-        assert [each["key"] for each in told["changes"]] == ["18", "19"]
-        assert told["keys_left_out"] > 0
+        stored = await stored_schema(served.log, PIPELINE, "orders")
+        told = await recent_changes(served.log, stored, view_of(stored))
+        assert not told.is_whole
+        assert [each.key for each in told.changes] == ["18", "19"]
+        assert told.keys_left_out > 0
 
     served.run(look)
 
@@ -139,9 +148,9 @@ def test_the_activity_counts_every_record(served: ServedLog) -> None:
 
     async def look() -> None:
         stored = await stored_schema(served.log, PIPELINE, "orders")
-        told = await activity(served.log, stored, now_ms=2_000_000_000_000)
+        told = await activity(served.log, stored.topic, now_ms=2_000_000_000_000)
         bounds = await served.log.bounds([TopicPartition(stored.topic, 0)])
-        assert sum(told["counts"]) == next(iter(bounds.values())).end
+        assert sum(told.counts) == next(iter(bounds.values())).end
 
     served.run(look)
 
@@ -160,27 +169,31 @@ def test_a_change_names_every_row_of_its_transaction_and_who_has_it(served: Serv
 
     async def look() -> None:
         stored = await stored_schema(served.log, PIPELINE, "orders")
-        told = await recent_changes(served.log, stored)
-        change = next(each for each in told["changes"] if each["row"] == ["2", "c"])
+        told = await recent_changes(served.log, stored, view_of(stored))
+        change = next(each for each in told.changes if each.row == ["2", "c"])
         found = await trace(
             served.log,
             PIPELINE,
             TopicPartition(stored.topic, 0),
-            change["offset"],
-            appended_ms=change["appended_ms"],
+            change.offset,
+            appended_ms=change.appended_ms,
+            hidden=NOTHING_HIDDEN,
+            tasks={},
         )
-        rows = {(each["table"], each["key"], tuple(each["row"])) for each in found["changes"]}
+        rows = {
+            (each.table, each.change.key, tuple(each.change.row or ())) for each in found.changes
+        }
         assert rows == {
             ("public.orders", "1", ("1", "a")),
             ("public.items", "7", ("7", "b")),
             ("public.orders", "2", ("2", "c")),
         }
-        assert int(found["positions"]["stream"]) >= 2, "the log's transaction reaches behind it"
-        offset = change["offset"]
+        assert int(found.positions["stream"]) >= 2, "the log's transaction reaches behind it"
+        offset = change.offset
         tasks = {
             "source": {"positions": {}},
             "behind": {"positions": {f"{stored.topic}-0": str(offset)}},
         }
-        assert applied_by(tasks, found["changes"]) == [{"sink": "behind", "is_applied": False}]
+        assert applied_by(tasks, found.changes) == [SinkOfTransaction("behind", False)]
 
     served.run(look)

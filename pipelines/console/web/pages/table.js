@@ -5,6 +5,7 @@ import { past, status } from "../live.js";
 import { A, Command, Pill, Problem, Spark, address, html } from "../ui.js";
 import { OPERATIONS, byKey, changedColumns, clock, count, plural, rate, shownAt, span } from "../words.js";
 import { Act, Verified } from "./overview.js";
+import { Strip } from "./strip.js";
 
 const PLAY_S = 24, NOW_MS = 500, FRESH_SHARE = 260;
 const NUMERIC = /^(u?int|decimal|double|float)/;
@@ -112,16 +113,6 @@ function looked({ is_whole: isWhole, looked_to_ms: toMs, keys_left_out: keysLeft
   return `Looked back to ${clock(toMs, false)}; what was before is not known here.${keys}`;
 }
 
-function Strip({ flow, atMs, set, marks }) {
-  const top = Math.max(...flow.counts, 1), n = flow.counts.length, wide = 1000;
-  const x = (ms) => Math.min(Math.max((ms - flow.from_ms) / Math.max(flow.to_ms - flow.from_ms, 1), 0), 1) * wide;
-  return html`<div class="strip"><svg viewBox="0 0 1000 76" preserveAspectRatio="none" aria-hidden="true">
-    ${flow.counts.map((each, i) => { const tall = each ? 4 + (each / top) * 46 : 0; return html`<rect key=${i} class=${((i + 0.5) / n) * wide <= x(atMs) ? "past" : "yet"} x=${(i / n) * wide + 0.8} y=${56 - tall} width=${wide / n - 1.6} height=${tall} rx="1" />`; })}
-    ${marks.map((each) => html`<rect key=${each.offset} class="mine" x=${x(each.visible_ms) - 1} y="62" width="2.2" height="11" />`)}
-    <line class="hand" x1=${x(atMs)} x2=${x(atMs)} y1="0" y2="76" vector-effect="non-scaling-stroke" /></svg>
-    <input type="range" aria-label="Time" min=${flow.from_ms} max=${flow.to_ms} step="any" value=${atMs} aria-valuetext=${new Date(atMs).toISOString()} onInput=${(event) => set(Number(event.target.value))} /></div>`;
-}
-
 function Rows({ loaded, atMs, chosen, choose }) {
   const { columns, keys, flow, key: keyNames } = loaded, freshMs = (flow.to_ms - flow.from_ms) / FRESH_SHARE;
   return html`<section class="card rows" aria-label="Rows as of the time" tabindex="0"><table><thead><tr>${columns.map((each) => html`<th key=${each.name} scope="col" class=${NUMERIC.test(each.type) ? "num" : ""}>${each.name}<small>${each.type}</small></th>`)}</tr></thead>
@@ -130,9 +121,9 @@ function Rows({ loaded, atMs, chosen, choose }) {
 
 function Row({ of, columns, keyNames, atMs, freshMs, isChosen, choose }) {
   const i = shownAt(of.changes, atMs), now = of.changes[i], before = of.changes[i - 1], row = now?.row ?? before?.row;
-  const isFresh = now?.row && atMs - now.visible_ms < freshMs && now.op !== "r";
+  const isFresh = now?.row && atMs - now.visible_ms < freshMs && now.operation !== "r";
   return html`<tr class=${`${isChosen ? "chosen" : ""} ${!now ? "none" : now.row ? "" : "gone"}`} onClick=${() => choose(of.key)}>${columns.map((column, j) => {
-    const value = row?.[j], text = cellText(of, row, value, column, keyNames, j), isNew = isFresh && (now.op === "c" || before?.row?.[j] !== value);
+    const value = row?.[j], text = cellText(of, row, value, column, keyNames, j), isNew = isFresh && (now.operation === "c" || before?.row?.[j] !== value);
     return html`<td key=${column.name} class=${`${NUMERIC.test(column.type) ? "num" : ""} ${isNew ? "fresh" : ""} ${row && value == null ? "null" : ""}`} title=${text.length > 28 ? text : undefined}>${
       j === 0 ? html`<button aria-pressed=${isChosen}>${text || "–"}</button>` : text}</td>`;
   })}</tr>`;
@@ -149,7 +140,7 @@ function History({ name, columns, of, atMs, pick }) {
   useEffect(() => { const item = here.current, box = item?.closest(".steps"); if (box && item) box.scrollTop = item.offsetTop - box.offsetTop - 60; }, [i, of.key]);
   return html`<aside class="card key" aria-label=${`History of ${of.key}`}><header><h2><span class="dim">${name}</span> <code>${of.key}</code></h2><p class="dim">${plural(of.changes.length, "change")}; each opens its transaction</p></header>
     <ol class="steps">${of.changes.map((each, n) => html`<li key=${`${each.partition}:${each.offset}`} ref=${n === i ? here : null} class=${n > i ? "later" : n === i ? "here" : ""}><button class="step" onClick=${() => pick(each)}>
-      <span class="when"><b>${OPERATIONS[each.op]}</b>${clock(each.committed_ms)}</span><${Diff} columns=${columns} was=${of.changes[n - 1]?.row} is=${each.row} op=${each.op} /></button></li>`).reverse()}</ol></aside>`;
+      <span class="when"><b>${OPERATIONS[each.operation]}</b>${clock(each.committed_ms)}</span><${Diff} columns=${columns} was=${of.changes[n - 1]?.row} is=${each.row} op=${each.operation} /></button></li>`).reverse()}</ol></aside>`;
 }
 
 const said = (value) => (value == null ? "null" : value);
@@ -165,12 +156,12 @@ function Diff({ columns, was, is, op }) {
 function Trace({ of, pipeline }) {
   const tables = new Set(of.changes.map((each) => each.table)), root = useRef();
   useEffect(() => { root.current?.scrollIntoView({ block: "nearest" }); }, [of.at]);
-  const to = (each) => `/pipelines${place(pipeline)}/tables${place(each.table)}?only=${encodeURIComponent(each.key ?? "")}&key=${encodeURIComponent(each.key ?? "")}&at=${each.committed_ms}`;
+  const to = ({ table, change }) => `/pipelines${place(pipeline)}/tables${place(table)}?only=${encodeURIComponent(change.key ?? "")}&key=${encodeURIComponent(change.key ?? "")}&at=${change.committed_ms}`;
   return html`<section class="card trace" ref=${root} aria-label=${`Transaction ${of.at}`}><header><h2>Transaction ${of.at}</h2><span class="dim">changed ${plural(of.changes.length, "row")} of ${plural(tables.size, "table")}${of.is_whole ? "" : "; more are not shown"}</span></header>
     <div class="chain"><div><b>committed at the source</b><code>${clock(of.committed_ms)}</code></div><i />
       <div><b>in the log</b><code>${span(of.appended_ms - of.committed_ms)} later${Object.entries(of.positions).map(([part, value]) => ` · up to ${part} ${value}`)}</code></div>
       ${of.sinks.map((each) => html`<i key=${`to ${each.sink}`} /><div key=${each.sink} class=${each.is_applied ? "done" : ""}><b>${each.sink}</b><code>${each.is_applied ? "has applied all of it" : "has not applied it yet"}</code></div>`)}</div>
     <div class="scroll" tabindex="0" role="region" aria-label="Rows of the transaction"><table class="list"><thead><tr><th scope="col">Table</th><th scope="col">Key</th><th scope="col">Change</th><th scope="col">Row</th><th scope="col">In the log</th></tr></thead>
-      <tbody>${of.changes.map((each) => html`<tr key=${`${each.topic}-${each.partition}:${each.offset}`}><th scope="row"><${A} to=${to(each)}>${each.table}<//></th><td><code>${each.key ?? "all"}</code></td><td>${OPERATIONS[each.operation]}</td>
-        <td class="diff">${each.row ? each.columns.slice(0, 6).map((name, i) => html`<span key=${name}>${name}</span> ${said(each.row[i])}  `) : "–"}</td><td class="dim"><code>${each.topic}-${each.partition}:${each.offset}</code></td></tr>`)}</tbody></table></div></section>`;
+      <tbody>${of.changes.map((each) => html`<tr key=${`${each.topic}-${each.change.partition}:${each.change.offset}`}><th scope="row"><${A} to=${to(each)}>${each.table}<//></th><td><code>${each.change.key ?? "all"}</code></td><td>${OPERATIONS[each.change.operation]}</td>
+        <td class="diff">${each.change.row ? each.columns.slice(0, 6).map((name, i) => html`<span key=${name}>${name}</span> ${said(each.change.row[i])}  `) : "–"}</td><td class="dim"><${A} to=${`/log/topics${place(each.topic)}?partition=${each.change.partition}&until=${each.change.partition}:${each.change.offset + 1}`}><code>${each.topic}-${each.change.partition}:${each.change.offset}</code><//></td></tr>`)}</tbody></table></div></section>`;
 }

@@ -1,0 +1,40 @@
+"""Everything that the routes of a console speak of."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from headwater.pipelines.console.hidden_columns import NOTHING_HIDDEN, HiddenColumns
+from headwater.pipelines.console.live_status import FindOwner, LiveStatus
+from headwater.pipelines.console.message_tail import TailCount
+from headwater.pipelines.console.shared_log import OpenLog
+
+SEARCHES_MAX = 4
+
+
+@dataclass(frozen=True)
+class ConsoleSources:
+    """Where a console finds what it shows."""
+
+    find_owner: FindOwner
+    open_log: OpenLog
+    """Over a directory at rest it is owned for as long as the block lasts."""
+    follow_log: OpenLog
+    """Only of a log that somebody runs: whoever waits must not own it."""
+    hidden: HiddenColumns = NOTHING_HIDDEN
+    is_read_only: bool = False
+
+
+@dataclass(frozen=True)
+class ConsoleContext:
+    """One of these lives as long as its console."""
+
+    live: LiveStatus
+    sources: ConsoleSources
+    open_log: OpenLog
+    """As that of the sources, shared by looks that overlap."""
+    searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SEARCHES_MAX))
+    tails: TailCount = field(default_factory=TailCount)
+
+    @property
+    def hidden(self) -> HiddenColumns:
+        return self.sources.hidden

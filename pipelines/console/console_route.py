@@ -1,0 +1,52 @@
+"""One route of the console: its path, who answers it, and with what."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headwater.core_log.foundation.errors import ConfigError
+from headwater.pipelines.console.console_context import ConsoleContext
+
+API = "/api/v1"
+TABLE = API + "/pipelines/{pipeline}/tables/{table}"
+
+Answer = Any
+"""A dataclass, a list of them, or a `Response` that is sent as it is."""
+ConsoleHandler = Callable[[ConsoleContext, Request], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleRoute:
+    """`docs/console-api.md` and `docs/openapi.json` are tables of these."""
+
+    method: str
+    path: str
+    handler: ConsoleHandler
+    meaning: str
+    answer: Any
+    """The type of the answer; `Response` for streams."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    """Names of its parameters behind the `?`, with their meaning."""
+    status: int = 200
+
+    @property
+    def is_look(self) -> bool:
+        """Whether it changes nothing, so that a read-only console has it."""
+        return self.method == "GET"
+
+
+def number_of(request: Request, name: str, *, default: int, most: int) -> int:
+    """A parameter that is a number, at most as large as a look may be."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isdigit():
+        raise ConfigError("the parameter is not a number", parameter=name)
+    return min(int(text), most)
+
+
+def is_streamed(route: ConsoleRoute) -> bool:
+    return route.answer is Response

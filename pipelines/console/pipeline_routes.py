@@ -1,0 +1,92 @@
+"""Routes of every page: the session, the live status, and signals for pipelines."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from headwater.core_log.foundation.errors import LogUnavailable
+from headwater.pipelines.console.console_context import ConsoleContext
+from headwater.pipelines.console.console_route import API, ConsoleRoute
+from headwater.pipelines.console.live_status import LISTENERS_MAX
+from headwater.pipelines.watching.http_routes import CONTROLS, TooLarge
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What this console serves."""
+
+    is_read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SignalSent:
+    """A signal that the log has."""
+
+    pipeline: str
+    table: str | None
+    signal: str
+    id: str
+
+
+async def session(console: ConsoleContext, request: Request) -> Session:
+    return Session(console.sources.is_read_only)
+
+
+async def live(console: ConsoleContext, request: Request) -> Response:
+    if console.live.listeners >= LISTENERS_MAX:
+        raise TooLarge("the console has too many listeners", hint="close a page of it")
+
+    async def events() -> AsyncIterator[bytes]:
+        async for event in console.live.events():
+            yield event
+
+    return StreamingResponse(
+        events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+    )
+
+
+async def signal(console: ConsoleContext, request: Request) -> SignalSent:
+    """Hands the signal to the process that runs the pipeline, which writes it to the log."""
+    verb = request.url.path.removeprefix(API).split("/")[3]
+    given = request.path_params
+    return await send_signal(console, given["pipeline"], verb, given.get("table"))
+
+
+async def send_signal(
+    console: ConsoleContext, pipeline: str, verb: str, table: str | None = None
+) -> SignalSent:
+    owner = await console.live.owner()
+    if owner is None:
+        raise LogUnavailable("no pipeline is running on this log", hint="headwater run")
+    wanted = ["pipelines", pipeline, verb, *([] if table is None else [table])]
+    path = "".join(f"/{quote(part, safe='')}" for part in wanted)
+    return SignalSent(**await asyncio.to_thread(owner.ask, "POST", path))
+
+
+ROUTES = (
+    ConsoleRoute("GET", API + "/session", session, "Whether signals may be sent here.", Session),
+    ConsoleRoute(
+        "GET",
+        API + "/live",
+        live,
+        "Server-sent events: `past` once (rates and lags of the last ten minutes), then `status` "
+        "each second, with the fields of [status](status.md).",
+        Response,
+    ),
+    *(
+        ConsoleRoute(
+            "POST",
+            f"{API}/pipelines/{{pipeline}}/{verb}{table}",
+            signal,
+            meaning,
+            SignalSent,
+            status=202,
+        )
+        for verb, meaning in CONTROLS.items()
+        for table in ("", "/{table:path}")
+    ),
+)

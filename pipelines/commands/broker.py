@@ -59,9 +59,11 @@ def broker(
 
     With --http it answers /healthz, /readyz and /metrics there.
     """
-    from headwater.config.redaction import set_up_logging
-    from headwater.core_log.foundation.process_switches import switch_threads_often
-    from headwater.pipelines.terminal.signals import run_until_signal
+    from headwater.core_log.foundation.process_switches import freeze_imports, switch_threads_often
+
+    with freeze_imports():
+        from headwater.config.redaction import set_up_logging
+        from headwater.pipelines.terminal.signals import run_until_signal
 
     chosen = broker_settings(data, listen, settings)
     quiet = logging.ERROR if output.is_quiet else logging.INFO
@@ -72,7 +74,10 @@ def broker(
 
 async def _serve(settings: "BrokerSettings", http: "HttpSettings") -> None:
     """Waits for the end of a running command that uses the log."""
-    from headwater.core_log.broker.lifecycle import serve
+    from headwater.core_log.foundation.process_switches import freeze_imports
+
+    with freeze_imports():
+        from headwater.core_log.broker.lifecycle import serve
 
     lender = LogLender(settings.data)
     beside = None

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headwater.core_log.client import KafkaLog, KafkaSettings
 from headwater.core_log.foundation.endpoint import Endpoint
 from headwater.core_log.foundation.errors import DirectoryInUse, LogUnavailable
-from headwater.pipelines.file.loader import LoadedPipeline
-from headwater.pipelines.running.log_clients import kafka_settings
 from headwater.pipelines.terminal.log_place import find_owner
 
 if TYPE_CHECKING:
+    from headwater.core_log.client import KafkaLog
     from headwater.core_log.embedded import EmbeddedLog
+    from headwater.pipelines.file.loader import LoadedPipeline
 
 
 logger = logging.getLogger(__name__)
@@ -84,7 +83,7 @@ def _command() -> str:
 
 
 @asynccontextmanager
-async def log_as_found(loaded: LoadedPipeline) -> AsyncIterator[KafkaLog | None]:
+async def log_as_found(loaded: "LoadedPipeline") -> "AsyncIterator[KafkaLog | None]":
     """Of whoever runs it; else the directory is opened for as long as this takes. None when there
     is none yet."""
     log = await _open(loaded)
@@ -95,7 +94,11 @@ async def log_as_found(loaded: LoadedPipeline) -> AsyncIterator[KafkaLog | None]
             await log.close()
 
 
-async def _open(loaded: LoadedPipeline) -> KafkaLog | None:
+async def _open(loaded: "LoadedPipeline") -> "KafkaLog | None":
+    # Late, since a broker that starts needs neither a client nor pipelines.
+    from headwater.core_log.client import KafkaLog, KafkaSettings
+    from headwater.pipelines.running.log_clients import kafka_settings
+
     settings = loaded.spec.log
     if settings.type == "kafka":
         return KafkaLog(kafka_settings(loaded, settings.bootstrap))

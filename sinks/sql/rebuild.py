@@ -14,7 +14,8 @@ from headwater.sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
 from headwater.sinks.sql.change_buffer import moment_literal
 from headwater.sinks.sql.dialects.dialect import qualify, run
 from headwater.sinks.sql.failures import translate_errors
-from headwater.sinks.sql.offsets import TABLE, OwnershipMark
+from headwater.sinks.sql.offsets import TABLE
+from headwater.sinks.sql.ownership import OwnershipMark
 from headwater.sinks.sql.tables import OLD, OWN, SHADOW, SqlShadow, fit_columns
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from headwater.sinks.evolution import (
 from headwater.sinks.object_names import fit, fit_table
 from headwater.sinks.sink import DELETED_AT, SinkContext
 from headwater.sinks.sql.dialects.dialect import Dialect, qualify
-from headwater.sinks.sql.offsets import OwnershipMark, origin_of
+from headwater.sinks.sql.ownership import OwnershipMark, origin_of
 from headwater.sinks.sql.settings import Mode, SqlSettings, SqlTableSettings
 
 if TYPE_CHECKING:

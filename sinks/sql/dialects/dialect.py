@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headwater.core_log.foundation.array_types import BoolArray
 from headwater.core_log.model.table_schema import Column, TableId
-from headwater.sinks.sql.offsets import OwnershipMark, read_mark
+from headwater.sinks.sql.ownership import OwnershipMark, read_mark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -21,7 +21,7 @@ from headwater.sinks.sql.dialects.dialect import (
     qualify,
     same_values,
 )
-from headwater.sinks.sql.offsets import OwnershipMark, read_mark
+from headwater.sinks.sql.ownership import OwnershipMark, read_mark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -23,7 +23,7 @@ from headwater.sinks.sql.dialects.dialect import (
     run,
     text_literal,
 )
-from headwater.sinks.sql.offsets import OwnershipMark
+from headwater.sinks.sql.ownership import OwnershipMark
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

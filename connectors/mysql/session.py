@@ -391,10 +391,10 @@ class _Follower:
     def _work(self, decoded: Iterator[Decoded]) -> tuple[bool, list[TableChanges]]:
         """Reads on until the burst ends, a batch is full, or tables have to be looked at."""
         reader = self._reader
-        is_done = True
-        for each in decoded:
+        is_done = reader.add_decided(ROWS_MAX) and (reader.is_open or not reader.suspects)
+        for each in decoded if is_done else ():
             reader.feed(each)
-            is_full = reader.row_count >= ROWS_MAX
+            is_full = not reader.add_decided(ROWS_MAX) or reader.row_count >= ROWS_MAX
             if is_full or (reader.suspects and not reader.is_open):
                 is_done = False
                 break

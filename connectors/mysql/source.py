@@ -86,8 +86,8 @@ class MysqlSource:
 
     @asynccontextmanager
     async def snapshot(self, reached: Positions) -> AsyncIterator[SourceSnapshot]:
-        """Returns a snapshot that shows everything up to `reached`."""
+        """Returns a snapshot, whose position is exact."""
         from headwater.connectors.mysql.snapshot.consistent_read import standing_still
 
-        async with standing_still(self._settings, self._context, reached) as snapshot:
+        async with standing_still(self._settings, self._context) as snapshot:
             yield snapshot

@@ -10,8 +10,9 @@ from headwater.core_log.model.log import Log, TopicPartition
 from headwater.core_log.model.table_schema import TableId
 from headwater.pipelines.terminal.output import printable, table
 from headwater.pipelines.terminal.quantities import time_text
-from headwater.pipelines.time_travel.history.as_of import STREAM, format_position, order_of
+from headwater.pipelines.time_travel.history.as_of import STREAM, format_position
 from headwater.pipelines.time_travel.history.cut_points import ReportedOffsets, commits_below
+from headwater.pipelines.time_travel.history.position_order import parse_position
 from headwater.pipelines.time_travel.verify.table_selection import subjects_of
 from headwater.sinks.sink import AppliedOffsets, TableVersion, Versioned
 
@@ -114,7 +115,7 @@ def version_facts(version: TableVersion) -> dict[str, Any]:
 def position_text(positions: Positions) -> str | None:
     """As `--as-of` takes it, where the source's history has an order; else all of its parts."""
     stream = positions.get(STREAM, "")
-    if order_of(stream) is not None:
+    if parse_position(stream) is not None:
         return format_position(stream)
     return ",".join(f"{part}={at}" for part, at in sorted(positions.items())) or None
 

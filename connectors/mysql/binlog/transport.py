@@ -20,6 +20,7 @@ from headwater.core_log.foundation.errors import (
 )
 
 COM_BINLOG_DUMP_GTID = 0x1E
+NON_BLOCKING = 1
 PACKET_BYTES_MAX = 0xFFFFFF
 EVENT_BYTES_MAX = 1 << 30
 RECEIVE_BYTES = 1 << 20
@@ -44,6 +45,8 @@ class DumpStart:
 
     place: FilePosition | None
     gtids: GtidSet | MariadbGtids | None
+    waits: bool = True
+    """Whether the server waits for further events; else it ends the stream behind its last one."""
 
 
 class BinlogTransport:
@@ -55,11 +58,14 @@ class BinlogTransport:
         self._buffer = bytearray()
         self._partial = bytearray()
         """The begin of an event of several packets."""
+        self._waits = True
+        self.has_ended = False
+        """The server has sent all of its events, and waits for no others."""
 
     def start(
         self, server: MysqlServer, start: DumpStart, *, server_id: int, heartbeat_s: float
     ) -> None:
-        connection = self._connection
+        connection, self._waits = self._connection, start.waits
         nanoseconds = int(heartbeat_s * 1_000_000_000)
         with in_our_words("the binary log cannot be read"):
             connection.execute(
@@ -82,7 +88,7 @@ class BinlogTransport:
     def _dump(self, server: MysqlServer, start: DumpStart, server_id: int) -> tuple[int, bytes]:
         if isinstance(start.gtids, GtidSet):
             gtids = start.gtids.encode()
-            head = struct.pack("<HII", 0, server_id, 0)
+            head = struct.pack("<HII", 0 if start.waits else NON_BLOCKING, server_id, 0)
             return COM_BINLOG_DUMP_GTID, head + struct.pack("<QI", 4, len(gtids)) + gtids
         place = start.place if start.gtids is None else None
         file, position = (place.file, place.position) if place else ("", 4)
@@ -91,22 +97,24 @@ class BinlogTransport:
                 "the position is beyond 4 GiB of its file, from which only GTIDs can start",
                 hint="SET GLOBAL gtid_mode = ON, step by step as MySQL's manual says",
             )
-        head = struct.pack("<IHI", position, 0, server_id)
+        head = struct.pack("<IHI", position, 0 if start.waits else NON_BLOCKING, server_id)
         return COMMAND.COM_BINLOG_DUMP, head + file.encode()
 
     def burst(self, bytes_max: int) -> list[bytes]:
-        """Waits for events, and returns all that are there, up to about `bytes_max`."""
+        """Waits for events, and returns all that are there, up to about `bytes_max`; none once the
+        stream has ended."""
         events: list[bytes] = []
         size = 0
-        while True:
+        while not self.has_ended:
             for event in self._events():
                 events.append(event)
                 size += len(event)
                 if size >= bytes_max:
                     return events
-            if events:
+            if events or self.has_ended:
                 return events
             self._receive()
+        return events
 
     def _receive(self) -> None:
         try:
@@ -153,7 +161,9 @@ class BinlogTransport:
             code = reader.uint(2)
             said = reader.rest().decode(errors="replace")
             raise stream_error(code, said[6:] if said.startswith("#") else said)
-        raise SourceUnavailable("the server has ended the stream of its binary log")
+        if self._waits:
+            raise SourceUnavailable("the server has ended the stream of its binary log")
+        self.has_ended = True
 
     def close(self) -> None:
         self._connection.close()

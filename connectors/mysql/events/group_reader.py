@@ -1,6 +1,6 @@
 """Follows the groups of the binary log: which rows are committed, and what statements change."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headwater.connectors.mysql.binlog.decoder import (
@@ -15,6 +15,7 @@ from headwater.connectors.mysql.binlog.decoder import (
 )
 from headwater.connectors.mysql.binlog.rows import RowsEvent
 from headwater.connectors.mysql.binlog.table_map import TableMap
+from headwater.connectors.mysql.events.held_rows import HeldRows, MemoryBudget
 from headwater.connectors.mysql.events.row_buffer import (
     EventPlace,
     MysqlOrigin,
@@ -48,7 +49,7 @@ class _Prepared:
     """A prepared XA transaction: its rows, and the position just before it."""
 
     before: BinlogPosition
-    rows: list[tuple[RowsEvent, EventPlace]]
+    rows: HeldRows
 
 
 @dataclass(slots=True)
@@ -75,7 +76,11 @@ class BinlogGroupReader:
     _is_skipped: bool = False
     _has_begun: bool = False
     _xa: str = ""
-    _xa_rows: list[tuple[RowsEvent, EventPlace]] = field(default_factory=list)
+    _budget: MemoryBudget = field(default_factory=MemoryBudget)
+    _xa_rows: HeldRows | None = None
+    _decided: Iterator[tuple[RowsEvent, EventPlace]] | None = None
+    """Rows of an XA transaction that is being committed, whose group stays open."""
+    _decided_end: int = 0
     _thread: int | None = None
     _index: int = 0
     _group_tables: set[TableId] = field(default_factory=set)
@@ -113,6 +118,19 @@ class BinlogGroupReader:
             )
         elif not (isinstance(event, TableMap) or self.is_open or header.is_artificial):
             self._move_to(header.end_position)
+
+    def add_decided(self, rows_max: int) -> bool:
+        """Adds rows of an XA transaction that is committed, up to about so many changes; returns
+        whether none are left. It has to be called behind each `feed`."""
+        if self._decided is None:
+            return True
+        for event, place in self._decided:
+            self._add(event, place)
+            if self.row_count >= rows_max:
+                return False
+        self._decided = None
+        self._end(self._decided_end)
+        return True
 
     def take(self) -> list[TableChanges]:
         """Returns the changes so far, each once."""
@@ -164,7 +182,9 @@ class BinlogGroupReader:
             return
         place = self._place(decoded)
         if self._xa:
-            self._xa_rows.append((event, place))
+            if self._xa_rows is None:
+                self._xa_rows = HeldRows(self._budget)
+            self._xa_rows.add(event, place, size=decoded.header.size)
         else:
             self._add(event, place)
 
@@ -230,7 +250,6 @@ class BinlogGroupReader:
                 self._end(end)
             case StatementKind.XA_COMMIT | StatementKind.XA_ROLLBACK:
                 self._decide(decoded, statement)
-                self._end(end)
             case StatementKind.ROLLBACK | StatementKind.ROLLBACK_TO:
                 self._suspect(self._group_tables, ROLLED_BACK)
                 if statement.kind is StatementKind.ROLLBACK:
@@ -273,26 +292,40 @@ class BinlogGroupReader:
             self.suspects[name] = why
 
     def _prepare(self, event: XaPrepare, end: int) -> None:
-        xid, rows = event.xid.decode(), self._xa_rows
-        self._xa, self._xa_rows = "", []
+        xid, rows = event.xid.decode(), self._xa_rows or HeldRows(self._budget)
+        self._xa, self._xa_rows = "", None
         if event.is_one_phase:
-            if not self._is_skipped:
-                for each in rows:
-                    self._add(*each)
+            self._commit_held(rows, None, end)
         else:
             self.prepared[xid] = _Prepared(self.position.copy(), rows)
-        self._end(end)
+            self._end(end)
 
     def _decide(self, decoded: Decoded, statement: MysqlStatement) -> None:
-        held = self.prepared.pop(statement.xid, None)
-        if self._is_skipped or statement.kind is StatementKind.XA_ROLLBACK:
-            return
+        held, end = self.prepared.pop(statement.xid, None), decoded.header.end_position
+        is_committed = not self._is_skipped and statement.kind is StatementKind.XA_COMMIT
         if held is None:
-            self._suspect(self.tables, UNKNOWN_XA)
+            if is_committed:
+                self._suspect(self.tables, UNKNOWN_XA)
+            self._end(end)
+        elif is_committed:
+            self._commit_held(held.rows, self._place(decoded), end)
+        else:
+            held.rows.forget()
+            self._end(end)
+
+    def _commit_held(self, rows: HeldRows, place: EventPlace | None, end: int) -> None:
+        """The rows get GTID and time of their commit, if that is a group of its own."""
+        if self._is_skipped:
+            rows.forget()
+            self._end(end)
             return
-        place = self._place(decoded)
-        for event, prepared in held.rows:
-            self._add(event, prepared._replace(gtid=place.gtid, committed_us=place.committed_us))
+        self._decided_end = end
+        self._decided = (
+            (event, logged)
+            if place is None
+            else (event, logged._replace(gtid=place.gtid, committed_us=place.committed_us))
+            for event, logged in rows.take()
+        )
 
     def _end(self, end_position: int) -> None:
         gtid = self._gtid
@@ -314,7 +347,7 @@ class BinlogGroupReader:
         if isinstance(ours, GtidSet) and isinstance(theirs, GtidSet):
             return theirs.is_within(ours)
         assert isinstance(ours, MariadbGtids) and isinstance(theirs, MariadbGtids), "of one kind"
-        return all(ours.has(domain, number) for domain, _, number in theirs)
+        return theirs.is_within(ours)
 
     def _flush(self) -> None:
         for name in [*self._buffers]:

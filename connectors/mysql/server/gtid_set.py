@@ -164,6 +164,10 @@ class MariadbGtids:
         """Whether the reader has it: numbers of a domain only grow."""
         return domain in self._last and number <= self._last[domain][1]
 
+    def is_within(self, other: "MariadbGtids") -> bool:
+        """Whether the other reader has all of these."""
+        return all(other.has(domain, number) for domain, _, number in self)
+
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
         return iter((domain, *last) for domain, last in sorted(self._last.items()))
 

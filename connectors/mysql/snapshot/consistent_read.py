@@ -6,15 +6,20 @@ from contextlib import asynccontextmanager
 from threading import Event
 
 from headwater.connectors.mysql.events.row_buffer import MysqlOrigin
-from headwater.connectors.mysql.position import BinlogPosition, stored_position
-from headwater.connectors.mysql.resume_check import NOWHERE
+from headwater.connectors.mysql.position import STREAM, BinlogPosition, stored_position
+from headwater.connectors.mysql.resume_check import check_requirements
 from headwater.connectors.mysql.server.catalog import MysqlCatalog, MysqlTable
-from headwater.connectors.mysql.server.connection import MysqlConnection, connect, in_our_words
-from headwater.connectors.mysql.server.gtid_set import GtidSet, MariadbGtids
+from headwater.connectors.mysql.server.connection import (
+    MysqlConnection,
+    connect,
+    in_our_words,
+)
 from headwater.connectors.mysql.server.server_identity import FilePosition, identify
 from headwater.connectors.mysql.settings import MysqlSettings
+from headwater.connectors.mysql.snapshot.changes_between import has_changes_between
 from headwater.connectors.mysql.snapshot.chunk_query import whole_query
-from headwater.connectors.mysql.snapshot.chunk_reader import begin_snapshot, columns_of
+from headwater.connectors.mysql.snapshot.chunk_reader import columns_of
+from headwater.connectors.mysql.snapshot.exact_position import begin_exact_snapshot
 from headwater.connectors.mysql.snapshot.rows_beside_stream import read_changes
 from headwater.connectors.source import SourceContext, SourceSnapshot
 from headwater.core_log.model.changes import Positions, TableChanges
@@ -25,33 +30,52 @@ ROWS_MAX = 20_000
 
 @asynccontextmanager
 async def standing_still(
-    settings: MysqlSettings, context: SourceContext, reached: Positions
+    settings: MysqlSettings, context: SourceContext
 ) -> AsyncIterator[SourceSnapshot]:
-    """Yields a snapshot of about the present: without a lock, a server does not say at which
-    position its snapshot is."""
-    connection = await asyncio.to_thread(
-        connect, settings, name=f"headwater {context.pipeline} look"
-    )
+    """Yields a snapshot of all tables at one position."""
+    name = f"headwater {context.pipeline} look"
+    connection = await asyncio.to_thread(connect, settings, name=name)
     stopped = Event()
     try:
         server = await asyncio.to_thread(identify, connection)
-        none = MariadbGtids() if server.is_mariadb else GtidSet()
-        stored = stored_position(reached, is_mariadb=server.is_mariadb)
-        shows = stored or BinlogPosition(none, NOWHERE)
+        await asyncio.to_thread(check_requirements, connection, server)
         catalog = MysqlCatalog(settings, server.is_mariadb)
         tables = {each.table: each for each in await asyncio.to_thread(catalog.tables, connection)}
-        with in_our_words("the snapshot cannot be read"):
-            place = await asyncio.to_thread(begin_snapshot, connection, server, shows, stopped)
+        beginning = asyncio.ensure_future(
+            asyncio.to_thread(begin_exact_snapshot, connection, server, stopped)
+        )
+        try:
+            position = await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            stopped.set()
+            await asyncio.wait([beginning])
+            raise
         origin = MysqlOrigin(context.pipeline, server.name)
         now_ms = context.clock.now_ms()
 
         async def rows(table: TableId) -> AsyncIterator[TableChanges]:
             captured = tables[table]
-            selected = _Selected(connection, captured, place, origin, now_ms)
+            selected = _Selected(connection, captured, position.place, origin, now_ms)
             while (changes := await asyncio.to_thread(selected.next)) is not None:
                 yield changes
 
-        yield SourceSnapshot({}, rows, has_left=lambda table: table not in tables)
+        def changed_since(after: BinlogPosition) -> bool:
+            other = connect(settings, name=name)
+            try:
+                return has_changes_between(other, server, catalog, tables, after, position.place)
+            finally:
+                other.close()
+
+        async def has_changes_since(reached: Positions) -> bool | None:
+            after = stored_position(reached, is_mariadb=server.is_mariadb)
+            return True if after is None else await asyncio.to_thread(changed_since, after)
+
+        yield SourceSnapshot(
+            {STREAM: str(position.gtids)} if position.gtids else {},
+            rows,
+            has_left=lambda table: table not in tables,
+            has_changes_since=has_changes_since,
+        )
     finally:
         stopped.set()
         connection.close()

@@ -6,13 +6,19 @@ from dataclasses import dataclass
 
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.pipelines.terminal.quantities import parse_time, time_text
+from headwater.pipelines.time_travel.history.position_order import (
+    LSN,
+    ParsedPosition,
+    parse_position,
+)
 
 CLOCKS_APART_MS = 60_000
 """A source's clock may be ahead of ours by this much."""
 STREAM = "stream"
 """The part of a position that moves with the source's own history."""
+BOUNDS = ("number", "lsn")
+"""Kinds of positions that are a place before or behind a transaction, and no set of them."""
 
-LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 PER_PARTITION = re.compile(r"\d+:\d+(,\d+:\d+)*")
 PART = re.compile(r"([a-z][\w-]*)=(\S+)")
 HINT = (
@@ -51,9 +57,25 @@ class PositionAsOf:
     is_included: bool
     """Whether a transaction at exactly that position is included."""
 
+    def is_behind(self, position: ParsedPosition) -> bool:
+        """Whether a source that has come to this position has sent later transactions."""
+        return not position.is_within(self._parsed)
+
+    def excludes(self, commit: str) -> bool:
+        """Whether the transaction at that place is a later one; one without an order is not."""
+        parsed = parse_position(commit)
+        if parsed is None or parsed.kind != self._parsed.kind:
+            return False
+        is_bound = parsed.value == self._parsed.value and not self.is_included
+        return self.is_behind(parsed) or (is_bound and parsed.kind in BOUNDS)
+
+    def is_reached(self, position: ParsedPosition) -> bool:
+        """Whether a source at that position has sent everything up to here."""
+        return self._parsed.is_within(position)
+
     @property
-    def order(self) -> int:
-        found = order_of(self.position)
+    def _parsed(self) -> ParsedPosition:
+        found = parse_position(self.position)
         assert found is not None, "a position that cannot be compared is refused before"
         return found
 
@@ -94,7 +116,7 @@ def parse_as_of(text: str, *, now_ms: int) -> AsOf:
 
 def before(position: str) -> PositionAsOf:
     """Returns the moment before which everything lies that a source at this position has sent."""
-    if order_of(position) is None:
+    if parse_position(position) is None:
         raise ConfigError(
             "positions of this source have no order",
             hint="give a time, or offsets of the log: headwater status --positions shows both",
@@ -109,20 +131,18 @@ def format_position(position: str) -> str:
     return position if LSN.fullmatch(position) else f"{STREAM}={position}"
 
 
-def check_same_kind(as_of: PositionAsOf, position: str) -> None:
-    """Checks that both are positions of one kind: numbers and LSNs have an order, but not a common
-    one."""
-    if bool(LSN.fullmatch(as_of.position)) != bool(LSN.fullmatch(position)):
+def check_same_kind(as_of: PositionAsOf, position: str) -> ParsedPosition:
+    """Returns the position; each kind has an order, but no two have a common one."""
+    found, wanted = parse_position(position), parse_position(as_of.position)
+    if found is None:
+        raise ConfigError(
+            "positions of this source have no order",
+            hint="give a time, or offsets of the log: headwater status --positions shows both",
+        )
+    if wanted is None or found.kind != wanted.kind:
         raise ConfigError(
             "positions of this source have another form",
             position=as_of.position,
             hint=f"such as {format_position(position)}: headwater status --positions shows them",
         )
-
-
-def order_of(position: str) -> int | None:
-    """Returns a number that rises with the position, if the source's positions are numbers."""
-    if position.isdigit():
-        return int(position)
-    parts = LSN.fullmatch(position)
-    return None if parts is None else (int(parts[1], 16) << 32) | int(parts[2], 16)
+    return found

@@ -22,8 +22,8 @@ from headwater.pipelines.time_travel.history.as_of import (
     TimeAsOf,
     check_same_kind,
     format_position,
-    order_of,
 )
+from headwater.pipelines.time_travel.history.position_order import parse_position
 
 LIMIT = FetchLimit()
 LINEAR_OFFSETS = 20_000
@@ -216,7 +216,8 @@ class CommitIndex:
         if found is None:
             return f"offset {offsets}"
         stream = found.positions.get(STREAM, "")
-        position = f", position {format_position(stream)}" if order_of(stream) is not None else ""
+        has_order = parse_position(stream) is not None
+        position = f", position {format_position(stream)}" if has_order else ""
         return f"{time_text(found.committed_ms)}{position}, offset {offsets}"
 
     async def _first_after(self, as_of: TimeAsOf | PositionAsOf) -> IndexedCommit | None:
@@ -302,11 +303,7 @@ class CommitIndex:
     async def _check_reached(self, as_of: PositionAsOf) -> None:
         """Raises if the log may lack transactions that the source committed before the moment."""
         reached = (await load_positions(self._log, self._pipeline)).get(STREAM, "")
-        order = order_of(reached)
-        if order is None:
-            raise _without_order()
-        check_same_kind(as_of, reached)
-        if order < as_of.order:
+        if not as_of.is_reached(check_same_kind(as_of, reached)):
             raise ConfigError(
                 "the log has not reached this source position yet",
                 asked=as_of.position,
@@ -349,18 +346,7 @@ def _is_after(as_of: TimeAsOf | PositionAsOf, commit: Commit) -> bool | None:
     position = commit.positions.get(STREAM)
     if position is None:
         return None
-    order = order_of(position)
-    if order is None:
-        raise _without_order()
-    check_same_kind(as_of, position)
-    return order > as_of.order
-
-
-def _without_order() -> ConfigError:
-    return ConfigError(
-        "positions of this source have no order",
-        hint="give a time, or offsets of the log: headwater status --positions shows both",
-    )
+    return as_of.is_behind(check_same_kind(as_of, position))
 
 
 def _later_times(decoded: Sequence[TableChanges], at_ms: int) -> int | None:
@@ -377,12 +363,8 @@ def _later_commits(columns: RecordColumns, as_of: PositionAsOf) -> int | None:
     if not len(columns):
         return None
     at = header_column(columns.headers, AT_HEADER).fill_null(b"").dictionary_encode()
-    orders = [order_of(each.decode().partition("#")[0]) for each in at.dictionary.to_pylist()]
-    is_later = [
-        order is not None
-        and (order > as_of.order or (order == as_of.order and not as_of.is_included))
-        for order in orders
-    ]
+    commits = [each.decode().partition("#")[0] for each in at.dictionary.to_pylist()]
+    is_later = [as_of.excludes(commit) for commit in commits]
     places = np.flatnonzero(np.array(is_later)[at.indices.to_numpy()])
     return int(columns.offsets[places[0]]) if len(places) else None
 

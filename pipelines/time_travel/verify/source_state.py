@@ -24,12 +24,13 @@ from headwater.pipelines.journal.replacements import StoredReplacement
 from headwater.pipelines.loops.assembly import wire_of
 from headwater.pipelines.loops.deliver.slice_reader import AfterLog
 from headwater.pipelines.loops.thread_offload import beside
-from headwater.pipelines.time_travel.history.as_of import STREAM, before, order_of
+from headwater.pipelines.time_travel.history.as_of import STREAM, PositionAsOf, before
 from headwater.pipelines.time_travel.history.cut_points import (
     CutPoint,
     find_cut_point,
     newest_cut_point,
 )
+from headwater.pipelines.time_travel.history.position_order import parse_position
 from headwater.pipelines.time_travel.verify.result import IncomparableRows, deletes_of
 from headwater.pipelines.time_travel.verify.table_selection import ComparedTable
 from headwater.pipelines.transforms.before_log import MasksAndDrops, salt_of
@@ -65,22 +66,19 @@ class SourceSide:
         if not self.snapshot.positions:
             return await newest_cut_point(self.log, partitions)
         position = self.snapshot.positions[STREAM]
-        await self._reach(position)
         as_of = before(position)
+        await self._reach(as_of)
         return await find_cut_point(self.log, self.loaded.name, as_of, partitions, is_recent=True)
 
-    async def _reach(self, position: str) -> None:
+    async def _reach(self, wanted: PositionAsOf) -> None:
         """Waits until the log has all earlier changes."""
-        wanted = order_of(position)
-        if wanted is None:
-            before(position)  # which reports it
         deadline = self.clock.monotonic_ms() + REACH_MS
         while True:
             is_followed = self.is_running
             positions = await load_positions(self.log, self.loaded.name)
             reached = positions.get(STREAM, "")
-            order = order_of(reached)
-            if order is not None and wanted is not None and order >= wanted:
+            parsed = parse_position(reached)
+            if parsed is not None and wanted.is_reached(parsed):
                 return
             if not is_followed:
                 has_changes = await self._has_changes_since(positions)
@@ -93,7 +91,7 @@ class SourceSide:
                     hint="try again when it has caught up: headwater status"
                     if is_followed
                     else f"run the pipeline: headwater run {self.loaded.path.name}",
-                    source=position,
+                    source=wanted.position,
                     log=reached,
                 )
             await asyncio.sleep(REACH_POLL_S)

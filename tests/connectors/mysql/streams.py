@@ -47,6 +47,16 @@ class MysqlStory:
             self._taken.clear()
             await self._taken.wait()
 
+    async def came_last(self, table: str, id: int) -> None:
+        """Until the change of a row has come after which there are no others."""
+        while not any(
+            each.schema.table.name == table and each.rows.column("id")[-1].as_py() == id
+            for batch in self.batches[-1:]
+            for each in batch.tables
+        ):
+            self._taken.clear()
+            await self._taken.wait()
+
     async def ended(self) -> None:
         """Until the source has ended, by itself or with an error."""
         await self._ended.wait()

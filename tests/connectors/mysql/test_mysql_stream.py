@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from headwater.connectors.mysql import session
+from headwater.connectors.mysql.events import held_rows
 from headwater.connectors.mysql.source import MysqlSource
 from headwater.core_log.foundation.errors import PositionLost, SourceRejected
 from headwater.core_log.model.changes import Phase
@@ -151,6 +153,32 @@ async def test_xa_transactions_count_when_they_are_decided(mysql_guest: MysqlGue
     assert [row["id"] for _, row in told.events("t")] == [10, 1, 11, 3]
     check_equal(told, mysql_guest)
     assert told.positions["xa/stream"] == ""
+
+
+async def test_a_large_xa_transaction_waits_in_a_file_and_is_emitted_in_parts(
+    mysql_guest: MysqlGuest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_rows, "MEMORY_BYTES_MAX", 10_000)
+    monkeypatch.setattr(session, "ROWS_MAX", 500)
+    name = mysql_guest.database
+    mysql_guest.execute(T)
+    told = await run_once(mysql_guest)
+    inserts = [
+        "INSERT INTO t VALUES "
+        + ", ".join(f"({at}, 'row {at}', 0)" for at in range(first, first + 500))
+        for first in range(0, 5_000, 500)
+    ]
+    mysql_guest.execute(
+        f"XA START '{name}'", *inserts, "UPDATE t SET n = 1 WHERE id % 2 = 0",
+        f"XA END '{name}'", f"XA PREPARE '{name}'", f"XA COMMIT '{name}'",
+        "INSERT INTO t VALUES (-1, 'behind it', 0)",
+    )  # fmt: skip
+
+    await run_once(mysql_guest, told)
+
+    assert max(len(changes) for batch in told.batches for changes in batch.tables) < 2_000
+    assert told.letters("t") == "c" * 5_000 + "u" * 2_500 + "c"
+    check_equal(told, mysql_guest)
 
 
 async def test_rows_without_all_columns_lead_to_a_new_reading(mysql_guest: MysqlGuest) -> None:

@@ -21,9 +21,9 @@ help: ## this list
 venv: ## install what the project needs into .venv, nothing else
 	@scripts/setup.sh
 
-demo: venv ## PostgreSQL into a lake: killed in the middle, proved, taken back in time
+demo: venv ## PostgreSQL into a lake, or DATABASE=mysql, or mariadb: killed, proved, taken back in time
 	@scripts/java.sh || true
-	@$(BIN)/python -m scripts.demo
+	@$(BIN)/python -m scripts.demo $(DATABASE)
 
 check: venv ## format, lint, types, architecture tests
 	$(BIN)/ruff format --check --output-format concise .

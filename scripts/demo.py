@@ -1,4 +1,4 @@
-"""A shop in PostgreSQL, its tables in a lake: killed in the middle, proved, taken back in time."""
+"""A shop in a database, its tables in a lake: killed in the middle, proved, taken back in time."""
 
 import os
 import signal
@@ -11,27 +11,31 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from scripts.embedded_mysql import MysqlMissing, embedded_mysql
 from scripts.embedded_postgres import PostgresMissing, embedded_postgres
-from scripts.shop_database import Customers, buying, make_shop
+from scripts.shop_database import (
+    Customers,
+    MysqlShop,
+    PostgresShop,
+    Rows,
+    ShopDatabase,
+    buying,
+)
 
 PROJECT = Path(__file__).resolve().parent.parent
 HEADWATER = (sys.executable, "-m", "headwater.pipelines.cli")
 PATIENCE_S = 120
 TABLES = {"customers": "id", "orders": "id", "order_lines": "order_id, line"}
 """Each with its key."""
-COLUMNS = {"orders": "id, customer_id, status, total, note::text, placed_at"}
-"""Where PostgreSQL's driver would make something else of a value than the lake has."""
+DATABASES = ("postgres", "mysql", "mariadb")
 PIPELINE = """\
 pipeline: shop
 source:
-  type: postgres
-  url: ${env:SHOP_PG_URL}
-  tables: [public.*]
+  {source}
 sink:
   type: spark
   path: ./lake
@@ -42,22 +46,35 @@ SELECT customer_id, count(*) AS orders, sum(total) AS revenue
 FROM orders GROUP BY ALL ORDER BY revenue DESC LIMIT 3
 """
 
-Rows = list[tuple[Any, ...]]
 
-
-def main(orders: int = 60_000, *, customers: int = 5_000, buying_s: float = 8.0) -> int:
+def main(
+    orders: int = 60_000,
+    *,
+    customers: int = 5_000,
+    buying_s: float = 8.0,
+    database: str = "postgres",
+) -> int:
     console = Console(highlight=False, soft_wrap=True)
     if not has_java():
         console.print("Java 17 or newer is not here, and Spark needs it")
         return generator_instead(console)
     try:
-        with embedded_postgres() as server, tempfile.TemporaryDirectory() as name:
-            make_shop(server.address, customers=customers, orders=orders)
-            show = Show(console, Path(name), server.address)
-            return show.run(buying_s)
-    except PostgresMissing as missing:
+        with shop_in(database) as shop, tempfile.TemporaryDirectory() as name:
+            shop.make_shop(customers=customers, orders=orders)
+            return Show(console, Path(name), shop).run(buying_s)
+    except (PostgresMissing, MysqlMissing) as missing:
         console.print(str(missing))
         return generator_instead(console)
+
+
+@contextmanager
+def shop_in(database: str) -> Iterator[ShopDatabase]:
+    if database == "postgres":
+        with embedded_postgres() as postgres:
+            yield PostgresShop(postgres.address)
+        return
+    with embedded_mysql("mariadb" if database == "mariadb" else "mysql-9") as server:
+        yield MysqlShop(server)
 
 
 def generator_instead(console: Console) -> int:
@@ -78,14 +95,15 @@ def has_java() -> bool:
 class Show:
     """One pipeline, from its first row to the end."""
 
-    def __init__(self, console: Console, directory: Path, address: str) -> None:
-        self._console, self._directory, self._address = console, directory, address
+    def __init__(self, console: Console, directory: Path, shop: ShopDatabase) -> None:
+        self._console, self._directory, self._shop = console, directory, shop
         self._started = time.perf_counter()
 
     def run(self, buying_s: float) -> int:
-        (self._directory / "pipeline.yaml").write_text(PIPELINE)
-        self._console.print(PIPELINE, markup=False)
-        with buying(self._address) as customers:
+        pipeline = PIPELINE.format(source=self._shop.source)
+        (self._directory / "pipeline.yaml").write_text(pipeline)
+        self._console.print(pipeline, markup=False)
+        with buying(self._shop) as customers:
             with self._running():
                 self._say("headwater run: the rows that are there, then every change")
                 self._until(lambda: len(self._lake("orders")) > 0)
@@ -152,12 +170,12 @@ class Show:
 
     @property
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": str(PROJECT), "SHOP_PG_URL": self._address}
+        return {**os.environ, "PYTHONPATH": str(PROJECT), "SHOP_URL": self._shop.address}
 
     def _moment(self, customers: Customers) -> tuple[str, Rows]:
-        """Between two transactions: the place in the write-ahead log, and the orders of then."""
+        """Between two transactions: the position of the source, and the orders of then."""
         with customers.resting():
-            return self._query("SELECT pg_current_wal_insert_lsn()")[0][0], self._source("orders")
+            return self._shop.moment(), self._source("orders")
 
     def _until(self, is_so: Any) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -167,12 +185,8 @@ class Show:
             time.sleep(0.5)
 
     def _source(self, table: str) -> Rows:
-        columns = COLUMNS.get(table, "*")
-        return self._query(f"SELECT {columns} FROM {table} ORDER BY {TABLES[table]}")
-
-    def _query(self, text: str) -> Rows:
-        with psycopg.connect(self._address, autocommit=True) as connection:
-            return list(connection.execute(text.encode()))
+        columns = self._shop.columns(table)
+        return self._shop.query(f"SELECT {columns} FROM {table} ORDER BY {TABLES[table]}")
 
     def _lake(self, table: str, *, root: str = "lake") -> Rows:
         """Empty as long as there is no such table."""
@@ -187,7 +201,9 @@ class Show:
         from deltalake.exceptions import TableNotFoundError
 
         try:
-            found = DeltaTable(str(self._directory / root / f"public.{table}")).to_pyarrow_table()
+            found = DeltaTable(
+                str(self._directory / root / f"{self._shop.namespace}.{table}")
+            ).to_pyarrow_table()
         except TableNotFoundError:
             return None
         columns = [name for name in found.column_names if not name.startswith("_")]
@@ -206,7 +222,7 @@ class Show:
     def _print_tables(self) -> None:
         table = Table(title="rows at the end", title_justify="left")
         table.add_column("table")
-        table.add_column("PostgreSQL", justify="right")
+        table.add_column(self._shop.title, justify="right")
         table.add_column("lake", justify="right")
         table.add_column("")
         for name in TABLES:
@@ -226,5 +242,7 @@ def _groups_of_children(pid: int) -> list[int]:
 
 
 if __name__ == "__main__":
-    named = zip(("orders", "buying_s"), map(int, sys.argv[1:]), strict=False)
-    raise SystemExit(main(**dict(named)))
+    given = [each for each in sys.argv[1:] if each not in DATABASES]
+    named = dict(zip(("orders", "buying_s"), map(int, given), strict=False))
+    chosen = next((each for each in sys.argv[1:] if each in DATABASES), "postgres")
+    raise SystemExit(main(**named, database=chosen))

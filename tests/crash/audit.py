@@ -1,4 +1,4 @@
-"""A table whose triggers write down every change, and targets that keep it in every mode."""
+"""Targets that keep a table in every mode, beside what its triggers have written down."""
 
 import sqlite3
 import time
@@ -10,7 +10,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import psycopg
 import sqlalchemy as sa
 import yaml
 
@@ -19,25 +18,6 @@ from tests.crash.capture import PIPELINE, Capture
 from tests.sinks.histories import Truth, settings_of, shown
 from tests.sinks.spark.targets import LakeBench
 
-TABLES = (
-    "CREATE TABLE orders (shop text, id int, note text, PRIMARY KEY (shop, id))",
-    "CREATE TABLE audit (number bigserial PRIMARY KEY, at xid DEFAULT pg_current_xact_id()::xid,"
-    " letter text NOT NULL, shop text, id int, note text)",
-    "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-    " IF TG_OP = 'TRUNCATE' THEN INSERT INTO audit (letter) VALUES ('t'); RETURN NULL; END IF;"
-    " IF TG_OP = 'DELETE' OR (TG_OP = 'UPDATE' AND (OLD.shop, OLD.id) <> (NEW.shop, NEW.id)) THEN"
-    " INSERT INTO audit (letter, shop, id) VALUES ('d', OLD.shop, OLD.id); END IF;"
-    " IF TG_OP <> 'DELETE' THEN INSERT INTO audit (letter, shop, id, note) VALUES ("
-    " CASE WHEN TG_OP = 'INSERT' OR (OLD.shop, OLD.id) <> (NEW.shop, NEW.id) THEN 'c' ELSE 'u' END,"
-    " NEW.shop, NEW.id, NEW.note); END IF; RETURN NULL; END $$",
-    "CREATE TRIGGER rows AFTER INSERT OR UPDATE OR DELETE ON orders"
-    " FOR EACH ROW EXECUTE FUNCTION keep()",
-    "CREATE TRIGGER truncates AFTER TRUNCATE ON orders FOR EACH STATEMENT EXECUTE FUNCTION keep()",
-)
-CHANGES = (
-    "SELECT letter, shop, id, note, (extract(epoch FROM pg_xact_commit_timestamp(at)) * 1000000)"
-    "::bigint FROM audit WHERE number > %s ORDER BY number"
-)
 MARKER = "marker"
 """The shop of rows that only say that the stream is on: they are compared with nothing."""
 LOOK_S = 0.05
@@ -49,43 +29,6 @@ MOMENTS = [
 ]
 COMMITS = ("_delta_log", "commits")
 NO_DATABASES: Mapping[str, str] = {}
-
-
-class AuditWriter:
-    """Few keys, so that most transactions touch some of them more than once."""
-
-    rows_per_s = 400
-
-    def __init__(self, *, seed: int) -> None:
-        self._random = Random(seed)
-
-    def transact(self, connection: psycopg.Connection) -> int:
-        is_given_up, rows = self._random.random() < 0.05, 0
-        try:
-            with connection.transaction(force_rollback=is_given_up):
-                for _ in range(self._random.choice((1, 1, 2, 3, 12))):
-                    rows += max(connection.execute(*self._statement()).rowcount, 0)
-                with connection.transaction(force_rollback=True):
-                    connection.execute("UPDATE orders SET note = 'never' WHERE id = 1")
-        except (psycopg.errors.LockNotAvailable, psycopg.errors.UniqueViolation):
-            return 0
-        return 0 if is_given_up else rows
-
-    def _statement(self) -> tuple[Any, Sequence[Any]]:
-        shop, id = self._random.choice(("a", "é", "zz")), self._random.randrange(30)
-        note, kind = str(self._random.random()), self._random.random()
-        if kind < 0.01:
-            return "TRUNCATE orders", ()
-        if kind < 0.3:
-            return "DELETE FROM orders WHERE shop = %s AND id = %s", (shop, id)
-        if kind < 0.4:
-            moved = "UPDATE orders SET id = %s, note = %s WHERE shop = %s AND id = %s"
-            return moved, (self._random.randrange(30), note, shop, id)
-        put = (
-            "INSERT INTO orders VALUES (%s, %s, %s) ON CONFLICT (shop, id)"
-            " DO UPDATE SET note = excluded.note"
-        )
-        return put, (shop, id, note)
 
 
 def sinks_of(
@@ -117,21 +60,28 @@ def pipeline_of(sinks: dict[str, Any], *, slice_rows: int | None = None) -> str:
         .replace("{", "{{")
         .replace("}", "}}")
     )
-    return (before + said + after.partition("\n")[2]).replace("public.*", "public.orders")
+    return before + said + after.partition("\n")[2]
 
 
 class Audit:
     """Of a capture whose stream is on; what was before counts for nothing."""
 
-    def __init__(self, capture: Capture, sinks: dict[str, Any]) -> None:
-        self._capture, self._sinks = capture, sinks
+    def __init__(self, capture: Capture, sinks: dict[str, Any], changes: str) -> None:
+        """`changes` is the question for the changes behind a number."""
+        self._capture, self._sinks, self._changes = capture, sinks, changes
+        self._wait_for_marker(0)  # which only a snapshot has
         for number in (1, 2):  # the second one when the first has come, so that it is streamed
+            self._ask("INSERT INTO orders VALUES (%s, %s, '')", MARKER, number)
             self._wait_for_marker(number)
         [(self._since,)] = self._ask("SELECT max(number) FROM audit")
 
+    @property
+    def _table(self) -> str:
+        return f"{self._capture.namespace}.orders"
+
     def differences(self) -> dict[str, tuple[int, int]]:
         """Sink to how many rows only the audit has, and only the target."""
-        changes, found = self._ask(CHANGES, self._since), {}
+        changes, found = self._ask(self._changes, self._since), {}
         for name in self._sinks:
             kept = name.partition("_")[2]
             truth = Truth(kept)
@@ -146,7 +96,7 @@ class Audit:
 
     def changes(self) -> int:
         """How many rows the triggers have written down since."""
-        return len(self._ask(CHANGES, self._since))
+        return len(self._ask(self._changes, self._since))
 
     def slices(self) -> int:
         """Commits of Delta's tables and of files; the others do not keep them."""
@@ -155,11 +105,8 @@ class Audit:
         return sum(map(len, found))
 
     def _wait_for_marker(self, number: int) -> None:
-        with psycopg.connect(self._capture.address) as connection:
-            values = (MARKER, number)
-            connection.execute("INSERT INTO orders VALUES (%s, %s, '')", values)
         name = next(iter(self._sinks))
-        while not any(row["id"] == number for row in self._read(name)):
+        while not any((row["shop"], row["id"]) == (MARKER, number) for row in self._read(name)):
             assert self._capture.runner.poll() is None, self._capture.runner.last_words()
             time.sleep(LOOK_S)
 
@@ -169,18 +116,17 @@ class Audit:
     def _read(self, name: str) -> list[dict[str, Any]]:
         sink, place = self._sinks[name], self._capture.directory / name
         if sink["type"] == "files":
-            rows: list[dict[str, Any]] = read_files(str(place), "public.orders").to_pylist()
+            rows: list[dict[str, Any]] = read_files(str(place), self._table).to_pylist()
             return [_with_moments(row) for row in rows]
         if sink["type"] == "spark":
-            found = LakeBench(str(place), chosen={"format": sink["format"]}).table("public.orders")
+            found = LakeBench(str(place), chosen={"format": sink["format"]}).table(self._table)
             return [] if found is None else found.to_pylist()
         if sink["url"].startswith("sqlite"):
             return _in_sqlite(place.with_suffix(".db"))
         return _in_database(sink["url"], sink["table"].format(table="orders"))
 
     def _ask(self, question: str, *values: Any) -> list[Any]:
-        with psycopg.connect(self._capture.address) as connection:
-            return connection.execute(question.encode(), values).fetchall()
+        return self._capture.server.execute(self._capture.name, question, *values)
 
 
 def _in_database(address: str, table: str) -> list[dict[str, Any]]:

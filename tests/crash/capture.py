@@ -1,13 +1,12 @@
-"""A PostgreSQL with a load on it, a broker, and a pipeline between them and a target."""
+"""A server with a load on it, a broker, and a pipeline between them and a target."""
 
 import asyncio
+import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
-
-import psycopg
 
 from headwater.core_log.client import KafkaLog
 from headwater.core_log.model.log import TopicPartition
@@ -18,20 +17,15 @@ from headwater.pipelines.journal.read_to_end import read_decided
 from headwater.pipelines.journal.schemas import topics_of
 from headwater.pipelines.running.backoff import CRASHES_MAX
 from headwater.pipelines.running.log_clients import kafka_settings
-from scripts.embedded_postgres import EmbeddedPostgres
 from scripts.free_port import free_port
+from tests.crash.captured_server import CapturedServer
 from tests.crash.command_process import PATIENCE_S, CommandProcess
 from tests.crash.postgres_load import TABLES
 
 PIPELINE = """
 pipeline: {name}
 workers: {workers}
-source:
-  type: postgres
-  url: {url}
-  tables: [public.*]
-  heartbeat: 500ms
-  snapshot: {{parallel: 2, chunk_rows: 1000}}
+source: {source}
 log: {{type: kafka, bootstrap: "{log}"}}
 sink: {{type: sql, url: "sqlite:///shop.db", commit_every: 100ms}}
 errors: {{retry: {{for: 10m, backoff: 50ms..400ms}}}}
@@ -49,7 +43,7 @@ class Capture:
 
     def __init__(
         self,
-        server: EmbeddedPostgres,
+        server: CapturedServer,
         name: str,
         directory: Path,
         *,
@@ -57,19 +51,22 @@ class Capture:
         workers: str = "0",
         pipeline: str = PIPELINE,
         tables: Sequence[str] = TABLES,
+        captured: str = "*",
     ) -> None:
+        """`captured` is a pattern of the names of tables."""
         self.server, self.name, self.directory = server, name, directory
         self.workers = workers
-        with psycopg.connect(server.address, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}".encode())
-        self.address = server.address_of(name)
-        with psycopg.connect(self.address, autocommit=True) as connection:
-            for statement in tables:
-                connection.execute(statement.encode())
+        server.create(name, tables)
+        self.namespace = server.namespace_of(name)
         self.log = f"127.0.0.1:{free_port()}"
         self.file = directory / "pipeline.yaml"
-        about = {"name": name, "workers": workers, "url": address or self.address, "log": self.log}
-        self.file.write_text(pipeline.format(**about))
+        source = {
+            **server.source_of(name),
+            "url": address or server.address_of(name),
+            "tables": [f"{self.namespace}.{captured}"],
+        }
+        about = {"name": name, "workers": workers, "log": self.log}
+        self.file.write_text(pipeline.format(source=json.dumps(source), **about))
         self.broker = self._command("broker", "--data", directory / "log", "--listen", self.log)
         self.runner = self._command("run", self.file)
 
@@ -93,7 +90,7 @@ class Capture:
             self.server.start()
 
         def stop_server() -> None:
-            self.server.stop("fast")
+            self.server.stop()
             self.server.start()
 
         everybody = [kill_runner, kill_broker, kill_server, stop_server]
@@ -122,14 +119,11 @@ class Capture:
     def differences(self) -> dict[str, tuple[int, int]]:
         """Table to how many rows only the source has, and only the target."""
         found = {}
-        with (
-            psycopg.connect(self.address) as source,
-            closing(sqlite3.connect(self.directory / "shop.db")) as target,
-        ):
+        with closing(sqlite3.connect(self.directory / "shop.db")) as target:
             listed = target.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             made = {name for (name,) in listed}  # not before there is something to put in
             for table, question in QUESTIONS.items():
-                there = Counter(source.execute(question.encode()).fetchall())
+                there = Counter(self.server.execute(self.name, question))
                 here = Counter(target.execute(question).fetchall()) if table in made else Counter()
                 if there != here:
                     found[table] = ((there - here).total(), (here - there).total())
@@ -169,12 +163,4 @@ class Capture:
     def close(self) -> None:
         self.runner.end()
         self.broker.end()
-        with (
-            suppress(psycopg.OperationalError),  # it may be gone for good
-            psycopg.connect(self.server.address, autocommit=True) as connection,
-        ):
-            connection.execute(
-                "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots"
-                " WHERE active"
-            )
-            connection.execute(f"DROP DATABASE {self.name} WITH (FORCE)".encode())
+        self.server.drop(self.name)

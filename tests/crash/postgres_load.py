@@ -1,9 +1,6 @@
-"""A writer that goes on whenever its database lets it, and a shop at about 5,000 rows a second."""
+"""A shop in PostgreSQL at about 5,000 rows a second."""
 
-import threading
-import time
 from random import Random
-from typing import Protocol
 
 import psycopg
 
@@ -16,73 +13,7 @@ TABLES = (
     "INSERT INTO items SELECT g / 3, g % 3, 0 FROM generate_series(3, 30000) g",
 )
 ROWS_PER_S = 5_000
-RETRY_S = 0.02
 NEXT_ID = 1_000_000
-
-
-class Writer(Protocol):
-    """Whose transactions differ in size, kind and end."""
-
-    rows_per_s: int
-
-    def transact(self, connection: psycopg.Connection) -> int:
-        """One transaction; returns how many rows it wrote for good."""
-        ...
-
-
-class PostgresLoad:
-    """What became of a transaction whose answer was lost is nobody's business: the tables
-    themselves say it."""
-
-    def __init__(self, address: str, writer: Writer) -> None:
-        self._address, self._writer = address, writer
-        self._is_ending = threading.Event()
-        self._moved = threading.Condition()
-        self._rows, self._has_ended = 0, False
-        self._thread = threading.Thread(target=self._run)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def wait_for_rows(self, rows: int) -> None:
-        """Until so many more have been written."""
-        with self._moved:
-            goal = self._rows + rows
-            self._moved.wait_for(lambda: self._rows >= goal or self._has_ended)
-        assert self._rows >= goal, "whoever writes goes on until it is stopped"
-
-    def stop(self) -> None:
-        self._is_ending.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            self._go_on()
-        finally:
-            with self._moved:
-                self._has_ended = True
-                self._moved.notify_all()
-
-    def _go_on(self) -> None:
-        while not self._is_ending.is_set():
-            try:
-                with psycopg.connect(self._address, autocommit=True) as connection:
-                    connection.execute("SET lock_timeout = '200ms'")
-                    self._write(connection)
-            except psycopg.OperationalError:
-                self._is_ending.wait(RETRY_S)
-
-    def _write(self, connection: psycopg.Connection) -> None:
-        started, written = time.monotonic(), 0
-        while not self._is_ending.is_set():
-            rows = self._writer.transact(connection)
-            with self._moved:
-                self._rows += rows
-                self._moved.notify_all()
-            written += rows
-            ahead_s = written / self._writer.rows_per_s - (time.monotonic() - started)
-            if ahead_s > 0:
-                self._is_ending.wait(ahead_s)
 
 
 class ShopWriter:

@@ -9,7 +9,9 @@ import pytest
 
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres, temporary_directory
 from tests.crash.capture import Capture
-from tests.crash.postgres_load import PostgresLoad, ShopWriter
+from tests.crash.captured_server import PostgresServer
+from tests.crash.postgres_load import ShopWriter
+from tests.crash.source_load import SourceLoad
 
 STANDBY = {
     "synchronized_standby_slots": "",
@@ -31,8 +33,8 @@ def test_a_capture_goes_on_at_the_promoted_standby(tmp_path: Path) -> None:
         demand_copies_first(primary)
         hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
         address = f"postgresql://headwater@{hosts}/failover?target_session_attrs=primary"
-        capture = Capture(primary, "failover", tmp_path, address=address)
-        loads = [PostgresLoad(capture.address, ShopWriter(seed=1))]
+        capture = Capture(PostgresServer(primary), "failover", tmp_path, address=address)
+        loads = [SourceLoad(capture.server, capture.name, ShopWriter(seed=1))]
         capture.broker.start()
         capture.runner.start()
         try:
@@ -44,8 +46,8 @@ def test_a_capture_goes_on_at_the_promoted_standby(tmp_path: Path) -> None:
             standby.promote()
             loads[0].stop()
 
-            capture.server, capture.address = standby, standby.address_of("failover")
-            loads.append(PostgresLoad(capture.address, ShopWriter(seed=2)))
+            capture.server = PostgresServer(standby)
+            loads.append(SourceLoad(capture.server, capture.name, ShopWriter(seed=2)))
             loads[1].start()
             loads[1].wait_for_rows(ROWS)
             loads[1].stop()

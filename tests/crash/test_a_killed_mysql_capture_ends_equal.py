@@ -1,93 +1,46 @@
-"""Whoever is killed between MySQL or MariaDB and the target: it ends equal to the source."""
+"""Whoever is killed between MySQL or MariaDB and the targets: they end equal to the source."""
 
-import os
 import sqlite3
-import threading
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from random import Random
 
-import pymysql
 import pytest
 
 from scripts.embedded_mysql import EmbeddedMysql, Kind, embedded_mysql
-from tests.crash.command_process import CommandProcess
-
-LIVES = 20 if os.environ.get("HEADWATER_BUDGET") == "long" else 1
-KINDS: tuple[Kind, ...] = ("mysql-9", "mariadb")
-ROWS = 4_000
-PIPELINE = """
-pipeline: shop
-workers: 0
-source:
-  type: mysql
-  url: {url}
-  tables: [shop.*]
-  heartbeat: 1s
-  snapshot: {{parallel: 2, chunk_rows: 300}}
-sink: {{type: sql, url: "sqlite:///shop.db", commit_every: 100ms}}
-errors: {{retry: {{for: 10m, backoff: 50ms..400ms}}}}
-"""
-DDL = (
-    "ALTER TABLE shop.orders ADD COLUMN more int DEFAULT 5",
-    "ALTER TABLE shop.orders MODIFY note varchar(300)",
-    "ALTER TABLE shop.orders DROP COLUMN more",
+from scripts.embedded_postgres import embedded_postgres
+from tests.crash.audit import sinks_of
+from tests.crash.audited_life import (
+    AUDIT_SEED,
+    FEW,
+    IS_LONG,
+    Audited,
+    live_as_long_as_there_is_time,
+    live_audited,
 )
+from tests.crash.capture import Capture
+from tests.crash.captured_server import MysqlServer
+from tests.crash.mysql_audit import CHANGES, MysqlAuditWriter
+from tests.crash.mysql_audit import TABLES as AUDITED_TABLES
+from tests.crash.mysql_load import TABLES, MysqlShopWriter
+from tests.crash.source_load import SourceLoad
 
-
-class ShopLoad(threading.Thread):
-    """Writes until it is told to stop, over and over the same keys; servers may go meanwhile."""
-
-    def __init__(self, server: EmbeddedMysql, seed: int) -> None:
-        super().__init__(daemon=True)
-        self.server, self.random = server, Random(seed)
-        self.is_stopped, self.written = threading.Event(), 0
-        self.has_more = threading.Condition()
-
-    def run(self) -> None:
-        while not self.is_stopped.is_set():
-            try:
-                with self.server.connect("shop") as connection, connection.cursor() as cursor:
-                    while not self.is_stopped.is_set():
-                        self.write(cursor)
-            except (pymysql.OperationalError, pymysql.InterfaceError):  # it is gone
-                self.is_stopped.wait(0.05)
-
-    def write(self, cursor: "pymysql.cursors.Cursor") -> None:
-        random = self.random
-        cursor.execute("BEGIN")
-        for _ in range(random.randrange(1, 6)):
-            key = random.randrange(ROWS + 500)
-            cursor.execute(
-                random.choice(
-                    (
-                        f"REPLACE INTO orders (id, note, n) VALUES ({key}, 'new {key}', {key})",
-                        f"UPDATE orders SET n = n + 1, note = 'changed' WHERE id = {key}",
-                        f"DELETE FROM orders WHERE id = {key}",
-                        f"UPDATE IGNORE orders SET id = id + 100000 WHERE id = {key}",
-                    )
-                )
-            )
-        cursor.execute("COMMIT" if random.random() < 0.9 else "ROLLBACK")
-        with self.has_more:
-            self.written += 1
-            self.has_more.notify_all()
-
-    def wait_for(self, more: int) -> None:
-        wanted = self.written + more
-        with self.has_more:
-            self.has_more.wait_for(lambda: self.written >= wanted)
-
-    def stop(self) -> None:
-        self.is_stopped.set()
-        if self.is_alive():
-            self.join()
+LIVES = 20 if IS_LONG else 1
+KINDS: tuple[Kind, ...] = ("mysql-9", "mariadb")
+SURVIVING = {"innodb-flush-log-at-trx-commit": "2"}
+"""Each commit reaches the operating system, so that a killed server has all that it has logged."""
+DDL = (
+    "ALTER TABLE orders ADD COLUMN more int DEFAULT 5",
+    "ALTER TABLE orders MODIFY note varchar(300)",
+    "ALTER TABLE orders DROP COLUMN more",
+)
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def server(request: pytest.FixtureRequest) -> Iterator[EmbeddedMysql]:
-    with embedded_mysql(request.param) as server:
+    with embedded_mysql(request.param, settings=SURVIVING) as server:
         yield server
 
 
@@ -97,51 +50,60 @@ def test_a_mysql_capture_killed_at_random_ends_equal(
     life: int, server: EmbeddedMysql, tmp_path: Path
 ) -> None:
     random = Random(life)
-    server.execute(
-        "DROP DATABASE IF EXISTS shop",
-        "CREATE DATABASE shop CHARACTER SET utf8mb4",
-        "CREATE TABLE shop.orders (id int PRIMARY KEY, note varchar(200), n int)",
-        *(
-            "INSERT INTO shop.orders VALUES "
-            + ", ".join(f"({at}, 'row {at}', 0)" for at in range(first, first + 1_000))
-            for first in range(0, ROWS, 1_000)
-        ),
-    )
-    file = tmp_path / "pipeline.yaml"
-    file.write_text(PIPELINE.format(url=server.address_of("")))
-    runner = CommandProcess(("run", file), directory=tmp_path, output=tmp_path / "run.log")
-    load = ShopLoad(server, life)
-    runner.start()
+    captured = MysqlServer(server)
+    capture = Capture(captured, f"life_{life}", tmp_path, tables=TABLES)
+    load = SourceLoad(captured, capture.name, MysqlShopWriter(seed=life))
+    capture.broker.start()
+    capture.runner.start()
     load.start()
     try:
         for number in range(4):
-            load.wait_for(random.randrange(50, 600))
+            load.wait_for_rows(random.randrange(100, 1_200))
             if number % 2:
-                server.execute(DDL[number // 2])
+                captured.execute(capture.name, DDL[number // 2])
                 server.kill()
                 server.start()
-            runner.kill()
-            runner.start()
-        load.wait_for(random.randrange(300))
+            capture.runner.kill()
+            capture.runner.start()
+        load.wait_for_rows(random.randrange(600))
         load.stop()
-        runner.stop()
-        once = CommandProcess(
-            ("run", file, "--once"), directory=tmp_path, output=tmp_path / "once.log"
-        )
-        once.start()
+        capture.finish()
 
-        assert once.wait(300) == 0, once.last_words()
-        assert rows_of_target(tmp_path) == rows_of_source(server)
+        assert rows_of_target(tmp_path) == rows_of_source(capture)
     finally:
         load.stop()
-        if runner.is_started:
-            runner.kill()
+        capture.close()
 
 
-def rows_of_source(server: EmbeddedMysql) -> list[tuple[object, ...]]:
-    return sorted(server.execute("SELECT id, note, n FROM shop.orders"))
+def rows_of_source(capture: Capture) -> list[tuple[object, ...]]:
+    return sorted(capture.server.execute(capture.name, "SELECT id, note, n FROM orders"))
 
 
 def rows_of_target(directory: Path) -> list[tuple[object, ...]]:
     with closing(sqlite3.connect(directory / "shop.db")) as target:
         return sorted(target.execute("SELECT id, note, n FROM orders").fetchall())
+
+
+@pytest.mark.crash
+def test_a_mysql_capture_killed_at_random_ends_as_an_audit_says(
+    server: EmbeddedMysql, tmp_path: Path
+) -> None:
+    """Last values and times of deletes among it, also of XA transactions."""
+    sinks = sinks_of(FEW, seed=AUDIT_SEED)
+    live_audited(audited(server), tmp_path, sinks, seed=AUDIT_SEED, disasters=1)
+
+
+@pytest.mark.crash
+@pytest.mark.skipif(not IS_LONG, reason="make crash has the time")
+def test_every_mode_and_target_of_mysql_ends_as_an_audit_says_for_as_long_as_there_is_time(
+    server: EmbeddedMysql, mariadb: str, tmp_path: Path
+) -> None:
+    """`verify` says the same, and so it is after a rebuild."""
+    with embedded_postgres() as postgres:
+        databases = {"postgres": postgres.address, "mariadb": mariadb}
+        live_as_long_as_there_is_time(audited(server), databases, tmp_path)
+
+
+def audited(server: EmbeddedMysql) -> Audited:
+    writer = partial(MysqlAuditWriter, is_mariadb=server.is_mariadb)
+    return Audited(MysqlServer(server), AUDITED_TABLES, CHANGES, writer)

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from scripts.embedded_postgres import embedded_postgres
-from scripts.shop_database import buying, make_shop
+from scripts.shop_database import PostgresShop, buying
 from tests.crash.command_process import CommandProcess
 
 PATIENCE_S, LOOK_S = 600, 1.0
@@ -75,11 +75,12 @@ KEYS = (
 @pytest.mark.skipif(os.environ.get("HEADWATER_BUDGET") != "long", reason="make crash has the time")
 def test_statements_of_the_page_need_nothing_else(tmp_path: Path) -> None:
     with embedded_postgres() as server:
-        make_shop(server.address, customers=1_000, orders=3_000)
+        shop = PostgresShop(server.address)
+        shop.make_shop(customers=1_000, orders=3_000)
         execute(server.address, MORE_TABLES)
         (tmp_path / "pipeline.yaml").write_text(PIPELINE.format(url=server.address))
         runner = command(tmp_path, "run")
-        with buying(server.address):
+        with buying(shop):
             runner.start()
             try:
                 until_equal(tmp_path, runner)

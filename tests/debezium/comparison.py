@@ -9,7 +9,9 @@ from tests.debezium.values import TABLES
 
 MISSING = "(not there)"
 PROCESSING = {"ts_ms", "ts_us", "ts_ns"}
-RUNS = {"ts_ms", "ts_us", "ts_ns", "txId", "lsn", "sequence", "db"}
+RUNS = {
+    "ts_ms", "ts_us", "ts_ns", "txId", "lsn", "sequence", "db", "gtid", "file", "pos", "thread",
+}  # fmt: skip
 """Of the `source` block what another run of the same history has otherwise."""
 
 Found = tuple[tuple[str, ...], Any, Any]
@@ -25,11 +27,14 @@ class Difference(NamedTuple):
     is_snapshot: bool
 
     @property
+    def table(self) -> str:
+        return self.topic.rpartition(".")[2]
+
+    @property
     def type(self) -> str:
         """Of the column of one of the tables of types."""
-        table = self.topic.rpartition(".")[2]
         column = next((part for part in self.path if part[:1] == "c" and part[1:].isdigit()), "")
-        return TABLES[table][int(column[1:])].type if table in TABLES and column else ""
+        return TABLES[self.table][int(column[1:])].type if self.table in TABLES and column else ""
 
 
 def differences(
@@ -93,9 +98,8 @@ def _comparable(events: Sequence[Event], is_same_run: bool) -> Iterator[Event]:
             if source is not None and not is_same_run:
                 # A snapshot bears the number of a transaction that is yet to come.
                 is_streamed = value["op"] != "r"
-                number = is_streamed and transactions.setdefault(
-                    source["txId"], str(len(transactions))
-                )
+                name = source["txId"] if "txId" in source else source["gtid"]
+                number = is_streamed and transactions.setdefault(name, str(len(transactions)))
                 rest = {name: each for name, each in source.items() if name not in RUNS}
                 value["source"] = rest | {"transaction": number}
         yield event._replace(value=value)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,30 +53,64 @@ def capture(
     modes: Mapping[str, Mapping[str, str]],
     history: Callable[[], None],
 ) -> dict[str, Path]:
-    """A file of events per mode; `history` is called once all of them are streaming, and has to end
-    with a row of `zz_end`."""
+    """A file of events per mode, of PostgreSQL; see `capture_with`."""
     jars = directory_from("fetch_debezium.sh", "HEADWATER_DEBEZIUM_JARS")
+    properties = {name: _properties(address, name, given) for name, given in modes.items()}
+
+    def waits(engines: Engines) -> None:
+        _wait_for_streams(address, engines, len(properties))
+
+    return capture_with(jars, directory, properties, waits, history)
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """The process of Debezium's engines."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    def check_alive(self, deadline: float) -> None:
+        said = self.log.read_text(errors="replace")
+        assert self.process.poll() is None and time.monotonic() < deadline, said[-3000:]
+
+
+def capture_with(
+    jars: Path,
+    directory: Path,
+    properties: Mapping[str, Mapping[str, str]],
+    wait_for_streams: Callable[[Engines], None],
+    history: Callable[[], None],
+) -> dict[str, Path]:
+    """A file of events per name of an engine; `history` is called once all of them are streaming,
+    and has to end with a row of `zz_end`."""
     classes = directory / "classes"
     classes.mkdir()
     compile_sources(SOURCES, classes, class_path(jars, API))
-    files = [_properties(address, directory, name, given) for name, given in modes.items()]
+    files = [_written(directory / f"{name}.properties", each) for name, each in properties.items()]
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
     command = [*JAVA, MEMORY, quiet, "-cp", f"{jars}/*{os.pathsep}{classes}", "Capture"]
-    with (directory / "debezium.log").open("wb") as log:
+    output = directory / "debezium.log"
+    with output.open("wb") as log:
         process = start_owned([*command, *files], stdout=log, stderr=log)
     try:
-        _wait_for_streams(address, process, len(files), directory)
+        wait_for_streams(Engines(process, output))
         history()
         process.wait(WAIT_S_MAX)
     finally:
         process.kill()
         process.wait()
-    return {name: Path(f"{file}.events") for name, file in zip(modes, files, strict=True)}
+    return {name: Path(f"{file}.events") for name, file in zip(properties, files, strict=True)}
 
 
-def _properties(address: str, directory: Path, name: str, given: Mapping[str, str]) -> Path:
+def _written(path: Path, settings: Mapping[str, str]) -> Path:
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    return path
+
+
+def _properties(address: str, name: str, given: Mapping[str, str]) -> dict[str, str]:
     login: dict[str, Any] = dict(conninfo.conninfo_to_dict(address))
-    settings = {
+    return {
         "name": name,
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "offset.storage": "org.apache.kafka.connect.storage.MemoryOffsetBackingStore",
@@ -94,14 +129,9 @@ def _properties(address: str, directory: Path, name: str, given: Mapping[str, st
         "poll.interval.ms": "20",
         **given,
     }
-    path = directory / f"{name}.properties"
-    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    return path
 
 
-def _wait_for_streams(
-    address: str, process: "subprocess.Popen[bytes]", count: int, directory: Path
-) -> None:
+def _wait_for_streams(address: str, engines: Engines, count: int) -> None:
     active = (
         "SELECT count(*) FROM pg_replication_slots WHERE active AND slot_name LIKE 'beside%'"
         " AND confirmed_flush_lsn IS NOT NULL"
@@ -112,6 +142,5 @@ def _wait_for_streams(
             [[found]] = connection.execute(active.encode()).fetchall()
             if found == count:
                 return
-            said = (directory / "debezium.log").read_text(errors="replace")
-            assert process.poll() is None and time.monotonic() < deadline, said[-3000:]
+            engines.check_alive(deadline)
             time.sleep(0.1)

@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tests.debezium.comparison import MISSING, Difference
-from tests.debezium.events import Spelled
+from tests.debezium.comparison import MISSING, Difference, differences
+from tests.debezium.events import Spelled, Told
 from tests.debezium.headwater_capture import REJECTED
 
+SHOWN_MAX, SHOWN_CHARACTERS_MAX = 20, 400
 MESSAGES, OBJECT = "LOGICAL_DECODING_MESSAGE", "$LogicalDecodingMessageId@"
 """What messages count as in the record of a transaction's end, with us and with Debezium."""
 
@@ -138,6 +139,27 @@ PERMITTED: Sequence[Permitted] = (
 )
 
 
-def reason(each: Difference) -> str | None:
+def reason(each: Difference, permitted: Sequence[Permitted]) -> str | None:
     """Why this may be; None if it must not."""
-    return next((one.reason for one in PERMITTED if one.fits(each)), None)
+    return next((one.reason for one in permitted if one.fits(each)), None)
+
+
+def compare(
+    ours: Mapping[str, Mapping[str, Told]],
+    theirs: Mapping[str, Mapping[str, Told]],
+    permitted: Sequence[Permitted],
+    *,
+    is_same_run: bool,
+) -> set[str]:
+    """The reasons that were needed."""
+    needed: set[str] = set()
+    for mode in theirs:
+        strange = []
+        for each in differences(mode, ours[mode], theirs[mode], is_same_run=is_same_run):
+            why = reason(each, permitted)
+            needed |= {why} if why else set()
+            strange += [] if why else [each]
+        kinds = {(each.topic, each.path): str(each)[:SHOWN_CHARACTERS_MAX] for each in strange}
+        shown = "\n".join(list(kinds.values())[:SHOWN_MAX])
+        assert not strange, f"{len(strange)} differences in the mode {mode}, such as\n{shown}"
+    return needed

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.source import PostgresSource
+from headwater.connectors.source import Source
 from headwater.core_log.foundation.errors import RowsRejected
-from headwater.core_log.model.changes import ChangeBatch, Operation, TableChanges
+from headwater.core_log.model.changes import ChangeBatch, Operation, Positions, TableChanges
 from headwater.core_log.records.record_headers import header_column
 from headwater.core_log.rows.codec import RowCodec, codec_for
 from headwater.core_log.rows.decimal_nan import declare_nan_columns
@@ -75,8 +76,17 @@ async def reading(url: str, mode: str, **more: Any) -> AsyncIterator[Reading]:
         **more,
     }
     source = PostgresSource(PostgresSettings.model_validate(settings), source_context())
+    async with reading_of(source, lambda positions: "stream" in positions) as found:
+        yield found
+
+
+@asynccontextmanager
+async def reading_of(
+    source: Source, is_streaming: Callable[[Positions], bool]
+) -> AsyncIterator[Reading]:
+    """`is_streaming`: whether all rows that were there have been read."""
     found = Reading()
-    found.ended = asyncio.ensure_future(_read(source, found))
+    found.ended = asyncio.ensure_future(_read(source, found, is_streaming))
     try:
         yield found
     finally:
@@ -84,11 +94,13 @@ async def reading(url: str, mode: str, **more: Any) -> AsyncIterator[Reading]:
         await asyncio.wait([found.ended])
 
 
-async def _read(source: PostgresSource, found: Reading) -> None:
+async def _read(source: Source, found: Reading, is_streaming: Callable[[Positions], bool]) -> None:
+    positions: dict[str, str] = {}
     async with aclosing(source.changes({})) as batches:
         async for batch in batches:
             found.batches.append(batch)
-            if "stream" in batch.positions:
+            positions |= batch.positions
+            if is_streaming(positions):
                 found.streams.set()
             if any(each.schema.table.name == LAST for each in batch.tables):
                 return
@@ -166,9 +178,10 @@ def _set_aside(changes: TableChanges) -> Event:
     """The tables of types have a number for a key."""
     key = {name: changes.rows.column(name)[0].as_py() for name in changes.schema.key}
     letter = "rcud"[changes.operations[0].as_py()]
-    xid = changes.source["txId"]
+    name = "txId" if "txId" in changes.source else "gtid"
+    xid = changes.source[name]
     number = xid[0].as_py() if isinstance(xid, pa.Array) else xid
-    return Event(key, {"op": letter, "source": {"txId": number}, REJECTED: True}, {})
+    return Event(key, {"op": letter, "source": {name: number}, REJECTED: True}, {})
 
 
 def _schemas(changes: TableChanges, codec: RowCodec) -> tuple[Any, Any]:

@@ -30,10 +30,11 @@ def test_the_demo_is_killed_and_ends_equal() -> None:
 
 
 @pytest.mark.slow
-def test_the_show_on_postgresql_is_killed_proved_and_taken_back_in_time() -> None:
+@pytest.mark.parametrize("database", ["postgres", "mysql"])
+def test_the_show_on_a_database_is_killed_proved_and_taken_back_in_time(database: str) -> None:
     """Small enough for the sink to do without Spark, and with little time to buy in."""
     done = subprocess.run(
-        [sys.executable, "-m", "scripts.demo", "2000", "2"],
+        [sys.executable, "-m", "scripts.demo", "2000", "2", database],
         cwd=ROOT,
         capture_output=True,
         text=True,

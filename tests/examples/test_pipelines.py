@@ -4,12 +4,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headwater.connectors.generator.history import truth
 from headwater.connectors.generator.settings import GeneratorSettings
+from scripts.embedded_mysql import embedded_mysql
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/pipeline.yaml"))
@@ -26,9 +28,16 @@ SAYS = {
         "orders: 19,801 rows, equal",
         "removed replication slot",
     ],
+    "mysql-to-lake": ["customers: 500 rows, equal", "orders: 19,801 rows, equal"],
     "shop-to-kafka": ["outside.orders", "{orders} rows came back", "{order_lines} rows came back"],
 }
 TOTALS = {"shop-to-sqlite": 10_000, "shop-to-kafka": 6_000}
+
+
+@pytest.fixture
+def mysql_with_log() -> Iterator[str]:
+    with embedded_mysql("mysql-9") as server:
+        yield server.address_of("")
 
 
 @pytest.mark.slow
@@ -46,6 +55,8 @@ def test_the_pipeline_does_what_its_page_says(
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     if name.startswith("postgres"):
         environment["SHOP_PG_URL"] = request.getfixturevalue("postgres")
+    if name.startswith("mysql"):
+        environment["SHOP_MYSQL_URL"] = request.getfixturevalue("mysql_with_log")
 
     done = subprocess.run(
         ["bash", directory / "run.sh"],

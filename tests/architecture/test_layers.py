@@ -51,6 +51,7 @@ CONFINED = {
     r"numba|llvmlite": r"core_log/compiled/(object_cache|compiler|row_writer_kernels)\.py",
     r"fcntl|mmap|shutil|tempfile|glob": (
         r"core_log/storage/files\.py|pipelines/.*|sinks/.*|connectors/sql/spool\.py"
+        r"|connectors/mysql/events/held_rows\.py"
     ),
     r"time": r"core_log/foundation/clock\.py|config/.*|pipelines/.*",
     r"secrets": (r"core_log/(broker/lifecycle|client/sasl|storage/key_digests)\.py|pipelines/.*"),

@@ -119,7 +119,8 @@ def live_audited(
         load.stop()
         capture.finish(CATCH_UP_S)
 
-        assert audit.differences() == {}
+        differences = audit.differences()
+        assert differences == {}, differences
         if IS_LONG:
             capture.command("verify", capture.name, "-f", capture.file, patience_s=CATCH_UP_S)
             chosen = [name for name, sink in sinks.items() if can_be_rebuilt(name, sink)]
@@ -127,7 +128,8 @@ def live_audited(
                 sink = random.choice(chosen)
                 rebuild = ("rebuild", table, "-f", capture.file, "--sink", sink, "--swap")
                 capture.command(*rebuild, patience_s=CATCH_UP_S)
-                assert audit.differences() == {}
+                differences = audit.differences()
+                assert differences == {}, differences
                 seen["rebuild"] += 1
         counts = {"changes": audit.changes(), "slices": audit.slices(), "targets": len(sinks)}
         return seen + Counter({**counts, "lives": 1})

@@ -11,20 +11,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import sqlalchemy as sa
 
-from tests.crash.ddl_statements import COLUMNS
+from tests.crash.ddl_dialect import DdlDialect
 from tests.sinks.spark.targets import LakeBench
 
-AT = "(extract(epoch FROM pg_xact_commit_timestamp(at)) * 1000000)::bigint"
-CHANGES = (
-    f"SELECT at::text, letter, id, v, {AT} FROM audit WHERE of = %s AND number > %s ORDER BY number"
-)
-KEY = (
-    "SELECT attname::text FROM pg_index JOIN pg_attribute ON attrelid = indrelid"
-    " AND attnum = ANY (indkey) WHERE indisprimary AND indrelid = to_regclass(%s)"
-)
+INTEGERS = ("smallint", "integer", "bigint", "int")
 SQL = ("sqlite", "postgres", "mariadb")
 ROWS, HISTORIES = ("mirror", "soft_delete"), ("append", "scd2")
 """Ways of keeping a table."""
@@ -41,6 +33,8 @@ class Target:
     mode: str
     address: str
     """Of a database, or a directory."""
+    namespace: str = "public"
+    """The first part of the names of the source's tables."""
 
     @property
     def name(self) -> str:
@@ -58,7 +52,7 @@ class Target:
 
     def rows(self, table: str) -> Rows:
         if self.kind in ("delta", "parquet"):
-            found = LakeBench(self.address).table(f"public.{table}")
+            found = LakeBench(self.address).table(f"{self.namespace}.{table}")
             return [] if found is None else found.to_pylist()
         name = f"{self.mode}_{table}"
         if self.kind == "sqlite":
@@ -91,9 +85,9 @@ def _in_sqlite(path: Path, name: str) -> Rows:
 class Truth:
     """The source as it is, and since some moment all that became of it."""
 
-    def __init__(self, address: str, tables: Sequence[str], *, is_whole: bool) -> None:
+    def __init__(self, dialect: DdlDialect, database: str, *, is_whole: bool) -> None:
         """`is_whole`: whether the triggers saw every change of these tables' rows."""
-        self._address, self.tables, self._is_whole = address, tables, is_whole
+        self._dialect, self._database, self._is_whole = dialect, database, is_whole
         self._since: int | None = None
 
     def begin(self) -> None:
@@ -102,12 +96,12 @@ class Truth:
 
     def differences(self, target: Target) -> list[str]:
         found = list[str]()
-        for table in self.tables:
-            columns = dict(self._ask(COLUMNS, table))
+        for table in self._dialect.tables:
+            columns = self._dialect.columns_of(self._database, table)
             names = ", ".join(columns)
             there = _told(self._ask(f"SELECT {names} FROM {table}"), columns)
             rows = target.rows(table)
-            current = _current(target.mode, rows, [name for name, *_ in self._ask(KEY, table)])
+            current = _current(target.mode, rows, self._dialect.key_of(self._database, table))
             here = _told([[row.get(name) for name in columns] for row in current], columns)
             found += [f"{table} lacks {each}" for each in sorted((there - here).elements())]
             found += [f"{table} has {each}" for each in sorted((here - there).elements())]
@@ -117,20 +111,21 @@ class Truth:
 
     def _unlike_audit(self, target: Target, table: str, rows: Rows) -> Iterable[str]:
         """Of a history: versions that it lacks, and such as it has twice."""
-        changes = self._ask(CHANGES, table, self._since)
+        assert self._since is not None, "it has begun"
+        changes = self._dialect.audit_of(self._database, table, self._since)
         if target.mode == "append":
             had = [
                 (row["_headwater_op"], row["id"], row["v"])
                 for row in rows
                 if row["_headwater_op"] in "cu"
             ]
-            wanted = [(letter, id, v) for _, letter, id, v, _ in changes if letter in "cu"]
+            wanted = [(letter, id, v) for _, letter, id, v in changes if letter in "cu"]
             yield from (f"append lacks {each}" for each in sorted({*wanted} - {*had}))
             if len({*had}) != len(had):
                 yield f"append has {len(had) - len({*had})} changes twice"
         if target.mode == "scd2":
-            last = {(at, id): v for at, letter, id, v, _ in changes if letter in "cu"}
-            gone = {(at, id) for at, letter, id, *_ in changes if letter == "d"}
+            last = {(at, id): v for at, letter, id, v in changes if letter in "cu"}
+            gone = {(at, id) for at, letter, id, _ in changes if letter == "d"}
             emptied = {at for at, letter, *_ in changes if letter == "t"}
             kept = {(row["id"], row["v"]) for row in rows}
             for (at, id), v in last.items():
@@ -141,13 +136,12 @@ class Truth:
             ids = {row["id"] for row in rows}
             yield from (
                 f"soft_delete lacks {id}"
-                for _, letter, id, *_ in changes
+                for _, letter, id, _ in changes
                 if letter == "c" and id not in ids
             )
 
     def _ask(self, question: str, *values: Any) -> list[Any]:
-        with psycopg.connect(self._address) as connection:
-            return connection.execute(question.encode(), values or None).fetchall()
+        return self._dialect.server.execute(self._database, question, *values)
 
 
 def _overlapping(rows: Rows) -> Iterable[str]:
@@ -219,15 +213,15 @@ def _plain(value: Any, kind: str) -> Any:
 
 
 def _of_kind(value: Any, kind: str) -> Any:
-    if kind.startswith("numeric"):
+    if kind.startswith(("numeric", "decimal")):
         return Decimal(str(value)).normalize()
-    if kind in ("smallint", "integer", "bigint"):  # a target may keep the decimals that it had
+    if kind in INTEGERS:  # a target may keep the decimals that it had
         number = Decimal(str(value))
         return int(number) if number == number.to_integral_value() else value
     if kind == "boolean":
         return value if isinstance(value, bool) else bool(int(value))
     if kind == "date":
-        return str(value)[:10]
+        return None if str(value).startswith("0000") else str(value)[:10]
     if kind.endswith("[]"):
         return json.loads(value) if isinstance(value, str) else list(value)
     return value

@@ -1,6 +1,7 @@
 """A shop in MySQL or MariaDB, over and over the same keys."""
 
 from random import Random
+from typing import Any
 
 import pymysql
 
@@ -16,21 +17,39 @@ TABLES = (
 
 
 class MysqlShopWriter:
-    """Small transactions, of which some are given up."""
+    """Small transactions, of which some are given up, and some are XA transactions."""
 
     rows_per_s = 5_000
 
     def __init__(self, *, seed: int) -> None:
-        self._random = Random(seed)
+        self._random, self._next_xid = Random(seed), 0
+        self._connection: Any = None
 
-    def transact(self, connection: "pymysql.Connection[pymysql.cursors.Cursor]") -> int:
+    def transact(self, connection: "pymysql.Connection[Any]") -> int:
         is_given_up, rows = self._random.random() > 0.9, 0
         with connection.cursor() as cursor:
-            cursor.execute("BEGIN")
+            if connection is not self._connection:
+                self._decide(cursor)
+                self._connection = connection
+            self._next_xid += 1
+            xid = f"'{self._next_xid}'" if self._random.random() < 0.1 else ""
+            cursor.execute(f"XA START {xid}" if xid else "BEGIN")
             for _ in range(self._random.randrange(1, 6)):
                 rows += cursor.execute(self._statement())
-            cursor.execute("ROLLBACK" if is_given_up else "COMMIT")
+            if xid:
+                cursor.execute(f"XA END {xid}")
+                cursor.execute(f"XA PREPARE {xid}")
+            end = "ROLLBACK" if is_given_up else "COMMIT"
+            cursor.execute(f"XA {end} {xid}" if xid else end)
         return 0 if is_given_up else rows
+
+    def _decide(self, cursor: Any) -> None:
+        """XA transactions that an earlier connection has prepared."""
+        cursor.execute("SET lock_wait_timeout = 5, innodb_lock_wait_timeout = 5")
+        cursor.execute("XA RECOVER")
+        for *_, name in cursor.fetchall():
+            xid = name.decode() if isinstance(name, bytes) else name
+            cursor.execute(f"XA {self._random.choice(('COMMIT', 'ROLLBACK'))} '{xid}'")
 
     def _statement(self) -> str:
         key = self._random.randrange(ROWS + 500)

@@ -20,7 +20,8 @@ OPTIONAL_IN_SOURCE = {
 }  # fmt: skip
 NUMBERS_IN_SOURCE = {"txId", "lsn", "xmin", "origin_lsn", "thread", "server_id"}
 """Fields that are numbers even if all values of a batch are null."""
-NUMBER, TEXT, FLAG = "int64", "string", "boolean"
+NUMBER, SMALL_NUMBER, TEXT, FLAG = "int64", "int32", "string", "boolean"
+SMALL_IN_SOURCE = {"row"}
 
 
 def row_fields(schema: TableSchema, forms: Mapping[str, Converter]) -> list[dict[str, Any]]:
@@ -68,11 +69,13 @@ def envelope_schema(
 def source_schema(source: Mapping[str, ColumnOrValue]) -> dict[str, Any]:
     connector = source.get("connector")
     owner = f".{connector}" if isinstance(connector, str) else ""
-    fields = [_source_field(name, value) for name, value in source.items()]
+    is_binlog = "gtid" in source
+    fields = [_source_field(name, value, is_binlog=is_binlog) for name, value in source.items()]
     return struct(fields, is_optional=False, name=f"io.debezium.connector{owner}.Source", version=1)
 
 
-def _source_field(name: str, value: ColumnOrValue) -> dict[str, Any]:
+def _source_field(name: str, value: ColumnOrValue, *, is_binlog: bool) -> dict[str, Any]:
+    """`is_binlog`: MySQL's and MariaDB's events may belong to no table."""
     if name == "snapshot":
         return {
             "type": TEXT,
@@ -83,8 +86,9 @@ def _source_field(name: str, value: ColumnOrValue) -> dict[str, Any]:
             "default": "false",
             "field": name,
         }
-    is_optional = value is None or name in OPTIONAL_IN_SOURCE
-    return plain(value_type(name, value), name, is_optional=is_optional)
+    is_optional = value is None or name in OPTIONAL_IN_SOURCE or (name == "table" and is_binlog)
+    kind = SMALL_NUMBER if name in SMALL_IN_SOURCE else value_type(name, value)
+    return plain(kind, name, is_optional=is_optional)
 
 
 def source_shape(source: Mapping[str, ColumnOrValue]) -> Hashable:

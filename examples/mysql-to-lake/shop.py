@@ -48,7 +48,7 @@ def fill(cursor: pymysql.cursors.Cursor) -> None:
 def compare(cursor: pymysql.cursors.Cursor) -> None:
     for table, columns in COLUMNS.items():
         cursor.execute(f"SELECT {', '.join(columns)} FROM {table} ORDER BY id")
-        copy = DeltaTable(f"lake/headwater_shop.{table}").to_pyarrow_table(list(columns))
+        copy = DeltaTable(f"lake/headwater_shop.{table}").to_pyarrow_table(columns=list(columns))
         rows = [tuple(row.values()) for row in copy.sort_by("id").to_pylist()]
         verdict = "equal" if rows == list(cursor.fetchall()) else "DIFFERENT"
         print(f"{table}: {len(rows):,} rows, {verdict}")

@@ -21,7 +21,7 @@ TYPES = (
     "enum('sad','fine','great')",
 )  # fmt: skip
 ADDED = "a text, b int, n decimal(12,2) DEFAULT 1, m enum('sad','fine','great')"
-NOTE = "INSERT INTO audit (at, of, letter, id, v) VALUES (@at, 'plain', {})"
+NOTE = "INSERT INTO audit (at, named, letter, id, v) VALUES (@at, 'plain', {})"
 MOVED = "OLD.id <> NEW.id"
 GONE = NOTE.format("'d', OLD.id, OLD.v")
 THERE = NOTE.format(f"IF({MOVED}, 'c', 'u'), NEW.id, NEW.v")
@@ -34,7 +34,7 @@ TABLES: Mapping[str, str] = {
     f" PARTITION BY RANGE (id) ({PARTS})",
 }
 AUDIT = (
-    "CREATE TABLE audit (number bigint AUTO_INCREMENT PRIMARY KEY, at bigint, of varchar(20),"
+    "CREATE TABLE audit (number bigint AUTO_INCREMENT PRIMARY KEY, at bigint, named varchar(20),"
     " letter char(1) NOT NULL, id int, v bigint)",
 )
 TRIGGERS = (
@@ -55,7 +55,7 @@ PARTITIONS = (
     "SELECT partition_name FROM information_schema.partitions WHERE table_schema = database()"
     " AND table_name = %s AND partition_name IS NOT NULL ORDER BY partition_ordinal_position"
 )
-CHANGED = "SELECT at, letter, id, v FROM audit WHERE of = %s AND number > %s ORDER BY number"
+CHANGED = "SELECT at, letter, id, v FROM audit WHERE named = %s AND number > %s ORDER BY number"
 LOCKED = {1205, 1213}
 """Lock wait timeout, deadlock."""
 SESSION = (

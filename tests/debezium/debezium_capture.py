@@ -21,6 +21,7 @@ API = (
 )  # fmt: skip
 MEMORY = "-Xmx768m"
 WAIT_S_MAX = 180
+FAILED = "Engine has failed"
 PIPELINE, PUBLICATION = "shop", "beside"
 MODES: Mapping[str, Mapping[str, str]] = {
     "plain": {},
@@ -72,7 +73,8 @@ class Engines:
 
     def check_alive(self, deadline: float) -> None:
         said = self.log.read_text(errors="replace")
-        assert self.process.poll() is None and time.monotonic() < deadline, said[-3000:]
+        has_failed = self.process.poll() is not None or FAILED in said
+        assert not has_failed and time.monotonic() < deadline, said[-3000:]
 
 
 def capture_with(

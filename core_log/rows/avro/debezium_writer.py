@@ -15,9 +15,15 @@ from headwater.core_log.rows.avro.writer import (
     constant,
     value_parts,
 )
-from headwater.core_log.rows.connect_schema import FLAG, NUMBER, source_schema, transaction_schema
+from headwater.core_log.rows.connect_schema import (
+    FLAG,
+    NUMBER,
+    SMALL_NUMBER,
+    source_schema,
+    transaction_schema,
+)
 
-KINDS = {NUMBER: pa.int64(), FLAG: pa.bool_()}
+KINDS = {NUMBER: pa.int64(), FLAG: pa.bool_(), SMALL_NUMBER: pa.int32()}
 ONE_LETTER = b"\x02"
 
 

@@ -61,11 +61,19 @@ Rows = list[tuple[Any, ...]]
 class ShopDatabase(Protocol):
     """Where the shop is."""
 
-    title: str
-    source: str
-    """The beginning of the pipeline file's `source`."""
-    namespace: str
-    address: str
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def source(self) -> str:
+        """The beginning of the pipeline file's `source`."""
+        ...
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def address(self) -> str: ...
 
     def make_shop(self, *, customers: int, orders: int) -> None: ...
 

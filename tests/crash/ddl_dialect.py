@@ -20,15 +20,27 @@ class Shape(Protocol):
 
 
 class DdlDialect(Protocol):
-    server: CapturedServer
-    tables: Sequence[str]
-    """The first of them is audited by triggers."""
-    changes: Mapping[str, Sequence[Change]]
-    """By table."""
-    in_place: Sequence[Change]
-    """After these no rows have to be read again."""
-    unlog: Change
-    """Changes of rows that nobody streams."""
+    @property
+    def server(self) -> CapturedServer: ...
+
+    @property
+    def tables(self) -> Sequence[str]:
+        """The table `plain` is audited by triggers."""
+        ...
+
+    @property
+    def changes(self) -> Mapping[str, Sequence[Change]]:
+        """By table."""
+        ...
+
+    @property
+    def in_place(self) -> Sequence[Change]:
+        """After these no rows have to be read again."""
+        ...
+
+    def unlog(self, random: Random, shape: Any) -> Sequence[str]:
+        """Changes of rows that nobody streams."""
+        ...
 
     def made(self) -> Sequence[str]:
         """Statements that make the tables, with their first rows and triggers."""

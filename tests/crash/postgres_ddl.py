@@ -96,7 +96,7 @@ class PostgresDdl:
             " WITH (publish_via_partition_root = true)",
         )
 
-    def unlog(self, random: Random, shape: Shape) -> Sequence[str]:
+    def unlog(self, random: Random, shape: Any) -> Sequence[str]:
         return unlog(random, shape)
 
     def shape_of(self, connection: psycopg.Connection, table: str, *, keeps_types: bool) -> Shape:

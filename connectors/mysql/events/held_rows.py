@@ -86,4 +86,4 @@ class _TableUnpickler(pickle.Unpickler):
         self._tables = tables
 
     def persistent_load(self, pid: Any) -> TableMap:
-        return self._tables[pid]
+        return self._tables[int(pid)]

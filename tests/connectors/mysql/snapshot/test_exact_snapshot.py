@@ -75,8 +75,7 @@ def streamed_until(told: MysqlStory, position: str, *, is_mariadb: bool) -> dict
 
 def _each(changes: TableChanges) -> Iterator[tuple[str, int, dict[str, Any]]]:
     commits, operations = changes.commits, changes.operations.to_pylist()
-    gtids = [commits] * len(changes) if isinstance(commits, str) else commits.to_pylist()
-    assert isinstance(changes.rows, pa.RecordBatch)
+    gtids = commits.to_pylist() if isinstance(commits, pa.Array) else [commits] * len(changes)
     return zip(gtids, operations, changes.rows.to_pylist(), strict=True)
 
 

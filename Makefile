@@ -9,7 +9,6 @@ unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-PROCESSES ?= 2
 # A test that waits for ever ends its process, which names it and the stack of every thread.
 HANG_GUARD := -o faulthandler_timeout=590 --timeout 600 --timeout-method thread
 # Folders without a test of `make unit`, which it need not import.
@@ -37,17 +36,17 @@ architecture:
 	$(PYTEST) -q tests/architecture
 
 unit: venv ## the fast tests, which need no other server, in two processes
-	$(PYTEST) -q $(HANG_GUARD) -n $(PROCESSES) tests $(foreach each,$(NOT_UNIT),--ignore tests/$(each)) \
+	$(PYTEST) -q $(HANG_GUARD) -n $(or $(PROCESSES),2) tests $(foreach each,$(NOT_UNIT),--ignore tests/$(each)) \
 	    -m "not crash and not fuzz and not compat and not simulation and not slow and not integration"
 
-test: venv ## everything, with short budgets, in two processes: make test PROCESSES=0 takes one
+test: venv ## everything, with short budgets, in three processes, as many tests wait: make test PROCESSES=0 takes one
 	@scripts/kcat.sh
 	@scripts/chromium.sh
 	@scripts/databases.sh
 	@scripts/fetch_mysql.sh 9 >/dev/null
 	@scripts/fetch_java_client.sh >/dev/null
 	@scripts/fetch_prometheus.sh >/dev/null
-	$(PYTEST) -q $(HANG_GUARD) --durations 10 -n $(PROCESSES) tests
+	$(PYTEST) -q $(HANG_GUARD) --durations 10 -n $(or $(PROCESSES),3) tests
 
 sim: venv ## long random histories in memory and all properties, from one seed: make sim SEED=42
 	HEADWATER_BUDGET=long $(PYTEST) -q tests -m "simulation or hypothesis" $(if $(SEED),--hypothesis-seed=$(SEED) --randomly-seed=$(SEED))
@@ -72,7 +71,7 @@ compat: venv ## other people's clients, Debezium, every PostgreSQL and MySQL, an
 	HEADWATER_BUDGET=long $$(scripts/fetch_newest_pyspark.sh) -m pytest -q tests/pipelines/spark_source tests/sinks/spark
 
 lowest: venv ## the core's tests with the lowest versions that pyproject.toml allows
-	$$(scripts/lowest.sh) -m pytest -q -n $(PROCESSES) -m "not crash and not compat and not kafka" \
+	$$(scripts/lowest.sh) -m pytest -q -n $(or $(PROCESSES),2) -m "not crash and not compat and not kafka" \
 	    tests/config tests/core_log tests/connectors/files tests/connectors/generator tests/pipelines/transforms \
 	    tests/sinks/sql tests/pipelines/file/test_loader.py tests/pipelines/file/test_mistakes.py tests/pipelines/test_cli.py
 

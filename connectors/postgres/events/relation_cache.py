@@ -1,4 +1,4 @@
-"""What the tables of the stream look like: the server's descriptions, and the catalogue beside."""
+"""The relations of the stream: their descriptions by the server, completed from the catalog."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -41,26 +41,26 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CapturedRelation:
-    """How changes of one table are read as long as it has one form."""
+    """Reads changes of one table under one relation."""
 
     relation: Relation
     schema: TableSchema
     plans: tuple[ColumnPlan, ...]
-    """Of the schema's columns."""
+    """One per column of the schema."""
     places: tuple[int, ...]
-    """Where in the relation each of them stands."""
+    """The index in the relation of each of them."""
     key_places: tuple[int, ...]
-    """Where in the relation the key's columns stand."""
+    """The indexes in the relation of the key's columns."""
     part_places: tuple[int, ...] = ()
-    """Of a partitioned table, which columns of a row before a partition may have sent alone, though
-    the table's own identity is another."""
+    """Columns of the old row that a partition may send alone, because its replica identity differs
+    from that of the partitioned table."""
     keyless_parts: tuple[TableId, ...] = ()
-    """Partitions whose identity is not of the key, so that it can change unseen."""
+    """Partitions whose replica identity lacks the key, so that it can change unnoticed."""
     has_unique_keys: bool = True
-    """Whether no two rows have one key at any moment, as far as the catalogue says."""
+    """Whether the catalog excludes that two rows have the same key at any time."""
     numbers: tuple[int, ...] = ()
-    """Of the relation's columns; 0 where nobody can tell for certain. None at all, where no form
-    of before is known."""
+    """The numbers of the relation's columns; 0 if one is not certain. Empty if no earlier form is
+    known."""
 
     def read(self, texts: Sequence[pa.StringArray]) -> pa.RecordBatch:
         columns = [
@@ -70,7 +70,7 @@ class CapturedRelation:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema.arrow)
 
     def with_nan(self, part: RowChanges) -> "CapturedRelation":
-        """The same for changes among whose decimals some may be no number; itself if none is."""
+        """Returns itself, or a copy that reads NaN if the decimals of these changes contain it."""
         texts = [part.rows[place] for place in self.places]
         plans = with_nan(self.plans, texts, self.schema.key)
         if part.old is not None:
@@ -81,7 +81,7 @@ class CapturedRelation:
         return replace(self, plans=plans, schema=replace(self.schema, columns=columns))
 
     def plan_at(self, place: int) -> ColumnPlan | None:
-        """Of a column by its place in the relation; None where it is left out."""
+        """Returns the plan of a column by its index in the relation; None if it is left out."""
         if place not in self.places:
             return None
         return self.plans[self.places.index(place)]
@@ -98,8 +98,8 @@ class CapturedRelation:
             ) from None
 
     def null_where_none_may_be(self, part: RowChanges) -> frozenset[str]:
-        """Columns that the catalogue says are never null, as it stands now, and which were then:
-        the stream is older than the catalogue."""
+        """Returns columns with a null that are NOT NULL in the catalog: the stream is older than
+        the catalog."""
         found = []
         is_row = part.operations != DELETE
         for plan, place in zip(self.plans, self.places, strict=True):
@@ -114,7 +114,7 @@ class CapturedRelation:
         return frozenset(found)
 
     def has_new_labels(self, part: RowChanges) -> bool:
-        """Whether an enum has a value that it did not have when it was last looked up."""
+        """Whether an enum has a value that is unknown since its last look-up."""
         for plan, place in zip(self.plans, self.places, strict=True):
             if plan.column.semantic != ENUM:
                 continue
@@ -126,11 +126,11 @@ class CapturedRelation:
 
 
 class TableReread(NamedTuple):
-    """A change of a table that its stream does not bring."""
+    """A change of a table that is not in the stream."""
 
     cause: Cause
     after: int
-    """It is before this place in the write-ahead log."""
+    """The change is before this position of the write-ahead log."""
 
 
 class NextProgress(Protocol):
@@ -185,9 +185,9 @@ class CapturedRelations:
         told: Callable[[RefusedTable], None] | None = None,
         refusal: FormCheck = anything_goes,
     ) -> None:
-        """`refused`: tables that are left out in this life. `held`: those without a key that had
-        one. `may_replace`: whether a table with another key, or one of which changes were left
-        out, can be read again. `told` hears of those that are left out from a change on."""
+        """`refused`: tables that are left out. `held`: tables that have lost their key.
+        `may_replace`: whether a table with another key, or with missed changes, can be read again.
+        `told` is called for each table that is left out from a change on."""
         self._questions, self._catalog, self._book = questions, catalog, catalog.book
         self._keys, self._names, self._forms = keys, names, forms
         self._numbered: dict[int, _Numbered] = {}
@@ -198,15 +198,15 @@ class CapturedRelations:
         self._nullable: dict[int, frozenset[str]] = {}
         self._labels_seen: set[int] = set()
         self._dropped: set[int] = set()
-        """Tables that were looked up in vain; what was known of them before still is."""
+        """Tables that a look-up did not find; their last known form stays valid."""
         self._left_out: set[int] = set()
         self.may_replace = may_replace
         self._rereads: dict[int, TableReread] = {}
         self.next_progress: NextProgress = _read_again
         self.note_unknown_ids: Callable[[int], None] = lambda oid: None
-        """Called for each batch of rows that is written without the ids of all columns."""
+        """Called for each batch whose rows are written without the ids of all columns."""
         self._lost_columns: dict[int, TableReread] = {}
-        """Columns that had other names in between, until the ids of the present ones are known."""
+        """Columns that were renamed meanwhile, until the ids of the present columns are known."""
         self._told: dict[str, str] = {}
         self._refused, self._tell = {each.oid for each in refused}, told
         self._refusal, self._admitted = refusal, dict[int, TableSchema]()
@@ -214,10 +214,10 @@ class CapturedRelations:
         for each in held:
             self.hold(each.oid)
         self.has_new_form = False
-        """The stream has told of a table in another form; whoever asks takes it back."""
+        """Whether the stream had a relation with another form; the caller resets it."""
 
     def rekey(self, schema: TableSchema) -> None:
-        """From here on changes of the table go out under its key of now."""
+        """Emits later changes of the table under its present key."""
         for oid, table in [*self._tables.items()]:
             if table.table == schema.table:
                 self._keys.learn(oid, schema.key)
@@ -225,7 +225,7 @@ class CapturedRelations:
                 self._known.pop(oid, None)
 
     def hold(self, oid: int) -> None:
-        """Changes of the table are left out until it has a key again and was read anew."""
+        """Leaves out changes of the table until it has a key and was read again."""
         self._held.add(oid)
         self._known.pop(oid, None)
         self._keys.learn(oid, ())
@@ -234,26 +234,26 @@ class CapturedRelations:
         return oid in self._held
 
     def let_go(self, oid: int) -> None:
-        """The table has a key: its changes go on once its rows are read."""
+        """Follows the table again, which has a key: its changes continue after its rows."""
         self._held.discard(oid)
         self._tables.pop(oid, None)
 
     def news(self, lsn: int, readings: Positions) -> Positions:
-        """What is to go along with the position there, so that nothing of it is forgotten: a new
-        form never without what `readings` say of its table, which may have to be read again."""
+        """Returns parts to store with the position `lsn`. A new form is stored only together
+        with the progress in `readings` of its table, because the table may need a re-read."""
         told, self._told = self._told, {}
         names, kept = self._names.news(), self._names.positions_of_snapshot(readings)
         return {**self._keys.news(), **names, **kept, **self._forms.take_passed(lsn), **told}
 
     def positions_of_snapshot(self, positions: Positions, lsn: int) -> Positions:
-        """What is written down of rows that were read beside the stream, which is there. A batch
-        without a position goes on in the next one."""
+        """Returns parts to store with rows of an incremental snapshot, at this position of the
+        stream. A batch without a position continues in the next one."""
         kept = self._names.positions_of_snapshot(positions)
         return {**kept, **self._forms.take_passed(lsn)} if kept else kept
 
     async def of(self, relation: Relation, lsn: int) -> CapturedRelation | None:
-        """None for a table that the file leaves out though the publication has it, and for one
-        that is gone and whose key nobody knows. `lsn`: of a change under this relation."""
+        """Returns None for a published table that the file leaves out, and for a dropped table
+        whose key is unknown. `lsn`: of a change under this relation."""
         capture = await self._form_of(relation)
         if capture is None:
             return None
@@ -268,8 +268,8 @@ class CapturedRelations:
         return capture
 
     async def _number(self, relation: Relation, lsn: int) -> bool:
-        """Whether its columns have other numbers than were known. The server describes a table
-        again after each change of its form, be it word for word."""
+        """Whether its columns have other numbers than before. The server sends a relation again
+        after each change of the form, even if the relation stays the same."""
         before = self._numbered.get(relation.oid)
         then = self._forms.at(relation.oid, lsn)
         is_same = before is not None and before.relation is relation
@@ -317,7 +317,7 @@ class CapturedRelations:
     async def _under_its_key(
         self, relation: Relation, capture: CapturedRelation
     ) -> CapturedRelation | None:
-        """None where records of another key, or without one, would come into the topic."""
+        """Returns None if records with another key, or without one, would enter the topic."""
         if self._has_lost_key(relation.oid, capture.schema):
             await self._lose_key(relation.oid, capture.schema)
             return None
@@ -328,8 +328,8 @@ class CapturedRelations:
         return capture
 
     def _awaits_replacement(self, oid: int, schema: TableSchema) -> bool:
-        """Whether changes are left out, as they have another key than the table's topic: all rows
-        are read after them, into another topic."""
+        """Whether changes are left out because their key differs from that of the table's
+        topic: all rows are read after them, into another topic."""
         before = self._keys.of(oid)
         if before in (None, schema.key) or not (schema.key and self.may_replace):
             return False
@@ -347,7 +347,7 @@ class CapturedRelations:
         self._read_again(oid, schema.table, TableReread(Cause(LOST_KEY, (CHANGE_KEY,)), after))
 
     async def _look_for_lost_columns(self, relation: Relation, names: Sequence[str]) -> None:
-        """Rows that were written while a column had another name lack its value."""
+        """Requests a re-read: rows written while a column had another name lack its value."""
         await self._look(relation)
         table = self._tables.get(relation.oid)
         if table is None or table.table != table_of(relation):
@@ -364,12 +364,12 @@ class CapturedRelations:
         self._told[part_of(table)] = ledger.text()
 
     def take_rereads(self) -> list[tuple[CapturedTable, TableReread]]:
-        """Tables that are to be read again since this was asked last, as far as they are there."""
+        """Returns existing tables that need a re-read since the last call."""
         taken, self._rereads = self._rereads, {}
         return [(self._tables[oid], each) for oid, each in taken.items() if oid in self._tables]
 
     async def fitting(self, part: RowChanges) -> CapturedRelation | None:
-        """The same for these very changes."""
+        """Returns the capture that fits these changes."""
         capture = await self.of(part.relation, int(part.lsns[0]))
         if capture is None:
             return None
@@ -403,7 +403,7 @@ class CapturedRelations:
         return capture
 
     def _leave_out(self, relation: Relation) -> None:
-        """Rows that nobody can tell apart would spoil a topic in which others are."""
+        """Leaves out a table without an identifiable key, whose topic has records with one."""
         table = table_of(relation)
         if relation.oid not in self._dropped:
             problem = "the key that it had, before its columns were changed, cannot be told."
@@ -418,8 +418,8 @@ class CapturedRelations:
             )
 
     async def admits(self, schema: TableSchema, *, is_next: bool = True) -> bool:
-        """Whether the log may have rows of this form; if not, their table is left out from here
-        on. `is_next`: such rows come behind those of the forms before."""
+        """Whether rows of this form may enter the log; if not, their table is left out from now on.
+        `is_next`: these rows come after those of all earlier forms."""
         if schema.id in self._refused:
             return False
         known = self._admitted.get(schema.id)
@@ -433,8 +433,8 @@ class CapturedRelations:
         return True
 
     def refuse(self, refused: RefusedTable) -> None:
-        """From here on changes of that table are left out, which the next position says: it is
-        emptied, and read again."""
+        """Leaves out later changes of the table. The next position says so: the table is truncated
+        and read again."""
         if not self.may_replace or self._tell is None:
             raise SourceRejected(
                 "a table cannot be captured any more, and none may be read again",
@@ -481,8 +481,8 @@ def capture_of(
     nullable: Collection[str] = (),
     numbered: _Numbered | None = None,
 ) -> CapturedRelation | None:
-    """What the stream says comes first: the catalogue may be newer, or the table be gone. None
-    where its key cannot be told."""
+    """Returns the key; None if it is not identifiable. The stream decides first: the catalog may be
+    newer, or the table dropped."""
     captured = {
         column.name
         for column in relation.columns
@@ -533,14 +533,14 @@ def capture_of(
 
 
 def _numbers_by_name(relation: Relation, table: CapturedTable | None) -> tuple[int | None, ...]:
-    """As the catalogue has them now under these names, which may be others than were then."""
+    """Returns the present columns of these names in the catalog, which may be other columns."""
     columns = () if table is None else table.columns
     known = {(each.name, each.type_oid): each.number for each in columns}
     return tuple(known.get((each.name, each.type_oid)) for each in relation.columns)
 
 
 def _now(key: KeyColumns, table: CapturedTable) -> KeyColumns:
-    """The key as the catalogue calls it, whose columns may have got other names since."""
+    """Returns the key by its present names in the catalog; its columns may have been renamed."""
     names = {column.name for column in table.columns}
     return key if names.issuperset(key) else table.schema.key
 

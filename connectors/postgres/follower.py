@@ -99,13 +99,13 @@ class StreamFollower:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._stream.close)
             stack.push_async_callback(self._backfill.close)
-            bursts = self._stream.bursts()
-            stack.push_async_callback(bursts.aclose)
+            wal_batches = self._stream.wal_batches()
+            stack.push_async_callback(wal_batches.aclose)
             beating = asyncio.ensure_future(self._keep_beating())
             stack.push_async_callback(let_go, beating)
             stack.push_async_callback(self._stir_no_more)
             while not self.is_over:
-                coming = asyncio.ensure_future(anext(bursts))
+                coming = asyncio.ensure_future(anext(wal_batches))
                 async with AsyncExitStack() as waiting:
                     waiting.push_async_callback(let_go, coming)
                     while not (coming.done() or self.is_over):
@@ -116,13 +116,13 @@ class StreamFollower:
                         break
                     if coming.exception() is not None and self._heart.gives_slot_up:
                         await beating
-                burst = coming.result()
-                self._reached = max(self._reached, burst.position or 0)
-                async with aclosing(self._translator.map_batch(burst)) as parts:
+                wal_batch = coming.result()
+                self._reached = max(self._reached, wal_batch.position or 0)
+                async with aclosing(self._translator.map_batch(wal_batch)) as parts:
                     async for part in parts:
-                        if (batch := self._batch_of(part, burst)) is not None:
+                        if (batch := self._batch_of(part, wal_batch)) is not None:
                             yield batch
-                if (batch := self._end_batch(burst)) is not None:
+                if (batch := self._end_batch(wal_batch)) is not None:
                     yield batch
             if self._has_position_to_tell:
                 yield ChangeBatch((), self._position())
@@ -193,17 +193,17 @@ class StreamFollower:
         await asyncio.sleep(FIRST_BEAT_SECONDS)
         await self._heart.run()
 
-    def _batch_of(self, part: MappedBatch, burst: WalBatch) -> ChangeBatch | None:
+    def _batch_of(self, part: MappedBatch, wal_batch: WalBatch) -> ChangeBatch | None:
         if self._backfill.is_watching:
-            part = self._beside_rows_read(part, burst)
+            part = self._beside_rows_read(part, wal_batch)
         if not part.tables and not part.notices:
             return None
         self._is_open = True
-        if not part.is_last or burst.position is None:
+        if not part.is_last or wal_batch.position is None:
             return part.batch({}, part.notices)
         return part.batch(self._position(), (*part.notices, *self._beat()))
 
-    def _end_batch(self, burst: WalBatch) -> ChangeBatch | None:
+    def _end_batch(self, wal_batch: WalBatch) -> ChangeBatch | None:
         """Starts what the WAL batch asks for; returns its position if that is still to come."""
         captures = self._translator.captures
         if captures.has_new_form:
@@ -211,17 +211,17 @@ class StreamFollower:
             self._heart.look_soon()
         for table, (cause, after) in captures.take_rereads():
             self._read_again(table, cause, after=max(after, self._reached))
-        must_tell = burst.is_wanted or self._is_beat_due or _is_asked(burst)
+        must_tell = wal_batch.is_wanted or self._is_beat_due or _is_asked(wal_batch)
         is_news = self._is_open or (must_tell and self._has_position_to_tell)
-        if not is_news or burst.position is None:
+        if not is_news or wal_batch.position is None:
             return None
         return ChangeBatch((), self._position(), notices=self._beat())
 
-    def _beside_rows_read(self, part: MappedBatch, burst: WalBatch) -> MappedBatch:
+    def _beside_rows_read(self, part: MappedBatch, wal_batch: WalBatch) -> MappedBatch:
         """Returns the changes without those that wait for the rows of their table."""
         kept = []
         for placed in part.tables:
-            commits = burst.transactions.commit_lsns[placed.transactions]
+            commits = wal_batch.transactions.commit_lsns[placed.transactions]
             if stale := self._backfill.stale(placed.changes.schema.table, commits):
                 placed = placed.since(stale)
                 if not len(placed.transactions):
@@ -230,7 +230,7 @@ class StreamFollower:
                 self._backfill.forget_rows(placed.changes.schema.table)
                 kept.append(placed)
                 continue
-            xids = burst.transactions.xids[placed.transactions]
+            xids = wal_batch.transactions.xids[placed.transactions]
             told = self._backfill.saw(placed.changes, xids)
             kept += [replace(placed, changes=changes) for changes in told]
         return replace(part, tables=tuple(kept))
@@ -279,7 +279,7 @@ class StreamFollower:
         return (heartbeat(self._pipeline, now_ms=self._clock.now_ms()),)
 
 
-def _is_asked(burst: WalBatch) -> bool:
+def _is_asked(wal_batch: WalBatch) -> bool:
     return any(
-        isinstance(event, WalMessage) and event.prefix == ASKED_PREFIX for event in burst.events
+        isinstance(event, WalMessage) and event.prefix == ASKED_PREFIX for event in wal_batch.events
     )

@@ -59,7 +59,7 @@ def streamed(*, may_cut: bool) -> Callable[[bytes, Kernels], list[Event]]:
     def read(content: bytes, kernels: Kernels) -> list[Event]:
         half = len(content) // 2
         inbox = Inbox(kernels, len(content))
-        return events_of(inbox.bursts([content[:half], content[half:]], may_cut=may_cut))
+        return events_of(inbox.wal_batches([content[:half], content[half:]], may_cut=may_cut))
 
     return read
 

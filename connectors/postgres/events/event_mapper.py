@@ -79,36 +79,38 @@ class EventMapper:
     """Rejected rows, which still count as events."""
     _messages: list[tuple[WalMessage, MessageTime]] = field(default_factory=list)
 
-    async def map_batch(self, burst: WalBatch) -> AsyncGenerator[MappedBatch, None]:
-        if not burst.events and not len(burst.transactions.xids):
+    async def map_batch(self, wal_batch: WalBatch) -> AsyncGenerator[MappedBatch, None]:
+        if not wal_batch.events and not len(wal_batch.transactions.xids):
             return
-        alone = [each for each in burst.events if self._is_told(each) and each.transaction is None]
-        commits = CommitColumns(burst.transactions, last_end=self._last_end, alone=alone)
-        self.questions.told_of(burst.transactions.xids)
-        for event in burst.events:
+        alone = [
+            each for each in wal_batch.events if self._is_told(each) and each.transaction is None
+        ]
+        commits = CommitColumns(wal_batch.transactions, last_end=self._last_end, alone=alone)
+        self.questions.told_of(wal_batch.transactions.xids)
+        for event in wal_batch.events:
             if not isinstance(event, RowChanges):
-                await self._note(event, burst, commits)
+                await self._note(event, wal_batch, commits)
                 continue
             if (capture := await self._capture_of(event)) is None:
                 continue
             for piece in self.toast.pieces(self._readable(event, capture, commits), capture):
-                if not await self._place(piece, capture, burst, commits):
+                if not await self._place(piece, capture, wal_batch, commits):
                     break
                 if self._placed_bytes > BATCH_BYTES and self.counts is None:
-                    yield self._batch(burst, is_last=False)
-        yield self._last_batch(burst, commits)
+                    yield self._batch(wal_batch, is_last=False)
+        yield self._last_batch(wal_batch, commits)
 
-    def _last_batch(self, burst: WalBatch, commits: CommitColumns) -> MappedBatch:
-        last = self._batch(burst, is_last=True)
-        if len(burst.transactions.xids):
-            self._last_committed_us = int(burst.transactions.committed_us[-1])
+    def _last_batch(self, wal_batch: WalBatch, commits: CommitColumns) -> MappedBatch:
+        last = self._batch(wal_batch, is_last=True)
+        if len(wal_batch.transactions.xids):
+            self._last_committed_us = int(wal_batch.transactions.committed_us[-1])
         if commits.last_end >= 0:
             self._last_end = commits.last_end
-        if burst.position is not None:
+        if wal_batch.position is not None:
             self.repeated_keys.forget()
         return last
 
-    def _batch(self, burst: WalBatch, *, is_last: bool) -> MappedBatch:
+    def _batch(self, wal_batch: WalBatch, *, is_last: bool) -> MappedBatch:
         placed, self._placed, self._placed_bytes = self._placed, [], 0
         told, self._messages = self._messages, []
         now_ms = self.clock.now_ms()
@@ -117,7 +119,7 @@ class EventMapper:
         if self.counts is not None:
             said = [message for message, _ in told]
             left_out, self._left_out = self._left_out, []
-            changes, blocks, ends = self.counts.count(burst, placed, said, left_out)
+            changes, blocks, ends = self.counts.count(wal_batch, placed, said, left_out)
             placed = [
                 PlacedChanges(each, before.transactions)
                 for each, before in zip(changes, placed, strict=True)
@@ -134,12 +136,12 @@ class EventMapper:
         self,
         piece: RowChanges,
         capture: CapturedRelation,
-        burst: WalBatch,
+        wal_batch: WalBatch,
         commits: CommitColumns,
     ) -> bool:
         """Adds the changes to the batch; returns whether the table can be followed further."""
         part = await self.toast.fill(piece, capture)
-        part = await self.repeated_keys.whole(part, capture, burst.transactions)
+        part = await self.repeated_keys.whole(part, capture, wal_batch.transactions)
         try:
             placed = self._to_types(part, capture, commits)
         except KeyNotSent as error:
@@ -184,12 +186,12 @@ class EventMapper:
         )
 
     async def _note(
-        self, event: TruncateMessage | WalMessage, burst: WalBatch, commits: CommitColumns
+        self, event: TruncateMessage | WalMessage, wal_batch: WalBatch, commits: CommitColumns
     ) -> None:
         if isinstance(event, TruncateMessage):
             await self._truncate(event, commits)
         elif self._is_told(event):
-            self._messages.append((event, self._moment(event, burst, commits)))
+            self._messages.append((event, self._moment(event, wal_batch, commits)))
 
     async def _truncate(self, event: TruncateMessage, commits: CommitColumns) -> None:
         for relation in event.relations:
@@ -199,10 +201,12 @@ class EventMapper:
                 changes = truncate(event, capture, commits, self.origin)
                 self._placed.append(PlacedChanges(changes, np.array([event.transaction], np.int64)))
 
-    def _moment(self, message: WalMessage, burst: WalBatch, commits: CommitColumns) -> MessageTime:
+    def _moment(
+        self, message: WalMessage, wal_batch: WalBatch, commits: CommitColumns
+    ) -> MessageTime:
         """Returns the time; a message outside of transactions has that of the last transaction
         before it."""
-        at, transactions = message.transaction, burst.transactions
+        at, transactions = message.transaction, wal_batch.transactions
         if at is not None:
             committed_us, xid = int(transactions.committed_us[at]), int(transactions.xids[at])
             return MessageTime(committed_us, commits.ended_before(at), xid)

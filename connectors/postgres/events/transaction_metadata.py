@@ -90,7 +90,7 @@ class TransactionCounts:
 
     def count(
         self,
-        burst: WalBatch,
+        wal_batch: WalBatch,
         placed: Sequence[PlacedChanges],
         told: Sequence[WalMessage],
         left_out: Sequence[TransactionEvents] = (),
@@ -111,7 +111,7 @@ class TransactionCounts:
             total[goes_on] += self._open.total
             known = np.array([self._open.counts.get(table, 0) for table in tables], np.int64)
             within[goes_on[:row_count]] += known[of_table[goes_on[:row_count]]]
-        ids = _ids(burst.transactions.xids[of_transaction], lsns)
+        ids = _ids(wal_batch.transactions.xids[of_transaction], lsns)
         found, start = [], 0
         for each, size in zip(placed, sizes, strict=False):
             rows = slice(start, start + size)
@@ -129,22 +129,22 @@ class TransactionCounts:
             )
         )
         messages = [None if each.transaction is None else next(blocks) for each in told]
-        width = len(burst.transactions.xids)
+        width = len(wal_batch.transactions.xids)
         counts = {
             table: np.bincount(of_transaction[:row_count][of_table == number], minlength=width)
             for number, table in enumerate(tables)
         }
         of_messages = np.bincount(of_transaction[row_count:], minlength=width)
-        return CountedChanges(found, messages, self._describe(burst, counts, of_messages))
+        return CountedChanges(found, messages, self._describe(wal_batch, counts, of_messages))
 
     def _describe(
         self,
-        burst: WalBatch,
+        wal_batch: WalBatch,
         counts: dict[TableId, Int64Array],
         of_messages: Int64Array,
     ) -> EventMessages | None:
         values: list[dict[str, Any]] = []
-        transactions = burst.transactions
+        transactions = wal_batch.transactions
         for number, xid in enumerate(transactions.xids.tolist()):
             committed_ms = int(transactions.committed_us[number]) // 1_000
             here = {table: int(each[number]) for table, each in counts.items() if each[number]}

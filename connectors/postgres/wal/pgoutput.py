@@ -151,29 +151,29 @@ class PgoutputDecoder:
         if self._lone is not None:
             (reached, is_wanted), self._lone = self._lone, None
             self._position = max(self._position, reached)
-            burst = WalBatch(_NO_TRANSACTIONS, (), self._position, is_wanted=is_wanted)
-            return burst, _KEEPALIVE.size
+            wal_batch = WalBatch(_NO_TRANSACTIONS, (), self._position, is_wanted=is_wanted)
+            return wal_batch, _KEEPALIVE.size
         count = self._whole or (len(self._starts) if may_cut else 0)
         if not count:
             return None, 0
         used = int(self._starts[count]) if count < len(self._starts) else self._walked
         stretch = MessageColumns(buffer, self._starts[:count], self._tags[:count], used)
         few = self._few(stretch) if count <= self._few_frames else None
-        burst = few or self._burst(stretch)
+        wal_batch = few or self._wal_batch(stretch)
         self._starts, self._tags = self._starts[count:] - used, self._tags[count:]
         self._walked, self._whole = self._walked - used, 0
         self.bytes_wanted = max(0, self.bytes_wanted - used)
-        return burst, used
+        return wal_batch, used
 
     def _few(self, stretch: MessageColumns) -> WalBatch | None:
         if self._open is not None:
             return None
-        burst = few_transactions(stretch, self._relations, self._position)
-        if burst is not None and burst.position is not None:
-            self._position = burst.position
-        return burst
+        wal_batch = few_transactions(stretch, self._relations, self._position)
+        if wal_batch is not None and wal_batch.position is not None:
+            self._position = wal_batch.position
+        return wal_batch
 
-    def _burst(self, stretch: MessageColumns) -> WalBatch:
+    def _wal_batch(self, stretch: MessageColumns) -> WalBatch:
         stretch.check()
         transactions, opened = stretch.transactions(self._open)
         counted = stretch.has_index()

@@ -94,7 +94,7 @@ def few_transactions(
     """Returns the transactions; None if one is not whole, or has anything rare or invalid, which is
     left to the decoder by columns."""
     try:
-        return _Reading(stretch, relations, position).burst()
+        return _Reading(stretch, relations, position).wal_batch()
     except _Unusual:
         return None
 
@@ -113,7 +113,7 @@ class _Reading:
         self._index = 0
         self._is_wanted = False
 
-    def burst(self) -> WalBatch:
+    def wal_batch(self) -> WalBatch:
         for start, stop, tag in zip(self._starts, self._stops, self._tags, strict=True):
             is_open = len(self._begun) > len(self._ends)
             if tag == KEEPALIVE and not is_open and stop - start >= _LSN_AT + _KEEPALIVE.size:

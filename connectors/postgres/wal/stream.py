@@ -88,7 +88,7 @@ class WalStream:
         kernels: Kernels | None = None,
     ) -> "WalStream":
         """Starts on a connection with `replication=True`, from `start_at` on, or from the slot's
-        position if that is later. The server's refusal may come out of `bursts` only."""
+        position if that is later. The server's refusal may come out of `wal_batches` only."""
         command = start_command(
             slot=slot,
             publications=publications,
@@ -118,17 +118,17 @@ class WalStream:
         """Returns `socket`, or `libpq`, which is slower."""
         return self._line.name
 
-    async def bursts(self) -> AsyncGenerator[WalBatch, None]:
+    async def wal_batches(self) -> AsyncGenerator[WalBatch, None]:
         """Yields WAL batches; ends only by an error. A batch without events moves the position
         only."""
         pacing = ReadBatching(now=self._loop.time(), pause_seconds=self._line.pause_seconds)
         while True:
             await self._gather(pacing)
             pacing.handed_on()
-            burst, used = self._decoder.decode(self._buffer, may_cut=self._is_full)
+            wal_batch, used = self._decoder.decode(self._buffer, may_cut=self._is_full)
             self._drop(used)
-            if burst is not None and self._says_something(burst):
-                yield burst
+            if wal_batch is not None and self._says_something(wal_batch):
+                yield wal_batch
             elif self._decoder.ending is not None and not self._decoder.has_whole:
                 raise refusal(self._decoder.ending)
 
@@ -239,13 +239,18 @@ class WalStream:
             larger[: self._filled] = self._buffer[: self._filled]
             self._buffer = larger
 
-    def _says_something(self, burst: WalBatch) -> bool:
-        if burst.is_wanted:
+    def _says_something(self, wal_batch: WalBatch) -> bool:
+        if wal_batch.is_wanted:
             self._answer_soon()
-        moves = burst.position is not None and burst.position > self._reached
-        if burst.position is not None:
-            self._reached = max(self._reached, burst.position)
-        return bool(burst.events) or len(burst.transactions.xids) > 0 or moves or burst.is_wanted
+        moves = wal_batch.position is not None and wal_batch.position > self._reached
+        if wal_batch.position is not None:
+            self._reached = max(self._reached, wal_batch.position)
+        return (
+            bool(wal_batch.events)
+            or len(wal_batch.transactions.xids) > 0
+            or moves
+            or wal_batch.is_wanted
+        )
 
     def _answer_soon(self) -> None:
         if self._answer is None:

@@ -1,4 +1,4 @@
-"""Bytes of a stream into a decoder in pieces, and bursts into events that can be compared."""
+"""Bytes of a stream into a decoder in pieces, and wal_batches into events that can be compared."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -61,19 +61,19 @@ class Inbox:
         self.buffer = np.zeros(capacity + SLACK_BYTES, np.uint8)
         self.filled = 0
 
-    def bursts(self, pieces: Iterable[bytes], *, may_cut: bool = False) -> Iterator[WalBatch]:
+    def wal_batches(self, pieces: Iterable[bytes], *, may_cut: bool = False) -> Iterator[WalBatch]:
         """One after each piece that completes any."""
         for piece in pieces:
             self.buffer[self.filled : self.filled + len(piece)] = np.frombuffer(piece, np.uint8)
             self.filled += len(piece)
             self.decoder.look(self.buffer, self.filled)
-            burst, used = self.decoder.decode(self.buffer, may_cut=may_cut)
+            wal_batch, used = self.decoder.decode(self.buffer, may_cut=may_cut)
             rest = self.buffer[used : self.filled].copy()
             self.filled = len(rest)
             self.buffer[: self.filled] = rest
             self.buffer[self.filled :] = 0xFF  # nothing may be learnt from what is not there
-            if burst is not None:
-                yield burst
+            if wal_batch is not None:
+                yield wal_batch
 
 
 def slices_of(content: bytes, sizes: Sequence[int]) -> Iterator[bytes]:
@@ -85,16 +85,21 @@ def slices_of(content: bytes, sizes: Sequence[int]) -> Iterator[bytes]:
 
 
 def decoded(kernels: Kernels, content: bytes) -> WalBatch:
-    [burst] = Inbox(kernels, len(content)).bursts([content])
-    return burst
+    [wal_batch] = Inbox(kernels, len(content)).wal_batches([content])
+    return wal_batch
 
 
-def events_of(bursts: Iterable[WalBatch]) -> list[Event]:
-    return [event for burst in bursts for each in burst.events for event in _events(each, burst)]
+def events_of(wal_batches: Iterable[WalBatch]) -> list[Event]:
+    return [
+        event
+        for wal_batch in wal_batches
+        for each in wal_batch.events
+        for event in _events(each, wal_batch)
+    ]
 
 
-def _events(event: Any, burst: WalBatch) -> Iterator[Event]:
-    xids = burst.transactions.xids.tolist()
+def _events(event: Any, wal_batch: WalBatch) -> Iterator[Event]:
+    xids = wal_batch.transactions.xids.tolist()
     match event:
         case RowChanges():
             yield from _changes(event, xids)

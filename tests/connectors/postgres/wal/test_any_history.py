@@ -135,7 +135,7 @@ def histories(draw: Any) -> Server:
 
 
 def in_order(events: Sequence[Event]) -> list[Event]:
-    """By their place in the log: what bursts group by table is then as it happened."""
+    """By their place in the log: what wal_batches group by table is then as it happened."""
     return sorted(events, key=lambda each: each.lsn)
 
 
@@ -152,16 +152,16 @@ def test_every_history_is_told_whole_and_in_order(
 ) -> None:
     inbox = Inbox(kernels_of(speed, few_rows=few_rows), few_frames=few_frames)
 
-    bursts = list(inbox.bursts(slices_of(server.stream, sizes), may_cut=may_cut))
+    wal_batches = list(inbox.wal_batches(slices_of(server.stream, sizes), may_cut=may_cut))
 
-    told = events_of(bursts)
+    told = events_of(wal_batches)
     assert in_order(told) == server.events
     for name in {each.table for each in told if isinstance(each, Change)}:
         places = [each.lsn for each in told if concerns(each, name)]
         assert places == sorted(places), "changes of one table keep their order"
-    assert bursts[-1].position == server.end
+    assert wal_batches[-1].position == server.end
     if not may_cut:
-        assert None not in [each.position for each in bursts]
+        assert None not in [each.position for each in wal_batches]
 
 
 def concerns(event: Event, name: str) -> bool:
@@ -192,8 +192,8 @@ def test_a_damaged_history_is_read_alike_or_refused_by_both(
 def outcome(kernels: Kernels, content: bytes, few_frames: int) -> tuple[list[Event], str]:
     told, inbox = list[Event](), Inbox(kernels, few_frames=few_frames)
     try:
-        for burst in inbox.bursts([content], may_cut=True):
-            told += events_of([burst])
+        for wal_batch in inbox.wal_batches([content], may_cut=True):
+            told += events_of([wal_batch])
     except DecodeError as error:
         return told, str(error)
     return told, ""

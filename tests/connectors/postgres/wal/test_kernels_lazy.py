@@ -43,9 +43,9 @@ def test_a_stream_may_warm_up_in_its_middle() -> None:
     inbox, told = Inbox(kernels), []
 
     for each in transactions:
-        told += list(inbox.bursts([each.written()]))
+        told += list(inbox.wal_batches([each.written()]))
         kernels.wait()
 
     plain = Inbox(kernels_of("python"))
-    assert events_of(told) == events_of(plain.bursts(each.written() for each in transactions))
+    assert events_of(told) == events_of(plain.wal_batches(each.written() for each in transactions))
     assert kernels.is_warm

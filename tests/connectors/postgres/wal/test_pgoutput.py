@@ -40,9 +40,9 @@ def test_rows_of_a_table_are_columns_of_text(kernels: Kernels) -> None:
     rows = [("1", "two"), ("-3", ""), ("4", None), ("5", "καλημέρα")]
     stream = one(*known(ORDERS), *(message_encoder.insert(7, each) for each in rows)).written()
 
-    burst = decoded(kernels, stream)
+    wal_batch = decoded(kernels, stream)
 
-    [changes] = burst.events
+    [changes] = wal_batch.events
     assert isinstance(changes, RowChanges)
     assert changes.relation == ORDERS
     assert [each.to_pylist() for each in changes.rows] == [
@@ -57,18 +57,18 @@ def test_every_change_knows_its_place_and_its_transaction(kernels: Kernels) -> N
     )
     second = one(message_encoder.delete(7, ("1", None)), number=2)
 
-    burst = decoded(kernels, first.written() + second.written())
+    wal_batch = decoded(kernels, first.written() + second.written())
 
-    assert events_of([burst]) == [
+    assert events_of([wal_batch]) == [
         Change("t7", "I", ("1", "a"), (), None, "", first.lsn(1), 1, 0),
         Change("t7", "I", ("2", "b"), (), None, "", first.lsn(2), 1, 1),
         Change("t7", "D", ("1", None), (), None, "K", second.lsn(0), 2, 0),
     ]
-    transactions = burst.transactions
+    transactions = wal_batch.transactions
     assert transactions.commit_lsns.tolist() == [first.commit_lsn, second.commit_lsn]
     assert transactions.end_lsns.tolist() == [first.end_lsn, second.end_lsn]
     assert transactions.committed_us.tolist() == [first.committed_us, second.committed_us]
-    assert burst.position == second.end_lsn
+    assert wal_batch.position == second.end_lsn
 
 
 def test_untouched_large_values_are_marked_and_null(kernels: Kernels) -> None:
@@ -78,9 +78,9 @@ def test_untouched_large_values_are_marked_and_null(kernels: Kernels) -> None:
         message_encoder.update(7, ("3", "x")),
     ]
 
-    burst = decoded(kernels, one(*known(ORDERS), *updates).written())
+    wal_batch = decoded(kernels, one(*known(ORDERS), *updates).written())
 
-    [changes] = burst.events
+    [changes] = wal_batch.events
     assert isinstance(changes, RowChanges)
     assert changes.rows[1].to_pylist() == [None, None, "x"]
     assert {place: mask.tolist() for place, mask in changes.unchanged.items()} == {
@@ -125,20 +125,20 @@ def test_a_table_that_changes_its_form_has_a_part_for_each(kernels: Kernels) -> 
         message_encoder.insert(7, ("3", "a", "x")),
     ]
 
-    burst = decoded(kernels, one(*messages).written())
+    wal_batch = decoded(kernels, one(*messages).written())
 
-    parts = [each for each in burst.events if isinstance(each, RowChanges)]
+    parts = [each for each in wal_batch.events if isinstance(each, RowChanges)]
     assert [(each.relation, len(each)) for each in parts] == [(ORDERS, 2), (ITEMS, 1), (wider, 1)]
 
 
-def test_a_form_outlives_the_burst_that_told_it(kernels: Kernels) -> None:
+def test_a_form_outlives_the_batch_that_told_it(kernels: Kernels) -> None:
     inbox = Inbox(kernels)
     first = one(*known(ORDERS), message_encoder.insert(7, ("1", "a")))
     second = one(message_encoder.insert(7, ("2", "b")), number=2)
 
-    bursts = list(inbox.bursts([first.written(), second.written()]))
+    wal_batches = list(inbox.wal_batches([first.written(), second.written()]))
 
-    assert [event.values for event in events_of(bursts) if isinstance(event, Change)] == [
+    assert [event.values for event in events_of(wal_batches) if isinstance(event, Change)] == [
         ("1", "a"),
         ("2", "b"),
     ]
@@ -153,9 +153,9 @@ def test_a_truncate_stands_between_what_was_before_and_after_it(kernels: Kernels
         message_encoder.insert(7, ("2", "a")),
     )
 
-    burst = decoded(kernels, transaction.written())
+    wal_batch = decoded(kernels, transaction.written())
 
-    events = events_of([burst])
+    events = events_of([wal_batch])
     assert [type(each) for each in events] == [Change, Change, Emptied, Change]
     assert events[2] == Emptied(("t7", "t8"), transaction.lsn(4), 1, 2)
     assert events[3] == Change("t7", "I", ("2", "a"), (), None, "", transaction.lsn(5), 1, 3)
@@ -166,11 +166,11 @@ def test_logical_messages_are_told_inside_and_outside_of_transactions(kernels: K
     outside = message_encoder.message("b", b"", lsn=77_000, is_transactional=False)
     transaction = one(*known(ORDERS), message_encoder.insert(7, ("1", "a")), inside)
 
-    burst = decoded(kernels, transaction.written() + logged(outside, 77_000))
+    wal_batch = decoded(kernels, transaction.written() + logged(outside, 77_000))
 
-    messages = [each for each in events_of([burst]) if isinstance(each, Said)]
+    messages = [each for each in events_of([wal_batch]) if isinstance(each, Said)]
     assert messages == [Said("a", b"\x00x", 5, 1, 1), Said("b", b"", 77_000, None, 0)]
-    assert burst.position == 77_000
+    assert wal_batch.position == 77_000
 
 
 def test_types_and_origins_are_passed_over(kernels: Kernels) -> None:
@@ -179,10 +179,10 @@ def test_types_and_origins_are_passed_over(kernels: Kernels) -> None:
     )
     origin = b"O" + struct.pack(">q", 5) + message_encoder.word("elsewhere")
 
-    burst = decoded(kernels, one(origin, described, *known(ORDERS)).written())
+    wal_batch = decoded(kernels, one(origin, described, *known(ORDERS)).written())
 
-    assert burst.events == ()
-    assert burst.transactions.xids.tolist() == [1]
+    assert wal_batch.events == ()
+    assert wal_batch.transactions.xids.tolist() == [1]
 
 
 def test_notices_in_the_middle_of_a_transaction_are_passed_over(kernels: Kernels) -> None:
@@ -194,17 +194,17 @@ def test_notices_in_the_middle_of_a_transaction_are_passed_over(kernels: Kernels
         + message_encoder.frame(b"S", b"a\0b\0")
     )
 
-    burst = decoded(kernels, noticed + whole[cut:])
+    wal_batch = decoded(kernels, noticed + whole[cut:])
 
-    assert events_of([burst]) == events_of([decoded(kernels, whole)])
+    assert events_of([wal_batch]) == events_of([decoded(kernels, whole)])
 
 
 def test_a_transaction_waits_for_its_commit(kernels: Kernels) -> None:
     stream = one(*known(ORDERS), message_encoder.insert(7, ("1", "a"))).written()
     inbox = Inbox(kernels)
 
-    early = list(inbox.bursts(slices_of(stream[:-1], [30, 1, 40])))
-    late = list(inbox.bursts([stream[-1:]]))
+    early = list(inbox.wal_batches(slices_of(stream[:-1], [30, 1, 40])))
+    late = list(inbox.wal_batches([stream[-1:]]))
 
     assert early == []
     assert len(late) == 1
@@ -215,9 +215,11 @@ def test_a_transaction_that_goes_on_is_not_cut_while_others_are_whole(kernels: K
     second = one(message_encoder.insert(7, ("2", "b")), number=2).written()
     inbox = Inbox(kernels)
 
-    bursts = list(inbox.bursts([first.written() + second[:-3], second[-3:]], may_cut=True))
+    wal_batches = list(
+        inbox.wal_batches([first.written() + second[:-3], second[-3:]], may_cut=True)
+    )
 
-    assert [each.position for each in bursts] == [first.end_lsn, 20_000 + 9_008]
+    assert [each.position for each in wal_batches] == [first.end_lsn, 20_000 + 9_008]
 
 
 def test_a_transaction_may_be_cut_and_goes_on_counting(kernels: Kernels) -> None:
@@ -226,16 +228,16 @@ def test_a_transaction_may_be_cut_and_goes_on_counting(kernels: Kernels) -> None
     )
     stream = transaction.written()
 
-    bursts = list(Inbox(kernels).bursts(slices_of(stream, [500] * 4), may_cut=True))
+    wal_batches = list(Inbox(kernels).wal_batches(slices_of(stream, [500] * 4), may_cut=True))
 
-    assert len(bursts) > 2
-    assert {each.position for each in bursts[:-1]} == {None}
-    assert bursts[-1].position == transaction.end_lsn
-    assert events_of(bursts) == events_of([decoded(kernels, stream)])
-    for each in bursts:
+    assert len(wal_batches) > 2
+    assert {each.position for each in wal_batches[:-1]} == {None}
+    assert wal_batches[-1].position == transaction.end_lsn
+    assert events_of(wal_batches) == events_of([decoded(kernels, stream)])
+    for each in wal_batches:
         assert each.transactions.xids.tolist() == [1]
         assert each.transactions.commit_lsns.tolist() == [transaction.commit_lsn]
-    assert bursts[0].transactions.end_lsns.tolist() == [-1]
+    assert wal_batches[0].transactions.end_lsns.tolist() == [-1]
 
 
 def test_a_keepalive_moves_the_position_only_between_transactions(kernels: Kernels) -> None:
@@ -245,8 +247,8 @@ def test_a_keepalive_moves_the_position_only_between_transactions(kernels: Kerne
     inside = whole[:cut] + message_encoder.keepalive(99_000_000) + whole[cut:]
     inbox = Inbox(kernels)
 
-    bursts = list(
-        inbox.bursts(
+    wal_batches = list(
+        inbox.wal_batches(
             [
                 inside,
                 message_encoder.keepalive(5),
@@ -255,7 +257,7 @@ def test_a_keepalive_moves_the_position_only_between_transactions(kernels: Kerne
         )
     )
 
-    ends = [(each.position, each.is_wanted) for each in bursts]
+    ends = [(each.position, each.is_wanted) for each in wal_batches]
     assert ends == [(transaction.end_lsn, False), (transaction.end_lsn, False), (50_000, True)]
 
 
@@ -263,9 +265,11 @@ def test_the_servers_last_word_ends_the_stream_after_what_came_before(kernels: K
     whole = one(*known(ORDERS), message_encoder.insert(7, ("1", "a"))).written()
     inbox = Inbox(kernels)
 
-    bursts = list(inbox.bursts([whole + message_encoder.frame(b"E", b"C57P01\0\0"), whole]))
+    wal_batches = list(
+        inbox.wal_batches([whole + message_encoder.frame(b"E", b"C57P01\0\0"), whole])
+    )
 
-    assert len(bursts) == 1
+    assert len(wal_batches) == 1
     assert inbox.decoder.ending is not None
     assert (inbox.decoder.ending.letter, inbox.decoder.ending.content) == ("E", b"C57P01\0\0")
 
@@ -274,7 +278,7 @@ def test_a_message_larger_than_the_buffer_says_how_much_room_it_needs(kernels: K
     stream = one(*known(ORDERS), message_encoder.insert(7, ("1", "a" * 5_000))).written()
     inbox = Inbox(kernels, 4_096)
 
-    list(inbox.bursts([stream[:4_096]], may_cut=True))
+    list(inbox.wal_batches([stream[:4_096]], may_cut=True))
 
     assert 5_000 < inbox.decoder.bytes_wanted < 5_100
 
@@ -282,12 +286,12 @@ def test_a_message_larger_than_the_buffer_says_how_much_room_it_needs(kernels: K
 def test_tables_without_columns_have_rows_all_the_same(kernels: Kernels) -> None:
     bare = table(9)
 
-    burst = decoded(
+    wal_batch = decoded(
         kernels,
         one(*known(bare), message_encoder.insert(9, ()), message_encoder.insert(9, ())).written(),
     )
 
-    [changes] = burst.events
+    [changes] = wal_batch.events
     assert isinstance(changes, RowChanges)
     assert (len(changes), changes.rows) == (2, ())
 
@@ -300,11 +304,11 @@ def test_a_batch_keeps_its_values_when_the_buffer_is_used_again(kernels: Kernels
         message_encoder.update(7, ("1", "b"), old=("1", "a")),
     )
 
-    [burst] = inbox.bursts([stream.written()])
-    before = events_of([burst])
+    [wal_batch] = inbox.wal_batches([stream.written()])
+    before = events_of([wal_batch])
     inbox.buffer[:] = 0
 
-    assert events_of([burst]) == before
+    assert events_of([wal_batch]) == before
 
 
 @pytest.mark.parametrize(
@@ -355,13 +359,13 @@ def test_text_that_is_not_utf8_is_marked_and_its_bytes_are_shown(kernels: Kernel
     messages += [message_encoder.update(7, ("é", None), old=("é", b"\xff"))]
     fitting = [message_encoder.insert(7, ("1", "é"))]
 
-    burst = decoded(kernels, one(*known(ORDERS), *messages).written())
+    wal_batch = decoded(kernels, one(*known(ORDERS), *messages).written())
     other = decoded(kernels, one(*known(ORDERS), *fitting).written())
 
-    found = [each for each in events_of([burst]) if isinstance(each, Change)]
+    found = [each for each in events_of([wal_batch]) if isinstance(each, Change)]
     assert [each.values for each in found] == [("1", "\0<c3>"), ("\0<a9>", "b"), ("é", None)]
     assert found[-1].old == ("é", "\0<ff>")
-    parts = [each for each in (*burst.events, *other.events) if isinstance(each, RowChanges)]
+    parts = [each for each in (*wal_batch.events, *other.events) if isinstance(each, RowChanges)]
     assert [each.has_unreadable for each in parts] == [True, False]
 
 
@@ -384,7 +388,7 @@ def test_a_stream_out_of_step_is_refused(kernels: Kernels, stream: bytes) -> Non
     inbox = Inbox(kernels)
 
     with pytest.raises(DecodeError):
-        list(inbox.bursts([stream]))
+        list(inbox.wal_batches([stream]))
 
 
 def test_truncates_of_nothing_known_are_refused(kernels: Kernels) -> None:
@@ -392,17 +396,17 @@ def test_truncates_of_nothing_known_are_refused(kernels: Kernels) -> None:
         decoded(kernels, one(message_encoder.truncate(4)).written())
 
 
-def test_the_parts_of_a_burst_are_of_the_types_that_are_promised(kernels: Kernels) -> None:
+def test_the_parts_of_a_batch_are_of_the_types_that_are_promised(kernels: Kernels) -> None:
     said = message_encoder.message("a", b"b", lsn=5, is_transactional=True)
     transaction = one(
         *known(ORDERS), message_encoder.insert(7, ("1", "a")), message_encoder.truncate(7), said
     )
 
-    burst = decoded(kernels, transaction.written())
+    wal_batch = decoded(kernels, transaction.written())
 
-    assert [type(each) for each in burst.events] == [RowChanges, TruncateMessage, WalMessage]
-    changes = burst.events[0]
+    assert [type(each) for each in wal_batch.events] == [RowChanges, TruncateMessage, WalMessage]
+    changes = wal_batch.events[0]
     assert isinstance(changes, RowChanges)
     assert changes.operations.dtype == changes.old_kinds.dtype == np.uint8
     assert changes.lsns.dtype == changes.transactions.dtype == changes.indexes.dtype == np.int64
-    assert burst.transactions.end_lsns.dtype == np.int64
+    assert wal_batch.transactions.end_lsns.dtype == np.int64

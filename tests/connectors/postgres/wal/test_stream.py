@@ -64,20 +64,25 @@ async def streaming(
         await stream.close()
 
 
-async def bursts_until(stream: WalStream, rows: int) -> list[WalBatch]:
+async def wal_batches_until(stream: WalStream, rows: int) -> list[WalBatch]:
     """Those with events."""
     found = list[WalBatch]()
-    async with aclosing(stream.bursts()) as bursts:
-        async for burst in bursts:
-            if burst.events:
-                found.append(burst)
-            if len(ids_of(found)) >= rows and burst.position is not None:
+    async with aclosing(stream.wal_batches()) as wal_batches:
+        async for wal_batch in wal_batches:
+            if wal_batch.events:
+                found.append(wal_batch)
+            if len(ids_of(found)) >= rows and wal_batch.position is not None:
                 break
     return found
 
 
-def ids_of(bursts: list[WalBatch]) -> list[int]:
-    parts = [each for burst in bursts for each in burst.events if isinstance(each, RowChanges)]
+def ids_of(wal_batches: list[WalBatch]) -> list[int]:
+    parts = [
+        each
+        for wal_batch in wal_batches
+        for each in wal_batch.events
+        if isinstance(each, RowChanges)
+    ]
     return [int(text) for part in parts for text in part.rows[0].to_pylist()]
 
 
@@ -92,12 +97,12 @@ async def test_committed_changes_arrive_and_confirmed_ones_are_forgotten(
     async with streaming(guest.url, kernels=kernels) as stream:
         guest.execute("INSERT INTO orders SELECT i, 'x' FROM generate_series(1, 500) i")
 
-        bursts = await bursts_until(stream, 500)
-        position = bursts[-1].position
+        wal_batches = await wal_batches_until(stream, 500)
+        position = wal_batches[-1].position
         assert position is not None
         stream.confirm(position)
 
-        assert ids_of(bursts) == list(range(1, 501))
+        assert ids_of(wal_batches) == list(range(1, 501))
         await until(lambda: confirmed(guest) == lsn_text(position))
 
 
@@ -120,12 +125,12 @@ async def test_a_transaction_larger_than_the_buffer_comes_in_parts(
     async with streaming(guest.url, receive_bytes=1 << 16, kernels=kernels) as stream:
         guest.execute("INSERT INTO orders SELECT i, 'x' FROM generate_series(1, 10000) i")
 
-        bursts = await bursts_until(stream, 10_000)
+        wal_batches = await wal_batches_until(stream, 10_000)
 
-    assert ids_of(bursts) == list(range(1, 10_001))
-    assert len(bursts) > 5
-    assert {each.position for each in bursts[:-1]} == {None}
-    indexes = [each.indexes.tolist() for burst in bursts for each in burst.events]  # type: ignore[union-attr]
+    assert ids_of(wal_batches) == list(range(1, 10_001))
+    assert len(wal_batches) > 5
+    assert {each.position for each in wal_batches[:-1]} == {None}
+    indexes = [each.indexes.tolist() for wal_batch in wal_batches for each in wal_batch.events]  # type: ignore[union-attr]
     assert [index for part in indexes for index in part] == list(range(10_000))
 
 
@@ -136,9 +141,14 @@ async def test_a_value_larger_than_the_buffer_comes_whole(guest: Guest) -> None:
             "INSERT INTO orders SELECT i, repeat('x', i * 100000) FROM generate_series(1, 5) i"
         )
 
-        bursts = await bursts_until(stream, 5)
+        wal_batches = await wal_batches_until(stream, 5)
 
-    parts = [each for burst in bursts for each in burst.events if isinstance(each, RowChanges)]
+    parts = [
+        each
+        for wal_batch in wal_batches
+        for each in wal_batch.events
+        if isinstance(each, RowChanges)
+    ]
     notes = [note for part in parts for note in part.rows[1].to_pylist()]
     assert [len(each) for each in notes] == [100_000, 200_000, 300_000, 400_000, 500_000]
 
@@ -149,17 +159,17 @@ async def test_an_idle_stream_that_is_asked_says_how_far_it_is(guest: Guest) -> 
         guest.execute("CREATE TABLE unpublished (id int)", "INSERT INTO unpublished VALUES (1)")
         end = guest.value("SELECT (pg_current_wal_lsn() - '0/0')::bigint")
 
-        async with aclosing(stream.bursts()) as bursts:
+        async with aclosing(stream.wal_batches()) as wal_batches:
             reached = 0
             while reached < end:
                 stream.ask()
-                burst = await anext(bursts)
-                assert burst.events == ()
-                assert burst.position is not None
-                reached = burst.position
+                wal_batch = await anext(wal_batches)
+                assert wal_batch.events == ()
+                assert wal_batch.position is not None
+                reached = wal_batch.position
 
 
-async def test_the_server_waits_while_nobody_takes_bursts(guest: Guest) -> None:
+async def test_the_server_waits_while_nobody_takes_batches(guest: Guest) -> None:
     given_a_table(guest)
     async with streaming(with_option(guest.url, options=PATIENCE)) as stream:
         await asyncio.to_thread(
@@ -168,7 +178,7 @@ async def test_the_server_waits_while_nobody_takes_bursts(guest: Guest) -> None:
             "SELECT pg_sleep(3)",  # twice its patience
         )
 
-        assert len(ids_of(await bursts_until(stream, 5000))) == 5000
+        assert len(ids_of(await wal_batches_until(stream, 5000))) == 5000
 
 
 async def test_a_server_that_falls_silent_is_given_up(guest: Guest) -> None:
@@ -180,7 +190,7 @@ async def test_a_server_that_falls_silent_is_given_up(guest: Guest) -> None:
         os.kill(sender, signal.SIGSTOP)
         try:
             with pytest.raises(SourceUnavailable, match="stopped answering"):
-                await bursts_until(stream, 1)
+                await wal_batches_until(stream, 1)
         finally:
             os.kill(sender, signal.SIGCONT)
 
@@ -188,7 +198,7 @@ async def test_a_server_that_falls_silent_is_given_up(guest: Guest) -> None:
 async def test_an_idle_server_is_not_given_up(guest: Guest) -> None:
     given_a_table(guest)
     async with streaming(with_option(guest.url, options=PATIENCE)) as stream:
-        reading = asyncio.ensure_future(bursts_until(stream, 1))
+        reading = asyncio.ensure_future(wal_batches_until(stream, 1))
 
         await asyncio.to_thread(
             guest.execute,
@@ -206,14 +216,14 @@ async def test_a_server_that_stops_waits_for_what_it_asked_to_be_confirmed() -> 
         given_a_table(guest)
         async with streaming(server.address) as stream:
             guest.execute("INSERT INTO orders VALUES (1, 'x')")
-            await bursts_until(stream, 1)
+            await wal_batches_until(stream, 1)
             stopping = asyncio.ensure_future(asyncio.to_thread(server.stop))
 
             with pytest.raises(SourceUnavailable, match="ended"):
-                async with aclosing(stream.bursts()) as bursts:
-                    async for burst in bursts:
-                        if burst.is_wanted and burst.position is not None:
-                            stream.confirm(burst.position)
+                async with aclosing(stream.wal_batches()) as wal_batches:
+                    async for wal_batch in wal_batches:
+                        if wal_batch.is_wanted and wal_batch.position is not None:
+                            stream.confirm(wal_batch.position)
 
             await stopping
 
@@ -227,21 +237,21 @@ async def test_a_stream_without_a_slot_ends_this_life_of_the_source(guest: Guest
     given_a_table(guest)
     async with streaming(guest.url, slot="headwater_missing") as stream:
         with pytest.raises(SourceUnavailable, match=r"headwater_missing.*does not exist"):
-            await bursts_until(stream, 1)
+            await wal_batches_until(stream, 1)
 
 
 async def test_a_slot_in_use_may_be_free_later(guest: Guest) -> None:
     given_a_table(guest)
     async with streaming(guest.url), streaming(guest.url) as second:
         with pytest.raises(SourceUnavailable, match="active"):
-            await bursts_until(second, 1)
+            await wal_batches_until(second, 1)
 
 
 async def test_a_stream_that_the_server_ends_says_so(guest: Guest) -> None:
     given_a_table(guest)
     async with streaming(guest.url) as stream:
         guest.execute("INSERT INTO orders VALUES (1, 'x')")
-        await bursts_until(stream, 1)
+        await wal_batches_until(stream, 1)
 
         guest.execute(
             "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots"
@@ -249,7 +259,7 @@ async def test_a_stream_that_the_server_ends_says_so(guest: Guest) -> None:
         )
 
         with pytest.raises(SourceUnavailable, match="ended"):
-            await bursts_until(stream, 1)
+            await wal_batches_until(stream, 1)
 
 
 async def test_a_stream_over_a_local_socket_is_the_same(guest: Guest) -> None:
@@ -258,7 +268,7 @@ async def test_a_stream_over_a_local_socket_is_the_same(guest: Guest) -> None:
     async with streaming(with_option(guest.url, host=directory)) as stream:
         guest.execute("INSERT INTO orders SELECT i, 'x' FROM generate_series(1, 3000) i")
 
-        assert ids_of(await bursts_until(stream, 3000)) == list(range(1, 3001))
+        assert ids_of(await wal_batches_until(stream, 3000)) == list(range(1, 3001))
         assert stream.way == "socket"
 
 
@@ -272,12 +282,12 @@ async def test_a_stream_in_tls_is_the_same_by_way_of_libpq(guest: Guest, kernels
                 "INSERT INTO orders SELECT i, repeat('x', i) FROM generate_series(1, 900) i"
             )
 
-            bursts = await bursts_until(stream, 900)
-            position = bursts[-1].position
+            wal_batches = await wal_batches_until(stream, 900)
+            position = wal_batches[-1].position
             assert position is not None
             stream.confirm(position)
 
-            assert ids_of(bursts) == list(range(1, 901))
+            assert ids_of(wal_batches) == list(range(1, 901))
             assert stream.way == "libpq"
             await until(lambda: confirmed(guest) == lsn_text(position))
 
@@ -295,7 +305,7 @@ async def test_errors_of_the_server_arrive_over_tls_as_well(guest: Guest) -> Non
                 f" WHERE slot_name = '{SLOT}'"
             )
             with pytest.raises(SourceUnavailable, match="ended"):
-                await bursts_until(stream, 1)
+                await wal_batches_until(stream, 1)
 
 
 @contextmanager

@@ -32,8 +32,9 @@ from headwater.sinks.spark.executor_tasks import (
     read_file,
 )
 from headwater.sinks.spark.file_rewrite import FileRewrite
+from headwater.sinks.spark.in_process_work import CellTask
 from headwater.sinks.spark.key_ranges import DataFile, KeyRange, cells_of, has_ranges, split_large
-from headwater.sinks.spark.lake_table_writer import CellTask, PreparedFiles, SchemasChanged
+from headwater.sinks.spark.lake_table_writer import PreparedFiles, SchemasChanged
 from headwater.sinks.spark.layout import LakeTableLayout
 from headwater.sinks.spark.reader.splits import Split, splits_of
 from headwater.sinks.spark.truncate_epochs import Truncates

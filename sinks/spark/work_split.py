@@ -16,9 +16,9 @@ from headwater.core_log.model.log import Bounds, TopicPartition
 from headwater.core_log.model.table_schema import TableId
 from headwater.sinks.sink import Slice
 from headwater.sinks.spark.driver_plan import SparkWork, rewrite_elsewhere
+from headwater.sinks.spark.in_process_work import InProcessWork
 from headwater.sinks.spark.job_group import in_thread, join_current
 from headwater.sinks.spark.lake_table_writer import (
-    InProcessWork,
     LakeTableWriter,
     SliceWork,
     StagedTable,

@@ -12,7 +12,7 @@ from headwater.sinks.spark.file_rewrite import FileRewrite
 from headwater.sinks.spark.key_ranges import DataFile, KeyRange, assign, cells_of, with_gaps
 from headwater.sinks.spark.lake_table_writer import PreparedFiles
 from headwater.sinks.spark.layout import LakeTableLayout
-from headwater.sinks.spark.merge import MergeStep, TruncateStep, count_changes
+from headwater.sinks.spark.merge import MergeStep, TruncateStep, count_changes, pick
 
 FILE_BYTES_MIN = 32 << 20
 """Rows of so many bytes, before they are compressed, are worth a file however few they are."""
@@ -148,7 +148,7 @@ def steps_by_cell(
         places, sorted_ = assign(keys, cells), step
         if np.any(places[1:] < places[:-1]):
             order = np.argsort(places, kind="stable")
-            places, sorted_ = places[order], step.take(pa.array(order))
+            places, sorted_ = places[order], pick(step, order)
         ends = np.searchsorted(places, np.arange(len(cells) + 1))
         for number, mine in enumerate(found):
             count = int(ends[number + 1] - ends[number])

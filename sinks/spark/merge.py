@@ -33,6 +33,9 @@ from headwater.sinks.spark.layout import (
 )
 from headwater.sinks.spark.settings import Mode
 
+RUN_ROWS_MIN = 1_000
+"""Rows that a run has on average, if rows are taken run by run."""
+
 
 @dataclass(frozen=True, slots=True)
 class TruncateStep:
@@ -100,6 +103,16 @@ def _is_rising(numbers: Int64Array) -> bool:
     return bool(np.all(numbers[1:] >= numbers[:-1]))
 
 
+def pick(rows: pa.Table, places: Int64Array) -> pa.Table:
+    """Returns the rows at some places. Long runs, as a snapshot brings them, are not copied."""
+    cuts = np.flatnonzero(np.diff(places) != 1) + 1
+    if not len(places) or len(cuts) * RUN_ROWS_MIN > len(places):
+        return rows.take(pa.array(places))
+    starts, ends = [0, *cuts.tolist()], [*cuts.tolist(), len(places)]
+    runs = zip(starts, ends, strict=True)
+    return pa.concat_tables([rows.slice(int(places[start]), end - start) for start, end in runs])
+
+
 def _mirror(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Table:
     """Merges the newest row of each key into the base.
 
@@ -132,8 +145,7 @@ def _mirror(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Tab
     if sorted_ is not None:
         chosen = chosen[sorted_]
     rows = pa.concat_tables([base, _rows(events, layout)])
-    is_all = np.array_equal(chosen, np.arange(rows.num_rows))
-    return rows if is_all else rows.take(pa.array(chosen))
+    return pick(rows, chosen)
 
 
 def _soft_delete(base: pa.Table, events: pa.Table, layout: LakeTableLayout) -> pa.Table:

@@ -139,7 +139,7 @@ def _write(node: YamlNode, ours: OurKey) -> YamlNode:
         return node
     value = ours.convert(node.text)
     if isinstance(value, str):
-        return node._replace(text=value)
+        return node._replace(text=value, reference=node.reference if value == node.text else "")
     if isinstance(value, list):
         return _list(value, node)
     text_positions = dict.fromkeys(value, node.text_position)
@@ -150,7 +150,8 @@ def _write(node: YamlNode, ours: OurKey) -> YamlNode:
 
 def _list(texts: list[str], like: ScalarNode) -> ListNode:
     return ListNode(
-        like.text_position, tuple(like._replace(text=each, is_plain=False) for each in texts)
+        like.text_position,
+        tuple(like._replace(text=each, is_plain=False, reference="") for each in texts),
     )
 
 

@@ -30,6 +30,8 @@ class ScalarNode(NamedTuple):
     """It holds a reference to something that is not there, so it has no value yet."""
     end: TextPosition = TextPosition(0, 0)
     """Behind its last character."""
+    reference: str = ""
+    """The text with its references to files, and nothing else left to resolve; empty without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,19 @@ def plain(node: YamlNode) -> Any:
     if isinstance(node, ListNode):
         return [plain(item) for item in node.items]
     return resolve_scalar(node.text) if node.is_plain else node.text
+
+
+def references_in(
+    node: YamlNode, at: tuple[str | int, ...] = ()
+) -> dict[tuple[str | int, ...], str]:
+    """The references to files below a node, by the path of their key."""
+    if isinstance(node, MappingNode):
+        below = [references_in(value, (*at, key)) for key, value in node.values.items()]
+    elif isinstance(node, ListNode):
+        below = [references_in(item, (*at, number)) for number, item in enumerate(node.items)]
+    else:
+        below = [{at: node.reference}] if node.reference else []
+    return {path: text for each in below for path, text in each.items()}
 
 
 # libyaml where the wheel has it, as all published ones do: twenty times faster. Only the events

@@ -6,8 +6,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
-from headwater.config.document import Document, ListNode, MappingNode, ScalarNode, YamlNode
-from headwater.config.mistakes import Code, Mistake, did_you_mean
+from headwater.config.document import (
+    Document,
+    ListNode,
+    MappingNode,
+    ScalarNode,
+    YamlNode,
+)
+from headwater.config.mistakes import Code, Mistake, TextPosition, did_you_mean
 from headwater.config.redaction import Redaction, passwords_in, secrets_in
 
 REFERENCE = re.compile(r"\$(?P<escape>\$)?\{(?P<body>[^{}]*)(?P<end>\})?")
@@ -45,6 +51,16 @@ def substitute(document: Document, environment: Mapping[str, str]) -> Substitute
     )
 
 
+def read_again(reference: str, path: Path) -> tuple[str, Redaction] | None:
+    """Returns the value of `ScalarNode.reference` with its files as they are now; None while one of
+    them cannot be read. `path` is the file that refers to them."""
+    filling = _Filling(path, {})
+    node = filling.scalar(ScalarNode(TextPosition(0, 0), reference, is_plain=False))
+    if filling.mistakes or filling.unset:
+        return None
+    return node.text, Redaction(filling.secrets)
+
+
 @dataclass(slots=True)
 class _Filling:
     path: Path
@@ -66,13 +82,17 @@ class _Filling:
 
     def scalar(self, node: ScalarNode) -> ScalarNode:
         parts: list[str] = []
-        position, is_unset = 0, False
+        later: list[str] = []
+        position, is_unset, has_file = 0, False, False
         credentials, query = _escaped_parts(node.text)
         for found in REFERENCE.finditer(node.text):
-            parts.append(node.text[position : found.start()])
+            between = node.text[position : found.start()]
+            parts.append(between)
+            later.append(between)
             position = found.end()
             if found["escape"]:
                 parts.append(found[0][1:])
+                later.append(found[0])
                 continue
             value = self.value(found, node)
             if value is None:
@@ -80,9 +100,15 @@ class _Filling:
             elif found.start() in credentials or found.start() in query:
                 value = quote(value, safe="")
             parts.append(value or "")
+            is_file = found["body"].startswith("file:")
+            has_file |= is_file
+            later.append(found[0] if is_file else (value or "").replace("${", "$${"))
         text = "".join([*parts, node.text[position:]])
+        reference = "".join([*later, node.text[position:]]) if has_file else ""
         self.secrets |= passwords_in(text)
-        return ScalarNode(node.text_position, text, is_plain=False, is_unset=is_unset)
+        return ScalarNode(
+            node.text_position, text, is_plain=False, is_unset=is_unset, reference=reference
+        )
 
     def value(self, reference: re.Match[str], node: ScalarNode) -> str | None:
         """What a reference stands for; None, and a word about it, where that is nothing."""

@@ -1,15 +1,19 @@
 """A source or a sink of a pipeline file: its class, and its checked settings."""
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from headwater.config.debezium import translate
-from headwater.config.document import MappingNode, ScalarNode, YamlNode, plain
+from headwater.config.document import MappingNode, ScalarNode, YamlNode, plain, references_in
 from headwater.config.mistakes import MISTAKES_SHOWN_MAX, Code, KeyPath, did_you_mean
 from headwater.config.model_keys import fields_of
+from headwater.config.redaction import Redaction
 from headwater.config.registry import load_settings, load_type
+from headwater.config.substitution import read_again
 from headwater.config.validation import Validator
 from headwater.connectors import SETTINGS as SOURCE_SETTINGS
 from headwater.connectors import SOURCES
@@ -40,6 +44,8 @@ class LoadedPart:
     as another default of `commit_every`, has it in `settings`; see `task_setting`."""
     content: Mapping[str, Any] = field(repr=False)
     """The part of the file, with references resolved."""
+    references: Mapping[KeyPath, str] = field(default_factory=dict, repr=False)
+    """Values with references to files, by their place in `content`."""
 
     def task_setting(self, name: str) -> Any:
         """Returns a field of `task`, from the component's settings if they declare it."""
@@ -124,10 +130,18 @@ def _validate(
         return None
     name = SOURCE if is_source else (task.name or kind)
     component = partial(_make, kind, is_source=is_source)
-    return LoadedPart(name, kind, component, settings, task, content=plain(node))
+    return LoadedPart(
+        name, kind, component, settings, task, content=plain(node), references=references_in(node)
+    )
 
 
-def part_again(name: str, content: dict[str, Any], *, is_source: bool) -> LoadedPart:
+def part_again(
+    name: str,
+    content: dict[str, Any],
+    *,
+    is_source: bool,
+    references: Mapping[KeyPath, str] | None = None,
+) -> LoadedPart:
     kind = content["type"]
     model = settings_of(kind, is_source=is_source)
     task_model: type[SourceTask] | type[SinkTask] = SourceTask if is_source else SinkTask
@@ -142,7 +156,35 @@ def part_again(name: str, content: dict[str, Any], *, is_source: bool) -> Loaded
         by_name=False,
     )
     component = partial(_make, kind, is_source=is_source)
-    return LoadedPart(name, kind, component, settings, task, content=content)
+    return LoadedPart(
+        name, kind, component, settings, task, content=content, references=references or {}
+    )
+
+
+def with_secrets_of_now(part: LoadedPart, path: Path) -> tuple[LoadedPart, Redaction]:
+    """Returns the part with the files of its references read again, and a redaction of what is new.
+    While one cannot be read, its former value stays."""
+    content: Any = None
+    redaction = Redaction()
+    for at, reference in part.references.items():
+        found = read_again(reference, path)
+        if found is None or found[0] == _value_at(part.content, at):
+            continue
+        content = copy.deepcopy(part.content) if content is None else content
+        _value_at(content, at[:-1])[at[-1]] = found[0]
+        redaction = redaction.merge([found[1]])
+    if content is None:
+        return part, redaction
+    again = part_again(
+        part.name, content, is_source=part.name == SOURCE, references=part.references
+    )
+    return again, redaction
+
+
+def _value_at(content: Any, at: KeyPath) -> Any:
+    for key in at:
+        content = content[key]
+    return content
 
 
 def named_parts(

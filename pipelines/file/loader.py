@@ -1,6 +1,7 @@
 """Loads pipeline files to checked settings and components, and reports every mistake at once."""
 
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from headwater.pipelines.file.loaded_parts import (
     load_part,
     named_parts,
     part_again,
+    with_secrets_of_now,
     without,
 )
 from headwater.pipelines.file.loaded_parts import LoadedPart as LoadedPart
@@ -68,6 +70,16 @@ class LoadedPipeline:
             return SecuritySettings()
         return log.security.beside(self.directory)
 
+    def with_secrets_of_now(self) -> "LoadedPipeline":
+        """Returns the pipeline with the files of `${file:}` in its source and sinks read again."""
+        source, redaction = with_secrets_of_now(self.source, self.path)
+        found = [with_secrets_of_now(sink, self.path) for sink in self.sinks]
+        sinks = tuple(sink for sink, _ in found)
+        if source is self.source and all(map(operator.is_, sinks, self.sinks)):
+            return self
+        redaction = self.redaction.merge([redaction, *(each for _, each in found)])
+        return replace(self, source=source, sinks=sinks, redaction=redaction)
+
     def to_wire(self) -> bytes:
         """Returns the pipeline for a worker's pipe; it contains secrets, so it is never stored."""
         content = {
@@ -77,6 +89,10 @@ class LoadedPipeline:
             "source": self.source.content,
             "sinks": [sink.content for sink in self.sinks],
             "names": [sink.name for sink in self.sinks],
+            "references": [
+                [[list(at), text] for at, text in part.references.items()]
+                for part in (self.source, *self.sinks)
+            ],
             "secrets": sorted(self.redaction.secrets),
         }
         return json.dumps(content).encode()
@@ -86,15 +102,20 @@ class LoadedPipeline:
         """Returns a checked pipeline again, without reading files or variables."""
         parts = json.loads(content)
         spec = PipelineSpec.model_validate(parts["content"], by_alias=True, by_name=False)
+        of_source, *of_sinks = [
+            {tuple(at): text for at, text in each} for each in parts["references"]
+        ]
         return LoadedPipeline(
             name=spec.name,
             path=Path(parts["path"]),
             directory=Path(parts["directory"]),
             spec=spec,
-            source=part_again(SOURCE, parts["source"], is_source=True),
+            source=part_again(SOURCE, parts["source"], is_source=True, references=of_source),
             sinks=tuple(
-                part_again(name, sink, is_source=False)
-                for name, sink in zip(parts["names"], parts["sinks"], strict=True)
+                part_again(name, sink, is_source=False, references=references)
+                for name, sink, references in zip(
+                    parts["names"], parts["sinks"], of_sinks, strict=True
+                )
             ),
             content=parts["content"],
             redaction=Redaction(parts["secrets"]),

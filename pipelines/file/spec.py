@@ -229,6 +229,26 @@ class ErrorSettings(YamlSettings):
     """What is quarantined when a table fails: only the table, or everything."""
 
 
+class NotifySettings(YamlSettings):
+    """A webhook that is told what needs a person: quarantined tasks and tables, lost positions,
+    tables that are left out, and dead letters."""
+
+    url: SecretStr = Field(SecretStr(""), examples=["${env:WEBHOOK_URL}"])
+    """Address that gets a POST with JSON for each: `kind`, `pipeline`, `task`, `table`, `reason`,
+    `records`, `at_ms`, and `text` with all of it in one sentence."""
+    token: SecretStr = Field(SecretStr(""), examples=["${env:WEBHOOK_TOKEN}"])
+    """Token that is sent as `Authorization: Bearer`, by reference."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_address(cls, url: SecretStr) -> SecretStr:
+        if url.get_secret_value() and not url.get_secret_value().startswith(
+            ("http://", "https://")
+        ):
+            raise ValueError("the webhook is not an address that begins with http:// or https://")
+        return url
+
+
 class VerifySettings(Schedule):
     """Regular comparison of source, log and target at one position."""
 
@@ -338,6 +358,8 @@ class PipelineSpec(YamlSettings):
     workers: Literal["auto"] | Annotated[int, Field(ge=0, le=256)] = "auto"
     """Processes for connector and sink work: `auto` is one less than the number of cores; 0 does
     everything in one process."""
+    notify: NotifySettings = NotifySettings()
+    """A webhook for what needs a person."""
     http: HttpSettings = HttpSettings()
     """A fixed address of status and metrics; it counts when `headwater run` starts."""
     limits: LimitSettings = LimitSettings()

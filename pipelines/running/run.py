@@ -42,6 +42,7 @@ from headwater.pipelines.running.tasks import SOURCE, TaskRunner
 from headwater.pipelines.terminal.log_place import find_owner, is_running
 from headwater.pipelines.terminal.resting_log import LOOK_AGAIN_S, SILENT_S_MAX, LogLender
 from headwater.pipelines.watching.http_listener import HttpListener
+from headwater.pipelines.watching.notifier import Notifier
 from headwater.pipelines.watching.report_stream import ReportStream
 from headwater.pipelines.watching.status import StatusBoard
 
@@ -99,9 +100,13 @@ class _Run:
         self._wanted, self._tasks = wanted, tasks
         self._clock = SystemClock()
         self._board, self._stream = StatusBoard(self._clock), ReportStream()
-        self._has_moved = asyncio.Event()
+        self._has_moved, self._notifier = asyncio.Event(), Notifier(self._clock)
         self._pipelines = RunningPipelines(tasks, self._hear)
-        self._around = TaskEnvironment(self._clock, SystemRandom())
+        self._around = TaskEnvironment(
+            self._clock,
+            SystemRandom(),
+            keep_unsaid=lambda loaded: wanted.keep_unsaid([loaded]),
+        )
         self._processes = WorkerProcesses(tasks, self._pipelines.listeners(), self._around)
 
     async def run(self) -> Snapshot:
@@ -124,6 +129,7 @@ class _Run:
     def _hear(self, report: Report) -> None:
         self._board(report)
         self._stream(report)
+        self._notifier(report)
         if isinstance(report, RowsMoved) and report.task != SOURCE:
             self._has_moved.set()
 
@@ -176,6 +182,9 @@ class _Run:
         self._pipelines.run_in(
             processes=self._processes, runner=runner, bootstrap=claimed.bootstrap
         )
+        for each in loaded:
+            self._notifier.know(each)
+        notifying = self._tasks.create_task(self._notifier.run())
         watching = self._tasks.create_task(self._watch(claimed, listener))
         try:
             logger.info("the log is at %s", ",".join(claimed.bootstrap))
@@ -197,8 +206,10 @@ class _Run:
             raise
         finally:
             await self._pipelines.close()
-            watching.cancel()
-            await asyncio.wait([watching])
+            await self._notifier.finish()
+            for each_task in (watching, notifying):
+                each_task.cancel()
+            await asyncio.wait([watching, notifying])
 
     async def _watch(self, claimed: DirectoryLock, listener: HttpListener | None) -> None:
         """Status, metrics and the picture come after the first rows."""
@@ -244,6 +255,8 @@ class _Run:
         if self._board.is_stopping:
             raise LogUnavailable("the process that runs the pipelines is stopping")
         self._wanted.keep_unsaid(loaded)
+        for each in loaded:
+            self._notifier.know(each)
         applied = await self._pipelines.apply(loaded, until_end=until_end)
         for word, tasks in applied.as_json().items():
             if tasks and word != "unchanged":

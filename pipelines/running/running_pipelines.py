@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+PROCESS_KEYS = ("workers", "tests", "http", "notify")
+"""Keys of a pipeline file that change nothing of a running task."""
+
 
 @dataclass(frozen=True, slots=True)
 class AppliedFile:
@@ -187,9 +190,8 @@ def process_count() -> int:
 
 
 def is_same(before: "LoadedPipeline", after: "LoadedPipeline", task: str) -> bool:
-    """Whether an edit leaves this task as it was. What is not a source's or a sink's own concerns
-    all of them, but for the number of processes, which counts for what is started later, and the
-    HTTP address, which counts for the process that owns the log."""
+    """Whether an edit leaves this task as it was. Keys outside of sources and sinks concern all of
+    them, except those of the process: they count for what is started later, or at once."""
     shared = [
         {
             key: value

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.disk_space import disk_full, lacks_room
@@ -28,6 +28,9 @@ from headwater.pipelines.loops.deliver.quarantine import (
 )
 from headwater.pipelines.reports import Report, Reporter, RowsMoved, StateChanged, TaskState
 from headwater.pipelines.running.backoff import CRASHES_MAX, Backoff, Crashes, Incident, RetryPolicy
+
+if TYPE_CHECKING:
+    from headwater.pipelines.file.loader import LoadedPipeline
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +75,8 @@ class TaskEnvironment:
     random: Random
     sleep: Sleep = asyncio.sleep
     redact: Redact = str
+    keep_unsaid: "Callable[[LoadedPipeline], None]" = lambda _: None
+    """Told of a pipeline whose secrets have changed."""
 
 
 async def supervise(

@@ -137,7 +137,7 @@ class _TaskLives:
     ) -> None:
         self._job, self._run_task, self._open_log = job, run_task, open_log
         self._listeners = listeners
-        self._around = replace(around, redact=job.loaded.redaction.scrub)
+        self._around = replace(around, redact=lambda text: self._job.loaded.redaction.scrub(text))
         self._is_informed = asyncio.Event()
         """Whether it is known what is wanted, so that what changes from now on is news."""
         self._tries = 0
@@ -152,7 +152,7 @@ class _TaskLives:
                     await log.ensure_topic(control_topic())
                     await desired.load()
                     self._is_informed.set()
-                job, clock = self._job, self._around.clock
+                job, clock = self._with_secrets_of_now(), self._around.clock
                 await self._run_task(
                     TaskRun(
                         job.loaded,
@@ -172,6 +172,15 @@ class _TaskLives:
                 pass
             for task in beside:
                 task.cancel()
+
+    def _with_secrets_of_now(self) -> TaskAssignment:
+        """A password may have been changed since the last connection was made."""
+        loaded = self._job.loaded.with_secrets_of_now()
+        if loaded is not self._job.loaded:
+            logger.info("%s: a secret in a file has changed", self._job.task)
+            self._around.keep_unsaid(loaded)
+            self._job = replace(self._job, loaded=loaded)
+        return self._job
 
     async def _supervise(
         self,

@@ -92,6 +92,10 @@ class _Worker:
             text = redaction.scrub(text)
         return text
 
+    def _keep_unsaid(self, loaded: "LoadedPipeline") -> None:
+        known = self._redactions.get(loaded.name, Redaction())
+        self._redactions[loaded.name] = known.merge([loaded.redaction])
+
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
@@ -103,7 +107,7 @@ class _Worker:
         say = ReportBuffer(self.say, loop)
         async with asyncio.TaskGroup() as tasks:
             listeners = Listeners(say, say, lambda task: say(TaskGone(task)))
-            around = TaskEnvironment(SystemClock(), SystemRandom())
+            around = TaskEnvironment(SystemClock(), SystemRandom(), keep_unsaid=self._keep_unsaid)
             runner = TaskRunner(
                 tasks,
                 self._run_task,
@@ -117,8 +121,7 @@ class _Worker:
                     case StartTask():
                         bootstraps[order.task.pipeline] = order.bootstrap
                         loaded = self._from_wire(order.pipeline)
-                        known = self._redactions.get(loaded.name, Redaction())
-                        self._redactions[loaded.name] = known.merge([loaded.redaction])
+                        self._keep_unsaid(loaded)
                         runner.start(TaskAssignment(loaded, order.task.name, order.until_end))
                     case StopTask():
                         tasks.create_task(runner.stop(order.task))

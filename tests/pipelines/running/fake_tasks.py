@@ -53,6 +53,9 @@ class FakePipeline:
     def content(self) -> Mapping[str, Any]:
         return {"pipeline": self.name}
 
+    def with_secrets_of_now(self) -> "FakePipeline":
+        return self
+
     @property
     def log_security(self) -> SecuritySettings:
         return SecuritySettings()

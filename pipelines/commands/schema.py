@@ -19,7 +19,6 @@ from headwater.pipelines.terminal.quantities import time_text
 from headwater.pipelines.terminal.signals import run_until_signal
 
 if TYPE_CHECKING:
-    from headwater.core_log.model.table_schema import Column
     from headwater.pipelines.journal.schemas import StoredSchema
 
 TARGET = click.argument("target", metavar="PIPELINE/TABLE")
@@ -38,6 +37,8 @@ def schema() -> None:
 @click.pass_obj
 def history(output: Output, target: str, address: LogAddress) -> None:
     """List the schemas of PIPELINE/TABLE, the oldest first, with the changes of each."""
+    from headwater.pipelines.journal.schema_differences import differences
+
     found = run_until_signal(_history(address, target))
     changes = [[], *(differences(*pair) for pair in pairwise(found))]
     rows = [
@@ -69,6 +70,8 @@ def diff(output: Output, target: str, ids: tuple[int, ...], address: LogAddress)
     FROM and TO are ids of `headwater schema history`; the default of TO is the newest, without both
     the last change is shown.
     """
+    from headwater.pipelines.journal.schema_differences import differences
+
     if len(ids) > 2:
         raise ConfigError("the table has only one schema", given=len(ids))
     found = run_until_signal(_history(address, target))
@@ -82,35 +85,6 @@ def diff(output: Output, target: str, ids: tuple[int, ...], address: LogAddress)
     output.result(facts, lines)
 
 
-def differences(before: "StoredSchema", after: "StoredSchema") -> list[dict[str, str]]:
-    old = {column.name: column for column in before.schema.columns}
-    new = {column.name: column for column in after.schema.columns}
-    found = [_change("dropped", name, before=_text(old[name])) for name in old if name not in new]
-    found += [_change("added", name, after=_text(new[name])) for name in new if name not in old]
-    found += [
-        _change("altered", name, before=_text(old[name]), after=_text(new[name]))
-        for name in old
-        if name in new and old[name] != new[name]
-    ]
-    keys = [", ".join(each.schema.key) or "none" for each in (before, after)]
-    if keys[0] != keys[1]:
-        found.append(_change("key", "", before=keys[0], after=keys[1]))
-    if before.wire != after.wire:
-        pairs = zip(before.wire, after.wire, strict=True)
-        found += [
-            _change("format", name, before=str(was), after=str(now))
-            for (name, was), (_, now) in pairs
-            if was != now
-        ]
-    if not found and list(old) != list(new):
-        found.append(_change("order", "", before=", ".join(old), after=", ".join(new)))
-    return found
-
-
-def _change(what: str, column: str, *, before: str = "", after: str = "") -> dict[str, str]:
-    return {"what": what, "column": column, "before": before, "after": after}
-
-
 def _words(change: Mapping[str, str]) -> str:
     what, column = change["what"], printable(change["column"])
     before, after = printable(change["before"]), printable(change["after"])
@@ -122,15 +96,9 @@ def _words(change: Mapping[str, str]) -> str:
     return f"{name}: {before} -> {after}"
 
 
-def _text(column: "Column") -> str:
-    from headwater.core_log.rows.column_types import type_text
-
-    semantic = f" ({column.semantic})" if column.semantic else ""
-    labels = "".join(f" {name}={value}" for name, value in sorted(column.parameters.items()))
-    return f"{type_text(column.type)}{'' if column.is_nullable else ' not null'}{semantic}{labels}"
-
-
 def _facts(stored: "StoredSchema") -> dict[str, Any]:
+    from headwater.pipelines.journal.schema_differences import column_text
+
     return {
         "id": stored.id,
         "topic": stored.topic,
@@ -139,7 +107,7 @@ def _facts(stored: "StoredSchema") -> dict[str, Any]:
         "positions": dict(stored.positions),
         "key": list(stored.schema.key),
         "columns": [
-            {"name": column.name, "type": _text(column)} for column in stored.schema.columns
+            {"name": column.name, "type": column_text(column)} for column in stored.schema.columns
         ],
         "wire": stored.wire.model_dump(),
     }
@@ -157,7 +125,7 @@ def _by_id(found: "Sequence[StoredSchema]", id: int) -> "StoredSchema":
 
 async def _history(address: LogAddress, target: str) -> "list[StoredSchema]":
     from headwater.pipelines.journal.inventory import schemas_of
-    from headwater.pipelines.journal.schemas import read_schemas, schemas_home
+    from headwater.pipelines.journal.schema_differences import schemas_of_topic
 
     pipeline, given = split_target(target)
     if not given:
@@ -170,9 +138,4 @@ async def _history(address: LogAddress, target: str) -> "list[StoredSchema]":
             for topic, stored in (await schemas_of(log, pipeline)).items()
         }
         topic = topics[find_table(given, topics, pipeline=pipeline)]
-        found = [
-            stored
-            async for stored in read_schemas(log, schemas_home(topic))
-            if stored.topic == topic and stored.pipeline == pipeline
-        ]
-    return sorted(found, key=lambda stored: stored.id)
+        return await schemas_of_topic(log, pipeline, topic)

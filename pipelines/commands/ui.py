@@ -21,7 +21,7 @@ DEFAULT_LISTEN = "127.0.0.1:8470"
 
 @click.command()
 @http_options(default=DEFAULT_LISTEN, names=("--http", "--listen"))
-@click.option("--read-only", is_flag=True, help="Serve no signals, such as pause and restart.")
+@click.option("--read-only", is_flag=True, help="Serve nothing that acts, such as pause.")
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
 @log_options
 @shared_options
@@ -37,8 +37,8 @@ def ui(
 
     It is a process of its own that reads the log as any client does: looking never slows a
     pipeline. The link has a secret behind its #, which is new with every start unless a token file
-    has it; who has it sees every row of the log, and without --read-only may pause, resume and
-    restart.
+    has it; who has it sees every row of the log, and without --read-only may run commands such as
+    rebuild.
     """
     from headwater.core_log.foundation.process_switches import freeze_imports
 
@@ -53,6 +53,8 @@ def ui(
         follow_log=address.open,
         hidden=hidden_in(address.file),
         is_read_only=read_only,
+        arguments=tuple(address.arguments),
+        file=address.file,
     )
     server = ConsoleServer(http())
     output.result({"link": server.link}, [server.link])

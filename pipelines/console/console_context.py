@@ -2,7 +2,9 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from headwater.pipelines.console.command_runs import CommandRuns
 from headwater.pipelines.console.hidden_columns import NOTHING_HIDDEN, HiddenColumns
 from headwater.pipelines.console.live_status import FindOwner, LiveStatus
 from headwater.pipelines.console.message_tail import TailCount
@@ -22,6 +24,10 @@ class ConsoleSources:
     """Only of a log that somebody runs: whoever waits must not own it."""
     hidden: HiddenColumns = NOTHING_HIDDEN
     is_read_only: bool = False
+    arguments: tuple[str, ...] = ()
+    """Options by which commands find the same log."""
+    file: Path | None = None
+    """Without a pipeline file sources and targets are not known."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,7 @@ class ConsoleContext:
     sources: ConsoleSources
     open_log: OpenLog
     """As that of the sources, shared by looks that overlap."""
+    runs: CommandRuns
     searches: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SEARCHES_MAX))
     tails: TailCount = field(default_factory=TailCount)
 

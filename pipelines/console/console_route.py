@@ -30,6 +30,8 @@ class ConsoleRoute:
     """The type of the answer; `Response` for streams."""
     query: Mapping[str, str] = field(default_factory=dict)
     """Names of its parameters behind the `?`, with their meaning."""
+    body: Any = None
+    """The type of the body of the request; None where it has none."""
     status: int = 200
 
     @property

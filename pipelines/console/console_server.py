@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from contextlib import suppress
 
+from headwater.pipelines.console.command_runs import CommandRuns
 from headwater.pipelines.console.console_context import ConsoleContext, ConsoleSources
 from headwater.pipelines.console.live_status import LiveStatus
 from headwater.pipelines.console.routes import console_app, needs_token
@@ -30,8 +31,9 @@ class ConsoleServer:
         """Runs until it is cancelled."""
         live = LiveStatus(sources.find_owner)
         following = asyncio.get_running_loop().create_task(live.follow())
+        runs = CommandRuns(sources.arguments, file=sources.file, hidden=sources.hidden)
         guard = self._listener.guard(
-            console_app(ConsoleContext(live, sources, SharedLog(sources.open_log).open)),
+            console_app(ConsoleContext(live, sources, SharedLog(sources.open_log).open, runs)),
             token=self._own_token,
             needs_token=needs_token,
         )
@@ -42,4 +44,5 @@ class ConsoleServer:
             following.cancel()
             with suppress(asyncio.CancelledError):
                 await following
+            await runs.close()
             await self._listener.stop()

@@ -49,6 +49,18 @@ async def live(console: ConsoleContext, request: Request) -> Response:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class PipelinePlan:
+    """What a run of the file as it is now would do."""
+
+    lines: list[str]
+
+
+async def plan_of_file(console: ConsoleContext, request: Request) -> PipelinePlan:
+    """A command reads the file and asks the source, so that no driver is loaded here."""
+    return PipelinePlan(await console.runs.plan_of_file())
+
+
 async def signal(console: ConsoleContext, request: Request) -> SignalSent:
     """Hands the signal to the process that runs the pipeline, which writes it to the log."""
     verb = request.url.path.removeprefix(API).split("/")[3]
@@ -76,6 +88,13 @@ ROUTES = (
         "Server-sent events: `past` once (rates and lags of the last ten minutes), then `status` "
         "each second, with the fields of [status](status.md).",
         Response,
+    ),
+    ConsoleRoute(
+        "GET",
+        API + "/file-plan",
+        plan_of_file,
+        "What a run of the pipeline file, as it is now, would do: `headwater plan`.",
+        PipelinePlan,
     ),
     *(
         ConsoleRoute(

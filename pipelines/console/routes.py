@@ -7,7 +7,13 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route, Router
 
-from headwater.pipelines.console import log_routes, pipeline_routes, table_routes
+from headwater.pipelines.console import (
+    letter_routes,
+    log_routes,
+    pipeline_routes,
+    run_routes,
+    table_routes,
+)
 from headwater.pipelines.console.console_context import ConsoleContext
 from headwater.pipelines.console.console_route import ConsoleRoute
 from headwater.pipelines.watching.http_guard import PROBES, App, AsgiSend, Receive, Scope
@@ -38,12 +44,21 @@ PAGE_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-PAGES = ("/", "/pipelines/{path:path}", "/log", "/log/{path:path}")
+PAGES = (
+    "/",
+    *(
+        f"/{page}{rest}"
+        for page in ("pipelines", "log", "letters", "verification", "audit")
+        for rest in ("", "/{path:path}")
+    ),
+)
 """Addresses of pages; the script finds the page by the address."""
 ROUTES: tuple[ConsoleRoute, ...] = (
     *pipeline_routes.ROUTES,
     *table_routes.ROUTES,
     *log_routes.ROUTES,
+    *letter_routes.ROUTES,
+    *run_routes.ROUTES,
 )
 
 

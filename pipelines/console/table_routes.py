@@ -1,6 +1,8 @@
 """Routes of one table's page: its activity, its changes, and the transactions that made them."""
 
 import time
+from dataclasses import dataclass
+from itertools import pairwise
 
 from starlette.requests import Request
 
@@ -9,8 +11,14 @@ from headwater.core_log.model.log import Log, TopicPartition
 from headwater.pipelines.console import table_past, transaction_trace
 from headwater.pipelines.console.console_context import ConsoleContext
 from headwater.pipelines.console.console_route import API, TABLE, ConsoleRoute
+from headwater.pipelines.console.hidden_columns import ShownColumn
 from headwater.pipelines.console.table_past import TablePast, TopicActivity
 from headwater.pipelines.console.transaction_trace import TracedTransaction
+from headwater.pipelines.journal.schema_differences import (
+    column_text,
+    differences,
+    schemas_of_topic,
+)
 from headwater.pipelines.journal.schemas import StoredSchema
 from headwater.pipelines.time_travel.history.key_history import stored_schema
 
@@ -48,6 +56,80 @@ async def transaction(console: ConsoleContext, request: Request) -> TracedTransa
         )
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """One difference from the schema before."""
+
+    what: str
+    """added, dropped, altered, key, format or order."""
+    column: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """One schema that the table has had."""
+
+    id: int
+    recorded_ms: int
+    positions: dict[str, str]
+    key: list[str]
+    columns: list[ShownColumn]
+    changes: list[SchemaChange]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetVersion:
+    """One version of a table in a target."""
+
+    sink: str
+    version: str
+    offsets: str
+    committed: str | None
+    position: str | None
+    problem: str
+
+
+async def schema(console: ConsoleContext, request: Request) -> list[SchemaVersion]:
+    async with console.open_log() as log:
+        stored = await _stored(log, request)
+        found = await schemas_of_topic(log, stored.pipeline, stored.topic)
+    changes = [[], *(differences(*pair) for pair in pairwise(found))]
+    return [
+        SchemaVersion(
+            each.id,
+            each.recorded_ms,
+            dict(each.positions),
+            list(each.schema.key),
+            [ShownColumn(one.name, column_text(one)) for one in each.schema.columns],
+            [SchemaChange(**change) for change in of_it],
+        )
+        for each, of_it in zip(found, changes, strict=True)
+    ]
+
+
+async def target(console: ConsoleContext, request: Request) -> list[TargetVersion]:
+    """A command asks the targets, so that no driver of theirs is loaded into this process."""
+    pipeline, table = request.path_params["pipeline"], request.path_params["table"]
+    answer = await console.runs.ask(["status", pipeline, "--positions"])
+    found = answer.get("positions", {}).get(pipeline, {}).get("versions", {})
+    return [
+        TargetVersion(
+            sink,
+            str(each.get("version", "")),
+            str(each.get("offsets", "")),
+            each.get("committed"),
+            each.get("position"),
+            str(each.get("problem", "")),
+        )
+        for sink, tables in found.items()
+        for name, versions in tables.items()
+        if name.rpartition(".")[2] == table.rpartition(".")[2]
+        for each in versions
+    ]
+
+
 async def _stored(log: Log, request: Request) -> StoredSchema:
     return await stored_schema(log, request.path_params["pipeline"], request.path_params["table"])
 
@@ -77,5 +159,19 @@ ROUTES = (
         "applied it.",
         TracedTransaction,
         {"appended_ms": "When the change was appended, which says where to look."},
+    ),
+    ConsoleRoute(
+        "GET",
+        TABLE + "/schema",
+        schema,
+        "The schemas that the table has had, the oldest first, with the changes of each.",
+        list[SchemaVersion],
+    ),
+    ConsoleRoute(
+        "GET",
+        TABLE + "/target",
+        target,
+        "The newest versions of the table in targets that keep some, such as a lake.",
+        list[TargetVersion],
     ),
 )

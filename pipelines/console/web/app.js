@@ -5,22 +5,35 @@ import "./vendor/signals.mjs";
 import { openSession, refused } from "./api.js";
 import { follow, link, status } from "./live.js";
 import { Group, Groups, Topics } from "./pages/log.js";
+import { Letter, Letters, LettersOf } from "./pages/letters.js";
 import { Overview } from "./pages/overview.js";
+import { Pipeline } from "./pages/pipeline.js";
+import { Audit, Runs, Verification } from "./pages/runs.js";
 import { Table } from "./pages/table.js";
 import { Topic } from "./pages/topic.js";
 import { A, Command, Icon, address, html } from "./ui.js";
 
 const PAGES = [
   [/^\/$/, () => html`<${Overview} />`, () => "Headwater"],
+  [/^\/pipelines\/([^/]+)$/, (pipeline) => html`<${Pipeline} key=${pipeline} pipeline=${pipeline} />`, (pipeline) => pipeline],
   [/^\/pipelines\/([^/]+)\/tables\/([^/]+)$/, (pipeline, table) => html`<${Table} key=${`${pipeline}/${table}`} pipeline=${pipeline} table=${table} />`, (_, table) => table],
   [/^\/log$/, () => html`<${Topics} />`, () => "Log"],
   [/^\/log\/topics\/([^/]+)$/, (topic) => html`<${Topic} key=${topic} topic=${topic} />`, (topic) => topic],
   [/^\/log\/groups$/, () => html`<${Groups} />`, () => "Consumer groups"],
   [/^\/log\/groups\/([^/]+)$/, (group) => html`<${Group} key=${group} group=${group} />`, (group) => group],
+  [/^\/letters$/, () => html`<${Letters} />`, () => "Dead letters"],
+  [/^\/letters\/([^/]+)$/, (pipeline) => html`<${LettersOf} key=${location.search} pipeline=${pipeline} />`, () => "Dead letters"],
+  [/^\/letters\/([^/]+)\/(\d+)$/, (pipeline, number) => html`<${Letter} key=${number} pipeline=${pipeline} number=${number} />`, (_, number) => `Dead letter #${number}`],
+  [/^\/verification$/, () => html`<${Verification} />`, () => "Verification"],
+  [/^\/verification\/runs$/, () => html`<${Runs} />`, () => "Runs"],
+  [/^\/audit$/, () => html`<${Audit} />`, () => "Who did what"],
 ];
 const RAIL = [
   ["/", "Pipelines", "M3 6c3-4 5-4 7 0s4 4 7 0M3 13c3-4 5-4 7 0s4 4 7 0", (path) => path === "/" || path.startsWith("/pipelines")],
   ["/log", "Log", "M3 4h14M3 8h14M3 12h9M3 16h9", (path) => path.startsWith("/log")],
+  ["/letters", "Dead letters", "M3 5h14v10H3zM3 6l7 5 7-5", (path) => path.startsWith("/letters")],
+  ["/verification", "Verification", "M3 10l4 4 10-9", (path) => path.startsWith("/verification")],
+  ["/audit", "Who did what", "M10 3a3 3 0 110 6 3 3 0 010-6M4 17c0-4 3-5 6-5s6 1 6 5", (path) => path === "/audit"],
 ];
 const SAID = { live: "live", lost: "connection lost, trying again", "at rest": "no pipeline is running", connecting: "connecting" };
 
@@ -43,7 +56,8 @@ function App() {
   const path = address.value.pathname, [page, title] = find(path);
   useEffect(() => { document.title = title === "Headwater" ? title : `${title} · Headwater`; }, [title]);
   const quarantined = Object.values(status.value?.pipelines ?? {}).flatMap((each) => Object.values(each.tables)).filter((each) => each.state === "quarantined").length;
-  const badges = { "/": [quarantined, "quarantined"] };
+  const letters = Object.values(status.value?.pipelines ?? {}).flatMap((each) => Object.values(each.tables)).reduce((sum, each) => sum + each.dead_letters, 0);
+  const badges = { "/": [quarantined, "quarantined"], "/letters": [letters, "dead letters since the start"] };
   return html`<a class="skip" href="#main">To the content</a>
   <nav class="rail" aria-label="Pages">
     <${A} to="/" class="mark"><img src="/static/mark.svg" width="28" height="28" alt="" /><b>Headwater</b><//>

@@ -86,11 +86,13 @@ def console_of(
     served: ServedLog, *, hidden: HiddenColumns = NOTHING_HIDDEN
 ) -> Iterator[ShownConsole]:
     """A console on the loop of that log, which no pipeline runs."""
+    address = f"--bootstrap={served.log.bootstrap[0]}"
+    sources = sources_of(served.log, hidden=hidden, arguments=(address,))
     tasks: list[asyncio.Future[None]] = []
     server = ConsoleServer(HttpSettings(listen="127.0.0.1:0"))
 
     async def begin() -> None:
-        tasks.append(asyncio.ensure_future(server.serve(sources_of(served.log, hidden=hidden))))
+        tasks.append(asyncio.ensure_future(server.serve(sources)))
 
     async def end() -> None:
         tasks[0].cancel()

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -35,7 +36,7 @@ class ServedConsole:
         return {"Host": self.address, "Authorization": f"Bearer {self.server.token}"}
 
     async def raw(
-        self, method: str, path: str, headers: Mapping[str, str]
+        self, method: str, path: str, headers: Mapping[str, str], body: object = None
     ) -> tuple[int, bytes, Mapping[str, str]]:
         """What is answered to exactly these headers."""
 
@@ -46,22 +47,25 @@ class ServedConsole:
                 connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
                 for name, value in headers.items():
                     connection.putheader(name, value)
-                connection.endheaders()
+                content = b"" if body is None else json.dumps(body).encode()
+                if content:
+                    connection.putheader("Content-Length", str(len(content)))
+                connection.endheaders(content or None)
                 answer = connection.getresponse()
                 return answer.status, answer.read(), dict(answer.getheaders())
 
         return await asyncio.to_thread(send)
 
-    async def ask(self, path: str, method: str = "GET") -> Any:
+    async def ask(self, path: str, method: str = "GET", body: object = None) -> Any:
         """What is answered; it must be of the form that the route declares."""
-        status, content, _ = await self.raw(method, f"{API}{path}", self.good)
+        status, content, _ = await self.raw(method, f"{API}{path}", self.good, body)
         assert status < 400, content
         found = json.loads(content)
         check_form(method, path, found)
         return found
 
-    async def refusal(self, path: str, method: str = "GET") -> tuple[int, Any]:
-        status, content, _ = await self.raw(method, f"{API}{path}", self.good)
+    async def refusal(self, path: str, method: str = "GET", body: object = None) -> tuple[int, Any]:
+        status, content, _ = await self.raw(method, f"{API}{path}", self.good, body)
         assert status >= 400, content
         return status, json.loads(content)["error"]
 
@@ -83,12 +87,14 @@ def sources_of(
     find_owner: FindOwner = lambda: None,
     hidden: HiddenColumns = NOTHING_HIDDEN,
     is_read_only: bool = False,
+    arguments: tuple[str, ...] = (),
+    file: Path | None = None,
 ) -> ConsoleSources:
     @asynccontextmanager
     async def open_log() -> AsyncIterator[Any]:
         yield log
 
-    return ConsoleSources(find_owner, open_log, open_log, hidden, is_read_only)
+    return ConsoleSources(find_owner, open_log, open_log, hidden, is_read_only, arguments, file)
 
 
 @asynccontextmanager

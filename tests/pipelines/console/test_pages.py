@@ -94,6 +94,21 @@ def test_a_newcomer_sees_what_was_and_which_transaction_made_it_so(
         assert page.locator(".trace tbody tr").count() >= 1
         check_accessible(page)
 
+        page.get_by_role("link", name="Schema").click()
+        expect(page.get_by_role("region", name="Columns of schema 1")).to_be_visible()
+        check_accessible(page)
+        page.get_by_role("link", name="Verification").last.click()
+        page.get_by_role("button", name="Verify…").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_role("button", name="Run").click()
+        expect(dialog.get_by_text("done")).to_be_visible(timeout=PATIENCE_MS)
+        expect(dialog.get_by_role("cell", name="equal").first).to_be_visible()
+        dialog.get_by_role("button", name="Close").click()
+        expect(page.get_by_text("equal").first).to_be_visible(timeout=PATIENCE_MS)
+        page.get_by_role("link", name="shop", exact=True).click()
+        expect(page.get_by_role("region", name="Tasks")).to_be_visible()
+        check_accessible(page)
+
         page.get_by_role("link", name="Pipelines").first.click()
         os.kill(owner.pid, signal.SIGKILL)
         expect(page.get_by_text("does not answer")).to_be_visible(timeout=PATIENCE_MS)

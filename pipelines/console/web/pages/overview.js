@@ -89,11 +89,11 @@ function Find() {
     ${found.length ? html`<ul class="found">${found.map((each) => html`<li key=${each.join("/")}><${A} to=${to(each)}>${each[1]} <span class="dim">${each[0]}</span><//></li>`)}</ul>` : null}</div>`;
 }
 
-function Pipeline({ name, of }) {
+export function Pipeline({ name, of }) {
   const tables = Object.entries(of.tables).sort((a, b) => rank(a[1].state) - rank(b[1].state) || b[1].rows_per_s - a[1].rows_per_s);
   const isPaused = of.state === "paused";
   return html`<section class="card" aria-label=${`Pipeline ${name}`}>
-    <header><h2>${name}</h2><${Pill} state=${of.state} /><span class="dim">${of.since_ms ? `for ${span(status.value.at_ms - of.since_ms)}` : ""}</span>
+    <header><h2><${A} to=${`/pipelines${place(name)}`}>${name}<//></h2><${Pill} state=${of.state} /><span class="dim">${of.since_ms ? `for ${span(status.value.at_ms - of.since_ms)}` : ""}</span>
       <div class="acts"><${Act} path=${[name, isPaused ? "resume" : "pause"]} isStrong=${isPaused}>${isPaused ? "Resume" : "Pause"}<//></div></header>
     <${Road} name=${name} of=${of} />
     ${Object.entries(of.tasks).flatMap(([task, each]) => Object.values(each.remarks ?? {}).map((remark) => html`<p class="remark" key=${task + remark.problem}><b>${task}</b> ${remark.problem}. <span class="dim">${remark.cure}</span></p>`))}

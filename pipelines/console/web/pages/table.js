@@ -2,23 +2,61 @@
 import { useEffect, useRef, useState } from "../vendor/hooks.mjs";
 import { fetched, place } from "../api.js";
 import { past, status } from "../live.js";
-import { A, Command, Pill, Problem, Spark, address, html } from "../ui.js";
-import { OPERATIONS, byKey, changedColumns, clock, count, plural, rate, shownAt, span } from "../words.js";
+import { A, Command, List, Loading, Pill, Problem, Spark, Tabs, address, html, useAnswer } from "../ui.js";
+import { OPERATIONS, byKey, changedColumns, clock, count, day, plural, rate, shownAt, span } from "../words.js";
+import { CommandButton } from "./dialog.js";
 import { Act, Verified } from "./overview.js";
 import { Strip } from "./strip.js";
 
 const PLAY_S = 24, NOW_MS = 500, FRESH_SHARE = 260;
 const NUMERIC = /^(u?int|decimal|double|float)/;
 
+const TABS = [["machine", "Time machine"], ["verify", "Verification"], ["schema", "Schema"], ["target", "Target"]];
+
 export function Table({ pipeline, table }) {
-  const of = status.value.pipelines[pipeline]?.tables[table];
-  const isPaused = of?.state === "paused";
-  return html`<p class="crumbs"><${A} to="/">Pipelines<//> / ${pipeline}</p>
+  const of = status.value.pipelines[pipeline]?.tables[table], path = `/pipelines${place(pipeline)}/tables${place(table)}`, name = `${pipeline}/${table}`;
+  const isPaused = of?.state === "paused", tab = address.value.searchParams.get("tab") ?? "machine";
+  return html`<p class="crumbs"><${A} to="/">Pipelines<//> / <${A} to=${`/pipelines${place(pipeline)}`}>${pipeline}<//></p>
     <header class="title"><h1>${table}</h1>${of ? html`<${Pill} state=${of.state} />` : null}
-      ${of ? html`<div class="acts"><${Act} path=${[pipeline, isPaused ? "resume" : "pause", table]} isStrong=${isPaused}>${isPaused ? "Resume" : "Pause"}<//></div>` : null}</header>
+      <div class="acts">${of ? html`<${Act} path=${[pipeline, isPaused ? "resume" : "pause", table]} isStrong=${isPaused}>${isPaused ? "Resume" : "Pause"}<//>` : null}
+        <${CommandButton} kind="snapshot" target=${name} title="Read all rows again">Snapshot…<//><${CommandButton} kind="rebuild" target=${name} title=${`Rebuild ${table} from the log`} choices=${REBUILD} fields=${[AS_OF, sinkOf(pipeline)]}>Rebuild…<//></div></header>
     ${of?.reason ? html`<p class="problem">${of.reason}</p>` : null}
-    ${of ? html`<${Facts} pipeline=${pipeline} table=${table} of=${of} />` : html`<p class="dim">No running pipeline has this table; the log may have it.</p>`}
-    <${Machine} pipeline=${pipeline} table=${table} />`;
+    ${of ? html`<${Facts} pipeline=${pipeline} table=${table} of=${of} />` : html`<p class="lead dim">No running pipeline has this table; the log may have it.</p>`}
+    <${Tabs} label="The table" now=${TABS.find(([id]) => id === tab)?.[1]} of=${TABS.map(([id, title]) => [id === "machine" ? path : `${path}?tab=${id}`, title])} />
+    ${tab === "verify" ? html`<${Comparison} name=${name} of=${of?.verified} />` : tab === "schema" ? html`<${Schema} path=${path} />` : tab === "target" ? html`<${Target} path=${path} />` : html`<${Machine} pipeline=${pipeline} table=${table} />`}`;
+}
+
+const REBUILD = [
+  { name: "verify", label: "Compare the copy with the log", note: "A second read of the log; a copy that differs is not swapped in." },
+  { name: "swap", label: "Swap the copy in", note: "It takes the live table's place in one transaction of the target; the old one is kept beside it." },
+];
+const AS_OF = { name: "as-of", label: "As of (empty: now)", placeholder: "2026-01-31T12:00, or 10m" };
+const sinkOf = (pipeline) => {
+  const sinks = Object.keys(status.value.pipelines[pipeline]?.tasks ?? {}).filter((each) => !["source", "verify"].includes(each));
+  return { name: "sink", label: "Sink (empty: the only one)", placeholder: sinks.join(" or ") };
+};
+
+function Comparison({ name, of }) {
+  return html`<section class="card"><header><h2>The last comparison</h2><div class="acts"><${CommandButton} kind="repair" target=${name} title="Repair differences">Repair…<//><${CommandButton} isStrong kind="verify" target=${name} title="Compare source, log and targets">Verify…<//></div></header>
+    <dl class="pairs inset"><dt>Result</dt><dd><${Verified} of=${of} /></dd>${of ? html`<dt>When</dt><dd><code>${new Date(of.at_ms).toISOString()}</code></dd><dt>Rows in the log</dt><dd>${count(of.rows)}</dd><dt>Compared with the log</dt><dd>${of.sides.join(", ") || "–"}</dd>${of.problem ? html`<dt>Problem</dt><dd>${of.problem}</dd>` : null}` : null}</dl></section>`;
+}
+
+const CHANGE_WORDS = { added: "added", dropped: "dropped", altered: "altered", key: "key", format: "format", order: "order" };
+function Schema({ path }) {
+  const { answer, problem } = useAnswer(`${path}/schema`);
+  if (!answer) return html`<${Loading} problem=${problem} />`;
+  return html`${[...answer].reverse().map((each, i) => html`<section class="card" key=${each.id} aria-label=${`Schema ${each.id}`}><header><h2>${`Schema ${each.id}`}</h2><span class="dim">${i === 0 ? "now, since" : "since"} <code>${day(each.recorded_ms)} ${clock(each.recorded_ms, false)}</code>${Object.values(each.positions).length ? html` at <code>${Object.values(each.positions).join(", ")}</code>` : null}</span>
+      <div class="acts"><${A} class="button" to=${`${path}?at=${each.recorded_ms}`}>The table then<//></div></header>
+    ${each.changes.length ? html`<p class="note diff">${each.changes.map((change) => html`<span>${CHANGE_WORDS[change.what]}</span> <b>${change.column}</b> ${change.before ? html`<del>${change.before}</del>` : null}${change.before && change.after ? " → " : null}${change.after ? html`<ins>${change.after}</ins>` : null}  `)}</p>` : null}
+    <${List} label=${`Columns of schema ${each.id}`} head=${["Column", "Type"]}>${each.columns.map((one) => html`<tr key=${one.name}><th scope="row">${one.name} ${each.key.includes(one.name) ? html`<span class="dim">key</span>` : null}</th><td><code>${one.type}</code></td></tr>`)}<//></section>`)}`;
+}
+
+function Target({ path }) {
+  const { answer, problem } = useAnswer(`${path}/target`);
+  if (!answer) return problem ? html`<${Problem} of=${problem} />` : html`<p class="quiet">Asking the targets…</p>`;
+  if (!answer.length) return html`<section class="empty"><h2>No target keeps versions of this table</h2><p>A lake does; other targets have the rows as they are now.</p></section>`;
+  return html`<section class="card"><header><h2>Versions</h2><span class="dim">what of the source each of them has</span></header><${List} label="Versions" head=${["Sink", "Version", "Offsets", "Committed", "Position of the source"]}>
+    ${answer.map((each) => html`<tr key=${`${each.sink} ${each.version}`}><th scope="row">${each.sink}</th><td>${each.problem ? html`<span class="differs">${each.problem}</span>` : each.version}</td><td><code>${each.offsets}</code></td><td><code>${each.committed ?? "–"}</code></td><td><code>${each.position ?? "–"}</code></td></tr>`)}<//></section>`;
 }
 
 const Facts = ({ pipeline, table, of }) => html`<dl class="card facts">

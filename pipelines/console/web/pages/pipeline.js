@@ -1,0 +1,41 @@
+// One pipeline: its road, its tasks with positions and remarks, its tables, and what its file would do now.
+import { useState } from "../vendor/hooks.mjs";
+import { fetched, place } from "../api.js";
+import { past, status } from "../live.js";
+import { A, Command, List, Pill, Problem, Spark, html } from "../ui.js";
+import { bytes, count, rate, span } from "../words.js";
+import { CommandButton } from "./dialog.js";
+import { Act, Pipeline as Card } from "./overview.js";
+
+export function Pipeline({ pipeline }) {
+  const of = status.value.pipelines[pipeline];
+  if (!of) return html`<section class="empty"><h1>${pipeline} is not running</h1><p>The log may have its tables and messages all the same.</p><${Command}>headwater run<//></section>`;
+  return html`<p class="crumbs"><${A} to="/">Pipelines<//> /</p><header class="title"><h1>${pipeline}</h1><${Pill} state=${of.state} />
+      <div class="acts"><${Act} path=${[pipeline, "restart"]}>Restart<//><${CommandButton} kind="snapshot" target=${pipeline} title="Read all rows of every table again">Snapshot…<//><${CommandButton} kind="verify" target=${pipeline} title=${`Verify ${pipeline}`}>Verify…<//></div></header>
+    ${of.reason ? html`<p class="problem">${of.reason}</p>` : html`<p class="lead dim">${of.since_ms ? `for ${span(status.value.at_ms - of.since_ms)}` : ""}</p>`}
+    <${Card} name=${pipeline} of=${of} />
+    <section class="card"><header><h2>Tasks</h2></header><${List} label="Tasks" head=${["Task", "State", ["Behind"], ["Records behind"], ["Rows/s"], "Last ten minutes", ["Retries"], ["Dead letters"]]}>
+      ${Object.entries(of.tasks).map(([name, each]) => html`<tr key=${name}><th scope="row">${name}</th><td><${Pill} state=${each.state} /></td><td class="num">${span(each.lag_ms)}</td><td class="num">${each.lag_records == null ? "–" : count(each.lag_records)}</td><td class="num">${rate(each.rows_per_s)}</td>
+        <td><${Spark} samples=${past.value[`${pipeline}/${name}`]} width=${160} /></td><td class="num">${each.retries || "–"}</td><td class="num">${each.dead_letters || "–"}</td></tr>`)}<//></section>
+    ${Object.entries(of.tasks).map(([name, each]) => html`<${Positions} key=${name} name=${name} of=${each} />`)}
+    <${FilePlan} />`;
+}
+
+function Positions({ name, of }) {
+  const parts = Object.entries(of.positions), gauges = Object.entries(of.gauges ?? {});
+  if (!parts.length && !gauges.length) return null;
+  return html`<section class="card"><header><h2>${name}</h2><span class="dim">${name === "source" ? "its position in the source" : "what it has applied"}</span></header><dl class="pairs inset">
+    ${gauges.map(([gauge, each]) => html`<dt key=${gauge}>${gauge.replaceAll("_", " ")}</dt><dd>${gauge.endsWith("_bytes") ? bytes(each.value) : count(each.value)}${each.limit ? html` <span class="dim">of ${gauge.endsWith("_bytes") ? bytes(each.limit) : count(each.limit)}</span>` : null}</dd>`)}
+    ${parts.slice(0, 40).map(([part, value]) => html`<dt key=${part}><code>${part}</code></dt><dd><code>${value}</code></dd>`)}${parts.length > 40 ? html`<dt /><dd class="dim">${count(parts.length - 40)} more</dd>` : null}</dl></section>`;
+}
+
+function FilePlan() {
+  const [plan, setPlan] = useState(null), [problem, setProblem] = useState(null), [isBusy, setBusy] = useState(false);
+  const look = async () => {
+    setBusy(true); setProblem(null);
+    try { setPlan(await fetched("/file-plan")); } catch (error) { setProblem(error); }
+    setBusy(false);
+  };
+  return html`<section class="card"><header><h2>The file now</h2><span class="dim">what a run of it would create or change</span><div class="acts"><button class="button" disabled=${isBusy} onClick=${look}>${isBusy ? "Reading…" : "Compare with what runs"}</button></div></header>
+    ${problem ? html`<div class="inset"><${Problem} of=${problem} /></div>` : null}${plan ? html`<pre class="said inset" tabindex="0" aria-label="Plan of the file">${plan.lines.join("\n")}</pre>` : html`<p class="note"><${Command}>headwater plan<//></p>`}</section>`;
+}

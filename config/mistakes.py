@@ -98,8 +98,8 @@ class Code(Enum):
         "Do what the hint says, or leave it.",
     )
 
-    def __init__(self, code: str, meaning: str, cure: str) -> None:
-        self.code, self.meaning, self.cure = code, meaning, cure
+    def __init__(self, code: str, meaning: str, hint: str) -> None:
+        self.code, self.meaning, self.hint = code, meaning, hint
 
 
 class TextPosition(NamedTuple):

@@ -110,7 +110,7 @@ class RemarksMade:
     """What it is about."""
     problem: str
     """Empty when there is nothing to say of it any more."""
-    cure: str
+    hint: str
     left_out: Sequence[str] = ()
     """Tables of the file that are not captured because of it."""
 

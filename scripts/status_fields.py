@@ -26,7 +26,7 @@ TASK = SHARED_BY_TASK_AND_TABLE | {
     "remarks.*.problem": (
         "a problem of a running task, as `headwater doctor` reports it, or what the task waits for"
     ),
-    "remarks.*.cure": "a command, SQL or an edit; empty where nothing need be done",
+    "remarks.*.hint": "a command, SQL or an edit; empty where nothing need be done",
     "remarks.*.left_out": "tables that the file names and that are not captured because of it",
 }
 

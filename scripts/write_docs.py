@@ -105,7 +105,7 @@ def settings_table(model: type[BaseModel]) -> str:
 def error_codes_page() -> str:
     from headwater.config.mistakes import Code
 
-    rows = [(f"`{each.code}`", each.meaning, each.cure) for each in Code]
+    rows = [(f"`{each.code}`", each.meaning, each.hint) for each in Code]
     return page(
         "Codes of mistakes in pipeline files",
         GENERATED

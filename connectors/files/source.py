@@ -128,7 +128,7 @@ class FilesSource:
         """Reports a wrong path or an unmounted disk instead of waiting silently."""
         finding = self._missing(storage)
         if finding is not None and self._context.until_end:
-            raise SourceRejected(finding.problem, hint=finding.cure, path=self._settings.path)
+            raise SourceRejected(finding.problem, hint=finding.hint, path=self._settings.path)
         self._context.report(Remark(MISSING, finding))
         return finding is not None
 

@@ -20,7 +20,7 @@ async def plan(settings: PostgresSettings, pipeline: str) -> Sequence[str]:
         found = await published_tables.look(connection, name)
         looked = await look(connection, settings, pipeline)
         tables = [each.table for each in looked.tables]
-        told = [f"-- {each.problem}: {each.cure}" for each in findings_of(looked.refused)]
+        told = [f"-- {each.problem}: {each.hint}" for each in findings_of(looked.refused)]
         told += await _of_publication(connection, settings, found, name, tables)
         slot = replication_slot.slot_name(settings, pipeline)
         if await replication_slot.look(connection, slot) is None:

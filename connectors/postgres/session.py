@@ -219,7 +219,7 @@ class ReplicationSession:
                 if looked.refused
                 else "no table matches `tables`",
                 **({"why": "; ".join(each.problem for each in found)} if found else {}),
-                hint=" ".join(each.cure for each in found) or "correct `tables` of the source",
+                hint=" ".join(each.hint for each in found) or "correct `tables` of the source",
             )
         held = held_of(self._resume_from, looked.tables) if self._may_read else []
         looked = looked._replace(tables=[each for each in looked.tables if each not in held])
@@ -327,7 +327,7 @@ class ReplicationSession:
                 is_fatal=False,
                 left_out=tuple(map(str, later)),
             )
-            logger.warning("%s: %s", found.problem, found.cure)
+            logger.warning("%s: %s", found.problem, found.hint)
         self._context.report(Remark(NEW_TABLES, found))
 
     def _say_read(self, tables: Sequence[CapturedTable], positions: Positions) -> None:

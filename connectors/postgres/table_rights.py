@@ -90,27 +90,27 @@ def _unreadable(
     if closed := those(lambda each: each.sees_schema is False):
         names = sorted({each.namespace for members in closed.values() for each in members})
         schemas = ", ".join(map(quote, names))
-        cure = f"GRANT USAGE ON SCHEMA {schemas} TO {quote(role)};"
+        hint = f"GRANT USAGE ON SCHEMA {schemas} TO {quote(role)};"
         yield from _refusal_of(
-            tables, closed, f"role {role} has no USAGE right on its schema", cure
+            tables, closed, f"role {role} has no USAGE right on its schema", hint
         )
     if unread := those(lambda each: each.may_select is False):
         names_of = sorted({each for members in unread.values() for each in members})
-        cure = f"GRANT SELECT ON TABLE {table_list(names_of)} TO {quote(role)};"
-        yield from _refusal_of(tables, unread, f"role {role} has no SELECT right", cure)
+        hint = f"GRANT SELECT ON TABLE {table_list(names_of)} TO {quote(role)};"
+        yield from _refusal_of(tables, unread, f"role {role} has no SELECT right", hint)
     if hidden := those(lambda each: each.hides_rows):
-        cure = f"ALTER ROLE {quote(role)} BYPASSRLS;"
-        yield from _refusal_of(tables, hidden, f"row security hides rows from role {role}", cure)
+        hint = f"ALTER ROLE {quote(role)} BYPASSRLS;"
+        yield from _refusal_of(tables, hidden, f"row security hides rows from role {role}", hint)
 
 
 def _refusal_of(
-    tables: Sequence[CapturedTable], lacking: dict[int, list[TableId]], problem: str, cure: str
+    tables: Sequence[CapturedTable], lacking: dict[int, list[TableId]], problem: str, hint: str
 ) -> Iterator[RefusedTable]:
     """Returns the refusal; it names partitions unless the table itself lacks the right."""
     for each in tables:
         if members := lacking.get(each.oid):
             of = "" if each.table in members else f", on partitions {few(members)}"
-            yield RefusedTable(each.oid, each.table, problem + of, cure)
+            yield RefusedTable(each.oid, each.table, problem + of, hint)
 
 
 def _find_unpublished(
@@ -136,5 +136,5 @@ def _find_unpublished(
         return []
     statement = f"ALTER PUBLICATION {quote(name)} ADD TABLE {member_list([e.table for e in new])};"
     problem = f"publication {name} does not publish it, and {why}"
-    cure = f"{statement} (as the owner of publication and tables, or as a superuser)."
-    return [RefusedTable(each.oid, each.table, problem, cure) for each in new]
+    hint = f"{statement} (as the owner of publication and tables, or as a superuser)."
+    return [RefusedTable(each.oid, each.table, problem, hint) for each in new]

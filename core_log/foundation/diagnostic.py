@@ -1,4 +1,4 @@
-"""A problem that a check before the start found, with its cure."""
+"""A problem that a check before the start found, with its hint."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ class Diagnostic:
     """A problem of an outside system that would stop or hurt the pipeline."""
 
     problem: str
-    cure: str
+    hint: str
     """A command, an SQL statement or an edit."""
     is_fatal: bool = True
     left_out: tuple[str, ...] = ()

@@ -107,4 +107,4 @@ def _lines(output: Output, each: "DoctorResult") -> list[str]:
     colors = {"ok": "green", "remark": "yellow", "problem": "red"}
     mark = output.style(f"{each.mark:<7}", fg=colors[each.mark])
     lines = [f"{mark}  {each.what}" + (f": {each.problem}" if each.problem else "")]
-    return [*lines, f"         {each.cure}"] if each.problem and each.cure else lines
+    return [*lines, f"         {each.hint}"] if each.problem and each.hint else lines

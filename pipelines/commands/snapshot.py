@@ -133,7 +133,7 @@ async def _is_taken_up(address: LogAddress, pipeline: str, id: str) -> bool:
             result = task["remarks"].get(KIND, {})
             raise SourceRejected(
                 result.get("problem") or "the source does not do that",
-                hint=result.get("cure") or f"headwater status {pipeline}",
+                hint=result.get("hint") or f"headwater status {pipeline}",
             )
         if answer or task.get("state") != RUNNING or time.monotonic() > deadline:
             return bool(answer)

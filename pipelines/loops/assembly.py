@@ -210,7 +210,7 @@ async def _run_source(task: TaskRun) -> None:
                     SOURCE,
                     progress.name,
                     finding.problem,
-                    finding.cure,
+                    finding.hint,
                     finding.left_out,
                 )
             )

@@ -38,14 +38,14 @@ class DoctorResult:
     what: str
     """Such as `python`, `disk`, or `shop source`."""
     problem: str = ""
-    cure: str = ""
+    hint: str = ""
     is_fatal: bool = False
     is_orphan: bool = False
     """It is left of something that is not there any more."""
 
     @classmethod
     def of(cls, what: str, finding: Diagnostic) -> "DoctorResult":
-        return cls(what, finding.problem, finding.cure, finding.is_fatal)
+        return cls(what, finding.problem, finding.hint, finding.is_fatal)
 
     @property
     def mark(self) -> str:
@@ -150,7 +150,7 @@ async def _examine(
         return [DoctorResult(what, problem, cure, is_fatal=True)]
     scrub = loaded.redaction.scrub
     return [
-        DoctorResult(what, scrub(each.problem), scrub(each.cure), each.is_fatal)
+        DoctorResult(what, scrub(each.problem), scrub(each.hint), each.is_fatal)
         for each in findings
     ] or [DoctorResult(what)]
 

@@ -160,7 +160,7 @@ async def _check_source_tells_key(loaded: "LoadedPipeline", *, clock: Clock) -> 
         if each.is_fatal:
             raise ConfigError(
                 f"the source cannot continue with another key: {scrub(each.problem)}",
-                hint=scrub(each.cure),
+                hint=scrub(each.hint),
             )
 
 

@@ -93,7 +93,7 @@ class Notifier:
             case StateChanged(state=TaskState.QUARANTINED):
                 self._tell_once(QUARANTINED, report.task, report.table, report.reason, report)
             case RemarksMade():
-                reason = "; ".join(filter(None, (report.problem, report.cure)))
+                reason = "; ".join(filter(None, (report.problem, report.hint)))
                 for table in report.left_out:
                     self._tell_once(LEFT_OUT, report.task, table, reason, report)
             case DeadLettersAdded():

@@ -289,7 +289,7 @@ def _of_task(
 ) -> Iterator[Undelivered]:
     for remark in facts["remarks"].values():
         for table in remark["left_out"]:
-            reason = "; ".join(filter(None, (remark["problem"], remark["cure"])))
+            reason = "; ".join(filter(None, (remark["problem"], remark["hint"])))
             yield Undelivered(pipeline, table, task, LEFT_OUT, reason)
     if facts["state"] != TaskState.DONE.value:
         for table in tables or ("",):

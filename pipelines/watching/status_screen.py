@@ -213,7 +213,7 @@ def _task_lines(tasks: Facts, width: int, has_unicode: bool) -> Iterator[ScreenL
         yield from _gauge_lines(task["gauges"], cells)
         yield from _because(task["reason"], width, has_unicode)
         for remark in task.get("remarks", {}).values():
-            said = [remark["problem"], *([f"cure: {remark['cure']}"] if remark["cure"] else [])]
+            said = [remark["problem"], *([f"hint: {remark['hint']}"] if remark["hint"] else [])]
             yield from _because("\n".join(said), width, has_unicode)
 
 

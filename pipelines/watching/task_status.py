@@ -233,7 +233,7 @@ class TaskStatus:
             "remarks": {
                 name: {
                     "problem": each.problem,
-                    "cure": each.cure,
+                    "hint": each.hint,
                     "left_out": [*each.left_out],
                 }
                 for name, each in self.remarks.items()

@@ -210,7 +210,7 @@ def _java() -> str | None:
 def _start(choices: SessionChoices) -> "SparkSession":
     finding = examine_java()
     if finding is not None:
-        raise ConfigError(finding.problem, hint=finding.cure)
+        raise ConfigError(finding.problem, hint=finding.hint)
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 

@@ -200,7 +200,7 @@ async def _about_the_publication(
             Diagnostic(
                 "the server refuses UPDATE and DELETE, once it publishes them, of tables that"
                 f" {unsafe.why}: {few(unsafe.tables)}",
-                unsafe.cure,
+                unsafe.hint,
             )
         )
     if found is not None and (said := published_tables.describe_left_out(found, wanted)):

@@ -440,7 +440,7 @@ class CapturedRelations:
                 "a table cannot be captured any more, and none may be read again",
                 table=str(refused.table),
                 why=refused.problem,
-                hint=f"{refused.cure} And let `snapshot.mode` be another than never",
+                hint=f"{refused.hint} And let `snapshot.mode` be another than never",
             )
         self._refused.add(refused.oid)
         self._known.pop(refused.oid, None)

@@ -119,7 +119,7 @@ async def keep(
         raise SourceRejected(
             f"{REFUSES} {unsafe.why}",
             tables=", ".join(map(str, unsafe.tables)),
-            hint=f"give them a primary key, leave them out of `tables`, or: {unsafe.cure}",
+            hint=f"give them a primary key, leave them out of `tables`, or: {unsafe.hint}",
         )
     wanted, done = [created], list[str]()
     if found is not None:

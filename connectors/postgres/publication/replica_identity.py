@@ -46,7 +46,7 @@ class TableWithoutIdentity(NamedTuple):
 
     tables: Sequence[TableId]
     why: str
-    cure: str
+    hint: str
 
 
 async def identities_of(

@@ -1,4 +1,4 @@
-"""Tables that match the file and cannot be captured: each is left out alone, with its cure."""
+"""Tables that match the file and cannot be captured: each is left out alone, with its hint."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class RefusedTable:
     table: TableId
     problem: str
     """Text for one message about several tables with the same problem."""
-    cure: str
+    hint: str
 
 
 async def refused_of(
@@ -81,20 +81,20 @@ async def _by_identity(
         if table is not None and table.table not in covered:
             found.setdefault(table.table, (table, kind, []))[2].append(name)
     return [
-        RefusedTable(table.oid, table.table, f"{REFUSES} {why}", cure)
+        RefusedTable(table.oid, table.table, f"{REFUSES} {why}", hint)
         for table, kind, names in found.values()
-        for why, cure in [reason_of(kind, names)]
+        for why, hint in [reason_of(kind, names)]
     ]
 
 
 def findings_of(refused: Collection[RefusedTable]) -> Iterator[Diagnostic]:
-    """Returns one diagnostic for all tables with the same reason and cure."""
+    """Returns one diagnostic for all tables with the same reason and hint."""
     tables = dict[tuple[str, str], list[TableId]]()
     for each in refused:
-        tables.setdefault((each.problem, each.cure), []).append(each.table)
-    for (problem, cure), names in tables.items():
+        tables.setdefault((each.problem, each.hint), []).append(each.table)
+    for (problem, hint), names in tables.items():
         are = "is" if len(names) == 1 else "are"
-        yield Diagnostic(f"{few(sorted(names))} {are} left out: {problem}", cure)
+        yield Diagnostic(f"{few(sorted(names))} {are} left out: {problem}", hint)
 
 
 def finding_of(refused: Collection[RefusedTable]) -> Diagnostic | None:
@@ -105,7 +105,7 @@ def finding_of(refused: Collection[RefusedTable]) -> Diagnostic | None:
     for each in refused:
         tables.setdefault(each.problem, []).append(each.table)
     said = [f"{few(sorted(names))}: {problem}" for problem, names in tables.items()]
-    cures = dict.fromkeys(each.cure for each in refused)
+    cures = dict.fromkeys(each.hint for each in refused)
     return Diagnostic(
         f"tables match `tables` and are left out, as they cannot be captured: {'; '.join(said)}",
         f"{' '.join(filter(None, cures))} Or leave them out of `tables`. Once cured they are read"

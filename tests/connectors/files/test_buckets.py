@@ -105,7 +105,7 @@ async def test_a_bucket_that_is_missing_or_not_ours_is_said(s3: S3Settings) -> N
     (finding,) = await FilesSource(missing, context()).examine()
 
     assert "bucket does not exist" in finding.problem
-    assert "canary" not in finding.problem + finding.cure
+    assert "canary" not in finding.problem + finding.hint
 
 
 def test_a_store_that_does_not_answer_is_tried_again_later() -> None:

@@ -306,7 +306,7 @@ async def test_a_server_without_full_metadata_is_refused_with_the_statement(
     finally:
         mysql_guest.execute("SET GLOBAL binlog_row_metadata = FULL")
 
-    assert caught.value.hint == finding.cure == "SET GLOBAL binlog_row_metadata = 'FULL'"
+    assert caught.value.hint == finding.hint == "SET GLOBAL binlog_row_metadata = 'FULL'"
 
 
 async def test_a_table_that_was_gone_or_left_out_is_read_again(mysql_guest: MysqlGuest) -> None:

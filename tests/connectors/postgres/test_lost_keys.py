@@ -198,5 +198,5 @@ async def test_doctor_names_it_and_what_gives_it_back(guest: Guest, leaves: bool
 
     [finding] = found
     assert finding.left_out == ("public.items",) and not finding.is_fatal
-    assert "under `keys` of the source" in finding.cure
+    assert "under `keys` of the source" in finding.hint
     assert not cured and not differing(folded, guest, "items")

@@ -69,7 +69,7 @@ async def test_a_table_without_rights_is_left_out_alone_and_read_once_cured(
     await until_equal(folded, shop, report=said.append, **tables)
     found, others = refusal(said), differing(folded, shop, "side.orders")
     seen = folded.rows("bare")
-    shop.execute("INSERT INTO bare VALUES (3, 'c')", found.cure.partition(";")[0])
+    shop.execute("INSERT INTO bare VALUES (3, 'c')", found.hint.partition(";")[0])
     await until_equal(folded, shop, **tables)
     shop.execute("UPDATE bare SET note = 'd' WHERE id = 2")
     await until_equal(folded, shop, **tables)
@@ -95,7 +95,7 @@ async def test_one_that_is_not_ours_does_not_keep_us_from_publishing_the_others(
 
     await until_equal(folded, shop, report=said.append, **tables)
     found, others = refusal(said), differing(folded, shop, "side.orders")
-    shop.execute(found.cure.partition(";")[0])
+    shop.execute(found.hint.partition(";")[0])
     await until_equal(folded, shop, **tables)
 
     assert not others and not differing(folded, shop, "bare")
@@ -118,7 +118,7 @@ async def test_a_right_that_is_taken_while_a_value_has_to_be_read_ends_no_other_
     shop.execute("INSERT INTO side.orders VALUES (4)")
     await until_equal(folded, shop, report=said.append, **tables)
     others = differing(folded, shop, "side.orders")
-    shop.execute(refusal(said).cure.partition(";")[0])
+    shop.execute(refusal(said).hint.partition(";")[0])
     await until_equal(folded, shop, **tables)
 
     assert "public.bare" in str(end.value.facts["tables"])
@@ -136,4 +136,4 @@ async def test_doctor_names_several_that_lack_the_same_at_once(guest: Guest) -> 
         await until_equal(Folded(), guest)
 
     assert found.problem.startswith("public.t0, public.t1, public.t2 are left out")
-    assert found.cure in refused.value.hint and found.cure.count("GRANT") == 1
+    assert found.hint in refused.value.hint and found.hint.count("GRANT") == 1

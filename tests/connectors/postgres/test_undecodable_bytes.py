@@ -175,4 +175,4 @@ async def test_doctor_says_it_beforehand(bare: Guest) -> None:
     [found] = await examine(settings, "shop")
 
     assert "SQL_ASCII" in found.problem and "set aside" in found.problem and not found.is_fatal
-    assert "bytea" in found.cure
+    assert "bytea" in found.hint

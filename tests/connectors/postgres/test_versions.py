@@ -157,11 +157,11 @@ async def test_a_table_whose_virtual_columns_would_keep_it_from_changes_is_not_p
     with pytest.raises(SourceRejected, match="virtual generated columns") as refused:
         async with story(as_owner(other)):
             pass
-    other.execute("UPDATE totals SET n = 2", finding.cure)
+    other.execute("UPDATE totals SET n = 2", finding.hint)
     async with story(as_owner(other)) as told:
         found = await told.tell("UPDATE totals SET n = 3")
 
-    assert finding.is_fatal and finding.cure in refused.value.hint
+    assert finding.is_fatal and finding.hint in refused.value.hint
     assert [each.row for each in found if each.operation == "u"] == [{"id": 1, "n": 3}]
 
 
@@ -195,4 +195,4 @@ async def test_replicated_changes_cannot_be_left_out_before_16(guest: Guest) -> 
         async with story(guest, origin="none"):
             pass
 
-    assert finding.is_fatal and "origin: any" in finding.cure
+    assert finding.is_fatal and "origin: any" in finding.hint

@@ -37,5 +37,5 @@ async def test_a_writer_that_keeps_the_slot_waiting_is_reported(guest: Guest) ->
     told = [each.finding for each in said if isinstance(each, Remark) and each.name == SLOT]
     first = next(each for each in told if each is not None)
     assert first.problem.endswith(f"writing now: pid {pid}")
-    assert "pg_terminate_backend" in first.cure
+    assert "pg_terminate_backend" in first.hint
     assert told[-1] is None

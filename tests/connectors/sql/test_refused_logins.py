@@ -56,5 +56,5 @@ async def _holds(refused: Refused, directory: Path) -> None:
     error = caught.value
     assert refused.place.items() <= error.facts.items()
     assert error.facts["reason"] == refused.reason and "`url` of the source" in error.hint
-    assert refused.reason in finding.problem and finding.cure == error.hint
+    assert refused.reason in finding.problem and finding.hint == error.hint
     assert SECRET not in f"{error!r}{error}{finding}"

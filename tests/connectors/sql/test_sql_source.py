@@ -68,7 +68,7 @@ async def test_a_lag_for_cursors_of_another_kind_is_a_remark(shop: Shop) -> None
     (finding,) = await shop.source(cursor=cursor, lag_ms=30_000).examine()
 
     assert not finding.is_fatal and "whose cursor is id" in finding.problem
-    assert "lag_count" in finding.cure
+    assert "lag_count" in finding.hint
     assert not await shop.source(cursor=cursor, lag_ms=30_000, lag_count=1).examine()
 
 

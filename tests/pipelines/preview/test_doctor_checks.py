@@ -37,20 +37,20 @@ def test_an_unreachable_target_ends_with_its_own_code(headwater: Headwater, tmp_
     assert plain.code == asked.code == exit_codes.UNREACHABLE
     assert asked.envelope["ok"] is False
     (problem,) = [each for each in asked.envelope["data"] if each["is_fatal"]]
-    assert problem["what"] == "shop sql" and problem["cure"]
+    assert problem["what"] == "shop sql" and problem["hint"]
     for said in (plain.data, plain.remarks, asked.data, asked.remarks):
         assert "canary-word" not in said
 
 
 @pytest.mark.parametrize(
-    ("source", "sink", "cure"),
+    ("source", "sink", "hint"),
     [
         ("{type: files, path: ./none/*.csv}", "{type: console}", "mkdir -p"),
         ("{type: generator}", "{type: sql, url: 'sqllite:///shop.db'}", "such as sqlite"),
     ],
 )
 def test_a_cure_is_said_once_and_never_installs_what_was_mistyped(
-    headwater: Headwater, tmp_path: Path, source: str, sink: str, cure: str
+    headwater: Headwater, tmp_path: Path, source: str, sink: str, hint: str
 ) -> None:
     file = tmp_path / "shop.yaml"
     file.write_text(f"pipeline: shop\nsource: {source}\nsink: {sink}\n")
@@ -58,7 +58,7 @@ def test_a_cure_is_said_once_and_never_installs_what_was_mistyped(
     ran = headwater("doctor", file)
 
     assert ran.code == exit_codes.UNREACHABLE
-    assert ran.data.count(cure) == 1
+    assert ran.data.count(hint) == 1
     assert "hint:" not in ran.data and "pip install" not in ran.data
 
 
@@ -100,7 +100,7 @@ def test_java_is_asked_for_only_where_a_sink_needs_it(monkeypatch: pytest.Monkey
 
     assert not [each for each in without if "java" in each.what]
     (java,) = [each for each in needed if each.what == "java"]
-    assert java.is_fatal and "install" in java.cure
+    assert java.is_fatal and "install" in java.hint
 
 
 @pytest.mark.parametrize(

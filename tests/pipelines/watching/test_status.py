@@ -146,7 +146,7 @@ def test_a_remark_is_shown_with_its_cure_until_it_is_taken_back(watched: Watched
     shown = [plain(each) for each in screen(watched.board.snapshot(), width=80)]
     watched.say(RemarksMade("shop", "source", "publication", "", ""))
 
-    assert "  └ it lacks a table" in shown and "    cure: ALTER it" in shown
+    assert "  └ it lacks a table" in shown and "    hint: ALTER it" in shown
     assert not watched.pipeline["tasks"]["source"]["remarks"]
 
 

@@ -125,7 +125,7 @@ async def test_another_division_is_said_until_the_table_is_rebuilt(tmp_path: Pat
     assert len(before) == len(same) == 1
     assert planned[1].endswith("stays as it is until a rebuild: divided by note, and not undivided")
     [finding] = [each for each in found if "until a rebuild" in each.problem]
-    assert finding.cure == "headwater rebuild shop/public.orders --swap" and not finding.is_fatal
+    assert finding.hint == "headwater rebuild shop/public.orders --swap" and not finding.is_fatal
 
 
 @pytest.mark.parametrize(("before", "after"), [("append", "mirror"), ("scd2", "append")])

@@ -61,7 +61,7 @@ async def _holds(refused: Refused, directory: Path, *, is_planned: bool = True) 
         with pytest.raises(kind) as planned:
             await sink.plan([ORDERS])
         errors.append(planned.value)
-        assert refused.reason in finding.problem and finding.cure == planned.value.hint
+        assert refused.reason in finding.problem and finding.hint == planned.value.hint
     await sink.close()
 
     for error in errors:

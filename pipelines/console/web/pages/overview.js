@@ -96,7 +96,7 @@ export function Pipeline({ name, of }) {
     <header><h2><${A} to=${`/pipelines${place(name)}`}>${name}<//></h2><${Pill} state=${of.state} /><span class="dim">${of.since_ms ? `for ${span(status.value.at_ms - of.since_ms)}` : ""}</span>
       <div class="acts"><${Act} path=${[name, isPaused ? "resume" : "pause"]} isStrong=${isPaused}>${isPaused ? "Resume" : "Pause"}<//></div></header>
     <${Road} name=${name} of=${of} />
-    ${Object.entries(of.tasks).flatMap(([task, each]) => Object.values(each.remarks ?? {}).map((remark) => html`<p class="remark" key=${task + remark.problem}><b>${task}</b> ${remark.problem}. <span class="dim">${remark.cure}</span></p>`))}
+    ${Object.entries(of.tasks).flatMap(([task, each]) => Object.values(each.remarks ?? {}).map((remark) => html`<p class="remark" key=${task + remark.problem}><b>${task}</b> ${remark.problem}. <span class="dim">${remark.hint}</span></p>`))}
     <div class="scroll" tabindex="0" role="region" aria-label=${`Tables of ${name}`}><table class="list even">
     <thead><tr><th scope="col">Table</th><th scope="col">State</th><th scope="col" class="num">Behind</th><th scope="col" class="num">Rows/s</th><th scope="col"><span class="hidden">The last two minutes</span></th><th scope="col">Verified</th><th scope="col" class="num">Dead letters</th></tr></thead>
     <tbody>${tables.map(([table, each]) => html`<${Line} key=${table} pipeline=${name} table=${table} of=${each} />`)}</tbody></table></div></section>`;

@@ -38,8 +38,8 @@ async def cured(guest: Guest, problem: str, **choices: Any) -> Diagnostic:
     """The one finding that says so, after its SQL has been run and it has been looked for again."""
     found = [each for each in await findings(guest, **choices) if problem in each.problem]
     assert len(found) == 1, (problem, found)
-    statements = re.findall(STATEMENT, found[0].cure)
-    assert statements, f"a cure has SQL to be run: {found[0].cure}"
+    statements = re.findall(STATEMENT, found[0].hint)
+    assert statements, f"a cure has SQL to be run: {found[0].hint}"
     guest.execute(*statements)
     left = [each for each in await findings(guest, **choices) if problem in each.problem]
     assert not left, (statements, left)
@@ -70,7 +70,7 @@ async def test_a_role_that_may_not_replicate(guest: Guest) -> None:
 
     found = await cured(plain, "may not replicate")
 
-    assert found.is_fatal and 'ALTER ROLE "plain" REPLICATION;' in found.cure
+    assert found.is_fatal and 'ALTER ROLE "plain" REPLICATION;' in found.hint
     guest.execute("DROP OWNED BY plain", "DROP ROLE plain")
 
 
@@ -86,7 +86,7 @@ async def test_a_schema_that_the_role_may_not_look_into_and_a_table_that_it_may_
     guest.publish()
     tables = ("Odd*.*",)
 
-    told = {each.problem: each.cure for each in await findings(guest, tables=tables)}
+    told = {each.problem: each.hint for each in await findings(guest, tables=tables)}
     guest.execute(*told.values())
 
     assert list(told.values()) == [
@@ -133,7 +133,7 @@ async def test_partitions_that_the_server_streams_no_changes_of(guest: Guest) ->
 
     found = await cured(guest, "those of public.day_1, partitions of public.days, are missed")
 
-    assert not found.is_fatal and "snapshot start" in found.cure
+    assert not found.is_fatal and "snapshot start" in found.hint
 
 
 FOREIGN = (
@@ -156,7 +156,7 @@ async def test_foreign_tables_and_partitions(guest: Guest) -> None:
 
     [found] = [each for each in told if "foreign" in each.problem]
     assert "public.away, public.far are left out" in found.problem and not found.is_fatal
-    assert '"!schema.table"' in found.cure
+    assert '"!schema.table"' in found.hint
 
 
 NAMED = {
@@ -270,7 +270,7 @@ async def test_a_given_publication_is_examined_in_each_of_its_forms(
 
     found = await findings(guest, **given)
     for each in found:
-        guest.execute(*re.findall(STATEMENT, each.cure))
+        guest.execute(*re.findall(STATEMENT, each.hint))
 
     assert [each.problem for each in found] == GIVEN[form]
     assert await findings(guest, **given) == []
@@ -405,13 +405,13 @@ async def test_commits_that_would_wait_for_us(guest: Guest) -> None:
     guest.execute(set_names.format('"headwater shop"'), "SELECT pg_reload_conf()")
     try:
         found = await shown(guest, "names our reader")
-        guest.execute(set_names.format("standby_2"), *re.findall(STATEMENT, found.cure))
+        guest.execute(set_names.format("standby_2"), *re.findall(STATEMENT, found.hint))
         while await findings(guest):
             pass
     finally:
         guest.execute("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
 
-    assert not found.is_fatal and '"headwater shop"' in found.cure
+    assert not found.is_fatal and '"headwater shop"' in found.hint
 
 
 async def shown(guest: Guest, problem: str) -> Diagnostic:
@@ -444,9 +444,9 @@ async def test_a_transaction_that_the_slot_would_wait_for(guest: Guest) -> None:
         writer.execute("PREPARE TRANSACTION 'left behind'")
 
     found = await examine(settings_of(guest.url), "shop", waits_s_max=-1)
-    guest.execute(*(each.cure for each in found))
+    guest.execute(*(each.hint for each in found))
 
-    assert [each.cure for each in found] == ["ROLLBACK PREPARED 'left behind';"]
+    assert [each.hint for each in found] == ["ROLLBACK PREPARED 'left behind';"]
     assert await examine(settings_of(guest.url), "shop", waits_s_max=-1) == []
 
 
@@ -481,7 +481,7 @@ async def test_limits_of_the_server(narrow: EmbeddedPostgres) -> None:
         found = await examine(settings, "shop")
     with psycopg.connect(narrow.address, autocommit=True) as connection:
         for each in found:
-            for statement in re.findall(STATEMENT, each.cure):
+            for statement in re.findall(STATEMENT, each.hint):
                 connection.execute(statement.encode())
     narrow.stop()
     narrow.start()
@@ -517,7 +517,7 @@ async def test_a_slot_that_the_server_has_given_up(strict: EmbeddedPostgres) -> 
     [found] = await examine(settings_of(strict.address), "shop")
 
     assert "has invalidated slot headwater_shop" in found.problem and found.is_fatal
-    assert "position_mismatch: resnapshot" in found.cure
+    assert "position_mismatch: resnapshot" in found.hint
 
 
 @pytest.mark.integration

@@ -48,7 +48,7 @@ async def test_a_key_that_comes_to_be_sent_no_more_is_cured_as_it_says_and_holds
     await until_equal(folded, guest, report=said.append)
     [found] = [each.finding for each in said if isinstance(each, Remark) and each.finding]
     others = differing(folded, guest, "orders")
-    guest.execute(found.cure.split(" Or ")[0])
+    guest.execute(found.hint.split(" Or ")[0])
     await until_equal(folded, guest)
 
     assert found.left_out == ("public.users",) and "does not send id" in found.problem
@@ -147,7 +147,7 @@ async def test_a_key_that_is_not_captured_is_said_and_cured(guest: Guest) -> Non
         await until_equal(folded, guest)
     found, *others = await examine(settings_of(guest), "shop")
     guest.execute("ALTER TABLE public.users REPLICA IDENTITY FULL")
-    guest.execute(*(each.cure for each in others))
+    guest.execute(*(each.hint for each in others))
     await until_equal(folded, guest, keys={"public.users": ["a"]})
     guest.execute("UPDATE users SET a = 5 WHERE a = 1", "DELETE FROM users WHERE a = 2")
     await until_equal(folded, guest, keys={"public.users": ["a"]})

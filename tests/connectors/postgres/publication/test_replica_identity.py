@@ -82,10 +82,10 @@ async def test_a_key_that_a_partition_does_not_send_is_cured_as_it_says(guest: G
     said = list[SourceReport]()
     await until_equal(folded, guest, keys=KEYS, report=said.append)
     [found] = [each.finding for each in said if isinstance(each, Remark) and each.finding]
-    guest.execute(found.cure.split(" Or ")[0])
+    guest.execute(found.hint.split(" Or ")[0])
     await until_equal(folded, guest, keys=KEYS)
 
-    assert '"public"."low" REPLICA IDENTITY FULL' in found.cure
+    assert '"public"."low" REPLICA IDENTITY FULL' in found.hint
     assert folded.rows("other") == [{"id": 1}] and not differing(folded, guest, "days")
 
 
@@ -94,7 +94,7 @@ async def test_doctor_says_which_partitions_send_no_row_before(guest: Guest) -> 
     guest.publish()
 
     [found] = await findings(guest)
-    guest.execute(found.cure)
+    guest.execute(found.hint)
 
     assert "public.low" in found.problem and "public.days" in found.problem
     assert "public.high" not in found.problem and not found.is_fatal
@@ -106,7 +106,7 @@ async def test_doctor_says_which_partitions_do_not_send_the_key(guest: Guest) ->
     guest.publish()
 
     [found] = await findings(guest)
-    guest.execute(found.cure)
+    guest.execute(found.hint)
 
     assert "of a deleted row of public.low" in found.problem and found.is_fatal
     assert await findings(guest) == []

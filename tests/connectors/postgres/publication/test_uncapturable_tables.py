@@ -61,7 +61,7 @@ async def test_a_table_whose_rows_cannot_be_told_apart_is_left_out_alone_until_i
     found, captured = refusal(said), set(folded.tables)
     left = differing(folded, guest, "orders")
     assert found is not None
-    guest.execute(*found.cure.split(" Or leave")[0].split("; "))
+    guest.execute(*found.hint.split(" Or leave")[0].split("; "))
     guest.execute("INSERT INTO bare VALUES (3, 'd')")
     await until_equal(folded, guest, **chosen)
     guest.execute("UPDATE bare SET note = 'e' WHERE id = 3", "DELETE FROM bare WHERE id = 1")

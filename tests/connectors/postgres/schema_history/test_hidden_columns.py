@@ -290,5 +290,5 @@ async def test_older_changes_stay_masked_where_the_rule_has_only_the_later_name(
     held = await ran(guest, tmp_path, '{table: "public.*", mask: {mail: hash}}')
     cured = await run(guest, tmp_path, '{table: "public.*", mask: {mail: hash, email: hash}}')
 
-    assert "add email" in held.left_out[0].cure
+    assert "add email" in held.left_out[0].hint
     assert hashed("secret two") in cured and b"secret" not in cured

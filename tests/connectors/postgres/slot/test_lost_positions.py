@@ -83,7 +83,7 @@ async def test_missed_changes_are_never_passed_over(
     await run_once(file)
 
     assert "position_mismatch: resnapshot" in lost.value.hint
-    assert [(each.problem, each.cure) for each in foreseen if each.is_fatal] == [
+    assert [(each.problem, each.hint) for each in foreseen if each.is_fatal] == [
         (lost.value.statement, lost.value.hint)
     ]
     assert [(each.problem, each.is_fatal) for each in cured] == [(lost.value.statement, False)]
@@ -159,11 +159,11 @@ async def test_a_pipeline_of_the_same_name_with_another_log(guest: Guest, tmp_pa
     async with streaming(source, guest):
         own += await said_of(files[0])
         [reading] = await said_of(files[1])
-    guest.execute(re.findall(r"SELECT pg_drop[^;]*;", at_rest.cure)[0])
+    guest.execute(re.findall(r"SELECT pg_drop[^;]*;", at_rest.hint)[0])
 
     assert [each.problem for each in own] == ["", ""]
     assert "this log has no position of it" in at_rest.problem and not at_rest.is_fatal
-    assert "slot.name" in at_rest.cure
+    assert "slot.name" in at_rest.hint
     assert "with another log, streams from slot headwater_shop" in reading.problem
     assert reading.is_fatal
     assert [each.problem for each in await said_of(files[1])] == [""]

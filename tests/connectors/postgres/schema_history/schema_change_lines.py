@@ -58,8 +58,10 @@ def _add(form: str, outcome: str, column: str) -> Line:
     return Line(f"ADD COLUMN {form}", outcome, [f"ALTER TABLE {{t}} ADD c {column}"])
 
 
-def _alter(form: str, outcome: str, action: str, *, made: Sequence[str] = PLAIN) -> Line:
-    return Line(form, outcome, [f"ALTER TABLE {{t}} {action}"], made)
+def _alter(
+    form: str, outcome: str, action: str, *, made: Sequence[str] = PLAIN, since: int = 14
+) -> Line:
+    return Line(form, outcome, [f"ALTER TABLE {{t}} {action}"], made, since=since)
 
 
 MOODS = (
@@ -323,7 +325,7 @@ LINES = [
     _alter("DISABLE RULE, ENABLE RULE", FOLLOWED, "DISABLE RULE {t}_rule", made=WITH_RULE),
     _alter("ENABLE ROW LEVEL SECURITY, FORCE", FOLLOWED, "ENABLE ROW LEVEL SECURITY"),
     _alter("CLUSTER ON, SET WITHOUT CLUSTER", FOLLOWED, "CLUSTER ON {t}_pkey"),
-    _alter("SET ACCESS METHOD", FOLLOWED, "SET ACCESS METHOD headwater_heap"),
+    _alter("SET ACCESS METHOD", FOLLOWED, "SET ACCESS METHOD headwater_heap", since=15),
     _alter("SET TABLESPACE", FOLLOWED, "SET TABLESPACE headwater_elsewhere"),
     _alter("SET (storage_parameter), RESET (...)", FOLLOWED, "SET (fillfactor = 50)"),
     Line(

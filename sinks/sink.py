@@ -24,6 +24,18 @@ class AppliedOffset(NamedTuple):
 
     topic_id: str
     next_offset: int
+    leader_epoch: int = -1
+    """That of the log when the target got there, stored as evidence: if the epoch ends below the
+    offset, the log is another one, such as a copy from before. -1: not known."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AppliedOffset) and self[:2] == other[:2]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:2])
 
 
 AppliedOffsets = Mapping[TopicPartition, AppliedOffset]

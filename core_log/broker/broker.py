@@ -121,7 +121,9 @@ class Broker:
         await self.metadata.change(self.controller.finalize_features)
         incarnation = self._new_id()
         self.broker_epoch = await self.metadata.change(
-            lambda: self.controller.register_broker(self.node_id, incarnation, host=host, port=port)
+            lambda: self.controller.register_broker(
+                self.node_id, incarnation, host=host, port=port, now_ms=self.clock.now_ms()
+            )
         )
         for topic, record in list(self._list_unled()):
             self._try_to_lead(topic, record)

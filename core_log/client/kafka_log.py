@@ -146,6 +146,11 @@ class KafkaLog:
     ) -> Mapping[TopicPartition, RetainedRange]:
         return await self._offsets.retained_ranges(partitions)
 
+    async def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int]:
+        return await self._offsets.epoch_ends(epochs)
+
     async def offsets_at(
         self, partitions: Iterable[TopicPartition], *, timestamp_ms: int
     ) -> Offsets:

@@ -27,6 +27,7 @@ COMMITTED, UNCOMMITTED = Isolation.COMMITTED, Isolation.UNCOMMITTED
 class OffsetAndTimestamp(NamedTuple):
     offset: int
     timestamp: int
+    leader_epoch: int = -1
 
 
 NOT_FOUND = OffsetAndTimestamp(CANNOT_TELL, -1)
@@ -76,9 +77,25 @@ class LogOffsets:
                 start=start[partition].offset,
                 cleaned_to=_private(cleaned_to[partition], CLEANED_TO),
                 deletes_dropped_to=_private(deletes_dropped_to[partition], DELETES_DROPPED_TO),
+                leader_epoch=_epoch(cleaned_to[partition]),
             )
             for partition in wanted
         }
+
+    async def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int]:
+        from headwater.core_log.client.epoch_ends import ask_for_ends
+
+        async def attempt() -> dict[TopicPartition, int]:
+            leaders = await self._cluster.leaders(epochs)
+            found = await together(
+                ask_for_ends(self._cluster, node, {each: epochs[each] for each in theirs})
+                for node, theirs in leaders.items()
+            )
+            return {partition: end for part in found for partition, end in part.items()}
+
+        return await self._cluster.persist(attempt) if epochs else {}
 
     async def at(self, partitions: Iterable[TopicPartition], *, timestamp_ms: int) -> Offsets:
         wanted = list(partitions)
@@ -130,7 +147,9 @@ class LogOffsets:
                     found[partition] = NOT_FOUND
                     continue
                 self._cluster.check(line.error_code, partition)
-                found[partition] = OffsetAndTimestamp(line.offset, line.timestamp)
+                found[partition] = OffsetAndTimestamp(
+                    line.offset, line.timestamp, line.leader_epoch
+                )
         return found
 
 
@@ -138,3 +157,8 @@ def _private(found: OffsetAndTimestamp, timestamp: int) -> int:
     """Returns a private offset. A broker that took the special value for a time answers with a
     record's own timestamp."""
     return found.offset if found.timestamp == timestamp else CANNOT_TELL
+
+
+def _epoch(found: OffsetAndTimestamp) -> int:
+    """Returns the leader epoch of an answer with a private offset."""
+    return found.leader_epoch if found.timestamp == CLEANED_TO else CANNOT_TELL

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -42,6 +42,8 @@ class RetainedRange:
     start: int
     cleaned_to: int
     deletes_dropped_to: int
+    leader_epoch: int = field(default=-1, compare=False)
+    """That of the newest records, or a later one; -1 if the log does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,13 @@ class Log(Protocol):
     ) -> Mapping[TopicPartition, RetainedRange]:
         """Returns the retained offsets; it does not ask for the end, which would wait for the
         disk."""
+        ...
+
+    async def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int]:
+        """Returns per partition the end of the records of that leader epoch or earlier ones; -1 if
+        every epoch of the log is earlier."""
         ...
 
     async def offsets_at(

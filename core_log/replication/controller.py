@@ -3,6 +3,7 @@ records."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from headwater.core_log.foundation.errors import ConfigError
@@ -57,6 +58,8 @@ from headwater.core_log.replication.topic_config import TopicConfigs, key_of
 
 PARTITIONS_PER_REQUEST_MAX = 10_000  # Kafka's own limit since 4.0
 PRODUCER_IDS_PER_BLOCK = 1000
+FIRST_EPOCH_S = 1_577_836_800
+"""The beginning of 2020, from which leader epochs count: seconds since then fit until 2088."""
 INTERNAL_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(4 << 20)}
 FEATURES = {"transaction.version": 2}
 """The features that this version of the broker supports, and finalizes in a new cluster."""
@@ -268,14 +271,33 @@ class Controller:
         return Decision(None, records)
 
     def register_broker(
-        self, broker_id: int, incarnation_id: UUID, *, host: str, port: int, rack: str | None = None
+        self,
+        broker_id: int,
+        incarnation_id: UUID,
+        *,
+        host: str,
+        port: int,
+        rack: str | None = None,
+        now_ms: int = 0,
     ) -> Decision[int]:
         """Registers a started broker; returns its epoch, which is the offset of its record. It
-        leads its partitions under a new epoch, even after a clean stop."""
+        leads its partitions under a new epoch, even after a clean stop: the present second, so that
+        a log that is restored from a copy has no epoch of the log that it replaces."""
         epoch = self._image.end_offset
         broker = BrokerRecord(broker_id, epoch, incarnation_id, host, port, rack, False)
-        changes = after_registration(self._image, broker_id, self._rules_of)
+        floor = max(0, now_ms // 1_000 - FIRST_EPOCH_S)
+        changes = [
+            self._with_epoch_from(floor, each)
+            for each in after_registration(self._image, broker_id, self._rules_of)
+        ]
         return Decision(epoch, [broker, *changes])
+
+    def _with_epoch_from(self, floor: int, change: PartitionChangeRecord) -> PartitionChangeRecord:
+        topic = self._image.topic_by_id(change.topic_id)
+        assert topic is not None, "a partition that changes has a topic"
+        if change.leader_epoch == topic.partitions[change.partition].leader_epoch:
+            return change
+        return replace(change, leader_epoch=max(change.leader_epoch, floor))
 
     def fence_broker(self, broker_id: int) -> Decision[None]:
         """Fences a broker that has sent nothing for too long, or is about to stop."""

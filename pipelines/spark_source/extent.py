@@ -80,7 +80,12 @@ class Extent:
 
     async def newest(self) -> AppliedOffsets:
         bounds = await self._log.bounds(self.partitions)
-        return self.identify({part: self._end_of(bounds[part]) for part in self.partitions})
+        # Asked later, so that no record below the ends is of a later epoch.
+        ranges = await self._log.retained_ranges(self.partitions)
+        found = self.identify({part: self._end_of(bounds[part]) for part in self.partitions})
+        return {
+            part: at._replace(leader_epoch=ranges[part].leader_epoch) for part, at in found.items()
+        }
 
     def identify(self, offsets: Mapping[TopicPartition, int]) -> AppliedOffsets:
         return {part: AppliedOffset(self.topic_ids[part.topic], at) for part, at in offsets.items()}

@@ -12,6 +12,7 @@ from headwater.core_log.foundation.errors import LogRejected, PositionLost
 from headwater.core_log.model.log import Bounds, Log, TopicPartition
 from headwater.pipelines.journal.generations import Generations, TopicSwitch, load_generations
 from headwater.pipelines.journal.schemas import every_topic_of
+from headwater.pipelines.loops.deliver.offset_check import epoch_ends
 from headwater.pipelines.spark_source.extent import Extent, open_log, stored_schemas
 from headwater.pipelines.spark_source.options import ReadOptions
 from headwater.pipelines.spark_source.source import ARROW
@@ -22,7 +23,7 @@ from headwater.sinks.spark.reader.splits import Split, splits_of
 
 Said = Mapping[str, Mapping[str, Any]]
 """Offsets as Spark keeps them: by topic its id, and by partition where to go on."""
-TOPIC_ID = "id"
+TOPIC_ID, EPOCHS = "id", "epochs"
 
 
 async def columns(options: ReadOptions) -> StructType:
@@ -79,8 +80,18 @@ async def plan_between(options: ReadOptions, start: Said, end: Said) -> list[Rea
         if options.columns == "typed":
             first, last = await cross_generations(log, first, last)
         bounds = await log.bounds(last)
+        ends = await epoch_ends(
+            log,
+            {
+                part: at
+                for part, at in first.items()
+                if part in last and last[part].topic_id == at.topic_id
+            },
+        )
     for partition, applied in last.items():
-        _check_goes_on(partition, first.get(partition), applied, bounds[partition])
+        _check_goes_on(
+            partition, first.get(partition), applied, bounds[partition], ends.get(partition)
+        )
     begin = {
         part: first.get(part, AppliedOffset(applied.topic_id, 0)) for part, applied in last.items()
     }
@@ -130,13 +141,19 @@ async def check_was_whole(options: ReadOptions, part: ReadSplit) -> None:
 
 
 def _check_goes_on(
-    partition: TopicPartition, first: AppliedOffset | None, last: AppliedOffset, bound: Bounds
+    partition: TopicPartition,
+    first: AppliedOffset | None,
+    last: AppliedOffset,
+    bound: Bounds,
+    epoch_end: int | None,
 ) -> None:
     if first is None:  # a partition that is new
         return
     at = first.next_offset
     if first.topic_id != last.topic_id:
         problem = "the topic was deleted and recreated since the query read it"
+    elif epoch_end is not None and at > epoch_end:
+        problem = "the log was restored from a copy that is older than what the query has read"
     elif at < bound.start:
         problem = "the log no longer holds what comes next for the query"
     elif at < bound.deletes_dropped_to and at > 0:
@@ -160,16 +177,21 @@ def _offsets(offsets: AppliedOffsets) -> Mapping[TopicPartition, int]:
 def _describe(offsets: AppliedOffsets) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for (topic, number), applied in offsets.items():
-        found.setdefault(topic, {TOPIC_ID: applied.topic_id})[str(number)] = applied.next_offset
+        said = found.setdefault(topic, {TOPIC_ID: applied.topic_id})
+        said[str(number)] = applied.next_offset
+        if applied.leader_epoch >= 0:
+            said.setdefault(EPOCHS, {})[str(number)] = applied.leader_epoch
     return found
 
 
 def _parse_offsets(said: Said) -> AppliedOffsets:
     return {
-        TopicPartition(topic, int(number)): AppliedOffset(parts[TOPIC_ID], offset)
+        TopicPartition(topic, int(number)): AppliedOffset(
+            parts[TOPIC_ID], offset, parts.get(EPOCHS, {}).get(number, -1)
+        )
         for topic, parts in said.items()
         for number, offset in parts.items()
-        if number != TOPIC_ID
+        if number not in (TOPIC_ID, EPOCHS)
     }
 
 

@@ -91,7 +91,7 @@ class ManifestCommit:
             document["writer"],
             {
                 TopicPartition(each["topic"], each["partition"]): AppliedOffset(
-                    each["topic_id"], each["next_offset"]
+                    each["topic_id"], each["next_offset"], each.get("leader_epoch", -1)
                 )
                 for each in document["stands"]
             },

@@ -42,9 +42,8 @@ class StoredTopicOffsets:
 def encode_offsets(offsets: AppliedOffsets, *, now_ms: int) -> list[Batch]:
     """Returns one record per partition of our log."""
     keys = [orjson.dumps([topic, partition]) for topic, partition in offsets]
-    values = [
-        {"version": FORMAT_VERSION, "topic_id": topic_id, "next_offset": next_offset}
-        for topic_id, next_offset in offsets.values()
+    values: list[dict[str, object]] = [
+        {"version": FORMAT_VERSION, **applied._asdict()} for applied in offsets.values()
     ]
     return _encode(keys, values, now_ms)
 
@@ -85,7 +84,9 @@ def _remember(found: StoredTopicOffsets, key: object, value: Mapping[str, Any]) 
     if isinstance(key, str):
         found.created.add(key)
     elif isinstance(key, list):
-        applied = AppliedOffset(value["topic_id"], value["next_offset"])
+        applied = AppliedOffset(
+            value["topic_id"], value["next_offset"], value.get("leader_epoch", -1)
+        )
         found.offsets[TopicPartition(*key)] = applied
 
 

@@ -9,6 +9,7 @@ from headwater.sinks.column_ids import ColumnIds
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 from headwater.sinks.spark.settings import Mode
 from headwater.sinks.spark.table import (
+    EPOCH,
     LakeTableState,
     TableCommit,
     TableCreation,
@@ -43,7 +44,9 @@ class TableIdentity:
                 name = transaction_name(self.owner.pipeline, part, applied, self.generation)
                 offset = next_offset(name)
                 if offset is not None:
-                    found[part] = applied._replace(next_offset=offset)
+                    epoch = next_offset(name + EPOCH)
+                    known = -1 if epoch is None else epoch
+                    found[part] = applied._replace(next_offset=offset, leader_epoch=known)
         return found
 
 

@@ -119,7 +119,10 @@ def _encode(entry: SinkState) -> bytes:
         "version": 1,
         "sequence": entry.sequence,
         "writer": entry.writer,
-        "passed": [[*part, *each.end, each.since] for part, each in sorted(entry.passed.items())],
+        "passed": [
+            [*part, each.end.topic_id, each.end.next_offset, each.since, each.end.leader_epoch]
+            for part, each in sorted(entry.passed.items())
+        ],
         "feeds": {topic: [[*table], id] for topic, (table, id) in sorted(entry.feeds.items())},
         "cut": None
         if cut is None
@@ -141,7 +144,7 @@ def _decode(document: Mapping[str, Any]) -> SinkState:
         sequence=document["sequence"],
         writer=document["writer"],
         passed={
-            TopicPartition(*each[:2]): PassedRange(AppliedOffset(*each[2:4]), each[4])
+            TopicPartition(*each[:2]): PassedRange(AppliedOffset(*each[2:4], *each[5:6]), each[4])
             for each in document["passed"]
         },
         feeds={topic: (TableId(*table), id) for topic, (table, id) in document["feeds"].items()},

@@ -13,6 +13,9 @@ from headwater.sinks.sink import AppliedOffset, AppliedOffsets, ConsistentCut
 from headwater.sinks.spark.key_ranges import DataFile
 from headwater.sinks.spark.settings import Mode
 
+EPOCH = ":epoch"
+"""Ending of the name under which a leader epoch is stored."""
+
 
 class Overtaken(Exception):
     """Another commit came after the state was loaded."""
@@ -164,6 +167,18 @@ class Version:
 
 def owner_of(pipeline: str, sink: str, table: TableId) -> TableOwner:
     return TableOwner(pipeline, sink, table.namespace, table.name)
+
+
+def stored_numbers(pipeline: str, offsets: AppliedOffsets, generation: int) -> dict[str, int]:
+    """Returns the offsets, and the leader epochs that are known, by the names under which a table
+    stores them."""
+    found: dict[str, int] = {}
+    for part, applied in sorted(offsets.items()):
+        name = transaction_name(pipeline, part, applied, generation)
+        found[name] = applied.next_offset
+        if applied.leader_epoch >= 0:
+            found[name + EPOCH] = applied.leader_epoch
+    return found
 
 
 def transaction_name(

@@ -121,7 +121,7 @@ class StoredOffsets:
             OffsetRow(
                 TopicPartition(row.topic, row.partition),
                 row.generation,
-                AppliedOffset(row.topic_id, row.next_offset),
+                _read_applied(row.topic_id, row.next_offset),
                 TableId(*orjson.loads(row.target)) if row.target else None,
             )
             for row in connection.execute(question)
@@ -134,10 +134,21 @@ class StoredOffsets:
             "topic": row.partition.topic,
             "partition": row.partition.partition,
             "generation": row.generation,
-            "topic_id": row.applied.topic_id,
+            "topic_id": _stored_id(row.applied),
             "next_offset": row.applied.next_offset,
             "target": "" if row.target is None else orjson.dumps([*row.target]).decode(),
         }
+
+
+def _stored_id(applied: AppliedOffset) -> str:
+    """Returns the topic's id, followed by the leader epoch if that is known."""
+    epoch = applied.leader_epoch
+    return applied.topic_id if epoch < 0 else f"{applied.topic_id}:{epoch}"
+
+
+def _read_applied(stored_id: str, next_offset: int) -> AppliedOffset:
+    topic_id, _, epoch = stored_id.partition(":")
+    return AppliedOffset(topic_id, next_offset, int(epoch or -1))
 
 
 def check(stored: Mapping[TopicPartition, OffsetRow], start: AppliedOffsets) -> None:

@@ -55,6 +55,21 @@ async def test_retained_ranges_are_those_of_the_bounds(ground: Ground) -> None:
     assert await ground.log.retained_ranges([]) == {}
 
 
+async def test_a_leader_epoch_ends_at_the_end_of_the_log_and_a_later_one_is_not_known(
+    ground: Ground,
+) -> None:
+    (partition,) = await ground.topic()
+    await ground.log.append(partition, batch_of("a", "b"))
+
+    newest = (await ground.log.retained_ranges([partition]))[partition].leader_epoch
+    known = await ground.log.epoch_ends({partition: max(newest, 0)})
+    unknown = await ground.log.epoch_ends({partition: newest + 1_000_000_000})
+
+    assert (newest < 0) == (ground.kind == "apache kafka")
+    assert known == {partition: 2} and unknown == {partition: -1}
+    assert await ground.log.epoch_ends({}) == {}
+
+
 async def test_a_moment_has_the_first_offset_appended_then_or_later(ground: Ground) -> None:
     zero, one = await ground.topic(partitions=2)
     for second in range(5):

@@ -150,6 +150,11 @@ class KillingLog:
     async def bounds(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         return await self.log.bounds(partitions)
 
+    async def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int]:
+        return await self.log.epoch_ends(epochs)
+
     async def retained_ranges(
         self, partitions: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, RetainedRange]:

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from time import sleep, time
 from typing import Any
 
 import pyarrow as pa
@@ -125,24 +126,33 @@ async def test_a_table_whose_topic_was_made_anew_comes_back_by_a_rebuild(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backup", [False, True], ids=["deleted", "older"])
+@pytest.mark.parametrize("backup", ["deleted", "older", "grown past the target"])
 @pytest.mark.parametrize("kind", ["sql", "spark"])
 def test_a_target_whose_log_was_lost_comes_back_by_a_rebuild_of_each_table(
-    kind: str, backup: bool, tmp_path: Path, headwater: Any
+    kind: str, backup: str, tmp_path: Path, headwater: Any
 ) -> None:
     make_tables(tmp_path / "source.db")
     tell(tmp_path, pipeline(kind), World.run)
-    if backup:
+    if backup != "deleted":
         shutil.copytree(tmp_path / "data", tmp_path / "backup")
         update = [f"UPDATE {table} SET v = 'later' WHERE id = 2" for table in TABLES]
         execute(tmp_path / "source.db", *update)
         tell(tmp_path, pipeline(kind), World.run)
     shutil.rmtree(tmp_path / "data")
-    if backup:
+    if backup != "deleted":
         (tmp_path / "backup").rename(tmp_path / "data")
+        begun_s = int(time())
+        while int(time()) == begun_s:  # leader epochs are seconds
+            sleep(0.01)
+
+    if backup == "grown past the target":
+        for note in ("once", "twice", "three times"):
+            update = [f"UPDATE {table} SET v = '{note}' WHERE id = 3" for table in TABLES]
+            execute(tmp_path / "source.db", *update)
+            tell(tmp_path, pipeline(kind), lambda world: world.run("source"))
 
     async def stopped(world: World) -> str:
-        if not backup:
+        if backup != "older":
             await world.run("source")
         with pytest.raises(PositionLost) as lost:
             await world.run(kind)

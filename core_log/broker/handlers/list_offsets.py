@@ -127,7 +127,7 @@ def find(partition: Partition, timestamp: int, reach: Reach) -> PartitionOffsetA
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return PartitionOffsetAnswer(UNKNOWN)
     if timestamp == CLEANED_TO:
-        return PartitionOffsetAnswer(log.cleaned_to, CLEANED_TO)
+        return PartitionOffsetAnswer(log.cleaned_to, CLEANED_TO, partition.leader_epoch)
     if timestamp == DELETES_DROPPED_TO:
         return PartitionOffsetAnswer(log.deletes_dropped_to, DELETES_DROPPED_TO)
     return None

@@ -9,14 +9,24 @@ from headwater.sinks.sink import AppliedOffset, AppliedOffsets
 REBUILD = "headwater rebuild PIPELINE/TABLE --swap rebuilds the table from the records of the log"
 
 
+async def epoch_ends(log: Log, offsets: AppliedOffsets) -> Mapping[TopicPartition, int]:
+    """Returns where the leader epochs of a target's offsets end in this log, if they are known."""
+    epochs = {part: at.leader_epoch for part, at in offsets.items() if at.leader_epoch >= 0}
+    return await log.epoch_ends(epochs) if epochs else {}
+
+
 def lost_topics(
-    offsets: AppliedOffsets, bounds: Mapping[TopicPartition, Bounds], topic_ids: Mapping[str, str]
+    offsets: AppliedOffsets,
+    bounds: Mapping[TopicPartition, Bounds],
+    topic_ids: Mapping[str, str],
+    ends: Mapping[TopicPartition, int],
 ) -> dict[str, PositionLost]:
     """Returns topics with the reason why continuing would skip changes or bring rows back."""
     lost: dict[str, PositionLost] = {}
     for partition, applied in offsets.items():
         try:
             check_same_log(partition, applied, bounds[partition], topic_ids[partition.topic])
+            check_same_history(partition, applied, ends)
             check_offset(partition, applied.next_offset, bounds[partition])
         except PositionLost as error:
             lost.setdefault(partition.topic, error)
@@ -88,4 +98,21 @@ def check_same_log(
             partition=partition.partition,
             target=applied.next_offset,
             log_end=log.end,
+        )
+
+
+def check_same_history(
+    partition: TopicPartition, applied: AppliedOffset, ends: Mapping[TopicPartition, int]
+) -> None:
+    """Checks that the log had these records in the target's leader epoch. A log that was restored
+    from an older copy has others at these offsets, once it has grown past them."""
+    end = ends.get(partition)
+    if end is not None and applied.next_offset > end:
+        raise PositionLost(
+            "the target is of a later state of the log: the log was restored from an older copy",
+            hint=f"restore the log, or {REBUILD}",
+            topic=partition.topic,
+            partition=partition.partition,
+            target=applied.next_offset,
+            same_until=max(end, 0),
         )

@@ -20,6 +20,7 @@ from headwater.pipelines.loops.deliver.group_offsets import CommitFollower
 from headwater.pipelines.loops.deliver.offset_check import (
     REBUILD,
     check_offset,
+    epoch_ends,
     lost_topics,
 )
 from headwater.sinks.sink import AppliedOffset, AppliedOffsets, ConsistentCut, Slice, SplitReader
@@ -74,6 +75,8 @@ class Slicer:
         self._offsets: dict[TopicPartition, int] = {}
         self._boundary: dict[TopicPartition, int] = {}
         self._topic_ids: dict[str, str] = {}
+        self._epochs: dict[TopicPartition, int] = {}
+        """The leader epochs that the target has with its offsets."""
         self._topics: Collection[str] = ()
         """Topics with something to slice."""
         self._commits = CommitFollower(log, pipeline, from_offset=0)
@@ -136,6 +139,7 @@ class Slicer:
         self._offsets = {**self._beginnings}
         self._offsets |= {part: applied.next_offset for part, applied in offsets.items()}
         self._topic_ids = {part.topic: applied.topic_id for part, applied in offsets.items()}
+        self._epochs = {part: applied.leader_epoch for part, applied in offsets.items()}
         self._generations = await load_generations(self._log, self._pipeline, stored)
         self._crossings = TopicCutovers()
         self._crossings.add(self._generations, self._offsets)
@@ -155,11 +159,18 @@ class Slicer:
         home = (await self._log.bounds([self._home]))[self._home]
         data = {part: applied for part, applied in offsets.items() if part.topic in topics}
         self._lost = {}
-        for topic, error in lost_topics(data, bounds, self._topic_ids).items():
+        here = {self._home, *partitions}
+        known = {
+            part: at
+            for part, at in offsets.items()
+            if part in here and at.topic_id == self._topic_ids[part.topic]
+        }
+        ends = await epoch_ends(self._log, known)
+        for topic, error in lost_topics(data, bounds, self._topic_ids, ends).items():
             self.lose(topic, error)
         for topic, error in gone.items():
             self.lose(topic, error)
-        self._begin_boundaries(offsets.get(self._home), home)
+        self._begin_boundaries(offsets.get(self._home), home, ends.get(self._home))
         self._dropped_before |= {
             part: each.deletes_dropped_to
             for part, each in bounds.items()
@@ -183,11 +194,14 @@ class Slicer:
         self._commits = CommitFollower(self._log, self._pipeline, from_offset=resume_at)
         self._settle()
 
-    def _begin_boundaries(self, applied: AppliedOffset | None, home: Bounds) -> None:
+    def _begin_boundaries(
+        self, applied: AppliedOffset | None, home: Bounds, epoch_end: int | None
+    ) -> None:
         """Begins at the first boundary if the target's is of another log, or of a later state of
         this one. Its tables are of this log, for example by a rebuild, or lost."""
         topic_id, self._of_another_log = self._topic_ids[self._home.topic], None
-        if applied is None or (applied.topic_id == topic_id and applied.next_offset <= home.end):
+        end = home.end if epoch_end is None else min(home.end, epoch_end)
+        if applied is None or (applied.topic_id == topic_id and applied.next_offset <= end):
             return
         self._of_another_log = applied
         del self._offsets[self._home]
@@ -222,6 +236,7 @@ class Slicer:
     def advance(self, part: Slice) -> None:
         """Moves the offsets to the slice's end."""
         self._offsets |= {partition: applied.next_offset for partition, applied in part.end.items()}
+        self._epochs |= {partition: applied.leader_epoch for partition, applied in part.end.items()}
         if self._home in part.end:
             self._of_another_log = None
         behind = {partition.topic for partition in self._moves(())}
@@ -231,7 +246,10 @@ class Slicer:
 
     async def _start_again(self) -> None:
         self._cut = None
-        offsets = {part: self._applied(part, at) for part, at in self._offsets.items()}
+        offsets = {
+            part: self._applied(part, at, self._epochs.get(part, -1))
+            for part, at in self._offsets.items()
+        }
         if self._of_another_log is not None:
             offsets[self._home] = self._of_another_log
         await self.start(offsets)
@@ -356,9 +374,11 @@ class Slicer:
 
     async def _slice(self, moves: dict[TopicPartition, int]) -> Slice | None:
         topics = {partition.topic for partition in moves}
-        kept, ids = await gather(
-            self._log.retained_ranges(moves), together(map(self._log.topic_id, topics))
+        retained, ids = await gather(
+            self._log.retained_ranges([*moves, self._home]),
+            together(map(self._log.topic_id, topics)),
         )
+        kept = {part: retained[part] for part in moves}
         for topic, topic_id in zip(topics, ids, strict=True):
             if topic_id != self._topic_ids[topic]:
                 error = PositionLost(
@@ -383,7 +403,10 @@ class Slicer:
         return Slice(
             log=self._log,
             start={part: self._start_of(part) for part in moves},
-            end={part: self._applied(part, offset) for part, offset in moves.items()},
+            end={
+                part: self._applied(part, offset, retained[part].leader_epoch)
+                for part, offset in moves.items()
+            },
             cut=cut,
             read=self._read,
             truncated=frozenset(self._truncated & topics),
@@ -453,7 +476,8 @@ class Slicer:
     def _start_of(self, partition: TopicPartition) -> AppliedOffset:
         if partition == self._home and self._of_another_log is not None:
             return self._of_another_log
-        return self._applied(partition, self._offsets.get(partition, 0))
+        offset, epoch = self._offsets.get(partition, 0), self._epochs.get(partition, -1)
+        return self._applied(partition, offset, epoch)
 
-    def _applied(self, partition: TopicPartition, offset: int) -> AppliedOffset:
-        return AppliedOffset(self._topic_ids[partition.topic], offset)
+    def _applied(self, partition: TopicPartition, offset: int, epoch: int) -> AppliedOffset:
+        return AppliedOffset(self._topic_ids[partition.topic], offset, epoch)

@@ -16,7 +16,11 @@ from headwater.pipelines.journal.generations import Generations, load_generation
 from headwater.pipelines.journal.positions import load_positions
 from headwater.pipelines.journal.replacements import beginnings_of, last_replacements
 from headwater.pipelines.loops.deliver.cutover import carry_offsets
-from headwater.pipelines.loops.deliver.offset_check import REBUILD
+from headwater.pipelines.loops.deliver.offset_check import (
+    REBUILD,
+    check_same_history,
+    epoch_ends,
+)
 from headwater.pipelines.loops.deliver.records_by_offset import RecordOffset
 from headwater.pipelines.loops.thread_offload import beside
 from headwater.pipelines.time_travel.history.cut_points import (
@@ -174,13 +178,17 @@ class TableComparison:
         self, contents: TableContents, partitions: Sequence[TopicPartition]
     ) -> CutPoint:
         ids = {part.topic: await self.log.topic_id(part.topic) for part in partitions}
-        for partition, applied in contents.offsets.items():
-            if partition.topic in ids and applied.topic_id != ids[partition.topic]:
+        ours = {part: at for part, at in contents.offsets.items() if part.topic in ids}
+        for partition, applied in ours.items():
+            if applied.topic_id != ids[partition.topic]:
                 raise PositionLost(
                     "the table was filled from a deleted topic of the same name",
                     hint=REBUILD,
                     topic=partition.topic,
                 )
+        epochs = await epoch_ends(self.log, ours)
+        for partition, applied in ours.items():
+            check_same_history(partition, applied, epochs)
         ends = {
             part: contents.offsets[part].next_offset if part in contents.offsets else 0
             for part in partitions

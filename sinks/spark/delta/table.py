@@ -20,7 +20,7 @@ from headwater.sinks.spark.table import (
     TableCreation,
     TopicFeed,
     Version,
-    transaction_name,
+    stored_numbers,
 )
 
 if TYPE_CHECKING:
@@ -271,12 +271,10 @@ class DeltaLakeTable:
             ),
             *begun,
             *(
-                actions.txn(
-                    transaction_name(like.owner.pipeline, part, applied, like.generation),
-                    applied.next_offset,
-                    now_ms=now_ms,
-                )
-                for part, applied in sorted(change.offsets.items())
+                actions.txn(name, number, now_ms=now_ms)
+                for name, number in stored_numbers(
+                    like.owner.pipeline, change.offsets, like.generation
+                ).items()
             ),
             *(
                 actions.remove(

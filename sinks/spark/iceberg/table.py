@@ -21,7 +21,7 @@ from headwater.sinks.spark.table import (
     TableCommit,
     TableCreation,
     Version,
-    transaction_name,
+    stored_numbers,
 )
 
 if TYPE_CHECKING:
@@ -189,12 +189,8 @@ class IcebergLakeTable:
     ) -> None:
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
-        offsets = {
-            transaction_name(like.owner.pipeline, part, applied, like.generation): str(
-                applied.next_offset
-            )
-            for part, applied in change.offsets.items()
-        }
+        numbers = stored_numbers(like.owner.pipeline, change.offsets, like.generation)
+        offsets = {name: str(number) for name, number in numbers.items()}
         # Our files name their columns; the table maps each name to its field id.
         names = transaction.table_metadata.schema().name_mapping.model_dump_json()
         transaction.set_properties({**offsets, "schema.name-mapping.default": names})

@@ -1,8 +1,11 @@
 """What is asked for in words becomes stretches of the log, whoever wrote them."""
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from time import sleep, time
 from typing import Any
 
 import pyarrow as pa
@@ -110,3 +113,37 @@ def test_records_lost_while_a_query_reads_end_the_query(
     asyncio.run(read_plan.check_was_whole(options, part))
     with pytest.raises(PositionLost, match=said):
         asyncio.run(read_plan.check_was_whole(options, replace(part, **lost)))
+
+
+def test_a_query_notices_a_log_that_was_restored_from_an_older_copy(tmp_path: Path) -> None:
+    """Though the log has grown past the offsets of the query's checkpoint."""
+
+    def write(data: str, count: int) -> tuple[dict[str, Any], Any]:
+        with served_log(tmp_path / data) as served:
+            for key in range(count):
+                served.write([changes_of(SCHEMA, ("c", {"id": key}))])
+            given = {"bootstrap": ",".join(served.log.bootstrap), "topic": "shop.public.orders"}
+            options = read_options(given)
+            newest = asyncio.run(read_plan.newest_offsets(options))
+            if not checkpoint:
+                return newest, None
+            try:
+                return newest, asyncio.run(read_plan.plan_between(options, checkpoint, newest))
+            except PositionLost as error:
+                return newest, error
+
+    checkpoint: dict[str, Any] = {}
+    write("log", 2)
+    shutil.copytree(tmp_path / "log", tmp_path / "copy")
+    checkpoint, _ = write("log", 2)
+    _, goes_on = write("log", 1)
+    begun_s = int(time())
+    while int(time()) == begun_s:  # leader epochs are seconds
+        sleep(0.01)
+
+    _, refused = write("copy", 5)
+
+    assert len(goes_on) == 1
+    assert isinstance(refused, PositionLost) and "older than what the query has read" in str(
+        refused
+    )

@@ -48,6 +48,7 @@ from headwater.core_log.replication.metadata_records import (
     BrokerRecord,
     FeatureLevelRecord,
     MetadataRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,

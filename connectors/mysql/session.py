@@ -194,14 +194,14 @@ class MysqlSession:
                 table = replace(form, rows_estimate=estimate)
             elif progress is not None and table is not None:
                 self.tables[name] = table
-                rows.read_again(table, "the table was created again", ())
+                rows.read_again(table, "the table was created again", (), has_other_key=True)
                 self.known_at[name] = end
                 continue
             assert table is not None, "a name comes from the catalogue or has a form"
             self.tables[name] = table
             self.known_at[name] = end
             if lost and not table.problem:
-                rows.read_again(table, lost, ())
+                rows.read_again(table, lost, (), has_other_key=True)
             else:
                 rows.restore(table, progress)
         self.report_left_out()
@@ -439,7 +439,12 @@ class _Follower:
             self._rows.restore(now, None)
         else:
             kinds = () if before is None else kinds_of_change(before, now)
-            self._rows.read_again(now, why or "the table was created again", kinds)
+            self._rows.read_again(
+                now,
+                why or "the table was created again",
+                kinds,
+                has_other_key=before is None or not now.has_key_of(before),
+            )
 
 
 def _table_of(name: str) -> TableId:

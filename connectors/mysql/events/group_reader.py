@@ -72,6 +72,8 @@ class BinlogGroupReader:
     suspects: dict[TableId, str] = field(default_factory=dict)
     """Tables to be looked at again in the catalogue at the end of the group, and why."""
     prepared: dict[str, _Prepared] = field(default_factory=dict)
+    awaited: set[TableId] = field(default_factory=set)
+    """Tables whose changes are left out, because a re-read under another key is to come."""
     _gtid: Gtid | MariadbGtid | None = None
     _is_skipped: bool = False
     _has_begun: bool = False
@@ -207,7 +209,7 @@ class BinlogGroupReader:
         if table is None:
             self.suspects.setdefault(name, "")
             return
-        if table.problem:
+        if table.problem or name in self.awaited:
             return
         self._group_tables.add(name)
         if not self._fits_form(event.table, table):
@@ -281,7 +283,7 @@ class BinlogGroupReader:
 
     def _truncate(self, name: TableId, decoded: Decoded) -> None:
         table = self.tables[name]
-        if table.problem:
+        if table.problem or name in self.awaited:
             return
         self._flush_table(name)
         self._done.append(truncation_of(table, self.origin, self._place(decoded)))

@@ -70,6 +70,14 @@ class MysqlTable:
     def has_form_of(self, other: "MysqlTable") -> bool:
         return (self.definitions, self.schema.key) == (other.definitions, other.schema.key)
 
+    def has_key_of(self, other: "MysqlTable") -> bool:
+        """Whether the log has both keys in one topic: the same columns of the same types."""
+        ours, theirs = (
+            [(name, each.schema.column(name).type) for name in each.schema.key]
+            for each in (self, other)
+        )
+        return ours == theirs
+
     def form(self) -> dict[str, Any]:
         """Returns what has to be stored to read rows of this form."""
         columns = [each.to_json() for each in self.definitions]

@@ -99,13 +99,18 @@ class RowsBesideStream:
             return
         job = self._jobs[table.table] = TableJob(table, progress)
         if progress.reread and not progress.is_started:
+            if progress.has_other_key:
+                self._reader.awaited.add(table.table)
             self._announce(job)
 
     def note_form(self, table: MysqlTable) -> None:
         self.notes[form_part(table.table)] = form_text(table.form())
 
-    def read_again(self, table: MysqlTable, why: str, kinds: Sequence[str]) -> None:
-        """In place of a reading that may be under way."""
+    def read_again(
+        self, table: MysqlTable, why: str, kinds: Sequence[str], *, has_other_key: bool
+    ) -> None:
+        """In place of a reading that may be under way. With another key than the log has, changes
+        are left out until it starts: its topic cannot have both."""
         if self._settings.snapshot.mode == "never":
             raise SourceRejected(
                 "a table has to be read again, which `snapshot.mode: never` rules out",
@@ -115,7 +120,10 @@ class RowsBesideStream:
                 " before are only read when they have to be",
             )
         before = self._progress_of(table.table)
-        self._replace(TableJob(table, (before or MysqlTableProgress()).again(why, kinds)))
+        progress = (before or MysqlTableProgress()).again(why, kinds, has_other_key=has_other_key)
+        if progress.has_other_key:
+            self._reader.awaited.add(table.table)
+        self._replace(TableJob(table, progress))
         self.note_form(table)
 
     def knows(self, table: TableId) -> bool:
@@ -300,6 +308,7 @@ class RowsBesideStream:
             found = self._replacement(job, Phase.QUARANTINED)
         else:
             job.progress = job.progress.start(now_ms)
+            self._reader.awaited.discard(job.table.table)
             found = self._replacement(job, Phase.STARTED)
             self._signal.work.set()
         part = progress_part(job.table.table)

@@ -50,6 +50,8 @@ class MysqlTableProgress:
     """The reason of a re-read; at its end, rows that no longer exist are deleted."""
     kinds: tuple[str, ...] = ()
     """Kinds of the schema changes behind it that no person has permitted."""
+    has_other_key: bool = False
+    """The log's rows may have another key, so that none are streamed before the re-read starts."""
     is_started: bool = False
     """The log knows where the rows of the re-read begin."""
     is_permitted: bool = False
@@ -67,9 +69,12 @@ class MysqlTableProgress:
     def finish(self) -> "MysqlTableProgress":
         return MysqlTableProgress(rows=self.rows, is_done=True, starts_ms=self.starts_ms)
 
-    def again(self, why: str, kinds: Sequence[str] = ()) -> "MysqlTableProgress":
+    def again(
+        self, why: str, kinds: Sequence[str] = (), *, has_other_key: bool = False
+    ) -> "MysqlTableProgress":
         return MysqlTableProgress(
             reread=why,
+            has_other_key=has_other_key or (self.has_other_key and not self.is_started),
             kinds=tuple(dict.fromkeys((*self.kinds, *kinds))),
             is_paused=self.is_paused,
             is_stopped=self.is_stopped,
@@ -94,6 +99,7 @@ class MysqlTableProgress:
         flags = {
             "done": self.is_done, "paused": self.is_paused, "started": self.is_started,
             "permitted": self.is_permitted, "stopped": self.is_stopped,
+            "other_key": self.has_other_key,
         }  # fmt: skip
         said |= {name: True for name, is_set in flags.items() if is_set}
         texts = {"wish": self.wish, "reread": self.reread}
@@ -120,6 +126,7 @@ class MysqlTableProgress:
                 wish=said.get("wish", ""),
                 reread=said.get("reread", ""),
                 kinds=tuple(said.get("kinds", ())),
+                has_other_key=said.get("other_key", False),
                 is_started=said.get("started", False),
                 is_permitted=said.get("permitted", False),
                 is_stopped=said.get("stopped", False),

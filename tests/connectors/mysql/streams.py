@@ -41,6 +41,10 @@ class MysqlStory:
         self.positions |= batch.positions
         self._taken.set()
 
+    def take_all(self, other: "MysqlStory") -> None:
+        for batch in other.batches:
+            self.take(batch)
+
     async def came(self, *, rows: int) -> None:
         """Until that many changes have come."""
         while sum(len(changes) for batch in self.batches for changes in batch.tables) < rows:
@@ -135,10 +139,14 @@ async def run_once(
 
 @asynccontextmanager
 async def running(
-    guest: MysqlGuest, positions: Mapping[str, str] | None = None, **settings: Any
+    guest: MysqlGuest,
+    positions: Mapping[str, str] | None = None,
+    *,
+    settle_ms: int = 0,
+    **settings: Any,
 ) -> AsyncIterator[MysqlStory]:
     told = MysqlStory(positions=dict(positions or {}))
-    source = MysqlSource(guest.settings(**settings), source_context(settle_ms=0))
+    source = MysqlSource(guest.settings(**settings), source_context(settle_ms=settle_ms))
     failure: list[BaseException] = []
 
     async def follow() -> None:

@@ -10,6 +10,7 @@ from headwater.core_log.broker.batch_contents import Scratch
 from headwater.core_log.broker.coordination import Coordination, PartitionStateLog
 from headwater.core_log.broker.dispatch import ServedApi
 from headwater.core_log.broker.group_commit import GroupCommit
+from headwater.core_log.broker.metadata_quorum import MetadataQuorum
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.foundation.clock import Clock
 from headwater.core_log.foundation.errors import HeadwaterError, LogUnavailable, StorageFailed
@@ -32,7 +33,9 @@ from headwater.core_log.replication.metadata_log import METADATA_LOG_CONFIG, Met
 from headwater.core_log.replication.metadata_records import PartitionRecord
 from headwater.core_log.replication.snapshots import MetadataSnapshots
 from headwater.core_log.replication.topic_config import TopicConfigs
+from headwater.core_log.replication.voters import ReplicaKey
 from headwater.core_log.storage.partition_log import PartitionLog
+from headwater.core_log.storage.properties import decode_uuid
 from headwater.core_log.storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -220,10 +223,11 @@ class Broker:
         )
 
     def _enter_metadata(self, log: PartitionLog) -> Partition:
-        record = PartitionRecord(
-            METADATA_ID, 0, (self.node_id,), (self.node_id,), self.node_id, log.epochs.latest + 1, 0
+        replica = ReplicaKey(self.node_id, decode_uuid(self.store.directory_id))
+        self.quorum = MetadataQuorum(
+            log, self.store.files, replica, clock=self.clock, random=self._random
         )
-        return self._enter(METADATA_TOPIC, METADATA_ID, log, record, min_in_sync=1)
+        return self._add(Partition(METADATA_ID, log, self.quorum, self.committer))
 
     def _lead(
         self, topic: Topic, record: PartitionRecord, instead_of: Partition | None = None
@@ -238,7 +242,6 @@ class Broker:
             )
         min_in_sync = self.configs.min_in_sync(topic.config)
         partition = self._enter(
-            topic.name,
             topic.topic_id,
             log,
             record,
@@ -253,7 +256,6 @@ class Broker:
 
     def _enter(
         self,
-        name: str,
         topic_id: UUID,
         log: PartitionLog,
         record: PartitionRecord,
@@ -275,9 +277,12 @@ class Broker:
         partition.is_recovering = is_recovering
         if not is_recovering:
             partition.begin_epoch()
+        return self._add(partition)
+
+    def _add(self, partition: Partition) -> Partition:
         partition.on_durable()
-        self._by_name[name, record.partition] = partition
-        self._by_id[topic_id.bytes, record.partition] = partition
+        self._by_name[partition.topic, partition.index] = partition
+        self._by_id[partition.topic_id.bytes, partition.index] = partition
         return partition
 
     def _follow(self, changes: MetadataChanges) -> None:

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Protocol
 from uuid import UUID
 
+from headwater.core_log.broker.metadata_quorum import MetadataQuorum
 from headwater.core_log.foundation.errors import HeadwaterError, OffsetOutOfRange, StorageFailed
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.fetch_frames import FetchLine, FetchPart
@@ -51,7 +52,14 @@ class Partition:
     """Connects a PartitionLog with its Leader: every change of the high watermark passes through
     here, so that waiting producers and fetches are woken in one place."""
 
-    def __init__(self, topic_id: UUID, log: PartitionLog, leader: Leader, flusher: Flusher) -> None:
+    def __init__(
+        self,
+        topic_id: UUID,
+        log: PartitionLog,
+        leader: Leader | MetadataQuorum,
+        flusher: Flusher,
+    ) -> None:
+        """`leader` says what is committed; the metadata partition has the quorum for it."""
         self.topic, self.index, self.topic_id = log.topic, log.partition, topic_id
         self.log, self.leader, self._flusher = log, leader, flusher
         self._commit_waiters: deque[tuple[int, Wake]] = deque()
@@ -127,13 +135,15 @@ class Partition:
 
     def on_follower_fetch(self, follower: int, offset: int, now_ms: int) -> None:
         """Handles a fetch of a replica; other clients that claim to be one are refused."""
-        if self.is_replicated_by(follower) and offset <= self.log.end_offset:
-            self.leader.on_follower_fetch(follower, offset, now_ms)
+        leader = self.leader
+        if isinstance(leader, Leader) and self.is_replicated_by(follower):
+            leader.on_follower_fetch(follower, offset, now_ms)
             self.wake()
 
     def on_record(self, record: PartitionRecord, *, min_in_sync: int, now_ms: int) -> None:
         """Applies a new record of the cluster's metadata about this partition."""
         leader, epoch = self.leader, record.leader_epoch
+        assert isinstance(leader, Leader), "the metadata says nothing about its own partition"
         in_sync, version = record.in_sync, record.partition_epoch
         if epoch > leader.leader_epoch:
             self.log.begin_epoch(epoch)
@@ -144,7 +154,8 @@ class Partition:
 
     def on_min_in_sync(self, min_in_sync: int) -> None:
         """Called when the topic's setting has changed."""
-        self.leader.on_min_in_sync(min_in_sync)
+        if isinstance(self.leader, Leader):
+            self.leader.on_min_in_sync(min_in_sync)
         self.wake()
 
     @property

@@ -97,8 +97,10 @@ class MetadataLog:
             self._appended.clear()
             known = self.image.end_offset
             for batch in log.read():
-                if batch.header.base_offset >= known and not batch.header.is_control:
-                    records = [decode_record(each.value or b"") for each in batch.records]
+                if batch.header.base_offset >= known:
+                    is_control = batch.header.is_control
+                    read = () if is_control else batch.records
+                    records = [decode_record(each.value or b"") for each in read]
                     self._epoch = batch.header.leader_epoch
                     self._listener(self.image.apply(records, batch.header.next_offset))
 

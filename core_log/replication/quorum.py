@@ -1,5 +1,5 @@
-"""The metadata quorum: Raft in Kafka's form, where followers fetch. Without log, network, clock or
-chance: what happens comes in by calls, and what is to be done goes out as `Effects`."""
+"""The metadata quorum: Raft in Kafka's form, where followers fetch, as a state machine without log,
+network, clock or chance."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -106,7 +106,7 @@ ControlRecord = LeaderChange | VotersChange
 
 
 @dataclass(frozen=True, slots=True)
-class Effects:
+class QuorumEffects:
     """What is to be done, in this order: `store` is on disk before anything of the rest."""
 
     store: ElectionState | None = None
@@ -180,7 +180,7 @@ class Quorum:
         self.progress: dict[ReplicaKey, int] = {}
         """As leader: the offset below which each replica has all on its disk."""
         self._heard_ms: dict[ReplicaKey, int] = {}
-        self._draft = Effects()
+        self._draft = QuorumEffects()
         if stored.leader == replica.node_id:  # it must not follow itself
             self.leader, self.role = NOBODY, Role.RESIGNED
         elif stored.leader != NOBODY:
@@ -237,7 +237,7 @@ class Quorum:
             return None
         return QuorumFetch(self.leader, self.epoch, log.end_offset, log.last_epoch)
 
-    def on_tick(self, now_ms: int) -> Effects:
+    def on_tick(self, now_ms: int) -> QuorumEffects:
         if self.role is Role.LEADER:
             self._check_quorum(now_ms)
         elif now_ms >= self._deadline_ms:
@@ -246,7 +246,7 @@ class Quorum:
             self._retry(now_ms)
         return self._effects()
 
-    def on_vote(self, asked: Ballot, now_ms: int) -> tuple[BallotAnswer, Effects]:
+    def on_vote(self, asked: Ballot, now_ms: int) -> tuple[BallotAnswer, QuorumEffects]:
         if asked.epoch > self.epoch:
             self._enter_epoch(asked.epoch, NOBODY, now_ms)
         is_granted = asked.epoch == self.epoch and asked.voter == self.replica
@@ -269,7 +269,7 @@ class Quorum:
             return not has_leader or self._has_leader_resigned
         return self.voted == asked.candidate or (self.voted is None and self.leader == NOBODY)
 
-    def on_vote_answer(self, asked: Ballot, answer: BallotAnswer, now_ms: int) -> Effects:
+    def on_vote_answer(self, asked: Ballot, answer: BallotAnswer, now_ms: int) -> QuorumEffects:
         is_news = self._learn(answer.epoch, answer.leader, now_ms, sender=asked.voter.node_id)
         if not is_news and asked.epoch == self.epoch:
             role = Role.PROSPECTIVE if asked.is_pre_vote else Role.CANDIDATE
@@ -278,17 +278,19 @@ class Quorum:
                 self._on_counted(now_ms)
         return self._effects()
 
-    def on_leader(self, leader: int, epoch: int, now_ms: int) -> Effects:
+    def on_leader(self, leader: int, epoch: int, now_ms: int) -> QuorumEffects:
         """Called for BeginQuorumEpoch, and for a newer epoch in a request."""
         self._learn(epoch, leader, now_ms, sender=leader)
         return self._effects()
 
-    def on_leader_gone(self, now_ms: int) -> Effects:
+    def on_leader_gone(self, now_ms: int) -> QuorumEffects:
         """Called when the leader's process is certainly gone: there is nothing to wait for."""
         self._lose_leader(now_ms)
         return self._effects()
 
-    def on_end_epoch(self, epoch: int, successors: Sequence[ReplicaKey], now_ms: int) -> Effects:
+    def on_end_epoch(
+        self, epoch: int, successors: Sequence[ReplicaKey], now_ms: int
+    ) -> QuorumEffects:
         """Called for EndQuorumEpoch: the first successor stands at once, the others a little
         later, one after the other."""
         self._learn(epoch, NOBODY, now_ms, sender=NOBODY)
@@ -299,7 +301,7 @@ class Quorum:
 
     def on_fetch(
         self, replica: ReplicaKey, offset: int, last_epoch: int, now_ms: int
-    ) -> tuple[EpochEnd | None, Effects]:
+    ) -> tuple[EpochEnd | None, QuorumEffects]:
         """Called on the leader for a fetch in its epoch. Returns where the replica's log diverges;
         otherwise it has everything below `offset` on its disk."""
         assert self.role is Role.LEADER, "only a leader is fetched from"
@@ -310,7 +312,7 @@ class Quorum:
             self._advance(now_ms)
         return diverging, self._effects()
 
-    def on_fetched(self, answer: QuorumAnswer, now_ms: int) -> Effects:
+    def on_fetched(self, answer: QuorumAnswer, now_ms: int) -> QuorumEffects:
         """Called for the answer to our fetch. If it is from the leader of our epoch and does not
         diverge, its records are appended next, and `on_append` is called."""
         self._learn(answer.epoch, answer.leader, now_ms, sender=answer.sender)
@@ -325,7 +327,7 @@ class Quorum:
 
     def on_append(
         self, voters: Sequence[tuple[int, Voters]] = (), *, committed_to: int = 0
-    ) -> Effects:
+    ) -> QuorumEffects:
         """Called when records are appended, with the sets of voters among them by offset, and the
         leader's high watermark."""
         for offset, each in voters:
@@ -333,20 +335,20 @@ class Quorum:
         self._commit(min(committed_to, self._log.end_offset))
         return self._effects()
 
-    def on_durable(self, now_ms: int) -> Effects:
+    def on_durable(self, now_ms: int) -> QuorumEffects:
         """Called when more of the log is on disk."""
         if self.role is Role.LEADER:
             self._advance(now_ms)
         return self._effects()
 
-    def on_snapshot(self, end_offset: int, voters: Voters) -> Effects:
+    def on_snapshot(self, end_offset: int, voters: Voters) -> QuorumEffects:
         """Called when a snapshot of the leader has replaced our log, which now begins and ends
         there."""
         self.voters.start_over(end_offset, voters)
         self._commit(end_offset)
         return self._effects()
 
-    def propose_voters(self, wanted: Voters, now_ms: int) -> Effects | QuorumRefusal:
+    def propose_voters(self, wanted: Voters, now_ms: int) -> QuorumEffects | QuorumRefusal:
         """Changes the voters by one, or from one to three. The new set is in force at once."""
         voters = self.voters.latest
         refusal = self._change_refused(voters, wanted, now_ms)
@@ -375,7 +377,7 @@ class Quorum:
                 return QuorumRefusal.NOT_CAUGHT_UP
         return None
 
-    def resign(self, now_ms: int) -> Effects:
+    def resign(self, now_ms: int) -> QuorumEffects:
         """Gives up the lead, for a stop or because nobody listens."""
         if self.role is Role.LEADER:
             self._resign(now_ms)
@@ -546,6 +548,6 @@ class Quorum:
         if messages:
             self._draft = replace(self._draft, send=(*self._draft.send, *messages))
 
-    def _effects(self) -> Effects:
-        effects, self._draft = self._draft, Effects()
+    def _effects(self) -> QuorumEffects:
+        effects, self._draft = self._draft, QuorumEffects()
         return effects

@@ -1,9 +1,16 @@
-"""The records of control batches: the marker that ends a transaction in a partition."""
+"""The records of control batches: the marker that ends a transaction in a partition, and the one
+that begins a leader's epoch in the metadata log."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from enum import IntEnum
+from typing import Annotated
+from uuid import UUID
 
-from headwater.core_log.protocol.fields import Int16, Int32
-from headwater.core_log.protocol.message import record
+from headwater.core_log.protocol.fields import Int16, Int32, Since
+from headwater.core_log.protocol.message import record, struct
+from headwater.core_log.protocol.primitives import ZERO_UUID
 
 
 class ControlRecordType(IntEnum):
@@ -24,3 +31,16 @@ class ControlRecordKey:
 @record(versions=(0, 0), reads_newer=True)
 class EndTxnMarker:
     coordinator_epoch: Int32 = 0
+
+
+@record(versions=(0, 1), flexible_from=0)
+class LeaderChangeMessage:
+    leader_id: Int32 = 0
+    voters: Sequence[LeaderChangeVoter] = ()
+    granting_voters: Sequence[LeaderChangeVoter] = ()
+
+
+@struct
+class LeaderChangeVoter:
+    voter_id: Int32 = 0
+    voter_directory_id: Annotated[UUID, Since(1)] = ZERO_UUID

@@ -29,6 +29,16 @@ TYPES: dict[object, str] = {
     memoryview: "records",
     UUID: "uuid",
 }
+KAFKA_NAMES = {
+    "DescribeQuorumTopic": "TopicData",
+    "DescribeQuorumPartition": "PartitionData",
+    "DescribedQuorumTopic": "TopicData",
+    "DescribedQuorumPartition": "PartitionData",
+    "QuorumReplica": "ReplicaState",
+    "QuorumNode": "Node",
+    "QuorumListener": "Listener",
+}
+"""The names of structs that Kafka gives to several; they are not on the wire."""
 OWN_DEFAULTS = "a struct of its own defaults"
 ZEROS = {"bool": False, "string": "", "bytes": b"", "records": None, "uuid": ZERO_UUID}
 
@@ -63,7 +73,9 @@ def declared_facts(struct: type, versions: range, version: int, path: str = "") 
 
 
 def _declared_type(kind: Number | type) -> str:
-    return TYPES[kind] if kind in TYPES or isinstance(kind, Number) else kind.__name__
+    if kind in TYPES or isinstance(kind, Number):
+        return TYPES[kind]
+    return KAFKA_NAMES.get(kind.__name__, kind.__name__)
 
 
 def _declared_default(field: Field) -> object:

@@ -11,12 +11,12 @@ from headwater.core_log.replication.ballots import NOBODY, Ballot, BallotAnswer
 from headwater.core_log.replication.divergence import EpochEnd
 from headwater.core_log.replication.quorum import (
     BeginQuorumEpochMessage,
-    Effects,
     ElectionState,
     EndQuorumEpochMessage,
     Message,
     Quorum,
     QuorumAnswer,
+    QuorumEffects,
     QuorumFetch,
     QuorumRefusal,
     Role,
@@ -183,7 +183,7 @@ class World:
             now_ms=self.now_ms,
         )
 
-    def do(self, node: Node, effects: Effects) -> None:
+    def do(self, node: Node, effects: QuorumEffects) -> None:
         """Does what the quorum wants, in its order."""
         if effects.store is not None:
             node.stored = effects.store

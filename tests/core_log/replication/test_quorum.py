@@ -9,12 +9,12 @@ from headwater.core_log.replication.ballots import NOBODY, Ballot, BallotAnswer
 from headwater.core_log.replication.divergence import EpochEnd
 from headwater.core_log.replication.quorum import (
     BeginQuorumEpochMessage,
-    Effects,
     ElectionState,
     EndQuorumEpochMessage,
     LeaderChange,
     Quorum,
     QuorumAnswer,
+    QuorumEffects,
     QuorumRefusal,
     Role,
     Timeouts,
@@ -61,11 +61,11 @@ def ballot(
     return Ballot(candidate, voter, epoch, -1, 0, is_pre_vote)
 
 
-def append(quorum: Quorum, log: MemoryLog, effects: Effects) -> None:
+def append(quorum: Quorum, log: MemoryLog, effects: QuorumEffects) -> None:
     log.records += [(quorum.epoch, each) for each in effects.append]
 
 
-def elect(quorum: Quorum, now_ms: int = ELECTION_MS) -> Effects:
+def elect(quorum: Quorum, now_ms: int = ELECTION_MS) -> QuorumEffects:
     """Makes it the leader by the vote of one other voter; its last effects."""
     effects = quorum.on_tick(now_ms)
     while quorum.role in (Role.PROSPECTIVE, Role.CANDIDATE):
@@ -149,7 +149,7 @@ def test_a_pre_vote_changes_nothing_and_is_refused_while_the_leader_is_heard() -
 
     assert not refused.is_granted and refused.leader == 1
     assert granted.is_granted
-    assert effects == after == Effects()
+    assert effects == after == QuorumEffects()
 
 
 def test_a_node_that_was_cut_off_asks_before_it_raises_the_epoch() -> None:
@@ -278,7 +278,7 @@ def test_voters_join_only_once_they_have_what_is_committed() -> None:
     effects = quorum.propose_voters(ALL, 1)
 
     assert early is late is QuorumRefusal.NOT_CAUGHT_UP
-    assert isinstance(effects, Effects) and effects.append == (VotersChange(ALL),)
+    assert isinstance(effects, QuorumEffects) and effects.append == (VotersChange(ALL),)
     append(quorum, log, effects)
     assert quorum.propose_voters(ALL - {TWO}, 2) is QuorumRefusal.CHANGE_UNCOMMITTED
 
@@ -291,7 +291,7 @@ def test_the_first_set_of_three_is_sent_once_it_is_on_the_leaders_disk() -> None
     for each in (TWO, THREE):
         quorum.on_fetch(each, 1, 1, 0)
     effects = quorum.propose_voters(ALL, 0)
-    assert isinstance(effects, Effects)
+    assert isinstance(effects, QuorumEffects)
     append(quorum, log, effects)
 
     held_back = quorum.sent_to
@@ -327,7 +327,7 @@ def test_a_removed_leader_leads_until_that_is_committed_and_does_not_count_itsel
     log.sync()
     quorum.on_fetch(TWO, 1, 1, 600)
     effects = quorum.propose_voters(ALL - {ONE}, 600)
-    assert isinstance(effects, Effects)
+    assert isinstance(effects, QuorumEffects)
     append(quorum, log, effects)
     log.sync()
     quorum.on_durable(600)

@@ -10,7 +10,12 @@ from hypothesis.strategies import integers
 
 from headwater.core_log.foundation.errors import CorruptLog
 from headwater.core_log.replication.ballots import Ballot
-from headwater.core_log.replication.quorum import Effects, ElectionState, Quorum, QuorumRefusal
+from headwater.core_log.replication.quorum import (
+    ElectionState,
+    Quorum,
+    QuorumEffects,
+    QuorumRefusal,
+)
 from headwater.core_log.replication.voters import Voters
 from tests.core_log.replication import quorum_world
 from tests.core_log.replication.quorum_world import MemoryLog, Node, World, play
@@ -68,7 +73,7 @@ def test_two_changes_of_voters_at_once_are_found(monkeypatch: pytest.MonkeyPatch
         effects = world.quorum(leader).propose_voters(
             world.quorum(leader).voters.latest - {other}, world.now_ms
         )
-        assert isinstance(effects, Effects)
+        assert isinstance(effects, QuorumEffects)
         world.do(leader, effects)
     world.sync(leader)
     world.cut_power(leader)

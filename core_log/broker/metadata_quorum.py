@@ -123,16 +123,13 @@ class MetadataQuorum:
 
     def _begin_epoch(self, record: LeaderChange) -> None:
         now_ms = self._clock.now_ms()
-        written = tuple(
-            LeaderChangeVoter(voter_id=each.node_id, voter_directory_id=each.directory_id)
-            for each in self.voters
-        )
+        written = tuple(LeaderChangeVoter(voter_id=each.node_id) for each in self.voters)
         message = LeaderChangeMessage(
             leader_id=record.leader, voters=written, granting_voters=written
         )
         key = encode_record(ControlRecordKey(type=ControlRecordType.LEADER_CHANGE), 0)
         batch = encode_batch(
-            [PlainRecord(key, encode_record(message, 1), timestamp_ms=now_ms)], is_control=True
+            [PlainRecord(key, encode_record(message, 0), timestamp_ms=now_ms)], is_control=True
         )
         self._log.append(
             memoryview(batch),

@@ -1,6 +1,7 @@
 """The epoch and the vote of this node in the metadata quorum, in Kafka's file `quorum-state`."""
 
 from pathlib import Path
+from uuid import UUID
 
 import orjson
 
@@ -13,6 +14,7 @@ from headwater.core_log.storage.properties import decode_uuid, encode_uuid
 
 FILE_NAME = "quorum-state"
 DATA_VERSION = 1
+NO_VOTE = ReplicaKey(NOBODY, UUID(int=0))
 
 
 def read_quorum_state(files: Files, directory: Path) -> ElectionState | None:
@@ -23,10 +25,9 @@ def read_quorum_state(files: Files, directory: Path) -> ElectionState | None:
         return None
     try:
         values = orjson.loads(files.read(path))
-        voted = None
-        if values["votedId"] != NOBODY:
-            voted = ReplicaKey(int(values["votedId"]), decode_uuid(values["votedDirectoryId"]))
-        state = ElectionState(int(values["leaderEpoch"]), int(values["leaderId"]), voted)
+        voted = ReplicaKey(int(values["votedId"]), decode_uuid(values["votedDirectoryId"]))
+        vote = None if voted == NO_VOTE else voted
+        state = ElectionState(int(values["leaderEpoch"]), int(values["leaderId"]), vote)
         version = values["data_version"]
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         raise DecodeError("quorum-state is damaged", file=str(path)) from None
@@ -37,10 +38,12 @@ def read_quorum_state(files: Files, directory: Path) -> ElectionState | None:
 
 def write_quorum_state(files: Files, directory: Path, state: ElectionState) -> None:
     """Writes the state; it is on disk on return."""
-    voted: dict[str, object] = {"votedId": NOBODY}
-    if state.voted is not None:
-        directory_id = encode_uuid(state.voted.directory_id)
-        voted = {"votedId": state.voted.node_id, "votedDirectoryId": directory_id}
-    values = {"leaderId": state.leader, "leaderEpoch": state.epoch, **voted}
-    data = orjson.dumps({**values, "data_version": DATA_VERSION})
-    files.replace(directory / FILE_NAME, data)
+    voted = state.voted or NO_VOTE
+    values = {
+        "leaderId": state.leader,
+        "leaderEpoch": state.epoch,
+        "votedId": voted.node_id,
+        "votedDirectoryId": encode_uuid(voted.directory_id),
+        "data_version": DATA_VERSION,
+    }
+    files.replace(directory / FILE_NAME, orjson.dumps(values))

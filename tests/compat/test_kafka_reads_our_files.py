@@ -125,6 +125,12 @@ def test_transactions_and_producers_are_dumped(data: Path) -> None:
     assert "lastTimestamp: " in said, "the producers' snapshot"
 
 
+def test_the_beginning_of_a_quorums_epoch_is_dumped(data: Path) -> None:
+    said = dump(of(data, "__cluster_metadata", ".log")[:1], "--print-data-log")
+
+    assert 'LeaderChange: {"version":0,"leaderId":1,' in said
+
+
 def test_compacted_segments_are_dumped(data: Path) -> None:
     said = dump(of(data, "compacted", ".log"), "--deep-iteration", "--print-data-log")
 
@@ -175,10 +181,15 @@ def test_kafkas_own_tools_work_on_our_broker(broker: BrokerProcess) -> None:
         options=QUIET,
     )
 
+    quorum = run_java(
+        kafka, f"{tools}MetadataQuorumCommand", *server, "describe", "--status", options=QUIET
+    )
+
     assert "20000 records sent" in produced
     assert "20000" in consumed
     assert "PartitionCount: 2" in described
     assert "perf" in group
+    assert f'endpoints": ["PLAINTEXT://{broker.address}"]' in quorum
 
 
 def test_we_read_what_apache_kafka_wrote(broker: BrokerProcess, tmp_path: Path) -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Annotated
-from uuid import UUID
 
-from headwater.core_log.protocol.fields import Int16, Int32, Since
+from headwater.core_log.protocol.fields import Int16, Int32
 from headwater.core_log.protocol.message import record, struct
-from headwater.core_log.protocol.primitives import ZERO_UUID
 
 
 class ControlRecordType(IntEnum):
@@ -33,7 +30,7 @@ class EndTxnMarker:
     coordinator_epoch: Int32 = 0
 
 
-@record(versions=(0, 1), flexible_from=0)
+@record(versions=(0, 0), flexible_from=0)
 class LeaderChangeMessage:
     leader_id: Int32 = 0
     voters: Sequence[LeaderChangeVoter] = ()
@@ -43,4 +40,3 @@ class LeaderChangeMessage:
 @struct
 class LeaderChangeVoter:
     voter_id: Int32 = 0
-    voter_directory_id: Annotated[UUID, Since(1)] = ZERO_UUID

@@ -35,6 +35,10 @@ from tests.builders import DATA
 from tests.core_log.broker.in_memory import started
 from tests.fakes import MemoryFiles
 
+NEWER = (
+    b'{"leaderId":1,"leaderEpoch":1,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA",'
+    b'"data_version":2}'
+)
 DIRECTORY = DATA / "log" / "__cluster_metadata-0"
 
 
@@ -104,9 +108,7 @@ async def test_a_damaged_quorum_state_of_an_only_voter_is_made_anew(
     await again.close()
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"[]", b"{}", b'{"leaderId":1,"leaderEpoch":1,"votedId":-1,"data_version":2}']
-)
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", NEWER])
 def test_a_file_that_is_no_quorum_state_is_refused(data: bytes) -> None:
     files = MemoryFiles()
     files.replace(DIRECTORY / FILE_NAME, data)

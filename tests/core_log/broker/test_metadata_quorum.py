@@ -131,7 +131,8 @@ async def ask(broker: Broker, topic: str, *, version: int = 2) -> DescribeQuorum
         topics=[DescribeQuorumTopic(topic_name=topic, partitions=[partition])]
     )
     context = RequestContext(version, None, "client", "here", 9092)
-    return await handle_describe_quorum(broker, request, context)
+    answer: DescribeQuorumResponse = await handle_describe_quorum(broker, request, context)
+    return answer
 
 
 async def test_a_broker_alone_describes_a_quorum_of_one() -> None:

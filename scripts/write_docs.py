@@ -188,9 +188,16 @@ def console_api_page() -> str:
         "The API of the console",
         GENERATED + "\nThe [console](console.md) uses nothing else. Every route wants the header"
         " `Authorization: Bearer SECRET`, with what\nstands behind the `#` of the link. An error is"
-        ' `{"error": {"kind", "problem", "hint", "facts"}}`.\n',
+        ' `{"error": {"kind", "problem", "hint", "facts"}}`.\nForms of all answers: '
+        "[openapi.json](openapi.json).\n",
         table(("Method", "Path", "What it does"), rows),
     )
+
+
+def openapi_document() -> str:
+    from scripts.openapi import openapi
+
+    return json.dumps(openapi(), indent=2) + "\n"
 
 
 def command_line_page() -> str:
@@ -266,6 +273,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/status.md": status_page,
     "docs/http-api.md": http_api_page,
     "docs/console-api.md": console_api_page,
+    "docs/openapi.json": openapi_document,
 }
 
 

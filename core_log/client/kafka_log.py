@@ -116,6 +116,11 @@ class KafkaLog:
             name, await coordinator.identify(), coordinator=coordinator, cluster=self._cluster
         )
 
+    async def cluster_id(self) -> str:
+        """Returns the id of the cluster; empty if it does not tell."""
+        found = await self._cluster.persist(lambda: self._cluster.metadata([]))
+        return found.cluster_id or ""
+
     async def is_exactly_once(self) -> bool:
         """Whether the cluster has finalized the transaction version that exactly-once writers
         need."""

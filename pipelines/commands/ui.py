@@ -22,6 +22,11 @@ DEFAULT_LISTEN = "127.0.0.1:8470"
 @click.command()
 @http_options(default=DEFAULT_LISTEN, names=("--http", "--listen"))
 @click.option("--read-only", is_flag=True, help="Serve nothing that acts, such as pause.")
+@click.option(
+    "--connect",
+    is_flag=True,
+    help="Serve Kafka Connect's REST API at /connect; the password of HTTP Basic is the secret.",
+)
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
 @log_options
 @shared_options
@@ -30,6 +35,7 @@ def ui(
     output: Output,
     http: "Callable[[], HttpSettings]",
     read_only: bool,
+    connect: bool,
     no_open: bool,
     address: LogAddress,
 ) -> None:
@@ -55,6 +61,7 @@ def ui(
         is_read_only=read_only,
         arguments=tuple(address.arguments),
         file=address.file,
+        has_connect=connect,
     )
     server = ConsoleServer(http())
     output.result({"link": server.link}, [server.link])

@@ -28,6 +28,8 @@ class ConsoleSources:
     """Options by which commands find the same log."""
     file: Path | None = None
     """Without a pipeline file sources and targets are not known."""
+    has_connect: bool = False
+    """Whether Kafka Connect's REST API is served at /connect."""
 
 
 @dataclass(frozen=True)

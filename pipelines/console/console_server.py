@@ -4,7 +4,9 @@ import asyncio
 import secrets
 from contextlib import suppress
 
+from headwater.pipelines.console.basic_login import BasicLogin
 from headwater.pipelines.console.command_runs import CommandRuns
+from headwater.pipelines.console.connect_routes import CONNECT
 from headwater.pipelines.console.console_context import ConsoleContext, ConsoleSources
 from headwater.pipelines.console.live_status import LiveStatus
 from headwater.pipelines.console.routes import console_app, needs_token
@@ -32,13 +34,18 @@ class ConsoleServer:
         live = LiveStatus(sources.find_owner)
         following = asyncio.get_running_loop().create_task(live.follow())
         runs = CommandRuns(sources.arguments, file=sources.file, hidden=sources.hidden)
+        console = ConsoleContext(live, sources, SharedLog(sources.open_log).open, runs)
         guard = self._listener.guard(
-            console_app(ConsoleContext(live, sources, SharedLog(sources.open_log).open, runs)),
+            console_app(console, worker=self._listener.address.partition("://")[2]),
             token=self._own_token,
             needs_token=needs_token,
         )
         try:
-            await self._listener.start(await asyncio.to_thread(self._listener.make_server, guard))
+            await self._listener.start(
+                await asyncio.to_thread(
+                    self._listener.make_server, BasicLogin(guard, prefix=CONNECT)
+                )
+            )
             await following
         finally:
             following.cancel()

@@ -14,6 +14,7 @@ from headwater.pipelines.console import (
     run_routes,
     table_routes,
 )
+from headwater.pipelines.console.connect_routes import connect_app, is_connect
 from headwater.pipelines.console.console_context import ConsoleContext
 from headwater.pipelines.console.console_route import ConsoleRoute
 from headwater.pipelines.watching.http_guard import PROBES, App, AsgiSend, Receive, Scope
@@ -62,7 +63,7 @@ ROUTES: tuple[ConsoleRoute, ...] = (
 )
 
 
-def console_app(console: ConsoleContext) -> App:
+def console_app(console: ConsoleContext, *, worker: str) -> App:
     """An ASGI application without a guard of its own; a read-only one has no route that acts."""
     served = [each for each in ROUTES if each.is_look or not console.sources.is_read_only]
     router = Router(
@@ -77,7 +78,12 @@ def console_app(console: ConsoleContext) -> App:
         ]
     )
 
+    connect = connect_app(console, worker=worker)
+
     async def app(scope: Scope, receive: Receive, send: AsgiSend) -> None:
+        if console.sources.has_connect and is_connect(scope["path"]):
+            await connect(scope, receive, send)
+            return
         try:
             await router({**scope, "app": app}, receive, send)
         except HTTPException as error:
@@ -99,7 +105,7 @@ def _handler(console: ConsoleContext, route: ConsoleRoute) -> RouteHandler:
 
 def needs_token(path: str) -> bool:
     """The page and its files are the same for everybody."""
-    return path.startswith("/api/")
+    return path.startswith("/api/") or is_connect(path)
 
 
 async def _probe(request: Request) -> Response:

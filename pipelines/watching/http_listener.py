@@ -77,12 +77,12 @@ class HttpListener:
             is_encrypted=self.is_encrypted,
         )
 
-    def make_server(self, guard: Guard) -> "uvicorn.Server":
+    def make_server(self, app: App) -> "uvicorn.Server":
         """Loads the server, which takes a moment: in a thread."""
         from headwater.pipelines.watching.http_api import new_server
 
         settings = self._settings
-        return new_server(guard, certificate=settings.certificate_file, key=settings.key_file)
+        return new_server(app, certificate=settings.certificate_file, key=settings.key_file)
 
     async def start(self, server: "uvicorn.Server") -> None:
         await server.startup([self._socket])

@@ -89,12 +89,15 @@ def sources_of(
     is_read_only: bool = False,
     arguments: tuple[str, ...] = (),
     file: Path | None = None,
+    has_connect: bool = False,
 ) -> ConsoleSources:
     @asynccontextmanager
     async def open_log() -> AsyncIterator[Any]:
         yield log
 
-    return ConsoleSources(find_owner, open_log, open_log, hidden, is_read_only, arguments, file)
+    return ConsoleSources(
+        find_owner, open_log, open_log, hidden, is_read_only, arguments, file, has_connect
+    )
 
 
 @asynccontextmanager

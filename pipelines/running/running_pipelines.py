@@ -193,11 +193,7 @@ def is_same(before: "LoadedPipeline", after: "LoadedPipeline", task: str) -> boo
     """Whether an edit leaves this task as it was. Keys outside of sources and sinks concern all of
     them, except those of the process: they count for what is started later, or at once."""
     shared = [
-        {
-            key: value
-            for key, value in each.content.items()
-            if key not in ("workers", "tests", "http")
-        }
+        {key: value for key, value in each.content.items() if key not in PROCESS_KEYS}
         for each in (before, after)
     ]
     return (

@@ -1,8 +1,9 @@
 """What an edited file changes is started again, and nothing else is touched."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -122,6 +123,35 @@ async def test_a_file_without_changes_changes_nothing() -> None:
             "unchanged": ["shop/source", "shop/sql"],
         }
         assert len(theatre.lives) == 2
+
+
+@dataclass(frozen=True)
+class EditedPipeline(FakePipeline):
+    key: str = ""
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        return {**super().content, self.key: "edited"}
+
+
+@pytest.mark.parametrize(
+    ("key", "is_of_tasks"),
+    [("workers", False), ("tests", False), ("http", False), ("notify", False), ("errors", True)],
+)
+async def test_an_edited_key_of_the_process_starts_no_task_again(
+    key: str, is_of_tasks: bool
+) -> None:
+    theatre = Theatre()
+    async with running(theatre) as pipelines:
+        await pipelines.apply([a_file(source="a", sql="a")])
+        await theatre.until_running("shop/source", "shop/sql")
+
+        edited: Any = EditedPipeline("shop", {"source": "a", "sql": "a"}, Path(), 0, key)
+        told = await pipelines.apply([edited])
+        await theatre.until_running("shop/source", "shop/sql")
+
+    assert bool(told.started) is is_of_tasks
+    assert len(theatre.lives) == (4 if is_of_tasks else 2)
 
 
 async def test_only_what_was_edited_starts_again_and_what_was_taken_out_stops() -> None:

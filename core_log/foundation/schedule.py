@@ -34,10 +34,6 @@ class Schedule(YamlSettings):
                 raise ValueError("`cron` has no time within the hours of `between`")
         return self
 
-    @property
-    def is_never(self) -> bool:
-        return not self.every_ms and not self.cron
-
     def due_ms(self, *, last_ms: int | None, now_ms: int) -> int:
         """Returns the next start in Unix time; `last_ms` is the last start."""
         if not self.cron:

@@ -72,10 +72,6 @@ class TableMap:
     """Places of the columns of the primary key; None if it has none, or it is not logged."""
     flags: int = 0
 
-    @property
-    def has_names(self) -> bool:
-        return all(column.name is not None for column in self.columns)
-
 
 @dataclass(slots=True)
 class _Metadata:

@@ -70,15 +70,6 @@ class GtidSet:
             for first, end in intervals
         )
 
-    def meets(self, other: "GtidSet") -> bool:
-        """Whether the sets share a transaction."""
-        return any(
-            first < stop and start < end
-            for source, intervals in self._intervals.items()
-            for first, end in intervals
-            for start, stop in other._intervals.get(source, ())
-        )
-
     def without(self, other: "GtidSet") -> "GtidSet":
         """Returns the transactions that the other set has not."""
         found = GtidSet()

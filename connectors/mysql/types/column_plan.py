@@ -144,10 +144,6 @@ def _utf8(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, pa.binary()).cast(kind)
 
 
-def _ascii(definition: ColumnDefinition) -> MysqlColumnPlan:
-    return _plan(definition, pa.string(), from_text=bytes.decode)
-
-
 def _bytes(definition: ColumnDefinition) -> MysqlColumnPlan:
     return _plan(definition, pa.binary())
 

@@ -205,7 +205,6 @@ def _is_nearby(peer: socket.socket) -> bool:
 
 PAUSE_SECONDS, LOCAL_PAUSE_SECONDS = 0.005, 0.0005
 GATHER_SECONDS = 0.020
-SHORT_READ_BYTES = 64 << 10
 BUSY_BYTES_PER_SECOND = 4 << 20
 
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from headwater.core_log.broker.broker import Broker
 
 READ_COMMITTED = 1
-LAST_SESSION_EPOCH = -1
 
 
 @handles_raw(FetchRequest)

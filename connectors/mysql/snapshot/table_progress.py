@@ -53,7 +53,7 @@ class MysqlTableProgress:
     has_other_key: bool = False
     """The log's rows may have another key, so that none are streamed before the re-read starts."""
     is_started: bool = False
-    """The log knows where the rows of the re-read begin."""
+    """Its start is the last of `starts_ms`: the log knows where its rows begin."""
     is_permitted: bool = False
     is_stopped: bool = False
     starts_ms: tuple[int, ...] = ()

@@ -82,8 +82,8 @@ class TableSnapshotProgress:
     """A person has started it, in spite of all reasons to hold it."""
     is_stopped: bool = False
     """A person has stopped it, until somebody starts it."""
-    is_counted: bool = False
-    """It is the last of `starts_ms`."""
+    is_started: bool = False
+    """Its start is the last of `starts_ms`; stored as `counted`."""
     starts_ms: tuple[int, ...] = ()
     """Start times of the last few re-reads of the table."""
     has_ids: bool = False
@@ -150,13 +150,13 @@ class TableSnapshotProgress:
 
     def start(self, now_ms: int) -> "TableSnapshotProgress":
         """Counts the start. Each re-read counts once, however often it starts again."""
-        if self.is_counted:
+        if self.is_started:
             return self
         starts = reread_limit.add_start(self.starts_ms, now_ms)
-        return replace(self, is_counted=True, starts_ms=starts)
+        return replace(self, is_started=True, starts_ms=starts)
 
     def is_one_too_many(self, now_ms: int) -> bool:
-        return not self.is_counted and reread_limit.is_one_too_many(self.starts_ms, now_ms)
+        return not self.is_started and reread_limit.is_one_too_many(self.starts_ms, now_ms)
 
     def text(self) -> str:
         said: dict[str, object] = {"version": FORMAT_VERSION, "rows": self.rows, "oid": self.oid}
@@ -178,7 +178,7 @@ class TableSnapshotProgress:
             flags = {
                 "permitted": self.is_permitted,
                 "stopped": self.is_stopped,
-                "counted": self.is_counted,
+                "counted": self.is_started,
             }
             said |= {name: True for name, is_set in flags.items() if is_set}
         if self.starts_ms:
@@ -217,7 +217,7 @@ class TableSnapshotProgress:
                 kinds=tuple(said.get("kinds", ())),
                 is_permitted=said.get("permitted", False),
                 is_stopped=said.get("stopped", False),
-                is_counted=said.get("counted", False),
+                is_started=said.get("counted", False),
                 starts_ms=tuple(said.get("starts", ())),
                 has_ids=said.get("ids", False),
                 follows=said.get("follows", ""),

@@ -12,9 +12,8 @@ from headwater.core_log.protocol.frames import (
     check_count,
     skip_tags,
     text,
-    uvarint,
-    uvarint_bytes,
 )
+from headwater.core_log.protocol.primitives import read_varint, varint_bytes
 
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
@@ -131,10 +130,10 @@ def _read_flexible_parts(
     frame: memoryview, position: int, version: int
 ) -> tuple[list[FetchPart], int]:
     parts: list[FetchPart] = []
-    topic_count, position = uvarint(frame, position)
+    topic_count, position = read_varint(frame, position)
     for _ in range(check_count(topic_count - 1, frame, position)):
         topic, position = _topic(frame, position, version)
-        part_count, position = uvarint(frame, position)
+        part_count, position = read_varint(frame, position)
         for _ in range(check_count(part_count - 1, frame, position)):
             index, epoch, offset, last_epoch, start, size = _PART_FROM_V12.unpack_from(
                 frame, position
@@ -142,13 +141,13 @@ def _read_flexible_parts(
             position = skip_tags(frame, position + _PART_FROM_V12.size)
             parts.append(FetchPart(topic, index, epoch, offset, last_epoch, start, size))
         position = skip_tags(frame, position)
-    forgotten_count, position = uvarint(frame, position)
+    forgotten_count, position = read_varint(frame, position)
     for _ in range(check_count(forgotten_count - 1, frame, position)):
         _, position = _topic(frame, position, version)
-        index_count, position = uvarint(frame, position)
+        index_count, position = read_varint(frame, position)
         position += 4 * check_count(index_count - 1, frame, position)
         position = skip_tags(frame, position)
-    rack_size, position = uvarint(frame, position)
+    rack_size, position = read_varint(frame, position)
     _, position = text(frame, position, rack_size - 1)
     return parts, position
 
@@ -156,17 +155,17 @@ def _read_flexible_parts(
 def _topic(frame: memoryview, position: int, version: int) -> tuple[str | bytes, int]:
     if version >= TOPIC_IDS_FROM:
         return bytes(frame[position : position + 16]), position + 16
-    size, position = uvarint(frame, position)
+    size, position = read_varint(frame, position)
     return text(frame, position, size - 1)
 
 
 def _replica_in_tags(frame: memoryview, position: int) -> int:
     """From version 15 on, a follower's tag 1 has its id and epoch."""
     replica_id = -1
-    count, position = uvarint(frame, position)
+    count, position = read_varint(frame, position)
     for _ in range(count):
-        tag, position = uvarint(frame, position)
-        size, position = uvarint(frame, position)
+        tag, position = read_varint(frame, position)
+        size, position = read_varint(frame, position)
         if tag == 1 and size >= 4:
             replica_id = _INT.unpack_from(frame, position)[0]
         position += size
@@ -270,21 +269,21 @@ def _write_flexible(
     writer: _Writer[S], parts: Sequence[FetchPart], lines: Sequence[FetchLine[S]], version: int
 ) -> None:
     runs = _runs(parts)
-    writer.pending.append(uvarint_bytes(len(runs) + 1))
+    writer.pending.append(varint_bytes(len(runs) + 1))
     for topic, begin, end in runs:
         if isinstance(topic, str):
             name = topic.encode()
-            writer.pending += (uvarint_bytes(len(name) + 1), name)
+            writer.pending += (varint_bytes(len(name) + 1), name)
         else:
             writer.pending.append(topic)
-        writer.pending.append(uvarint_bytes(end - begin + 1))
+        writer.pending.append(varint_bytes(end - begin + 1))
         for part, line in zip(parts[begin:end], lines[begin:end], strict=True):
             _write_line_head(writer.pending, part.partition, line, version)
             aborted = line.aborted
-            writer.pending.append(b"\0" if aborted is None else uvarint_bytes(len(aborted) + 1))
+            writer.pending.append(b"\0" if aborted is None else varint_bytes(len(aborted) + 1))
             for each in aborted or ():
                 writer.pending += (_ABORTED.pack(*each), b"\0")
-            writer.pending += (_INT.pack(-1), uvarint_bytes(line.record_bytes + 1))
+            writer.pending += (_INT.pack(-1), varint_bytes(line.record_bytes + 1))
             writer.add_records(line)
             if line.diverging is None:
                 writer.pending.append(b"\0")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from headwater.core_log.foundation.errors import DecodeError
 from headwater.core_log.protocol.codec import read_tags
 from headwater.core_log.protocol.message import Request, encode_into
-from headwater.core_log.protocol.primitives import SHORT, string_codec
+from headwater.core_log.protocol.primitives import SHORT, read_varint, string_codec
 
 LENGTH = Struct(">i")
 """Every frame begins with the number of bytes that follow."""
@@ -201,33 +201,12 @@ def check_count(count: int, frame: memoryview, position: int) -> int:
     return count
 
 
-def uvarint(frame: memoryview, position: int) -> tuple[int, int]:
-    byte = frame[position]
-    value, shift, position = byte & 0x7F, 7, position + 1
-    while byte & 0x80:
-        if shift > 28:
-            raise DecodeError("varint is longer than five bytes")
-        byte = frame[position]
-        value |= (byte & 0x7F) << shift
-        shift, position = shift + 7, position + 1
-    return value, position
-
-
 def skip_tags(frame: memoryview, position: int) -> int:
-    count, position = uvarint(frame, position)
+    count, position = read_varint(frame, position)
     for _ in range(count):
-        _, position = uvarint(frame, position)
-        size, position = uvarint(frame, position)
+        _, position = read_varint(frame, position)
+        size, position = read_varint(frame, position)
         position += size
         if position > len(frame):
             raise DecodeError("tagged field is longer than its request", size=size)
     return position
-
-
-def uvarint_bytes(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -35,7 +35,11 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def read_varint(data: memoryview, position: int) -> tuple[int, int]:
-    value = shift = 0
+    value, shift = data[position], 7
+    position += 1
+    if value < 0x80:
+        return value, position
+    value &= 0x7F
     while shift < 35:
         byte = data[position]
         position += 1
@@ -44,6 +48,12 @@ def read_varint(data: memoryview, position: int) -> tuple[int, int]:
             return value, position
         shift += 7
     raise DecodeError("varint is larger than 31 bits", position=position)
+
+
+def varint_bytes(value: int) -> bytes:
+    out = bytearray()
+    write_varint(out, value)
+    return bytes(out)
 
 
 class Length(NamedTuple):

@@ -13,9 +13,8 @@ from headwater.core_log.protocol.frames import (
     records_at,
     skip_tags,
     text,
-    uvarint,
-    uvarint_bytes,
 )
+from headwater.core_log.protocol.primitives import read_varint, varint_bytes
 
 FLEXIBLE_FROM = 9
 TOPIC_IDS_FROM = 13
@@ -85,12 +84,12 @@ def _read_plain(frame: memoryview, position: int, version: int) -> ProduceFrame:
 
 
 def _read_flexible(frame: memoryview, position: int, version: int) -> ProduceFrame:
-    size, position = uvarint(frame, position)
+    size, position = read_varint(frame, position)
     transactional_id = None
     if size:
         transactional_id, position = text(frame, position, size - 1)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
-    topic_count, position = uvarint(frame, position + 6)
+    topic_count, position = read_varint(frame, position + 6)
     parts: list[ProducePart] = []
     for _ in range(check_count(topic_count - 1, frame, position)):
         topic: str | bytes
@@ -98,12 +97,12 @@ def _read_flexible(frame: memoryview, position: int, version: int) -> ProduceFra
             topic = bytes(frame[position : position + 16])
             position += 16
         else:
-            size, position = uvarint(frame, position)
+            size, position = read_varint(frame, position)
             topic, position = text(frame, position, size - 1)
-        part_count, position = uvarint(frame, position)
+        part_count, position = read_varint(frame, position)
         for _ in range(check_count(part_count - 1, frame, position)):
             index = _INT.unpack_from(frame, position)[0]
-            size, position = uvarint(frame, position + 4)
+            size, position = read_varint(frame, position + 4)
             records, position = records_at(frame, position, size - 1)
             position = skip_tags(frame, position)
             parts.append(ProducePart(topic, index, records))
@@ -159,17 +158,17 @@ def _write_flexible(
     parts: list[ProducePart], answers: list[PartAnswer], correlation_id: int, version: int
 ) -> bytes:
     topics = _by_topic(parts, answers)
-    chunks = [_INT.pack(correlation_id), b"\0", uvarint_bytes(len(topics) + 1)]
+    chunks = [_INT.pack(correlation_id), b"\0", varint_bytes(len(topics) + 1)]
     for topic, lines in topics:
         if isinstance(topic, str):
             name = topic.encode()
-            chunks += (uvarint_bytes(len(name) + 1), name)
+            chunks += (varint_bytes(len(name) + 1), name)
         else:
             chunks.append(topic)
-        chunks.append(uvarint_bytes(len(lines) + 1))
+        chunks.append(varint_bytes(len(lines) + 1))
         for index, (code, base, time_ms, start, message, errors) in lines:
             chunks.append(_PART.pack(index, code, base, time_ms, start))
-            chunks.append(uvarint_bytes(len(errors) + 1))
+            chunks.append(varint_bytes(len(errors) + 1))
             for record_index, reason in errors:
                 chunks += (_INT.pack(record_index), _flexible_text(reason), b"\0")
             chunks += (_flexible_text(message), b"\0")
@@ -189,4 +188,4 @@ def _flexible_text(words: str | None) -> bytes:
     if words is None:
         return b"\0"
     data = words.encode()
-    return uvarint_bytes(len(data) + 1) + data
+    return varint_bytes(len(data) + 1) + data

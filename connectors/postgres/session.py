@@ -136,7 +136,7 @@ class ReplicationSession:
             standing = self._with_publication(standing, before)
             back = [] if standing.start is None else self._back(before, tables)
             entries = await self._publish(connection, tables, held, left, before)
-            watch = self._watch(looked, held, entries)
+            watch = self._watch(looked, held, entries, left)
             await watch.look_at_first(connection, before)
             reader = self._reader(standing)
             positions, keys = dict(self._resume_from), KeyHistory.restore(self._resume_from, tables)
@@ -274,7 +274,11 @@ class ReplicationSession:
         return positions_of_removed(self._resume_from, [*looked.tables, *held], skipped)
 
     def _watch(
-        self, looked: DiscoveredTables, held: Sequence[CapturedTable], entries: str
+        self,
+        looked: DiscoveredTables,
+        held: Sequence[CapturedTable],
+        entries: str,
+        left: Positions,
     ) -> CaptureMonitor:
         watched = [*looked.tables, *held]
         forms = FormWatch.of(self._resume_from, watched, looked.catalog, may_read=self._may_read)
@@ -288,6 +292,7 @@ class ReplicationSession:
             forms,
             looked.refused,
             [each.table for each in held],
+            coverage.find_left({**self._resume_from, **left}),
         )
 
     def _reader(self, standing: ResumeCheck) -> RowMapper:

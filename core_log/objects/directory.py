@@ -87,8 +87,9 @@ class DirectoryStore:
                     self._files.remove(path)
                     directories.add(path.parent)
             for directory in sorted(directories, reverse=True):
-                self._files.sync_directory(directory)
-                self._remove_empty(directory)
+                if directory.is_dir():  # it goes with the last directory below it
+                    self._files.sync_directory(directory)
+                    self._remove_empty(directory)
 
     def check(self, prefix: str = "", *, writes: bool) -> None:
         path = self.local_root / prefix

@@ -125,6 +125,15 @@ def positions_of_removed(
     return {part: ledger.leave().text() for part, ledger in left.items() if not ledger.has_left}
 
 
+def find_left(positions: Positions) -> set[str]:
+    """Returns the names of tables that are not captured any more."""
+    return {
+        part.removeprefix(PREFIX)
+        for part, text in positions.items()
+        if part.startswith(PREFIX) and TableSnapshotProgress.parse(text).has_left
+    }
+
+
 def find_returned(positions: Positions, tables: Sequence[CapturedTable]) -> list[CapturedTable]:
     """Returns tables that had left the file, were dropped and recreated, or swapped names with
     another: they are truncated in the log, and read again."""

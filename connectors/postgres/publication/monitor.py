@@ -1,6 +1,6 @@
 """Checks, beside the stream, whether the server still sends all captured tables."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
 from headwater.connectors.postgres import discovery, lost_keys
 from headwater.connectors.postgres.publication import coverage, excluded_tables, published_tables
@@ -41,14 +41,16 @@ class CaptureMonitor:
         forms: FormWatch,
         refused: Sequence[RefusedTable] = (),
         held: Iterable[TableId] = (),
+        gone: Collection[str] = (),
     ) -> None:
         """`tables`: to their oids. `entries`: their entries in the publication, as in the position.
         `refused`: tables that are left out until they are cured. `held`: tables that are left
-        out until they have a key again."""
+        out until they have a key again. `gone`: names of tables that were captured once."""
         self.forms = forms
         self._context, self._publication = context, publication
         self._chosen, self._tables = Patterns(settings.tables), list(tables)
         self._numbers, self._refused, self._held = tables, refused, set(held)
+        self._gone = gone
         self._settings = settings
         self._positions = {coverage.PART: entries}
         self._said: dict[str, Diagnostic | None] = {}
@@ -85,7 +87,12 @@ class CaptureMonitor:
                 return SourceUnavailable(
                     "tables that were left out can be captured by now", tables=few(cured)
                 )
-            self._say(NEW_TABLES, self._about_new(there.keys()))
+            new = self._find_new(there.keys())
+            if returned := [each for each in new if str(each) in self._gone]:
+                return SourceUnavailable(
+                    "tables that were captured before are there again", tables=few(returned)
+                )
+            self._say(NEW_TABLES, self._about_new(new))
             await self._look_for_unstreamed(connection)
         if found is not None:
             self._say(FILTERED, self._about_filters(found))
@@ -105,7 +112,7 @@ class CaptureMonitor:
         """Checks at the end for tables that were created meanwhile, and are left to the next
         run."""
         there, _ = await self._there(connection)
-        self._say(NEW_TABLES, self._about_new(there.keys()))
+        self._say(NEW_TABLES, self._about_new(self._find_new(there.keys())))
         await self._look_for_unstreamed(connection)
 
     def refuse(self, refused: RefusedTable) -> None:
@@ -161,9 +168,11 @@ class CaptureMonitor:
             said, "headwater doctor prints the statement that cures it", is_fatal=False
         )
 
-    def _about_new(self, there: Set[TableId]) -> Diagnostic | None:
+    def _find_new(self, there: Set[TableId]) -> list[TableId]:
         known = {*self._tables, *(each.table for each in self._refused)}
-        new = sorted(each for each in there - known if self._chosen.matches(str(each)))
+        return sorted(each for each in there - known if self._chosen.matches(str(each)))
+
+    def _about_new(self, new: Sequence[TableId]) -> Diagnostic | None:
         if not new:
             return None
         return Diagnostic(

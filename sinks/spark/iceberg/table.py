@@ -29,12 +29,15 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import DataScan, Table, Transaction
+    from pyiceberg.table.name_mapping import NameMapping
     from pyiceberg.table.snapshots import Snapshot
 
 LISTS = ".avro"
 """Endings of the names of files that list a version's files."""
 LATER = datetime(9999, 1, 1)
 """A time later than all others."""
+PROMOTED = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
+"""Types that Iceberg makes wider in place, beside decimals with more digits."""
 SETTINGS = {
     # A commit that came too late is examined by our code, never repeated blindly.
     "commit.retry.num-retries": "0",
@@ -120,7 +123,7 @@ class IcebergLakeTable:
             transaction = newest.transaction()
             try:
                 if not like.schema.equals(state.schema):
-                    _change_columns(transaction, state.schema, like.schema)
+                    _change_columns(transaction, state, like.schema, change.removed)
                 if like.partition_by != state.partition_by:
                     _divide_otherwise(transaction, like.partition_by)
                 transaction.set_properties(properties_of(like, feeds))
@@ -192,7 +195,7 @@ class IcebergLakeTable:
         numbers = stored_numbers(like.owner.pipeline, change.offsets, like.generation)
         offsets = {name: str(number) for name, number in numbers.items()}
         # Our files name their columns; the table maps each name to its field id.
-        names = transaction.table_metadata.schema().name_mapping.model_dump_json()
+        names = _name_mapping(transaction).model_dump_json()
         transaction.set_properties({**offsets, "schema.name-mapping.default": names})
         metadata = transaction.table_metadata
         with transaction.update_snapshot(snapshot_properties=said_of(change)).overwrite() as update:
@@ -306,23 +309,53 @@ def plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _change_columns(transaction: "Transaction", held: pa.Schema, wanted: pa.Schema) -> None:
-    from pyiceberg.exceptions import ValidationError
-
-    try:
-        with transaction.update_schema(allow_incompatible_changes=True) as update:
-            for field in held:
-                if field.name not in wanted.names:
-                    update.delete_column(field.name)
-        with transaction.update_schema() as update:
-            update.union_by_name(wanted)
-    except (ValidationError, ValueError) as error:
+def _change_columns(
+    transaction: "Transaction", held: LakeTableState, wanted: pa.Schema, removed: Sequence[DataFile]
+) -> None:
+    """Gives the table its new columns. A type that Iceberg does not promote is the type of another
+    column under the same name, so that all files are written anew."""
+    others = {each.name for each in wanted if not _is_kept(held.schema, each)}
+    is_whole = {each.path for each in removed} == {each.path for each in held.files}
+    assert is_whole or not others, "a column's type only changes in commits of all files"
+    if divided := others & set(held.partition_by):
         raise SchemaRefused(
-            "Iceberg cannot make this column change in place",
-            why=str(error).splitlines()[0],
+            "Iceberg cannot change the type of a column that divides the table",
+            column=min(divided),
             hint="drop this table with its data, and it is filled again: headwater drop "
             "PIPELINE/TABLE --data",
-        ) from error
+        )
+    with transaction.update_schema(allow_incompatible_changes=True) as update:
+        for name in held.schema.names:
+            if name not in wanted.names or name in others:
+                update.delete_column(name)
+    with transaction.update_schema() as update:
+        update.union_by_name(wanted)
+
+
+def _is_kept(held: pa.Schema, wanted: pa.Field) -> bool:
+    """Returns whether the column stays the same one, if there is one of this name."""
+    if wanted.name not in held.names:
+        return True
+    before, after = held.field(wanted.name).type, wanted.type
+    if pa.types.is_decimal(before) and pa.types.is_decimal(after):
+        return bool(before.scale == after.scale and before.precision <= after.precision)
+    return after == before or (before, after) in PROMOTED
+
+
+def _name_mapping(transaction: "Transaction") -> "NameMapping":
+    """With the names of columns that are gone, under which older versions are read."""
+    from pyiceberg.table.name_mapping import NameMapping
+
+    metadata = transaction.table_metadata
+    now, before = metadata.schema().name_mapping, metadata.name_mapping()
+    taken = {name for each in now.root for name in each.names}
+    ids = {each.field_id for each in now.root}
+    gone = [
+        each
+        for each in (() if before is None else before.root)
+        if each.field_id not in ids and taken.isdisjoint(each.names)
+    ]
+    return NameMapping([*now.root, *gone])
 
 
 def _named_in(table: "Table") -> Iterator[str]:

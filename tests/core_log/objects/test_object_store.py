@@ -103,6 +103,16 @@ def test_objects_are_listed_by_the_beginning_of_their_names(store: ObjectStore) 
     assert store.objects("nothing/") == []
 
 
+def test_objects_go_with_those_below_them(store: ObjectStore) -> None:
+    names = ["a/1", "a/b/2", "a/b/c/3"]
+    for name in names:
+        store.put(name, b"x")
+
+    store.remove(names)
+
+    assert not [*store.objects("")]
+
+
 def test_removed_objects_are_gone_and_missing_ones_are_no_error(store: ObjectStore) -> None:
     for number in range(7):
         store.put(f"a/{number}", b"x")

@@ -8,8 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 
-from headwater.core_log.foundation.errors import SchemaRefused, SinkRejected
+from headwater.core_log.foundation.errors import RebuildNeeded, SchemaRefused, SinkRejected
+from headwater.sinks.sink import RebuildRecipe
 from tests.contract.sink_suite import ORDERS, by_id
 from tests.sinks.spark.orders import applied, bench_of, many
 from tests.sinks.spark.targets import LakeBench
@@ -73,23 +75,77 @@ async def test_a_type_that_becomes_another_is_refused_and_nothing_moves(tmp_path
     assert await bench.rows("public.orders") == [{"id": 1, "note": "a"}]
 
 
-async def test_a_column_that_iceberg_cannot_change_names_its_table_and_how_it_is_made_anew(
+async def test_a_type_that_iceberg_does_not_promote_is_another_column_of_its_name(
     tmp_path: Path,
 ) -> None:
     bench, topic = LakeBench(str(tmp_path / "lake"), chosen={"format": "iceberg"}), ScriptedTopic()
     topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
     await applied(bench, topic)
     topic.append(schema_of("public.orders", id=pa.int64()), ("c", {"id": 2}))
-    other = schema_of("public.orders", id=pa.int64(), note=pa.int64())
-    topic.append(other, ("c", {"id": 3, "note": 5}))
+    number = schema_of("public.orders", id=pa.int64(), note=pa.int64())
+    topic.append(number, ("c", {"id": 3, "note": 5}))
+    await applied(bench, topic)
+    wider = schema_of("public.orders", id=pa.int64(), note=pa.decimal128(22, 2))
+    topic.append(wider, ("c", {"id": 4, "note": Decimal("5.25")}))
+    await applied(bench, topic)
 
-    with pytest.raises(SchemaRefused, match="Iceberg") as refused:
+    found = bench.table("public.orders")
+    assert found is not None and found.schema.field("note").type == pa.decimal128(22, 2)
+    assert {row["id"]: row["note"] for row in found.to_pylist()} == {
+        1: None,
+        2: None,
+        3: Decimal(5),
+        4: Decimal("5.25"),
+    }
+
+
+@pytest.mark.parametrize("is_divided", [False, True])
+async def test_a_swap_gives_iceberg_any_type_but_to_a_column_that_divides_the_table(
+    tmp_path: Path, is_divided: bool
+) -> None:
+    tables = {"*": {"partition_by": ["note"] if is_divided else []}}
+    bench, topic = bench_of(tmp_path, format="iceberg", tables=tables), ScriptedTopic()
+    number = schema_of("public.orders", id=pa.int64(), note=pa.int32())
+    topic.append(number, ("c", {"id": 1, "note": 7}), ("c", {"id": 2, "note": 8}))
+    await applied(bench, topic)
+    topic.append(ORDERS, ("u", {"id": 1, "note": "7"}), ("d", {"id": 2}))
+    with pytest.raises(RebuildNeeded):
         await applied(bench, topic)
-    removed = await bench.sink().drop_table(ORDERS.table, [topic.name])
+    sink = bench.sink()
+    shadow = await sink.shadow(RebuildRecipe(ORDERS.table, newest=ORDERS))
+    await shadow.committed_offsets([topic.name])
+    await shadow.apply(topic._part({0: 0}, {0: 6}, ()))
 
-    assert refused.value.facts["table"] == "public.orders"
-    assert "headwater drop PIPELINE/TABLE --data" in refused.value.hint
-    assert len(removed) == 1 and bench.table("public.orders") is None
+    if is_divided:
+        with pytest.raises(SchemaRefused, match="divides") as refused:
+            await sink.swap(ORDERS.table)
+        assert "headwater drop PIPELINE/TABLE --data" in refused.value.hint
+        removed = await bench.sink().drop_table(ORDERS.table, [topic.name])
+        assert len(removed) == 1 and bench.table("public.orders") is None
+        return
+    await sink.swap(ORDERS.table)
+
+    assert await bench.rows("public.orders") == [{"id": 1, "note": "7"}]
+
+
+async def test_an_older_version_of_an_iceberg_table_has_the_columns_that_are_gone(
+    tmp_path: Path,
+) -> None:
+    bench, topic = LakeBench(str(tmp_path / "lake"), chosen={"format": "iceberg"}), ScriptedTopic()
+    topic.append(ORDERS, ("c", {"id": 1, "note": "a"}))
+    await applied(bench, topic)
+    topic.append(schema_of("public.orders", id=pa.int64()), ("c", {"id": 2}))
+    await applied(bench, topic)
+    topic.append(WIDE, ("c", {"id": 3, "note": None, "total": 4}))
+    topic.append(schema_of("public.orders", id=pa.int64(), total=pa.int32()), ("c", {"id": 4}))
+    await applied(bench, topic)
+
+    catalog = load_catalog("headwater", type="sql", uri=f"sqlite:///{tmp_path}/lake/catalog.db")
+    held = catalog.load_table(("headwater", "public_orders"))
+    oldest = min(held.metadata.snapshots, key=lambda each: each.sequence_number or 0)
+    assert held.scan(snapshot_id=oldest.snapshot_id).to_arrow().to_pylist() == [
+        {"id": 1, "note": "a"}
+    ]
 
 
 async def test_values_of_every_type_come_back_as_they_were(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from headwater.connectors.postgres.catalog import Catalog
-from headwater.connectors.postgres.publication import coverage, published_tables
+from headwater.connectors.postgres.publication import coverage, monitor, published_tables
 from headwater.connectors.postgres.publication.excluded_tables import UNLOGGED
 from headwater.connectors.postgres.publication.monitor import (
     FILTERED,
@@ -215,6 +215,35 @@ async def test_another_table_of_the_same_name_is_found_and_read_however_it_is_pu
     await until_equal(folded, guest)
 
     assert found is not None and "public.orders" in str(found.facts["tables"])
+    assert not differing(folded, guest, "orders") and not differing(folded, guest, "emptied")
+
+
+@pytest.mark.parametrize(
+    ("away", "back"),
+    [
+        ("DROP TABLE orders", "CREATE TABLE orders (id int PRIMARY KEY, other int)"),
+        ("ALTER TABLE orders SET SCHEMA away", "ALTER TABLE away.orders SET SCHEMA public"),
+    ],
+    ids=["made anew", "moved back"],
+)
+async def test_a_table_that_was_gone_at_a_start_and_comes_back_is_read(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch, away: str, back: str
+) -> None:
+    monkeypatch.setattr(monitor, "LOOK_MS", 0)
+    guest.execute(*TABLES, "CREATE SCHEMA away")
+    guest.publish()
+    folded = Folded()
+    await until_equal(folded, guest)
+    guest.execute(away)
+    await until_equal(folded, guest)
+
+    async with story(guest, positions=folded.positions, heartbeat="100ms") as told:
+        guest.execute(back, "INSERT INTO orders VALUES (50)")
+        with pytest.raises(SourceUnavailable, match="there again") as end:
+            await ending(told)
+    await until_equal(folded, guest)
+
+    assert "public.orders" in str(end.value.facts["tables"])
     assert not differing(folded, guest, "orders") and not differing(folded, guest, "emptied")
 
 

@@ -190,21 +190,29 @@ class MysqlSession:
             progress = None if said is None else MysqlTableProgress.parse(said)
             if name in stored and progress is not None:
                 form = restored_table(name, stored[name], is_mariadb=server.is_mariadb)
-                estimate = 0 if table is None else table.rows_estimate
-                table = replace(form, rows_estimate=estimate)
-            elif progress is not None and table is not None:
-                self.tables[name] = table
-                rows.read_again(table, "the table was created again", (), has_other_key=True)
-                self.known_at[name] = end
-                continue
+                table = form if table is None else form.with_size_of(table)
             assert table is not None, "a name comes from the catalogue or has a form"
-            self.tables[name] = table
+            table = self.tables[name] = await self.by_rules(table)
             self.known_at[name] = end
-            if lost and not table.problem:
-                rows.read_again(table, lost, (), has_other_key=True)
+            if table.problem:
+                if name in stored:
+                    rows.leave(name)
+                    rows.notes[form_part(name)] = ""
+            elif lost or (progress is not None and name not in stored):
+                why = lost or "the table was created again"
+                rows.read_again(table, why, (), has_other_key=True)
             else:
                 rows.restore(table, progress)
         self.report_left_out()
+
+    async def by_rules(self, table: MysqlTable) -> MysqlTable:
+        """Returns the table with a problem if the rules that hide columns do not let its rows into
+        the log."""
+        if table.problem:
+            return table
+        if (error := await self._context.refusal(table.schema, is_next=True)) is None:
+            return table
+        return replace(table, problem=error.statement, hint=error.hint)
 
     def report_left_out(self) -> None:
         refused = [each for each in self.tables.values() if each.problem]
@@ -408,6 +416,8 @@ class _Follower:
         for name, why in suspects.items():
             self._rows.suspect(name)
             now = await asyncio.to_thread(self._catalog.table, self._questions, name)
+            if now is not None:
+                now = await self._session.by_rules(now)
             end = await asyncio.to_thread(self._server.log_end, self._questions)
             self._take_on(name, now, why, end)
         self._decoder.choose_again()

@@ -55,6 +55,10 @@ class MysqlSnapshotSettings(YamlSettings):
     between: str = Field("", pattern=rf"^({WINDOW})?$", examples=["22:00-06:00"])
     """Hours in which rows are read, from-to in UTC, possibly over midnight; at any time if empty.
     Changes are streamed at all hours."""
+    reread_max_rows: int | None = Field(None, ge=0, examples=[50_000_000])
+    """Approximate number of rows up to which a table is read again automatically after a schema
+    change. A larger one is quarantined until `headwater snapshot start PIPELINE/TABLE`. No limit if
+    unset."""
 
 
 class MysqlSettings(YamlSettings):

@@ -23,7 +23,7 @@ from headwater.connectors.postgres.schema_history.table_definition import (
 from headwater.connectors.postgres.server.connection import PgConnection, in_our_words
 from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.snapshot.reread_estimate import estimate_of
-from headwater.connectors.postgres.snapshot.rereads import begun_by, held_by_kind, held_by_size
+from headwater.connectors.postgres.snapshot.rereads import begun_by, held_by_kind
 from headwater.connectors.source import DdlOutcome, SourceContext
 from headwater.core_log.foundation.errors import SourceRejected
 
@@ -134,7 +134,7 @@ class _Rehearsal:
         free = self.context.free_space()
         estimate = await estimate_of(self.connection, self.table.oid, snapshot, free)
         why = held_by_kind(cause.kinds, self.context.schema_changes)
-        why = why or held_by_size(estimate, snapshot)
+        why = why or estimate.forbids(snapshot.reread_max_rows)
         if why:
             why = f"{why}: {begun_by(self.context.pipeline, self.table.table)}"
         return replace(said, cost=estimate.in_words(), quarantine=why)

@@ -30,6 +30,14 @@ KNOWN = {
         "followed",
         "targets have no such constraints",
     ),
+    r"ADD\s+(CONSTRAINT\s+\S+\s+)?UNIQUE\s+USING\s+INDEX": (
+        "followed",
+        "targets have no such constraints",
+    ),
+    r"ADD\s+(CONSTRAINT\s+\S+\s+)?PRIMARY\s+KEY\s+USING\s+INDEX": (
+        "new key",
+        "records have a key from then on, unless `keys` names the same columns",
+    ),
     r"ALTER\s+CONSTRAINT": ("followed", NOTHING_FOR_US),
     r"REPLICA\s+IDENTITY\s+USING": (
         "left out",

@@ -181,11 +181,13 @@ class SqlTables:
         may_drop: bool,
         may_rekey: bool = False,
         stored_ids: Callable[[int], ColumnIds] = lambda _: ColumnIds(),
+        is_unfilled: Callable[[int], bool] = lambda _: False,
     ) -> SchemaAlteration:
         """Returns the target table's form and its alteration for rows of `schema`.
 
         `may_rekey`: all its rows came under another key, and none will come under that key.
-        `held_in` returns the stored columns of a generation.
+        `stored_ids` returns the stored columns of a generation; `is_unfilled` whether no slice was
+        ever applied to it.
         """
         settings = self.settings.of(str(schema.table))
         target_name = self.target_name(schema.table)
@@ -224,15 +226,20 @@ class SqlTables:
             if rekeying:
                 return SchemaAlteration(layout, rekeying, is_of_key=True)
         column_ids = stored_ids(mark.generation)
-        shaping = self._evolve(
-            connection,
-            expected,
-            layout,
-            settings,
-            statements,
-            may_drop=may_drop,
-            column_ids=column_ids,
-        )
+        try:
+            shaping = self._evolve(
+                connection,
+                expected,
+                layout,
+                settings,
+                statements,
+                may_drop=may_drop,
+                column_ids=column_ids,
+            )
+        except RebuildNeeded:
+            if not is_unfilled(mark.generation):
+                raise
+            return self._create_anew(schema, expected, layout, settings)
         stays = {**shaping.layout.stays, **self._find_outgrown(schema, expected, shaping.layout)}
         return shaping._replace(layout=replace(shaping.layout, stays=stays))
 
@@ -299,6 +306,23 @@ class SqlTables:
             mark=self._mark(schema.table, layout.generation),
         )
         return SchemaAlteration(layout, statements)
+
+    def _create_anew(
+        self,
+        schema: TableSchema,
+        expected: TableSchema,
+        layout: SqlTableLayout,
+        settings: SqlTableSettings,
+    ) -> SchemaAlteration:
+        """In a new generation: should another process fill the former table, its offsets count no
+        more."""
+        layout = replace(layout, generation=layout.generation + 1)
+        created = self._create(expected, layout, settings)
+        drop = f"DROP TABLE {qualify(self.dialect, layout.table)}"
+        return created._replace(
+            statements=[drop, *created.statements],
+            column_ids=ColumnIds().with_schema(schema, layout.names),
+        )
 
     def _claim(
         self, table: TableId, target_name: TableId, mark: OwnershipMark, *, is_empty: bool

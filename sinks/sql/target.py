@@ -199,7 +199,20 @@ class SqlTarget:
             may_drop=self._is_fed_by_one(live),
             may_rekey=self.shadow is None and follow(topics, former=self.fed_by(live)),
             stored_ids=lambda generation: self.columns.read(connection, live, generation),
+            is_unfilled=lambda generation: self._is_unfilled(live, generation),
         )
+
+    def _is_unfilled(self, live: TableId, generation: int) -> bool:
+        """Returns whether an earlier attempt made the table, and never applied a slice to it."""
+        connection = self.connect()
+        if self.shadow is not None or self.dialect.has_transactional_ddl:
+            return False
+        if self.offsets.is_there(connection):
+            rows = self.offsets.read_all(connection)
+            if any(row.target == live and row.generation >= generation for row in rows):
+                return False
+        table = qualify(self.dialect, live)
+        return connection.exec_driver_sql(f"SELECT 1 FROM {table} LIMIT 1").first() is None
 
     def next_generation(self, connection: "sa.Connection", live: TableId) -> int:
         """Returns a generation that no stored offset names yet."""

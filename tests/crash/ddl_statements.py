@@ -13,6 +13,8 @@ BOUNDS = (0, 50, 100, 150, KEYS)
 """Of partitions."""
 SPARED = ("id", "v", "k")
 """Columns that keep their names and types: the key, and a number that no other write has."""
+FIRST_COLUMNS = ("a text", "b int", "n numeric(12,2) DEFAULT 1", "m mood")
+"""Those that each table begins with, beside the spared ones."""
 TYPES = (
     "smallint", "integer", "bigint", "text", "character varying(40)", "numeric(12,2)", "boolean",
     "date", "integer[]", "mood",
@@ -250,6 +252,34 @@ def change_key_type(random: Random, shape: Shape) -> Sequence[str]:
     ]
 
 
+def make_anew(random: Random, shape: Shape) -> Sequence[str]:
+    """Another table of the same name; for a moment there may be none."""
+    key, extra, name = "id", list[str](), shape.name
+    if not shape.keeps_types:
+        key = random.choice(("id", "id", "id, k", "k, id"))
+        kind = random.choice(TYPES)
+        extra = [f"{_new(random, shape, kind)} {kind}"]
+    kept = [each for each in FIRST_COLUMNS if random.random() < 0.8]
+    columns = ", ".join(["id int", "v bigint", "k int NOT NULL DEFAULT 1", *kept, *extra])
+    statements = [
+        f"DROP TABLE {name}",
+        f"CREATE TABLE {name} ({columns}, PRIMARY KEY ({key}))",
+        f"INSERT INTO {name} (id, v) SELECT i, nextval('versions')"
+        f" FROM generate_series(0, {KEYS - 1}, {random.randrange(2, 9)}) i",
+        *triggers_of(name),
+    ]
+    return random.choice([statements, ["; ".join(statements)]])
+
+
+def triggers_of(name: str) -> list[str]:
+    return [
+        f"CREATE TRIGGER rows AFTER INSERT OR UPDATE OR DELETE ON {name}"
+        f" FOR EACH ROW EXECUTE FUNCTION keep('{name}')",
+        f"CREATE TRIGGER truncates AFTER TRUNCATE ON {name}"
+        f" FOR EACH STATEMENT EXECUTE FUNCTION keep('{name}')",
+    ]
+
+
 def attach(random: Random, shape: Shape) -> Sequence[str]:
     """One that was detached, or a new one with rows."""
     held = {lower for _, is_part, lower in shape.parts if is_part}
@@ -322,6 +352,6 @@ IN_PLACE: tuple[Change, ...] = (
 CHANGES: dict[str, Sequence[Change]] = {
     "plain": COMMON,
     "parts": (*COMMON, attach, attach, attach, detach, drop_part, truncate_part, vacuum_part),
-    "keyed": (*COMMON, change_key, change_key, change_key, change_key_type),
+    "keyed": (*COMMON, change_key, change_key, change_key, change_key_type, make_anew),
 }
 """By table."""

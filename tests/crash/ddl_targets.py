@@ -17,7 +17,7 @@ from tests.crash.ddl_dialect import DdlDialect
 from tests.sinks.spark.targets import LakeBench
 
 INTEGERS = ("smallint", "integer", "bigint", "int")
-SQL = ("sqlite", "postgres", "mariadb")
+LAKES = ("delta", "iceberg", "parquet")
 ROWS, HISTORIES = ("mirror", "soft_delete"), ("append", "scd2")
 """Ways of keeping a table."""
 
@@ -29,7 +29,7 @@ class Target:
     """One sink of the pipeline's."""
 
     kind: str
-    """`sqlite`, `postgres`, `mariadb`, `delta` or `parquet`."""
+    """`sqlite`, `postgres`, `mariadb`, or a format of the lake."""
     mode: str
     address: str
     """Of a database, or a directory."""
@@ -42,17 +42,17 @@ class Target:
 
     @property
     def settings(self) -> dict[str, Any]:
-        if self.kind == "parquet":
-            return {"name": self.name, "type": "spark", "path": self.address, "format": "parquet"}
         kept = {"tables": {"*": {"mode": self.mode}}}
-        if self.kind == "delta":
-            return {"name": self.name, "type": "spark", "path": self.address, **kept}
+        if self.kind in LAKES:
+            lake = {"type": "spark", "path": self.address, "format": self.kind}
+            return {"name": self.name, **lake, **({} if self.kind == "parquet" else kept)}
         table = f"{self.mode}_{{table}}"
         return {"name": self.name, "type": "sql", "url": self.address, "table": table, **kept}
 
     def rows(self, table: str) -> Rows:
-        if self.kind in ("delta", "parquet"):
-            found = LakeBench(self.address).table(f"{self.namespace}.{table}")
+        if self.kind in LAKES:
+            chosen = {} if self.kind == "parquet" else {"format": self.kind}
+            found = LakeBench(self.address, chosen=chosen).table(f"{self.namespace}.{table}")
             return [] if found is None else found.to_pylist()
         name = f"{self.mode}_{table}"
         if self.kind == "sqlite":

@@ -5,6 +5,7 @@ import os
 import signal
 import sqlite3
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -12,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from headwater.connectors.postgres.publication import monitor
 from headwater.connectors.snapshot import reread_limit
 from tests.crash.command_process import CommandProcess
 from tests.crash.ddl_dialect import DdlDialect
@@ -25,9 +27,11 @@ LOOK_S = 0.2
 PATIENCE_S = int(os.environ.get("HEADWATER_DDL_PATIENCE", 600))
 
 
-def read_often() -> None:
-    """Lets a table be read again more than twice within an hour."""
+def be_quick() -> None:
+    """Lets a table be read again more than twice within an hour, and looks for tables that are made
+    anew more than once a minute."""
     reread_limit.HOUR_MS = 0
+    monitor.LOOK_MS = 1_000
 
 
 class World:
@@ -43,6 +47,7 @@ class World:
     ) -> None:
         self.directory, self.targets = directory, targets
         self.seed, self.random, self.name = seed, Random(seed), f"ddl{seed}"
+        self.disasters = Counter[str]()
         may_unlog = self.random.random() < 0.3
         for statement in dialect.made():
             dialect.server.execute(database, statement)
@@ -81,7 +86,7 @@ class World:
 
     def _command(self, *arguments: object) -> CommandProcess:
         output = self.directory / f"{arguments[0]}.log"
-        return CommandProcess(arguments, directory=self.directory, output=output, before=read_often)
+        return CommandProcess(arguments, directory=self.directory, output=output, before=be_quick)
 
     def live(self, disasters: int) -> None:
         if self.random.random() < 0.5:  # else rows are read while forms change
@@ -94,7 +99,9 @@ class World:
             self.runner.start()
         for _ in range(disasters):
             self.writer.wait_for_steps(self.random.randrange(120))
-            self.random.choice((self._kill, self._stop, self._freeze))()
+            disaster = self.random.choice((self._kill, self._stop, self._freeze))
+            disaster()
+            self.disasters[disaster.__name__.strip("_")] += 1
         self.writer.wait_for_steps(self.random.randrange(120))
         self.writer.stop()
 
@@ -141,6 +148,11 @@ class World:
             assert is_running and time.monotonic() < deadline, (code, verify.last_words())
             time.sleep(LOOK_S)
 
+    def counted(self) -> Counter[str]:
+        """Returns what happened in it."""
+        found = {"worlds": 1, "statements": self.writer.statements, "targets": len(self.targets)}
+        return Counter(found) + self.disasters
+
     def close(self) -> None:
         self.writer.stop()
         self.runner.end()
@@ -155,7 +167,7 @@ class World:
             time.sleep(LOOK_S)
 
     def _still_differs(self) -> bool:
-        with suppress(sqlite3.OperationalError):  # it is being swapped
+        with suppress(sqlite3.OperationalError, FileNotFoundError):  # it is being swapped
             return any(self.truth.differences(each) for each in self.targets)
         return True
 
@@ -175,12 +187,13 @@ def targets_of(
     """Of rows, or of histories, and then plain files of changes too."""
     modes, found = random.choice((ROWS, HISTORIES)), list[Target]()
     for mode in modes:
-        kind = random.choice(("sqlite", "postgres", "mariadb", "delta"))
+        kind = random.choice(("sqlite", "postgres", "mariadb", "delta", "iceberg"))
         address = {
             "sqlite": f"sqlite:///{directory}/{mode}.db",
             "postgres": postgres,
             "mariadb": mariadb,
             "delta": f"{directory}/{mode}",
+            "iceberg": f"{directory}/{mode}",
         }[kind]
         found.append(Target(kind, mode, address, namespace))
     if modes is HISTORIES:

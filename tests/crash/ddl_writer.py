@@ -37,6 +37,8 @@ class DdlWriter:
         self._is_ending = threading.Event()
         self._moved = threading.Condition()
         self._steps, self._has_ended = 0, False
+        self.statements = 0
+        """That the server has run."""
         self._thread = threading.Thread(target=self._run)
 
     def start(self) -> None:
@@ -100,6 +102,7 @@ class DdlWriter:
         for _ in range(TRIES):
             try:
                 self._dialect.execute(connection, statement)
+                self.statements += 1
                 self._note(statement)
                 return
             except Exception as error:

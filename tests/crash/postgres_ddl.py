@@ -13,10 +13,12 @@ from tests.crash.ddl_statements import (
     BOUNDS,
     CHANGES,
     COLUMNS,
+    FIRST_COLUMNS,
     IN_PLACE,
     KEYS,
     Shape,
     change_of_rows,
+    triggers_of,
     unlog,
 )
 
@@ -47,7 +49,7 @@ AUDIT = (
     " CASE WHEN TG_OP = 'INSERT' OR OLD.id <> NEW.id THEN 'c' ELSE 'u' END, NEW.id, NEW.v);"
     " END IF; RETURN NULL; END $$",
 )
-ADDED = "a text, b int, n numeric(12,2) DEFAULT 1, m mood"
+ADDED = ", ".join(FIRST_COLUMNS)
 TABLES = {
     "plain": [f"CREATE TABLE plain (id int PRIMARY KEY, v bigint, {ADDED})"],
     "keyed": [
@@ -71,10 +73,7 @@ def statements_of(tables: Sequence[str]) -> list[str]:
         made += [
             f"INSERT INTO {name} (id, v, a, b) SELECT i, nextval('versions'), 'a' || i, i"
             f" FROM generate_series(0, {KEYS - 1}) i WHERE i % 5 <> 0",
-            f"CREATE TRIGGER rows AFTER INSERT OR UPDATE OR DELETE ON {name}"
-            f" FOR EACH ROW EXECUTE FUNCTION keep('{name}')",
-            f"CREATE TRIGGER truncates AFTER TRUNCATE ON {name}"
-            f" FOR EACH STATEMENT EXECUTE FUNCTION keep('{name}')",
+            *triggers_of(name),
         ]
     return made
 

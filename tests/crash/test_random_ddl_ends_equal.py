@@ -1,8 +1,10 @@
 """Whatever becomes of the forms of tables, at whatever moment, and whoever is killed meanwhile:
 each target ends equal to the source, in every mode."""
 
+import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -15,6 +17,8 @@ from tests.crash.ddl_targets import Target
 from tests.crash.ddl_world import World, lived, targets_of
 from tests.crash.postgres_ddl import PostgresDdl
 from tests.databases import database_in
+
+logger = logging.getLogger(__name__)
 
 IS_LONG = os.environ.get("HEADWATER_BUDGET") == "long"
 SECONDS = int(os.environ.get("HEADWATER_DDL_SECONDS", 300))
@@ -45,7 +49,8 @@ def test_forms_change_at_random_and_targets_end_equal(
 def test_random_ddl_ends_equal_in_every_mode_and_target_for_as_long_as_there_is_time(
     server: EmbeddedPostgres, mariadb: str, tmp_path: Path
 ) -> None:
-    seed, until = SEED, time.monotonic() + SECONDS
+    seed, begun = SEED, time.monotonic()
+    total, until = Counter[str](), begun + SECONDS
     while seed == SEED or time.monotonic() < until:
         directory = tmp_path / str(seed)
         directory.mkdir()
@@ -56,5 +61,8 @@ def test_random_ddl_ends_equal_in_every_mode_and_target_for_as_long_as_there_is_
         ):
             targets = targets_of(Random(seed), directory, postgres, maria)
             dialect = PostgresDdl(PostgresServer(server))
-            lived(World(dialect, f"ddl{seed}", directory, targets, seed), disasters=4)
-        seed += 1
+            world = World(dialect, f"ddl{seed}", directory, targets, seed)
+            lived(world, disasters=4)
+        seed, total = seed + 1, total + world.counted()
+        minutes = (time.monotonic() - begun) / 60
+        logger.info("%.1f minutes without a difference: %s", minutes, dict(total))

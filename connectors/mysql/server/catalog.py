@@ -59,6 +59,7 @@ class MysqlTable:
     """Places of the captured columns among all."""
     primary_key: tuple[str, ...]
     rows_estimate: int = 0
+    bytes_estimate: int = 0
     problem: str = ""
     """Why it cannot be captured."""
     hint: str = ""
@@ -77,6 +78,10 @@ class MysqlTable:
             for each in (self, other)
         )
         return ours == theirs
+
+    def with_size_of(self, other: "MysqlTable") -> "MysqlTable":
+        rows, size = other.rows_estimate, other.bytes_estimate
+        return replace(self, rows_estimate=rows, bytes_estimate=size)
 
     def form(self) -> dict[str, Any]:
         """Returns what has to be stored to read rows of this form."""
@@ -111,8 +116,8 @@ class MysqlCatalog:
         with in_our_words("the catalogue cannot be read"):
             rows = connection.rows(TABLES)
         found = {
-            TableId(schema, name): (kind, int(count or 0))
-            for schema, name, kind, count, _ in rows
+            TableId(schema, name): (kind, int(count or 0), int(size or 0))
+            for schema, name, kind, count, size in rows
             if self.captures(TableId(schema, name))
         }
         databases = sorted({table.namespace for table in found})
@@ -130,7 +135,8 @@ class MysqlCatalog:
         with in_our_words("the catalogue cannot be read"):
             rows = connection.rows(f"{TABLES} AND {where}")
         found = {
-            TableId(schema, name): (kind, int(count or 0)) for schema, name, kind, count, _ in rows
+            TableId(schema, name): (kind, int(count or 0), int(size or 0))
+            for schema, name, kind, count, size in rows
         }
         if table not in found:
             return None
@@ -140,7 +146,7 @@ class MysqlCatalog:
     def _read(
         self,
         connection: MysqlConnection,
-        wanted: Mapping[TableId, tuple[str, int]],
+        wanted: Mapping[TableId, tuple[str, int, int]],
         where: str,
     ) -> list[MysqlTable]:
         with in_our_words("the catalogue cannot be read"):
@@ -154,15 +160,18 @@ class MysqlCatalog:
         for schema, name, *column in columns:
             grouped.setdefault(TableId(schema, name), []).append(definition_of(column))
         return [
-            self._capture(table, kind, count, grouped.get(table, []), indexes.get(table, {}))
-            for table, (kind, count) in sorted(wanted.items())
+            replace(
+                self._capture(table, kind, grouped.get(table, []), indexes.get(table, {})),
+                rows_estimate=count,
+                bytes_estimate=size,
+            )
+            for table, (kind, count, size) in sorted(wanted.items())
         ]
 
     def _capture(
         self,
         table: TableId,
         kind: str,
-        rows: int,
         definitions: Sequence[ColumnDefinition],
         indexes: Mapping[str, Sequence[tuple[str, bool]]],
     ) -> MysqlTable:
@@ -175,7 +184,7 @@ class MysqlCatalog:
         found = table_of(
             table, definitions, key, primary, is_mariadb=self.is_mariadb, problem=problem
         )
-        return replace(found, rows_estimate=rows, hint=hint or found.hint)
+        return replace(found, hint=hint or found.hint)
 
     def _chosen_key(
         self, table: TableId, indexes: Mapping[str, Sequence[tuple[str, bool]]]

@@ -1,6 +1,7 @@
 """Reads rows of tables while the stream goes on, so that the log ends as if both were one."""
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from threading import Event
@@ -29,6 +30,7 @@ from headwater.connectors.mysql.snapshot.table_progress import (
     progress_part,
 )
 from headwater.connectors.schema_policies import find_forbidden
+from headwater.connectors.snapshot.reread_estimate import RereadEstimate, estimate_reread
 from headwater.connectors.snapshot.time_window import RateLimit, TimeWindow
 from headwater.connectors.snapshot.unreadable_tables import UnreadableTables
 from headwater.connectors.source import CONTROL, REFUSED, Control, SnapshotProgress, SourceContext
@@ -42,6 +44,8 @@ from headwater.core_log.model.changes import (
     source_times,
 )
 from headwater.core_log.model.table_schema import TableId
+
+logger = logging.getLogger(__name__)
 
 KIND = "snapshot"
 WAIT_S = 0.01
@@ -178,7 +182,7 @@ class RowsBesideStream:
             return batch
         for job in self._jobs.values():
             if self._is_due(job):
-                return self._start(job)
+                return await self._start(job)
             read = job.waiting
             if read is not None and read.chunk.awaits.order <= place.order:
                 job.waiting = job.window = None
@@ -301,18 +305,36 @@ class RowsBesideStream:
             return False
         return self._context.clock.monotonic_ms() >= job.due_ms
 
-    def _start(self, job: TableJob) -> ChangeBatch:
-        now_ms = self._context.clock.now_ms()
-        if not job.progress.is_permitted and job.progress.is_one_too_many(now_ms):
-            self._hold(job, "it was read again twice within the last hour")
+    async def _start(self, job: TableJob) -> ChangeBatch | None:
+        now_ms, estimate = self._context.clock.now_ms(), await self._estimate(job.table)
+        if job.is_over or not self._is_due(job):  # a signal came meanwhile
+            return None
+        if not job.progress.is_permitted:
+            if job.progress.is_one_too_many(now_ms):
+                self._hold(job, "it was read again twice within the last hour")
+            elif why := estimate.forbids(self._settings.snapshot.reread_max_rows):
+                self._hold(job, why)
+        if job.held:
             found = self._replacement(job, Phase.QUARANTINED)
         else:
+            logger.info("%s: rows are read again: %s", job.table.table, estimate.in_words())
             job.progress = job.progress.start(now_ms)
             self._reader.awaited.discard(job.table.table)
             found = self._replacement(job, Phase.STARTED)
+            found = replace(found, why=f"{found.why} ({estimate.in_words()})")
             self._signal.work.set()
         part = progress_part(job.table.table)
         return ChangeBatch((), {part: job.progress.text()}, replacements=(found,))
+
+    async def _estimate(self, table: MysqlTable) -> RereadEstimate:
+        limits = self._settings.snapshot
+        return estimate_reread(
+            table.rows_estimate,
+            table.bytes_estimate,
+            rows_per_second=limits.max_rows_per_second,
+            between=limits.between,
+            free=await asyncio.to_thread(self._context.free_space),
+        )
 
     def _replacement(self, job: TableJob, phase: Phase) -> Replacement:
         why = job.progress.reread

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from headwater.connectors.postgres.catalog import CapturedTable
 from headwater.connectors.postgres.server.lsn import lsn_text
-from headwater.connectors.postgres.settings import SnapshotSettings
 from headwater.connectors.postgres.snapshot.jobs import SnapshotJob, SnapshotJobs
 from headwater.connectors.postgres.snapshot.pending_chunks import PendingChunks
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
-from headwater.connectors.postgres.snapshot.reread_estimate import RereadEstimate, estimate_of
+from headwater.connectors.postgres.snapshot.reread_estimate import estimate_of
 from headwater.connectors.postgres.snapshot.row_mapper import RowMapper
 from headwater.connectors.schema_policies import find_forbidden
+from headwater.connectors.snapshot.reread_estimate import RereadEstimate
 from headwater.core_log.client.gather import let_go
 from headwater.core_log.model.changes import ChangeBatch, Phase, Replacement, source_times
 from headwater.core_log.model.table_schema import TableId, TableSchema
@@ -134,7 +134,7 @@ class Rereads:
             return ""
         if ledger.is_one_too_many(now_ms):
             return "it was read again twice within the last hour"
-        return held_by_size(estimate, self.reader.settings.snapshot)
+        return estimate.forbids(self.reader.settings.snapshot.reread_max_rows)
 
     def _hold(self, job: SnapshotJob, why: str) -> None:
         context, table = self.reader.context, job.table.table
@@ -171,14 +171,6 @@ def held_by_kind(kinds: Iterable[str], policies: Mapping[str, str]) -> str:
     """Empty where the file allows all of them."""
     found = find_forbidden(kinds, policies)
     return f"`schema_changes` does not allow {', '.join(found)}" if found else ""
-
-
-def held_by_size(estimate: RereadEstimate, settings: SnapshotSettings) -> str:
-    """Empty where it is small enough, and there is room."""
-    most = settings.reread_max_rows
-    if most is not None and estimate.rows > most:
-        return f"it has {estimate.rows_in_words()}, and `snapshot.reread_max_rows` is {most:,}"
-    return estimate.lacks_space()
 
 
 def begun_by(pipeline: str, table: TableId) -> str:

@@ -126,11 +126,15 @@ class _Fold:
 
 
 async def run_once(
-    guest: MysqlGuest, story: MysqlStory | None = None, **settings: Any
+    guest: MysqlGuest,
+    story: MysqlStory | None = None,
+    context: Any = None,
+    **settings: Any,
 ) -> MysqlStory:
     """Everything up to now, from where the story has come to."""
     told = story or MysqlStory()
-    source = MysqlSource(guest.settings(**settings), source_context(until_end=True))
+    given = source_context(until_end=True, **(context or {}))
+    source = MysqlSource(guest.settings(**settings), given)
     async with aclosing(source.changes(dict(told.positions))) as batches:
         async for batch in batches:
             told.take(batch)

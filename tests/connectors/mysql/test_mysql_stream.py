@@ -8,8 +8,15 @@ import pytest
 from headwater.connectors.mysql import session
 from headwater.connectors.mysql.events import held_rows
 from headwater.connectors.mysql.source import MysqlSource
-from headwater.core_log.foundation.errors import PositionLost, SourceRejected
+from headwater.connectors.source import FreeSpace, Remark, SourceReport
+from headwater.core_log.foundation.errors import (
+    ConfigError,
+    HeadwaterError,
+    PositionLost,
+    SourceRejected,
+)
 from headwater.core_log.model.changes import ChangeBatch, Phase
+from headwater.core_log.model.table_schema import TableSchema
 from tests.connectors.mysql.conftest import MysqlGuest
 from tests.connectors.mysql.streams import MysqlStory, run_once, running, source_context
 
@@ -387,3 +394,72 @@ async def test_a_stream_without_rows_stops_where_rows_are_needed(mysql_guest: My
     await run_once(mysql_guest, told, **initial)
 
     check_equal(told, mysql_guest)
+
+
+async def test_a_table_that_loses_a_hidden_column_is_left_out_alone_until_it_is_back(
+    mysql_guest: MysqlGuest,
+) -> None:
+    said = list[Remark]()
+
+    async def refusal(schema: TableSchema, *, is_next: bool = False) -> HeadwaterError | None:
+        is_hidden = schema.table.name != "t" or "v" in schema.names
+        return None if is_hidden else ConfigError("the masked column v is gone", hint="mask w")
+
+    def report(each: SourceReport) -> None:
+        if isinstance(each, Remark) and each.finding is not None:
+            said.append(each)
+
+    rules = {"refusal": refusal, "report": report}
+    told = await begun(
+        mysql_guest, T, "CREATE TABLE u (id int PRIMARY KEY)", "INSERT INTO t VALUES (1, 'a', 1)"
+    )
+    mysql_guest.execute(
+        "INSERT INTO t VALUES (2, 'b', 2)",
+        "ALTER TABLE t RENAME COLUMN v TO w",
+        "INSERT INTO t VALUES (3, 'c', 3)",
+        "INSERT INTO u VALUES (1)",
+    )
+    await run_once(mysql_guest, told, rules)
+    mysql_guest.execute("INSERT INTO t VALUES (4, 'd', 4)", "INSERT INTO u VALUES (2)")
+    await run_once(mysql_guest, told, rules)
+
+    check_equal(told, mysql_guest, "u")
+    assert [row for _, row in told.events("t")] == [
+        {"id": 1, "v": "a", "n": 1},
+        {"id": 2, "v": "b", "n": 2},
+    ]
+    assert {each.finding.left_out for each in said if each.finding is not None} == {
+        (f"{mysql_guest.database}.t",)
+    }
+
+    mysql_guest.execute("ALTER TABLE t RENAME COLUMN w TO v", "DELETE FROM t WHERE id = 1")
+    await run_once(mysql_guest, told, rules)
+    check_equal(told, mysql_guest)
+
+
+async def test_a_table_with_more_rows_than_may_be_read_again_waits_for_a_person(
+    mysql_guest: MysqlGuest,
+) -> None:
+    rows = ", ".join(f"({number}, 'a', 1)" for number in range(300))
+    told = await begun(mysql_guest, T, f"INSERT INTO t VALUES {rows}", "ANALYZE TABLE t")
+    mysql_guest.execute("ALTER TABLE t MODIFY n bigint", "DELETE FROM t WHERE id = 7")
+
+    await run_once(mysql_guest, told, snapshot={"reread_max_rows": 10})
+    [pending, quarantined] = [each for batch in told.batches for each in batch.replacements]
+    await run_once(mysql_guest, told, snapshot={"reread_max_rows": 10_000})
+
+    assert (pending.phase, quarantined.phase) == (Phase.PENDING, Phase.QUARANTINED)
+    assert "`snapshot.reread_max_rows` is 10" in quarantined.why
+    assert f"headwater snapshot start shop/{mysql_guest.database}.t" in quarantined.why
+    check_equal(told, mysql_guest)
+
+
+async def test_a_table_for_which_there_is_no_room_waits_for_a_person(
+    mysql_guest: MysqlGuest,
+) -> None:
+    told = await begun(mysql_guest, T, "INSERT INTO t VALUES (1, 'a', 1)", "ANALYZE TABLE t")
+    mysql_guest.execute("ALTER TABLE t MODIFY n bigint")
+
+    await run_once(mysql_guest, told, {"free_space": lambda: [FreeSpace(("the log",), 100)]})
+
+    assert phases(told)[-1] is Phase.QUARANTINED

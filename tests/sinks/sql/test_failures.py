@@ -7,7 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headwater.core_log.foundation.errors import RecordsRejected, SinkRejected, SinkUnavailable
+from headwater.core_log.foundation.errors import (
+    RebuildNeeded,
+    RecordsRejected,
+    SinkRejected,
+    SinkUnavailable,
+)
 from headwater.core_log.model.changes import TableChanges
 from headwater.sinks.sink import Slice
 from headwater.sinks.sql.target import SqlTarget
@@ -194,6 +199,28 @@ async def test_a_column_that_the_database_does_not_drop_stays_and_the_rows_are_t
     assert by_id(await bench.rows("public.orders")) == [
         {"id": 1, "note": "a"},
         {"id": 2, "note": None},
+    ]
+
+
+async def test_a_table_that_no_slice_was_applied_to_gets_the_form_of_the_next(
+    bench: SqlBench,
+) -> None:
+    """A database without transactional DDL keeps the table of a slice that failed."""
+    number = schema_of("public.orders", id=pa.int64(), note=pa.int32())
+    both, newer, sink = ScriptedTopic(), ScriptedTopic(), bench.sink()
+    both.append(number, ("c", {"id": 1, "note": 1}))
+    both.append(ORDERS, ("c", {"id": 2, "note": "b"}))
+    newer.append(ORDERS, ("c", {"id": 2, "note": "b"}))
+    newer.append(ORDERS, ("c", {"id": 3, "note": "c"}))
+
+    with pytest.raises(RebuildNeeded):
+        await sink.apply(both.slice())
+    await sink.apply(newer.slice())
+    await sink.close()
+
+    assert by_id(await bench.rows("public.orders")) == [
+        {"id": 2, "note": "b"},
+        {"id": 3, "note": "c"},
     ]
 
 

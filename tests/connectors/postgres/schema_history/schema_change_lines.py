@@ -272,6 +272,18 @@ LINES = [
     # Constraints and keys.
     _alter("ADD CHECK", FOLLOWED, "ADD CHECK (id > 0)"),
     _alter("ADD UNIQUE", FOLLOWED, "ADD UNIQUE (b)"),
+    _alter(
+        "ADD UNIQUE USING INDEX",
+        FOLLOWED,
+        "ADD UNIQUE USING INDEX {t}_numbers",
+        made=(*PLAIN, "CREATE UNIQUE INDEX {t}_numbers ON {t} (b)"),
+    ),
+    Line(
+        "ADD NOT NULL",
+        FOLLOWED,
+        ["ALTER TABLE {t} ADD CONSTRAINT {t}_given NOT NULL b NO INHERIT, ALTER b SET DEFAULT 5"],
+        since=18,
+    ),
     _alter("ADD FOREIGN KEY", FOLLOWED, "ADD FOREIGN KEY (b) REFERENCES {t} (id)"),
     _alter("ADD EXCLUDE", FOLLOWED, "ADD EXCLUDE (b WITH =)"),
     _alter("VALIDATE CONSTRAINT", FOLLOWED, "VALIDATE CONSTRAINT {t}_positive", made=CHECKED),
@@ -290,6 +302,16 @@ LINES = [
         NEW_KEY,
         ["ALTER TABLE {t} ADD PRIMARY KEY (id)"],
         (*KEYLESS, "ALTER TABLE {t} REPLICA IDENTITY FULL"),
+    ),
+    Line(
+        "ADD PRIMARY KEY USING INDEX",
+        NEW_KEY,
+        ["ALTER TABLE {t} ADD PRIMARY KEY USING INDEX {t}_numbers"],
+        (
+            *KEYLESS,
+            "ALTER TABLE {t} REPLICA IDENTITY FULL",
+            "CREATE UNIQUE INDEX {t}_numbers ON {t} (id)",
+        ),
     ),
     Line(
         "DROP CONSTRAINT of the primary key, and ADD PRIMARY KEY of other columns",
@@ -325,6 +347,7 @@ LINES = [
     _alter("DISABLE RULE, ENABLE RULE", FOLLOWED, "DISABLE RULE {t}_rule", made=WITH_RULE),
     _alter("ENABLE ROW LEVEL SECURITY, FORCE", FOLLOWED, "ENABLE ROW LEVEL SECURITY"),
     _alter("CLUSTER ON, SET WITHOUT CLUSTER", FOLLOWED, "CLUSTER ON {t}_pkey"),
+    _alter("SET WITHOUT OIDS", FOLLOWED, "SET WITHOUT OIDS"),
     _alter("SET ACCESS METHOD", FOLLOWED, "SET ACCESS METHOD headwater_heap", since=15),
     _alter("SET TABLESPACE", FOLLOWED, "SET TABLESPACE headwater_elsewhere"),
     _alter("SET (storage_parameter), RESET (...)", FOLLOWED, "SET (fillfactor = 50)"),
@@ -415,6 +438,14 @@ LINES = [
         LEFT_OUT,
         ["CREATE SCHEMA hidden_{t}", "ALTER TABLE {t} SET SCHEMA hidden_{t}"],
         after=tuple(each.replace("{t}", "hidden_{t}.{t}") for each in CHANGES),
+    ),
+    Line(
+        "ALTER SCHEMA RENAME TO, of its schema",
+        NEW_TABLE,
+        ["ALTER SCHEMA {t} RENAME TO {t}_other"],
+        ("CREATE SCHEMA {t}", *(each.replace("{t}", "{t}.{t}") for each in PLAIN)),
+        tuple(each.replace("{t}", "{t}_other.{t}") for each in CHANGES),
+        "{t}_other.{t}",
     ),
     # Partitions.
     Line(

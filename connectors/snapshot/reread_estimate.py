@@ -1,0 +1,83 @@
+"""How much is to be read of a table that is to be read again, how long that takes, and the room."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headwater.connectors.source import FreeSpace
+
+ROW_BYTES = 100
+"""About what a row takes, in a table that was never analyzed."""
+READ_BYTES_PER_SECOND = 20 << 20
+"""Of a table on disk, about, on a machine of two cores."""
+
+
+@dataclass(frozen=True, slots=True)
+class RereadEstimate:
+    """Of one table, by its size and the last ANALYZE."""
+
+    rows: int
+    bytes: int
+    seconds: float
+    between: str
+    """Hours in which rows may be read; empty where that is always."""
+    free: Sequence[FreeSpace]
+
+    def in_words(self) -> str:
+        said = f"{self.rows_in_words()}, {_size(self.bytes)}, {_duration(self.seconds)}"
+        if self.between:
+            said += f" of the hours {self.between} (UTC)"
+        rooms = [f"{_size(each.bytes)} free for {_listed(each.users)}" for each in self.free]
+        return "; ".join([said, *rooms])
+
+    def rows_in_words(self) -> str:
+        return f"about {self.rows:,} rows"
+
+    def lacks_space(self) -> str:
+        """The log, and each target, gets about as much as the table has; empty where it can."""
+        for each in self.free:
+            needed = self.bytes * len(each.users)
+            if needed > each.bytes:
+                return (
+                    f"it needs about {_size(needed)} for {_listed(each.users)}, and"
+                    f" {_size(each.bytes)} are free"
+                )
+        return ""
+
+    def forbids(self, rows_max: int | None) -> str:
+        """Returns why the table waits for a person; empty if it is small enough and has room."""
+        if rows_max is not None and self.rows > rows_max:
+            return f"it has {self.rows_in_words()}, and `snapshot.reread_max_rows` is {rows_max:,}"
+        return self.lacks_space()
+
+
+def estimate_reread(
+    rows: int,
+    size: int,
+    *,
+    rows_per_second: int | None,
+    between: str,
+    free: Sequence[FreeSpace],
+) -> RereadEstimate:
+    """`size`: of the table, in bytes."""
+    seconds = size / READ_BYTES_PER_SECOND
+    if rows_per_second is not None:
+        seconds = max(seconds, rows / rows_per_second)
+    return RereadEstimate(rows, size, seconds, between, free)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _size(size: int) -> str:
+    for least, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= least:
+            return f"{size / least:.1f} {unit}"
+    return f"{size} B"
+
+
+def _duration(seconds: float) -> str:
+    for least, unit in ((3_600, "h"), (60, "min")):
+        if seconds >= least:
+            return f"{seconds / least:.1f} {unit}"
+    return f"{max(seconds, 1):.0f} s"

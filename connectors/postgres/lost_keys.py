@@ -21,7 +21,12 @@ def held_of(positions: Positions, tables: Sequence[CapturedTable]) -> list[Captu
     return [
         each
         for each in tables
-        if not each.schema.key and (keys.of(each.oid) or awaits_key(positions, each.table))
+        if not each.schema.key
+        and (
+            keys.of(each.oid)
+            or keys.of(_ledger_of(positions, each.table).oid)
+            or awaits_key(positions, each.table)
+        )
     ]
 
 

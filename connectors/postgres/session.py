@@ -40,6 +40,7 @@ from headwater.connectors.postgres.publication.coverage import (
 from headwater.connectors.postgres.publication.monitor import NEW_TABLES, CaptureMonitor
 from headwater.connectors.postgres.publication.published_tables import Publication
 from headwater.connectors.postgres.publication.uncapturable_tables import finding_of
+from headwater.connectors.postgres.returned_tables import forget_keys, parts_of_returned
 from headwater.connectors.postgres.schema_history.column_numbers import ColumnNames
 from headwater.connectors.postgres.schema_history.schema_monitor import FormWatch
 from headwater.connectors.postgres.schema_history.table_renames import TableNames
@@ -134,12 +135,12 @@ class ReplicationSession:
             tables = looked.tables
             left = self._find_gone(before, looked, held)
             standing = self._with_publication(standing, before)
-            back = [] if standing.start is None else self._back(before, tables)
+            back, missed = self._back(before, tables) if standing.start is not None else ([], [])
             entries = await self._publish(connection, tables, held, left, before)
             watch = self._watch(looked, held, entries, left)
             await watch.look_at_first(connection, before)
             reader = self._reader(standing)
-            positions, keys = dict(self._resume_from), KeyHistory.restore(self._resume_from, tables)
+            positions, keys = dict(self._resume_from), self._restore_keys(tables, back)
             await self._keep_failover(line, standing)
             if (start := standing.start) is None:
                 await watch.forms.look_first(connection)
@@ -160,14 +161,14 @@ class ReplicationSession:
             new = await watch.forms.parts_at_start(positions, connection, self._context)
             news = {**keys.news(), **new}
             news |= await _of_lost_keys({**positions, **news}, tables, held, connection)
-            if left or back or news or held or positions.get(coverage.PART) != entries:
-                since = await wal_end(connection) if back else 0
-                anew = TableSnapshotProgress(since=since).text()
-                changed = {**left, **news, **{part_of(each.table): anew for each in back}}
-                changed[coverage.PART] = entries
+            if left or back or missed or news or held or positions.get(coverage.PART) != entries:
+                since = await wal_end(connection) if back or missed else 0
+                anew = _parts_of_missed(missed, since=since)
+                anew |= parts_of_returned(positions, back, since=since)
+                changed = {**left, **news, **anew, coverage.PART: entries}
                 positions |= changed
                 yield ChangeBatch(
-                    self._truncate(back, reader, start),
+                    self._truncate(missed, reader, start),
                     changed,
                     replacements=lost_keys.pending(held),
                 )
@@ -175,7 +176,7 @@ class ReplicationSession:
             names = TableNames.restore(
                 {} if standing.start is None else self._resume_from,
                 tables,
-                back=back,
+                back=[*back, *missed],
                 is_followed=self._may_read,
             )
             translator = self._translator(connection, looked, held, keys, names, reader, watch)
@@ -377,20 +378,27 @@ class ReplicationSession:
 
     def _back(
         self, found: Publication | None, tables: Sequence[CapturedTable]
-    ) -> list[CapturedTable]:
-        """Tables that are to be emptied and read again, as changes of them have been missed.
-        Raises where the file does not say so."""
+    ) -> tuple[list[CapturedTable], list[CapturedTable]]:
+        """Tables that came back, and those that are to be emptied and read again, as changes of
+        them have been missed. Raises where the file does not say so."""
         back = find_returned(self._resume_from, tables)
         kept = lost_keys.not_awaited(self._resume_from, tables)
         missed = coverage.missed_of(self._resume_from, found, kept)
         if not missed:
-            return back
+            return back, []
         if self._settings.snapshot.mode == "never":
             logger.warning("changes have been missed, as %s were not published", few(missed))
-            return back
+            return back, []
         if not may_begin_again(self._settings):
             raise coverage.not_sent(missed, self._publication)
-        return back + [each for each in tables if each.table in missed]
+        return back, [each for each in tables if each.table in missed]
+
+    def _restore_keys(
+        self, tables: Sequence[CapturedTable], back: Sequence[CapturedTable]
+    ) -> KeyHistory:
+        keys = KeyHistory.restore(self._resume_from, tables)
+        forget_keys(self._resume_from, back, keys)
+        return keys
 
     async def _stand(self, line: PgConnection) -> ResumeCheck:
         return await replication_slot.once_left(
@@ -555,6 +563,11 @@ class ReplicationSession:
             end=end,
             awaits_paused=self._stops_after_rows and not self._context.until_end,
         )
+
+
+def _parts_of_missed(tables: Sequence[CapturedTable], *, since: int) -> dict[str, str]:
+    anew = TableSnapshotProgress(since=since).text()
+    return {part_of(each.table): anew for each in tables}
 
 
 async def _of_lost_keys(

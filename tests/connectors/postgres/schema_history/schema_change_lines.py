@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 FOLLOWED, READ_AGAIN, NEW_KEY = "followed", "read again", "new key"
-NEW_TABLE, EMPTIED, LEFT_OUT = "new topic", "emptied", "left out"
+NEW_TABLE, LEFT_OUT = "new topic", "left out"
 IN_PLACE = "in place"
 
 PLAIN = (
@@ -509,11 +509,20 @@ LINES = [
     Line("DROP TABLE", LEFT_OUT, ["DROP TABLE {t}"], after=()),
     Line(
         "DROP TABLE, and CREATE TABLE of the same name",
-        EMPTIED,
+        READ_AGAIN,
         [
             "DROP TABLE {t}",
             "CREATE TABLE {t} (id int PRIMARY KEY, a text)",
             "INSERT INTO {t} VALUES (1, 'new'), (5, 'new')",
+        ],
+    ),
+    Line(
+        "DROP TABLE, and CREATE TABLE of the same name with another key",
+        NEW_KEY,
+        [
+            "DROP TABLE {t}",
+            "CREATE TABLE {t} (id int, a text, b int NOT NULL DEFAULT 7, PRIMARY KEY (b, id))",
+            "INSERT INTO {t} VALUES (1, 'new', 1), (1, 'new', 2), (5, 'new', 1)",
         ],
     ),
     Line("VACUUM FULL", FOLLOWED, ["VACUUM FULL {t}"]),

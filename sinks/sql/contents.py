@@ -1,12 +1,14 @@
 """A target table read in one transaction: its rows and its offsets."""
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.table_schema import TableId, TableSchema
 from headwater.core_log.model.topic_generations import is_later
 from headwater.sinks.sink import DELETED_AT, AppliedOffsets, DeletedRows
@@ -175,11 +177,38 @@ def pages_of(
     reading = _read(target.dialect, target.connect(), statement, len(fields))
     with translate_errors(target.dialect, table=str(schema.table)), closing(reading) as pages:
         for columns in pages:
+            deleted = columns[-1] if fields[-1].name == DELETED_AT else None
             arrays = [
-                column_of(values, field.type, name=field.name, table=str(schema.table))
+                _column_of(values, field, schema, deleted)
                 for values, field in zip(columns, fields, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _column_of(
+    values: Any, field: pa.Field, schema: TableSchema, deleted: Sequence[Any] | None
+) -> pa.Array:
+    """A deleted row may have a value of a former type, if the database stores any: it is null.
+    `deleted`: the rows' times of deletion, if the table keeps them."""
+    convert = partial(column_of, kind=field.type, name=field.name, table=str(schema.table))
+    try:
+        return convert(values)
+    except SinkRejected:
+        if deleted is None or field.name in schema.key:
+            raise
+        kept = [
+            value if time is None or _fits(convert, value) else None
+            for value, time in zip(values, deleted, strict=True)
+        ]
+        return convert(kept)
+
+
+def _fits(convert: Callable[[Any], pa.Array], value: Any) -> bool:
+    try:
+        convert([value])
+    except SinkRejected:
+        return False
+    return True
 
 
 def _read(

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headwater.core_log.foundation.errors import SinkRejected
 from headwater.core_log.model.table_schema import TableSchema
 from headwater.sinks.sink import DELETED_AT, AppliedOffsets, DeletedRows
 from headwater.sinks.sql import contents
@@ -214,3 +215,28 @@ async def test_rows_applied_meanwhile_are_not_read(bench: SqlBench) -> None:
     assert {row["id"] for row in (await read(beside, ORDERS))[0].values()} == {1, 3, 9}
     await sink.close()
     await beside.close()
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+async def test_a_value_of_a_former_type_is_null_in_a_deleted_row_and_damage_in_another(
+    bench: SqlBench, is_deleted: bool
+) -> None:
+    """SQLite keeps values of any type in a column."""
+    if bench.kind != "sqlite":
+        pytest.skip("its columns have types")
+    schema = schema_of("public.orders", id=pa.int64(), note=pa.list_(pa.int32()))
+    topic, sink = ScriptedTopic(), bench.sink(deletes="soft")
+    topic.append(schema, ("c", {"id": 1, "note": [1]}), ("c", {"id": 2, "note": [2]}))
+    if is_deleted:
+        topic.append(schema, ("d", {"id": 2}))
+    await sink.apply(topic.slice())
+    bench.execute("UPDATE orders SET note = 'sad' WHERE id = 2")
+
+    async with sink.contents(schema, [topic.name]) as found:
+        if is_deleted:
+            [batch] = [each async for each in found.batches]
+            assert batch.column("note").to_pylist() == [[1], None]
+        else:
+            with pytest.raises(SinkRejected, match="not of its type"):
+                [each async for each in found.batches]
+    await sink.close()

@@ -51,8 +51,9 @@ are staged as whole files."""
 ROWS_PER_CORE_S, SPARK_START_S = 150_000, 8
 """Records that a core applies, about, here as in Spark; and the time that Spark takes to start."""
 ROWS_AGAIN_MAX = 2_000_000
-"""Rows of a table that one slice may stage again. If there are more, the keys come in no order, and
-Spark, which orders keys before it writes, gets the table's next large slice."""
+"""Rows of a table that one slice may stage again, besides as many as it stages: ends of pieces that
+overlap cost that. If there are more, the keys come in no order, and Spark, which orders keys before
+it writes, gets the table's next large slice."""
 
 
 @dataclass(slots=True)
@@ -84,6 +85,7 @@ class _Gathered:
     changes: list[TableChanges] = field(default_factory=list)
     bytes: int = 0
     staged: StagedTable | None = None
+    rows_staged: int = 0
     failure: Exception | None = None
 
     def add(self, changes: TableChanges, *, empties: bool) -> None:
@@ -171,7 +173,8 @@ class WorkSplit:
             mine.take()
             return
         assert mine.staged is not None, "it was opened before"
-        if mine.staged.rows_written_again > ROWS_AGAIN_MAX:
+        mine.rows_staged += sum(map(len, changes))
+        if mine.staged.rows_written_again > ROWS_AGAIN_MAX + mine.rows_staged:
             self._unordered.add(table_writer.table)
 
     def _in_process(self, changes: Sequence[TableChanges]) -> InProcessWork:

@@ -197,9 +197,16 @@ class SliceReader:
     async def _fetches(
         self, ends: Mapping[TopicPartition, int], begun: "_Begun", check: SliceCheck | None
     ) -> AsyncGenerator[tuple[Fetched, int], None]:
-        """Yields each fetch with its offset."""
+        """Yields each fetch with its offset.
+
+        The partition with the largest part left is asked for first, as the first one fills an
+        answer: so partitions are read side by side, and keys come about as they were written.
+        """
         reached = begun.reached
-        while wanted := {part: reached[part] for part in ends if reached[part] < ends[part]}:
+        spans = {part: max(end - reached[part], 1) for part, end in ends.items()}
+        while left := [part for part in ends if reached[part] < ends[part]]:
+            left.sort(key=lambda part: (reached[part] - ends[part]) / spans[part])
+            wanted = {part: reached[part] for part in left}
             is_all_there = all(begun.decided.get(part, 0) >= ends[part] for part in wanted)
             limit = replace(self._limit, wait_ms_max=0) if is_all_there else self._limit
             fetched = await self._log.fetch(wanted, limit=limit, isolation=Isolation.COMMITTED)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from random import Random
 from uuid import UUID
 
@@ -40,6 +40,8 @@ from headwater.core_log.storage.store import Store
 
 logger = logging.getLogger(__name__)
 NO_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+TURN_S = 0.01
+"""The longest time for which opening partitions holds up the loop, but for the last one opened."""
 METADATA_ID = UUID("00000000-0000-0000-0000-000000000001")
 """The topic id that Kafka reserves for the metadata topic."""
 
@@ -75,6 +77,8 @@ class Broker:
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[bytes, int], Partition] = {}
         self._reasons: dict[tuple[str, int], str] = {}
+        self._to_open: set[tuple[str, int]] = set()
+        """New partitions whose turn has not come yet: they are not offline."""
         self.has_failed = asyncio.Event()
         """Set by a failure, so that the recovery of partitions need not wait for its next turn."""
         self.has_failed.set()
@@ -128,8 +132,7 @@ class Broker:
                 self.node_id, incarnation, host=host, port=port, now_ms=self.clock.now_ms()
             )
         )
-        for topic, record in list(self._list_unled()):
-            self._try_to_lead(topic, record)
+        await self._lead_in_turns(list(self._list_unled()))
         self.store.report_strays()
         self._coordination = Coordination(self, self._random)
         await self._coordination.load()
@@ -138,7 +141,11 @@ class Broker:
     def unserved(self) -> Sequence[TopicPartition]:
         """Returns the partitions that should be served here and are not, because the disk failed or
         cannot open them."""
-        unled = [TopicPartition(topic.name, each.partition) for topic, each in self._list_unled()]
+        unled = [
+            TopicPartition(topic.name, each.partition)
+            for topic, each in self._list_unled()
+            if (topic.name, each.partition) not in self._to_open
+        ]
         led = [
             TopicPartition(*at)
             for at, each in self._by_name.items()
@@ -206,6 +213,26 @@ class Broker:
                     and (topic.name, record.partition) not in self._by_name
                 ):
                     yield topic, record
+
+    def _lead_in_turns(
+        self, unled: Sequence[tuple[Topic, PartitionRecord]]
+    ) -> Coroutine[None, None, None]:
+        """Returns what opens the partitions without holding up the loop for long."""
+        self._to_open |= {(topic.name, record.partition) for topic, record in unled}
+        return self._open_in_turns(unled)
+
+    async def _open_in_turns(self, unled: Sequence[tuple[Topic, PartitionRecord]]) -> None:
+        time = asyncio.get_running_loop().time
+        turn_end_s = time() + TURN_S
+        try:
+            for topic, record in unled:
+                if time() >= turn_end_s:
+                    await asyncio.sleep(0)
+                    turn_end_s = time() + TURN_S
+                self._to_open.discard((topic.name, record.partition))
+                self._try_to_lead(topic, record)
+        finally:  # after an unexpected error the recovery of partitions opens the rest
+            self._to_open -= {(topic.name, record.partition) for topic, record in unled}
 
     def _try_to_lead(self, topic: Topic, record: PartitionRecord) -> None:
         """Tries to open a partition. A topic exists once its metadata is committed; if the disk
@@ -285,8 +312,9 @@ class Broker:
         self._by_id[partition.topic_id.bytes, partition.index] = partition
         return partition
 
-    def _follow(self, changes: MetadataChanges) -> None:
-        """Applies a change of the cluster's metadata."""
+    def _follow(self, changes: MetadataChanges) -> Coroutine[None, None, None]:
+        """Applies a change of the cluster's metadata, at once but for the opening of new
+        partitions, which it returns."""
         for topic_id, topic in changes.topics_removed.items():
             for index in topic.partitions:
                 self._drop(topic.name, topic_id, index)
@@ -297,22 +325,18 @@ class Broker:
             known = self.image.topic_by_id(topic_id)
             assert known is not None, "an added partition belongs to a topic"
             added.append((known, record))
-        self.store.announce(
-            TopicPartition(topic.name, record.partition)
-            for topic, record in added
-            if record.leader == self.node_id
-        )
-        for known, record in added:
-            self._try_to_lead(known, record)
+        led = [(topic, record) for topic, record in added if record.leader == self.node_id]
+        self.store.announce(TopicPartition(topic.name, each.partition) for topic, each in led)
         for (topic_id, index), record in changes.partitions_changed.items():
-            led = self._by_id.get((topic_id.bytes, index))
+            partition = self._by_id.get((topic_id.bytes, index))
             known = self.image.topic_by_id(topic_id)
-            if led is not None and known is not None:
+            if partition is not None and known is not None:
                 min_in_sync = self.configs.min_in_sync(known.config)
                 now_ms = self.clock.monotonic_ms()
-                led.on_record(record, min_in_sync=min_in_sync, now_ms=now_ms)
+                partition.on_record(record, min_in_sync=min_in_sync, now_ms=now_ms)
         for topic in changes.configs_changed.values():
             self._configure(topic)
+        return self._lead_in_turns(led)
 
     def _drop(self, name: str, topic_id: UUID, index: int) -> None:
         partition = self._by_name.pop((name, index), None)
@@ -372,7 +396,8 @@ class Broker:
                 return ErrorCode.UNKNOWN_TOPIC_ID
         if known is None or index not in known.partitions:
             return NO_PARTITION
-        if known.partitions[index].leader == self.node_id:
+        is_opening = (known.name, index) in self._to_open
+        if known.partitions[index].leader == self.node_id and not is_opening:
             return ErrorCode.KAFKA_STORAGE_ERROR  # see `PartitionRecovery`
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -423,6 +448,7 @@ class Broker:
     async def close(self) -> None:
         """Syncs and closes everything, and marks the stop as clean if nothing is left to do."""
         is_settled = True
+        await self.metadata.finish_applying()
         if self._coordination is not None:
             try:
                 await self._coordination.close()

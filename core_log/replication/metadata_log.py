@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Protocol, TypeVar
 
 from headwater.core_log.foundation.errors import CorruptLog, StorageFailed
@@ -45,12 +45,14 @@ class MetadataLog:
         self,
         log: MetadataPartition,
         snapshots: MetadataSnapshots,
-        listener: Callable[[MetadataChanges], None],
+        listener: Callable[[MetadataChanges], Coroutine[None, None, None]],
     ) -> None:
-        """`listener` is called for every change once the image has it; not during `load`."""
+        """`listener` is called for every change when the image has it; not during `load`. The next
+        decision waits for the work that it returns."""
         self.image = MetadataImage()
         self._log, self._snapshots, self._listener = log, snapshots, listener
         self._turn = asyncio.Lock()
+        self._applying: asyncio.Future[None] | None = None
         self._appended: deque[tuple[int, list[MetadataRecord]]] = deque()
         self._epoch = -1  # of the newest applied record
         self._snapshot_offset = 0
@@ -102,7 +104,7 @@ class MetadataLog:
                     read = () if is_control else batch.records
                     records = [decode_record(each.value or b"") for each in read]
                     self._epoch = batch.header.leader_epoch
-                    self._listener(self.image.apply(records, batch.header.next_offset))
+                    await self._apply(records, batch.header.next_offset)
 
     async def change(
         self,
@@ -135,12 +137,29 @@ class MetadataLog:
     async def _settle(self) -> None:
         """Applies appended records once they are committed, including those of a cancelled caller:
         they are in the log all the same."""
+        await self.finish_applying()
         while self._appended:
             end_offset, records = self._appended[0]
             await self._log.durable(end_offset)
             self._appended.popleft()
             self._epoch = self._log.leader_epoch
-            self._listener(self.image.apply(records, end_offset))
+            await self._apply(records, end_offset)
+
+    async def _apply(self, records: list[MetadataRecord], end_offset: int) -> None:
+        changes = self.image.apply(records, end_offset)
+        self._applying = asyncio.ensure_future(self._listener(changes))
+        await self.finish_applying()
+
+    async def finish_applying(self) -> None:
+        """Returns once the listener is done with the last change, whose caller may be gone."""
+        applying = self._applying
+        if applying is None:
+            return
+        try:
+            await asyncio.shield(applying)
+        finally:
+            if applying.done():
+                self._applying = None
 
     async def snapshot_if_grown(self, *, now_ms: int) -> bool:
         """Writes a snapshot if the log is much larger than one would be, and allows the deletion of

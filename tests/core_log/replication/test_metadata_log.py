@@ -99,13 +99,14 @@ class Scene:
     def __init__(self, log: ScriptedLog | None = None, files: MemoryFiles | None = None) -> None:
         self.log, self.files = log or ScriptedLog(), files or MemoryFiles()
         self.heard: list[MetadataChanges] = []
-        self.metadata = MetadataLog(
-            self.log, MetadataSnapshots(self.files, DIRECTORY), self.heard.append
-        )
+        self.metadata = MetadataLog(self.log, MetadataSnapshots(self.files, DIRECTORY), self.hear)
         ids = iter(range(1 << 20, 1 << 30))
         self.controller = Controller(
             self.metadata.image, TopicConfigs({}), new_id=lambda: UUID(int=next(ids))
         )
+
+    async def hear(self, changes: MetadataChanges) -> None:
+        self.heard.append(changes)
 
     async def register(self) -> int:
         return await self.metadata.change(

@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check types architecture unit sim crash fuzz compat lowest constraints bench docs web
+.PHONY: help venv demo test check types architecture unit sim crash fuzz compat lowest constraints bench docs web release
 
 # Tests start hundreds of processes, which would all compile the same modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -87,6 +87,9 @@ bench: venv ## all benchmarks, beside the rivals, into benchmarks/results
 	$(BIN)/python -m benchmarks.reread
 	$(BIN)/python -m benchmarks.lake
 	$(BIN)/python -m benchmarks.peers
+
+release: venv ## wheel and source distribution of the version in pyproject.toml, tried, in dist/
+	@scripts/release.sh
 
 web: ## copy the console's libraries again, by the versions in scripts/web/package-lock.json
 	cd scripts/web && npm ci --ignore-scripts --no-audit --no-fund

@@ -67,7 +67,7 @@ compat: venv ## other people's clients, Debezium, every PostgreSQL and MySQL, an
 	    HEADWATER_POSTGRES=$$(scripts/fetch_postgres.sh $$version) \
 	        $(PYTEST) -q tests/connectors/postgres || exit 1; done
 	@for server in mysql-8.0 mariadb-11.8; do echo "$$server"; \
-	    HEADWATER_MYSQL=$$server $(PYTEST) -q tests/connectors/mysql || exit 1; done
+	    HEADWATER_BUDGET=long HEADWATER_MYSQL=$$server $(PYTEST) -q tests/connectors/mysql || exit 1; done
 	HEADWATER_BUDGET=long $$(scripts/fetch_newest_pyspark.sh) -m pytest -q tests/pipelines/spark_source tests/sinks/spark
 
 lowest: venv ## the core's tests with the lowest versions that pyproject.toml allows

@@ -88,7 +88,10 @@ public final class Capture {
                     DebeziumEngine.create(Connect.class)
                             .using(properties)
                             .using((isSuccess, message, error) -> {
-                                System.err.println(file + ": " + message + " " + error);
+                                System.err.println(file + ": " + message);
+                                if (error != null) {
+                                    error.printStackTrace();
+                                }
                                 capture.done.countDown();
                             })
                             .notifying(event -> capture.take(event.value()))

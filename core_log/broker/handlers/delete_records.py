@@ -74,6 +74,8 @@ def delete(broker: "Broker", topic: str, index: int, offset: int) -> int | Error
         return ErrorCode.POLICY_VIOLATION
     if offset == TO_HIGH_WATERMARK:
         offset = partition.high_watermark
+    if partition.high_watermark < offset <= partition.log.end_offset:
+        return ErrorCode.REQUEST_TIMED_OUT  # the disk is slow: the records may still become durable
     if not 0 <= offset <= partition.high_watermark:
         return ErrorCode.OFFSET_OUT_OF_RANGE
     partition.log.delete_records_before(offset)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from headwater.core_log.broker import partition as partition_module
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.delete_records import (
@@ -17,6 +18,7 @@ from headwater.core_log.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
 )
 from headwater.core_log.replication.metadata import OFFSETS_TOPIC
+from tests.builders import append
 from tests.core_log.broker.in_memory import ask, create, fill, versions
 
 NONE = ErrorCode.NONE
@@ -90,6 +92,26 @@ async def test_deleting_less_than_before_changes_nothing(broker: Broker) -> None
     outcome = await delete_before(broker, "t", 2)
 
     assert (outcome.error_code, outcome.low_watermark) == (NONE, 4)
+
+
+async def test_a_deletion_of_records_that_are_not_on_disk_in_time_may_be_repeated(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_module, "DISK_WAIT_S_MAX", 0.01)
+    await create(broker, "t")
+    partition = broker.find_led("t", 0)
+    assert partition is not None
+    append(partition.log, "written, and not synced", timestamp_ms=1)
+
+    outcome = await delete_before(broker, "t", 1)
+    beyond = await delete_before(broker, "t", 2)
+    partition.on_written(is_urgent=True)
+    await partition.wait_committed(1)
+    again = await delete_before(broker, "t", 1)
+
+    assert outcome.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert (again.error_code, again.low_watermark) == (NONE, 1)
+    assert beyond.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 async def test_records_that_must_stay_are_not_deleted(broker: Broker) -> None:

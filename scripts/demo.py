@@ -15,6 +15,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from scripts.demo_console import IN_A_TERMINAL, has_terminal, show_console
 from scripts.embedded_mysql import MysqlMissing, embedded_mysql
 from scripts.embedded_postgres import PostgresMissing, embedded_postgres
 from scripts.shop_database import (
@@ -117,7 +118,18 @@ class Show:
                 customers.stop()
                 self._say(f"{customers.committed:,} transactions, and nobody buys any more")
                 self._until(lambda: self._differing() == [])
-        return self._prove(moment, then)
+        code = self._prove(moment, then)
+        self._show_console()
+        return code
+
+    def _show_console(self) -> None:
+        """Over the pipeline that goes on, with people who buy."""
+        if not has_terminal():
+            self._say(IN_A_TERMINAL)
+            return
+        with buying(self._shop), self._running():
+            self._until(self._is_answering)
+            show_console(self._say, self._directory, self._environment)
 
     def _prove(self, moment: str, then: Rows) -> int:
         self._print_tables()

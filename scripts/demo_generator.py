@@ -18,6 +18,7 @@ from rich.table import Table
 from headwater.connectors.generator.history import truth
 from headwater.connectors.generator.settings import GeneratorSettings
 from headwater.core_log.model.table_schema import TableId
+from scripts.demo_console import IN_A_TERMINAL, has_terminal, show_console
 from scripts.shop_targets import Rows, rows_in_files, rows_in_sqlite, rows_of_arrow
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -69,7 +70,12 @@ def main(total: int = 200_000) -> int:
             f"{total:,} changes; kill -9 after {killed_at:,} orders; "
             f"{restarted - started:.1f} s before it and {ended - restarted:.1f} s after it"
         )
-    return verdict(console, compared)
+        code = verdict(console, compared)
+        if has_terminal():
+            show_console(console.print, directory, {**os.environ, "PYTHONPATH": str(PROJECT)})
+        else:
+            console.print(IN_A_TERMINAL)
+    return code
 
 
 def run_until_killed(directory: Path, console: Console, *, rows: int) -> int:

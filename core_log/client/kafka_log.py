@@ -29,6 +29,7 @@ from headwater.core_log.model.log import (
 from headwater.core_log.records.batch_header import Batch, seal
 
 if TYPE_CHECKING:
+    from headwater.core_log.client.cluster_description import ClusterDescription
     from headwater.core_log.client.group_admin import GroupAdmin
     from headwater.core_log.client.topic_admin import TopicAdmin
     from headwater.core_log.client.writer import KafkaWriter
@@ -116,10 +117,11 @@ class KafkaLog:
             name, await coordinator.identify(), coordinator=coordinator, cluster=self._cluster
         )
 
-    async def cluster_id(self) -> str:
-        """Returns the id of the cluster; empty if it does not tell."""
-        found = await self._cluster.persist(lambda: self._cluster.metadata([]))
-        return found.cluster_id or ""
+    async def describe_cluster(self) -> "ClusterDescription":
+        """Asked for anew each time."""
+        from headwater.core_log.client.cluster_description import describe_cluster
+
+        return await describe_cluster(self._cluster)
 
     async def is_exactly_once(self) -> bool:
         """Whether the cluster has finalized the transaction version that exactly-once writers

@@ -118,7 +118,7 @@ class _Handlers:
 
     async def root(self, request: Request) -> Response:
         async with self._console.open_log() as log:
-            cluster = await log.cluster_id()
+            cluster = (await log.describe_cluster()).cluster_id
         return json_response(
             {"version": self._version, "commit": "headwater", "kafka_cluster_id": cluster}
         )

@@ -8,6 +8,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route, Router
 
 from headwater.pipelines.console import (
+    cluster_routes,
     letter_routes,
     log_routes,
     pipeline_routes,
@@ -49,7 +50,7 @@ PAGES = (
     "/",
     *(
         f"/{page}{rest}"
-        for page in ("pipelines", "log", "letters", "verification", "audit")
+        for page in ("pipelines", "log", "letters", "verification", "audit", "cluster")
         for rest in ("", "/{path:path}")
     ),
 )
@@ -60,6 +61,7 @@ ROUTES: tuple[ConsoleRoute, ...] = (
     *log_routes.ROUTES,
     *letter_routes.ROUTES,
     *run_routes.ROUTES,
+    *cluster_routes.ROUTES,
 )
 
 

@@ -151,7 +151,7 @@ async def list_topics(log: "KafkaLog") -> list[TopicLine]:
     bounds, before, sizes, policies, tables = await asyncio.gather(
         log.bounds(places),
         log.offsets_at(places, timestamp_ms=a_minute_ago),
-        _sizes(log),
+        sizes_of(log),
         log.topics.config_of_each([each.name for each in topics], POLICY),
         table_topics(log),
     )
@@ -175,7 +175,7 @@ async def list_topics(log: "KafkaLog") -> list[TopicLine]:
     return found
 
 
-async def _sizes(log: "KafkaLog") -> Mapping[TopicPartition, int]:
+async def sizes_of(log: "KafkaLog") -> Mapping[TopicPartition, int]:
     """Some clusters let only administrators ask."""
     try:
         return await log.topics.sizes()
@@ -187,7 +187,7 @@ async def describe_topic(log: "KafkaLog", name: str) -> TopicPage:
     topic = await log.topics.describe(name)
     places = parts_of(topic)
     bounds, sizes, config, tables = await asyncio.gather(
-        log.bounds(places), _sizes(log), log.topics.config(name), table_topics(log)
+        log.bounds(places), sizes_of(log), log.topics.config(name), table_topics(log)
     )
     times = await asyncio.gather(*(_oldest_and_newest(log, at, bounds[at]) for at in places))
     stored = tables.get(name)

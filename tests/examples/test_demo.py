@@ -1,13 +1,17 @@
 """`make demo` comes to its end, and would notice if the promise were broken."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 from rich.console import Console
 
 from headwater.core_log.model.table_schema import TableId
+from scripts.demo_console import console_over
 from scripts.demo_generator import Compared, differences, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +31,7 @@ def test_the_demo_is_killed_and_ends_equal() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "kill -9 after" in done.stdout
     assert "every row is equal in all three places" in done.stdout
+    assert "the link of its console" in done.stdout
 
 
 @pytest.mark.slow
@@ -55,3 +60,19 @@ def test_a_row_that_differs_anywhere_breaks_the_promise() -> None:
     assert verdict(console, [Compared(ORDERS, rows, rows[:1], rows)]) == 1
     assert verdict(console, [Compared(ORDERS, rows, rows, [(1, "a"), (2, "c")])]) == 1
     assert differences(rows, [*rows, (2, "b")]) == 1, "a row twice is a difference"
+
+
+@pytest.mark.slow
+def test_the_console_of_the_demo_is_served_and_ends(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text(
+        "pipeline: shop\nsource: {type: generator, size: 5, total: 10}\nsink: {type: console}\n"
+    )
+
+    with console_over(tmp_path, os.environ) as link:
+        page, _, token = link.partition("#")
+        with urlopen(page) as answer:
+            assert b"Headwater" in answer.read()
+
+    assert len(token) > 20
+    with pytest.raises(URLError):
+        urlopen(page)

@@ -4,6 +4,7 @@ import { useEffect } from "./vendor/hooks.mjs";
 import "./vendor/signals.mjs";
 import { openSession, refused } from "./api.js";
 import { follow, link, status } from "./live.js";
+import { Cluster } from "./pages/cluster.js";
 import { Group, Groups, Topics } from "./pages/log.js";
 import { Letter, Letters, LettersOf } from "./pages/letters.js";
 import { Overview } from "./pages/overview.js";
@@ -26,6 +27,7 @@ const PAGES = [
   [/^\/letters\/([^/]+)\/(\d+)$/, (pipeline, number) => html`<${Letter} key=${number} pipeline=${pipeline} number=${number} />`, (_, number) => `Dead letter #${number}`],
   [/^\/verification$/, () => html`<${Verification} />`, () => "Verification"],
   [/^\/verification\/runs$/, () => html`<${Runs} />`, () => "Runs"],
+  [/^\/cluster$/, () => html`<${Cluster} />`, () => "Cluster"],
   [/^\/audit$/, () => html`<${Audit} />`, () => "Who did what"],
 ];
 const RAIL = [
@@ -33,6 +35,7 @@ const RAIL = [
   ["/log", "Log", "M3 4h14M3 8h14M3 12h9M3 16h9", (path) => path.startsWith("/log")],
   ["/letters", "Dead letters", "M3 5h14v10H3zM3 6l7 5 7-5", (path) => path.startsWith("/letters")],
   ["/verification", "Verification", "M3 10l4 4 10-9", (path) => path.startsWith("/verification")],
+  ["/cluster", "Cluster", "M4 4h12v5H4zM4 11h12v5H4zM7 6.5h.1M7 13.5h.1", (path) => path === "/cluster"],
   ["/audit", "Who did what", "M10 3a3 3 0 110 6 3 3 0 010-6M4 17c0-4 3-5 6-5s6 1 6 5", (path) => path === "/audit"],
 ];
 const SAID = { live: "live", lost: "connection lost, trying again", "at rest": "no pipeline is running", connecting: "connecting" };

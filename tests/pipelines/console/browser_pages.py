@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import axe_playwright_python
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from headwater.pipelines.console.console_server import ConsoleServer
 from headwater.pipelines.console.hidden_columns import NOTHING_HIDDEN, HiddenColumns
@@ -17,6 +17,7 @@ from tests.pipelines.console.served_console import sources_of
 from tests.served_log import ServedLog
 
 PATIENCE_MS = 120_000
+expect.set_options(timeout=PATIENCE_MS)
 NARROW, WIDE = 390, 1440
 [AXE] = [
     each.read_text() for each in Path(axe_playwright_python.__file__).parent.rglob("axe.min.js")

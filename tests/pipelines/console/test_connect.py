@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headwater.core_log.client.cluster_description import ClusterDescription
 from headwater.pipelines.console.connect_view import file_settings
 from headwater.pipelines.running.owner_client import LockHolder
 from tests.memory_log import MemoryLog
@@ -74,8 +75,8 @@ SENT: list[str] = []
 
 
 class LogOfCluster(MemoryLog):
-    async def cluster_id(self) -> str:
-        return "ZefQL6uWSvGY2H3CMUyTjw"
+    async def describe_cluster(self) -> ClusterDescription:
+        return ClusterDescription("ZefQL6uWSvGY2H3CMUyTjw", 1, ())
 
 
 def served(file: Path | None = None, *, is_read_only: bool = False) -> Any:

@@ -6,7 +6,6 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.pipelines.console.browser_pages import (
-    PATIENCE_MS,
     check_accessible,
     console_of,
     page_of,
@@ -16,8 +15,6 @@ from tests.pipelines.pipeline_in_memory import tables_of
 from tests.served_log import served_log
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-
-expect.set_options(timeout=PATIENCE_MS)
 
 
 def test_a_person_redrives_a_dead_letter(browser: Browser, tmp_path: Path) -> None:

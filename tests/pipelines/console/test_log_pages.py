@@ -9,7 +9,6 @@ from playwright.sync_api import Browser, expect
 from headwater.core_log.model.log import TopicPartition
 from headwater.pipelines.console.hidden_columns import HiddenColumns
 from tests.pipelines.console.browser_pages import (
-    PATIENCE_MS,
     ShownConsole,
     check_accessible,
     console_of,
@@ -47,7 +46,7 @@ def test_a_person_finds_a_message_of_a_topic(
     browser: Browser, console: ShownConsole, served: ServedLog
 ) -> None:
     with page_of(browser, console.link("/log")) as page:
-        expect(page.get_by_role("link", name=TOPIC)).to_be_visible(timeout=PATIENCE_MS)
+        expect(page.get_by_role("link", name=TOPIC)).to_be_visible()
         check_accessible(page)
         page.get_by_role("link", name=TOPIC).click()
         records = page.get_by_role("list", name="Messages found").get_by_role("listitem")
@@ -77,4 +76,9 @@ def test_a_person_finds_a_message_of_a_topic(
         check_accessible(page)
         page.get_by_role("link", name=GROUP).click()
         expect(page.get_by_role("cell", name="5", exact=True)).to_be_visible()
+        check_accessible(page)
+
+        page.get_by_role("link", name="Cluster").click()
+        expect(page.get_by_role("heading", name="One broker has the log.")).to_be_visible()
+        expect(page.get_by_role("cell", name="controller and broker")).to_be_visible()
         check_accessible(page)

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from headwater.pipelines.console.routes import WEB
 from tests.pipelines.console.browser_pages import (
-    PATIENCE_MS,
     check_accessible,
     console_of,
     page_of,
@@ -55,7 +54,7 @@ def test_a_newcomer_sees_what_was_and_which_transaction_made_it_so(
 ) -> None:
     file, link, owner = shop
     with page_of(browser, link) as page:
-        expect(page.get_by_role("heading", name="All flows.")).to_be_visible(timeout=PATIENCE_MS)
+        expect(page.get_by_role("heading", name="All flows.")).to_be_visible()
         assert "#" not in page.url, "the secret is not left in the address"
         check_accessible(page)
 
@@ -94,25 +93,53 @@ def test_a_newcomer_sees_what_was_and_which_transaction_made_it_so(
         assert page.locator(".trace tbody tr").count() >= 1
         check_accessible(page)
 
-        page.get_by_role("link", name="Schema").click()
-        expect(page.get_by_role("region", name="Columns of schema 1")).to_be_visible()
-        check_accessible(page)
-        page.get_by_role("link", name="Verification").last.click()
-        page.get_by_role("button", name="Verify…").click()
-        dialog = page.get_by_role("dialog")
-        dialog.get_by_role("button", name="Run").click()
-        expect(dialog.get_by_text("done")).to_be_visible(timeout=PATIENCE_MS)
-        expect(dialog.get_by_role("cell", name="equal").first).to_be_visible()
-        dialog.get_by_role("button", name="Close").click()
-        expect(page.get_by_text("equal").first).to_be_visible(timeout=PATIENCE_MS)
+        verify_and_rebuild(page)
+
         page.get_by_role("link", name="shop", exact=True).click()
         expect(page.get_by_role("region", name="Tasks")).to_be_visible()
         check_accessible(page)
 
-        page.get_by_role("link", name="Pipelines").first.click()
-        os.kill(owner.pid, signal.SIGKILL)
-        expect(page.get_by_text("does not answer")).to_be_visible(timeout=PATIENCE_MS)
-        expect(page.get_by_role("heading", name="No pipeline is running.")).to_be_visible()
+        kill_and_heal(page, file, owner)
+
+
+def verify_and_rebuild(page: Page) -> None:
+    """From the table's page, by its dialogs."""
+    page.get_by_role("link", name="Schema").click()
+    expect(page.get_by_role("region", name="Columns of schema 1")).to_be_visible()
+    check_accessible(page)
+    page.get_by_role("link", name="Verification").last.click()
+    page.get_by_role("button", name="Verify…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Run").click()
+    expect(dialog.get_by_text("done")).to_be_visible()
+    expect(dialog.get_by_role("cell", name="equal").first).to_be_visible()
+    dialog.get_by_role("button", name="Close").click()
+    expect(page.get_by_text("equal").first).to_be_visible()
+    page.get_by_role("button", name="Rebuild…").click()
+    dialog.get_by_role("checkbox", name="Compare the copy").check()
+    dialog.get_by_role("checkbox", name="Swap the copy in").check()
+    typed = dialog.get_by_role("textbox", name="to run it")
+    expect(typed).to_be_visible()
+    expect(dialog.get_by_role("list", name="Plan")).to_contain_text("swap the copy in")
+    expect(dialog.get_by_role("button", name="Run")).to_be_disabled()
+    check_accessible(page)
+    typed.fill("shop/shop.orders")
+    dialog.get_by_role("button", name="Run").click()
+    expect(dialog.get_by_text("the copy equals the log")).to_be_visible()
+    dialog.get_by_role("button", name="Close").click()
+
+
+def kill_and_heal(page: Page, file: Path, owner: Any) -> None:
+    page.get_by_role("link", name="Pipelines").first.click()
+    os.kill(owner.pid, signal.SIGKILL)
+    expect(page.get_by_text("does not answer")).to_be_visible()
+    expect(page.get_by_role("heading", name="No pipeline is running.")).to_be_visible()
+    again = start("run", file)
+    try:
+        expect(page.get_by_role("heading", name="All flows.")).to_be_visible()
+    finally:
+        again.kill()
+        again.communicate()
 
 
 def test_hostile_values_are_text(browser: Browser, tmp_path: Path) -> None:
@@ -124,7 +151,7 @@ def test_hostile_values_are_text(browser: Browser, tmp_path: Path) -> None:
         path = "/pipelines/shop/tables/public.orders"
         with console_of(served) as console, page_of(browser, console.link(path)) as page:
             cells = page.locator(".rows td")
-            expect(cells.first).to_be_visible(timeout=PATIENCE_MS)
+            expect(cells.first).to_be_visible()
             assert str((1 << 53) + 1) in cells.all_inner_texts(), "a browser rounds such numbers"
             assert page.locator(".rows img").count() == 0
             assert any("onerror" in text for text in cells.all_inner_texts())

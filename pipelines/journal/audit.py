@@ -48,13 +48,15 @@ class AuditedAction:
     problem: str = ""
 
 
-def new_action(command: str, target: str, options: Mapping[str, object]) -> AuditedAction:
+def new_action(
+    command: str, target: str, options: Mapping[str, object], *, via: str = ""
+) -> AuditedAction:
     return AuditedAction(
         id=secrets.token_hex(8),
         started_ms=_now_ms(),
         user=_user(),
         host=platform.node(),
-        via=os.environ.get(VIA, "command"),
+        via=via or os.environ.get(VIA, "command"),
         command=command,
         target=target,
         options={name: str(value) for name, value in options.items() if value},
@@ -63,10 +65,15 @@ def new_action(command: str, target: str, options: Mapping[str, object]) -> Audi
 
 @asynccontextmanager
 async def audit(
-    log: Log, command: str, target: str, options: Mapping[str, object] | None = None
+    log: Log,
+    command: str,
+    target: str,
+    options: Mapping[str, object] | None = None,
+    *,
+    via: str = "",
 ) -> AsyncIterator["ActionOutcome"]:
     """Nothing is done that could not be recorded before."""
-    action, outcome = new_action(command, target, options or {}), ActionOutcome()
+    action, outcome = new_action(command, target, options or {}, via=via), ActionOutcome()
     await write_action(log, action)
     try:
         yield outcome

@@ -10,6 +10,7 @@ import pytest
 
 from headwater.core_log.client.cluster_description import ClusterDescription
 from headwater.pipelines.console.connect_view import file_settings
+from headwater.pipelines.journal.audit import read_actions
 from headwater.pipelines.running.owner_client import LockHolder
 from tests.memory_log import MemoryLog
 from tests.pipelines.console.connect_requests import ACTS, FIXTURE, LOOKS, ConnectRequest, form_of
@@ -79,10 +80,12 @@ class LogOfCluster(MemoryLog):
         return ClusterDescription("ZefQL6uWSvGY2H3CMUyTjw", 1, ())
 
 
-def served(file: Path | None = None, *, is_read_only: bool = False) -> Any:
+def served(
+    file: Path | None = None, *, is_read_only: bool = False, log: MemoryLog | None = None
+) -> Any:
     return served_console(
         sources_of(
-            LogOfCluster(),
+            log or LogOfCluster(),
             find_owner=lambda: Owner("127.0.0.1:1", "token"),
             file=file,
             has_connect=True,
@@ -138,8 +141,9 @@ async def test_states_of_tables_are_those_of_connect_tasks() -> None:
     assert status["connector"]["state"] == "RUNNING" and status["type"] == "sink"
 
 
-async def test_an_act_is_a_signal_of_the_pipeline(sent: list[str]) -> None:
-    async with served() as console:
+async def test_an_act_is_a_signal_of_the_pipeline_and_is_recorded(sent: list[str]) -> None:
+    log = LogOfCluster()
+    async with served(log=log) as console:
         await status_known(console)
         for method, path in (
             ("PUT", "/connectors/shop.lake/pause"),
@@ -156,6 +160,9 @@ async def test_an_act_is_a_signal_of_the_pipeline(sent: list[str]) -> None:
         "POST /pipelines/shop/restart",
         "POST /pipelines/shop/restart/public.orders",
     ]
+    newest, *_, oldest = await read_actions(log)
+    assert (newest.command, newest.target) == ("restart", "shop/public.orders")
+    assert (oldest.command, oldest.via, oldest.outcome) == ("pause", "console", "done")
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,7 @@ class WalStream:
         self._failure: HeadwaterError | None = None
         self._answer: asyncio.TimerHandle | None = None
         self._timer = self._loop.call_later(self._status_seconds, self._tick)
+        self._answer_soon()  # before it, the server does not show whether a commit waits for us
 
     @classmethod
     async def start(

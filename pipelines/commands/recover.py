@@ -104,6 +104,7 @@ async def _rebuild_all(
     output: Output, loaded: "Sequence[LoadedPipeline]"
 ) -> tuple[list[str], dict[str, str]]:
     """Returns the tables that were rebuilt, and those that were not with the reason."""
+    from headwater.pipelines.journal.audit import audit
     from headwater.pipelines.terminal.resting_log import log_as_found
     from headwater.pipelines.time_travel.verify.table_selection import subjects_of
 
@@ -113,14 +114,17 @@ async def _rebuild_all(
         if log is None:
             raise ConfigError("there is no log yet", hint="headwater log restore FROM DIR")
         for pipeline in loaded:
-            for subject in await subjects_of(pipeline, log):
-                for part in pipeline.sinks:
-                    name = printable(f"{pipeline.name}/{subject.target} in {part.name}")
-                    output.note(f"rebuilding {name}")
-                    if reason := await _rebuild(pipeline, part, subject, log):
-                        failures[name] = output.scrub(reason)
-                    else:
-                        done.append(name)
+            async with audit(log, "recover", pipeline.name) as outcome:
+                for subject in await subjects_of(pipeline, log):
+                    for part in pipeline.sinks:
+                        name = printable(f"{pipeline.name}/{subject.target} in {part.name}")
+                        output.note(f"rebuilding {name}")
+                        if reason := await _rebuild(pipeline, part, subject, log):
+                            failures[name] = output.scrub(reason)
+                        else:
+                            done.append(name)
+                if failures:
+                    outcome.problem = f"{format_count(len(failures), 'table')} not rebuilt"
     return done, failures
 
 

@@ -1,7 +1,8 @@
 """A first copy of tables to a lake, beside the tools that people would pick instead."""
 
 # Run it on a quiet machine: python -m benchmarks.peers [--rounds 5] [--only CASE ...]
-#     [--tools TOOL ...] [--rows 2000000]; by default the cases `one` and `eight`.
+#     [--tools TOOL ...] [--rows 2000000] [--add]; by default the cases `one` and `eight`.
+# `--add` keeps the rounds of earlier runs, for a machine that is quiet for a while only.
 # Only a run with the full number of rows writes results; cases that are not named keep theirs.
 
 import argparse
@@ -22,7 +23,7 @@ import psycopg
 from benchmarks.bytecode import compile_as_installed
 from benchmarks.figures import Collected, Figures, shown, spread
 from benchmarks.pipelines import ENVIRONMENT
-from benchmarks.processes import PeakMemory, busy_s, ended_children_s
+from benchmarks.processes import PeakMemory, busy_s, cpu_s, ended_children_s
 from scripts.embedded_postgres import EmbeddedPostgres, embedded_postgres
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -125,6 +126,8 @@ class Ground:
     directory: Path
     peers: Path
     collected: Collected = field(default_factory=Collected)
+    sums: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of tables that nobody changes."""
 
     def execute(self, *statements: str) -> None:
         with psycopg.connect(self.server.address, autocommit=True) as connection:
@@ -143,11 +146,14 @@ class Ground:
 
     def sum_of(self, name: str) -> tuple[int, int]:
         """The number of rows, and a sum over all of their values."""
+        if name in self.sums:
+            return self.sums[name]
         part = f"('x' || substr({IN_POSTGRES}, 1, 15))::bit(60)::int8"
         with psycopg.connect(self.server.address) as connection:
             asked = f"SELECT count(*), sum({part})::text FROM {name}"
             [[count, sum_]] = connection.execute(asked.encode()).fetchall()
-        return int(count), int(sum_ or 0)
+        self.sums[name] = int(count), int(sum_ or 0)
+        return self.sums[name]
 
 
 @contextmanager
@@ -165,14 +171,24 @@ def tables_in(ground: Ground, case: Case) -> Iterator[list[str]]:
         yield names
     finally:
         ground.execute(*(f"DROP TABLE {name}" for name in names))
+        ground.sums.clear()
 
 
-def sum_of_files(paths: Sequence[str]) -> tuple[int, int]:
+NEWEST = """
+    (FROM read_parquet($1, hive_partitioning = false)
+    QUALIFY row_number() OVER (PARTITION BY id ORDER BY _headwater_offset DESC) = 1)
+    WHERE _headwater_op <> 'd'
+"""
+"""Of files that have every change."""
+
+
+def sum_of_files(paths: Sequence[str], *, have_changes: bool) -> tuple[int, int]:
     """The same by another reader."""
+    rows = NEWEST if have_changes else "read_parquet($1, hive_partitioning = false)"
     part = f"('0x' || substr({IN_DUCKDB}, 1, 15))::int8::hugeint"
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        asked = f"SELECT count(*), sum({part}) FROM read_parquet($1, hive_partitioning = false)"
+        asked = f"SELECT count(*), sum({part}) FROM {rows}"
         [(count, sum_)] = connection.execute(asked, [list(paths)]).fetchall()
     return int(count), int(sum_ or 0)
 
@@ -196,11 +212,11 @@ def measure(ground: Ground, tool: str, names: Sequence[str]) -> Figures:
     with tempfile.TemporaryDirectory(prefix=f"{tool}-", dir=ground.directory) as name:
         target = Path(name)
         if tool in OURS:
-            figures = watched(our_command(ground, tool, target, names), target)
+            figures = watched(ground, our_command(ground, tool, target, names), target)
         elif tool == COPY:
-            figures = watched(copy_command(ground, names), target)
+            figures = watched(ground, copy_command(ground, names), target)
         else:
-            figures = watched(peer_command(ground, tool, target, names), target)
+            figures = watched(ground, peer_command(ground, tool, target, names), target)
         ground.drop_slots()
         if tool != COPY:
             check(ground, tool, target, names)
@@ -209,7 +225,8 @@ def measure(ground: Ground, tool: str, names: Sequence[str]) -> Figures:
 
 def check(ground: Ground, tool: str, target: Path, names: Sequence[str]) -> None:
     for each in names:
-        found, wanted = sum_of_files(files_of(tool, target, each)), ground.sum_of(each)
+        paths = files_of(tool, target, each)
+        found, wanted = sum_of_files(paths, have_changes=tool == FILES), ground.sum_of(each)
         assert found == wanted, f"{tool}: {each} has {found}, and its source {wanted}"
 
 
@@ -233,9 +250,10 @@ def peer_command(ground: Ground, tool: str, target: Path, names: Sequence[str]) 
     return [*program, ground.server.address, str(target), str(ground.peers / "jars"), *names]
 
 
-def watched(command: Sequence[str], directory: Path) -> Figures:
+def watched(ground: Ground, command: Sequence[str], directory: Path) -> Figures:
     """Time, CPU and memory of the command and of all that it starts."""
     ended_s, busy, begun = ended_children_s(), busy_s(), time.perf_counter()
+    server_s = cpu_s(ground.server.pid)
     output = directory / "output"
     with output.open("wb") as said:
         process = subprocess.Popen(
@@ -243,15 +261,19 @@ def watched(command: Sequence[str], directory: Path) -> Figures:
         )
         with PeakMemory(process.pid).watching() as peak:
             code = process.wait(PATIENCE_S)
-    seconds = time.perf_counter() - begun
+    seconds, all_s = time.perf_counter() - begun, busy_s() - busy
     if code:
         raise RuntimeError(f"{command[:4]} ended with {code}: {output.read_text()[-2_000:]}")
+    # A process that outlives its parent is only in what was seen while it lived.
+    own_s = max(ended_children_s() - ended_s, peak.cpu_s)
+    server_s = cpu_s(ground.server.pid) - server_s
     return {
         "seconds": seconds,
-        # A process that outlives its parent is only in what was seen while it lived.
-        "cpu_s": max(ended_children_s() - ended_s, peak.cpu_s),
+        "cpu_s": own_s,
         "pss_mb": peak.mb,
-        "busy_cores": (busy_s() - busy) / seconds,
+        "server_cpu_s": server_s,
+        "busy_cores": all_s / seconds,
+        "others_cores": max(0.0, all_s - own_s - server_s) / seconds,
     }
 
 
@@ -264,9 +286,9 @@ def catch_up(ground: Ground, tool: str, case: Case) -> Figures:
         target = Path(name)
         command = our_command(ground, tool, target, names)
         try:
-            watched(command, target)
+            watched(ground, command, target)
             change(ground, names[0], case)
-            figures = watched(command, target)
+            figures = watched(ground, command, target)
         finally:
             ground.drop_slots()
         check(ground, tool, target, names)
@@ -305,7 +327,7 @@ def measure_round(ground: Ground, case: Case, tools: Sequence[str]) -> None:
         each_in_turn(ground, case, OURS, lambda tool: catch_up(ground, tool, case))
         return
     with tables_in(ground, case) as names:
-        watched(copy_command(ground, names), ground.directory)  # brings them into memory
+        watched(ground, copy_command(ground, names), ground.directory)  # brings them into memory
         each_in_turn(ground, case, tools, lambda tool: measure(ground, tool, names))
 
 
@@ -330,6 +352,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--only", nargs="*", default=["one", "eight"], choices=CASES)
     parser.add_argument("--tools", nargs="*", default=list(TOOLS), choices=list(TOOLS))
+    parser.add_argument("--add", action="store_true")
     chosen = parser.parse_args()
     compile_as_installed()
     cases = cases_of(chosen.rows)
@@ -338,7 +361,10 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="headwater-bench-") as directory,
     ):
         ground = Ground(server, Path(directory), peers_directory(), Collected())
-        keep_compiled_code(ground)
+        if chosen.add:
+            ground.collected = measured_before(chosen.only)
+        else:
+            keep_compiled_code(ground)
         for name in chosen.only:
             for number in range(chosen.rounds):
                 measure_round(ground, cases[name], chosen.tools)
@@ -360,6 +386,16 @@ def keep_compiled_code(ground: Ground) -> None:
     with tables_in(ground, Case("", "", 1, KEPT_ROWS)) as names:
         for tool in OURS:
             measure(ground, tool, names)
+
+
+def measured_before(cases: Sequence[str]) -> Collected:
+    """What earlier rounds of these cases have found."""
+    path = RESULTS / "peers.json"
+    found, known = Collected(), json.loads(path.read_text())["figures"] if path.exists() else {}
+    for case in cases:
+        for tool, rounds in known.get(case, {}).items():
+            found.figures[case][tool] += rounds
+    return found
 
 
 def write(collected: Collected, cases: Mapping[str, Case]) -> None:
@@ -386,6 +422,9 @@ def page(collected: Collected, cases: Mapping[str, Case]) -> str:
         " largest and the number of rounds.",
         "None of the other tools has a durable log, or goes on after a kill where it was.",
         "",
+        f"Processes that had nothing to do with it used {spread(others_of(collected))} of the cores"
+        " meanwhile.",
+        "",
     ]
     for case in cases.values():
         if case.name in collected.figures:
@@ -393,6 +432,16 @@ def page(collected: Collected, cases: Mapping[str, Case]) -> str:
     if collected.failures:
         lines += ["## Not measured", "", *(f"- {each}" for each in collected.failures), ""]
     return "\n".join(lines)
+
+
+def others_of(collected: Collected) -> list[float]:
+    """The cores that others used, of every measurement."""
+    return [
+        figures["others_cores"]
+        for tools in collected.figures.values()
+        for rounds in tools.values()
+        for figures in rounds
+    ]
 
 
 def table_of(case: Case, collected: Collected) -> list[str]:

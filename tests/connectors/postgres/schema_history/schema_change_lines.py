@@ -362,6 +362,7 @@ LINES = [
         ("CREATE SCHEMA {t}", *(each.replace("{t}", "{t}.{t}") for each in PLAIN)),
         tuple(each.replace("{t}", "{t}.{t}") for each in CHANGES),
         "{t}.{t}",
+        since=15,  # before, every member of a publication is named, and stays logged
     ),
     _alter("INHERIT", FOLLOWED, "INHERIT {t}_parent", made=WITH_PARENT),
     _alter("NO INHERIT", FOLLOWED, "NO INHERIT {t}_parent", made=WITH_CHILD),

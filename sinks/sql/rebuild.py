@@ -147,16 +147,21 @@ def _carry_over(
     if not set(names.values()) <= set(there) - others:
         warn_of_other_key(table)
         return
-    by_key = " AND ".join(f"c.{quote(name)} = l.{quote(name)}" for name in names.values())
+    key = [quote(name) for name in names.values()]
+    by_key = " AND ".join(f"c.{name} = l.{name}" for name in key)
+    conditions += [f"l.{name} IS NOT NULL" for name in key]
     target_table = qualify(target.dialect, copy)
     conditions.append(f"NOT EXISTS (SELECT 1 FROM {target_table} c WHERE {by_key})")
     warn_of_other_types(table, others)
-    chosen = [quote(name) for name in here if name in there and name not in others]
+    chosen = ", ".join(quote(name) for name in here if name in there and name not in others)
+    # Rows that a former key told apart may have one key by now.
+    newest_first = ", ".join([f"l.{quote(DELETED_AT)} DESC"] if is_marked else key)
     run(
         connection,
-        f"INSERT INTO {target_table} ({', '.join(chosen)})"
-        f" SELECT {', '.join(f'l.{name}' for name in chosen)}"
-        f" FROM {qualify(target.dialect, live)} l WHERE {' AND '.join(conditions)}",
+        f"INSERT INTO {target_table} ({chosen}) SELECT {chosen} FROM (SELECT l.*, ROW_NUMBER() OVER"
+        f" (PARTITION BY {', '.join(key)} ORDER BY {newest_first}) AS headwater_age"
+        f" FROM {qualify(target.dialect, live)} l WHERE {' AND '.join(conditions)}) found"
+        " WHERE headwater_age = 1",
     )
 
 

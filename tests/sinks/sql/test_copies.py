@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.core_log.foundation.errors import RecordsRejected, SchemaRefused
+from headwater.core_log.model.table_schema import TableSchema
 from headwater.sinks.sink import DELETED_AT, CarryOver, RebuildRecipe
 from tests.contract.sink_suite import by_id
 from tests.sinks.deleted_rows import ALL, SECOND, swapped
@@ -15,6 +16,7 @@ from tests.slices import ScriptedTopic, schema_of
 TEXT = schema_of("public.orders", id=pa.int64(), v=pa.string())
 MORE = schema_of("public.orders", id=pa.int64(), v=pa.string(), w=pa.int64())
 NUMBER = schema_of("public.orders", id=pa.int64(), v=pa.int64(), w=pa.string())
+ORDERS = schema_of("public.orders", id=pa.int64(), line=pa.int64(), note=pa.string())
 
 
 async def test_a_copy_has_the_types_that_come_last_and_older_values_in_them(
@@ -134,5 +136,34 @@ async def test_text_of_deleted_rows_does_not_go_over_to_a_column_of_lists(bench:
     await sink.swap(lists.table, CarryOver(("id",)))
 
     assert [row["id"] for row in by_id(bench.all_rows("orders"))] == [1, 2]
+    for each in (shadow, sink):
+        await each.close()
+
+
+async def test_of_deleted_rows_that_have_one_key_by_now_the_last_one_stays(
+    bench: SqlBench,
+) -> None:
+    two = TableSchema(ORDERS.table, ORDERS.columns, ("id", "line"))
+    one = TableSchema(ORDERS.table, ORDERS.columns, ("id",))
+    topic, sink = ScriptedTopic(), bench.sink(deletes="soft")
+    for line in (1, 2, 3):
+        topic.append(
+            two,
+            ("c", {"id": 1, "line": line, "note": f"line {line}"}),
+            ("d", {"id": 1, "line": line}),
+            committed_us=line * SECOND,
+        )
+    await sink.committed_offsets([topic.name])
+    await sink.apply(topic.slice())
+    first = topic.ends[0]
+    topic.append(one, ("c", {"id": 2, "line": 1, "note": "new"}))
+    shadow = await sink.shadow(RebuildRecipe(one.table, one))
+    await shadow.committed_offsets([topic.name])
+    await shadow.apply(topic.slice(start={0: first}))
+
+    await sink.swap(one.table, CarryOver(("id",)))
+
+    found = {row["id"]: row["note"] for row in bench.all_rows("orders")}
+    assert found == {1: "line 3", 2: "new"}
     for each in (shadow, sink):
         await each.close()

@@ -140,7 +140,7 @@ async def test_text_of_deleted_rows_does_not_go_over_to_a_column_of_lists(bench:
         await each.close()
 
 
-async def test_of_deleted_rows_that_have_one_key_by_now_the_last_one_stays(
+async def test_the_last_deleted_row_stays_if_several_have_one_key_by_now(
     bench: SqlBench,
 ) -> None:
     two = TableSchema(ORDERS.table, ORDERS.columns, ("id", "line"))

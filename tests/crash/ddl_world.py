@@ -163,7 +163,8 @@ class World:
         while self._still_differs():
             assert self.runner.poll() is None, self.runner.last_words()
             if time.monotonic() > deadline:
-                assert self.differences() == {}
+                differences = self.differences()
+                assert differences == {}, differences
             time.sleep(LOOK_S)
 
     def _still_differs(self) -> bool:
@@ -208,7 +209,8 @@ def lived(world: World, *, disasters: int) -> None:
         world.live(disasters)
         world.finish()
 
-        assert world.differences() == {}
+        differences = world.differences()
+        assert differences == {}, differences
         world.verify()
     finally:
         world.close()

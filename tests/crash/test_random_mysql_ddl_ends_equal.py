@@ -38,6 +38,7 @@ def database_of(server: MysqlServer, name: str) -> Iterator[str]:
 
 
 @pytest.mark.crash
+@pytest.mark.skipif(not IS_LONG, reason="make crash has the time")
 def test_forms_of_mysql_change_at_random_and_targets_end_equal(
     server: MysqlServer, tmp_path: Path
 ) -> None:

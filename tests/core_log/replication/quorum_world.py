@@ -414,17 +414,6 @@ class World:
         for each in self.nodes.values():
             self.cut_power(each)
 
-    def wipe(self, node: Node) -> None:
-        """Its disk is replaced: it comes back as another voter, with nothing. The disk of an only
-        voter is not: what is committed may be nowhere else."""
-        histories = [each.voters_on_disk() for each in self.nodes.values()]
-        alone = {frozenset({node.key})}
-        is_alone = any(alone & {each.latest, each.before_latest} for each in histories)
-        if not is_alone and self.random.random() < 0.1:
-            node.directory += 1
-            node.log, node.stored = MemoryLog(), ElectionState()
-            node.first_voters, node.quorum = frozenset(), None
-
     def settle(self, node: Node) -> None:
         """A while without accidents, so that histories get somewhere."""
         for _ in range(self.random.randint(1, 4)):
@@ -481,7 +470,6 @@ STEPS: tuple[Callable[[World, Node], None], ...] = (
     World.take_snapshot,
     World.cut_power,
     World.cut_power_and_restart,
-    World.wipe,
 )
 
 

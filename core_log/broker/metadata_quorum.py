@@ -38,6 +38,10 @@ class LogView(NamedTuple):
     log: PartitionLog
 
     @property
+    def start_offset(self) -> int:
+        return self.log.start_offset
+
+    @property
     def end_offset(self) -> int:
         return self.log.end_offset
 

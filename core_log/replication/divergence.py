@@ -34,3 +34,10 @@ def find_divergence(
     if ours.epoch < last_fetched_epoch or ours.end_offset < fetch_offset:
         return ours
     return None
+
+
+def needs_snapshot(start: EpochEnd, *, last_fetched_epoch: int, fetch_offset: int) -> bool:
+    """Returns whether a reader must take the snapshot that ends at `start`, where the log begins:
+    nobody knows any more where older epochs ended (KIP-630)."""
+    is_before = fetch_offset < start.end_offset or last_fetched_epoch < start.epoch
+    return is_before or (fetch_offset == start.end_offset and last_fetched_epoch != start.epoch)

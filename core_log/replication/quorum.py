@@ -21,6 +21,11 @@ class QuorumLog(Protocol):
     """The log of the metadata as far as the quorum must know it; only its owner changes it."""
 
     @property
+    def start_offset(self) -> int:
+        """Returns the offset below which a snapshot has taken the place of records."""
+        ...
+
+    @property
     def end_offset(self) -> int: ...
     @property
     def durable_offset(self) -> int: ...
@@ -169,7 +174,7 @@ class Quorum:
         self._timeouts, self._jitter_ms = timeouts, jitter_ms
         self.epoch, self.voted = stored.epoch, stored.voted
         self.leader, self.role = stored.leader, Role.UNATTACHED
-        self.high_watermark = 0
+        self.high_watermark = log.start_offset  # what a snapshot holds is committed
         self._deadline_ms, self._retry_ms = now_ms, now_ms
         self._has_leader_resigned = False
         self._left_leader = NOBODY

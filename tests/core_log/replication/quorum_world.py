@@ -8,7 +8,7 @@ from random import Random
 from uuid import UUID
 
 from headwater.core_log.replication.ballots import NOBODY, Ballot, BallotAnswer
-from headwater.core_log.replication.divergence import EpochEnd
+from headwater.core_log.replication.divergence import EpochEnd, needs_snapshot
 from headwater.core_log.replication.quorum import (
     BeginQuorumEpochMessage,
     ElectionState,
@@ -65,6 +65,7 @@ class MemoryLog:
         return (known if 0 <= known <= epoch else epoch), end
 
     def read(self, offset: int, end_offset: int) -> list[Record]:
+        assert offset >= self.start_offset, "a snapshot has taken the place of these records"
         return self.records[offset - self.start_offset : end_offset - self.start_offset]
 
     def truncate_to(self, offset: int) -> None:
@@ -316,7 +317,10 @@ class World:
         is_leader = quorum.is_leader and asked.epoch == quorum.epoch
         answer = QuorumAnswer(node.node_id, quorum.epoch, quorum.leader, is_leader)
         reply = FetchAnswer(asked, answer)
-        if is_leader and asked.offset < log.start_offset:
+        start = EpochEnd(log.start_epoch, log.start_offset)
+        if is_leader and needs_snapshot(
+            start, last_fetched_epoch=asked.last_epoch, fetch_offset=asked.offset
+        ):
             voters = quorum.voters.at(log.start_offset)
             snapshot = Snapshot(log.start_offset, log.start_epoch, voters)
             reply = FetchAnswer(asked, answer, snapshot=snapshot)
@@ -414,6 +418,26 @@ class World:
         for each in self.nodes.values():
             self.cut_power(each)
 
+    def wipe(self, node: Node) -> None:
+        """Its disk is replaced: it comes back as another voter, with nothing; never where that
+        alone takes what is committed from a majority."""
+        others = [each for each in self.nodes.values() if each is not node]
+        whole = {each.key for each in others if self.holds_committed(each)}
+        histories = [each.voters_on_disk() for each in self.nodes.values()]
+        known = {each for history in histories for each in (history.latest, history.before_latest)}
+        is_safe = all(is_majority(whole, each) for each in known if each)
+        if is_safe and self.random.random() < 0.3:
+            node.directory += 1
+            node.log, node.stored = MemoryLog(), ElectionState()
+            node.first_voters, node.quorum = frozenset(), None
+
+    def holds_committed(self, node: Node) -> bool:
+        log, end_offset = node.log, len(self.committed)
+        if log.durable_offset < end_offset:
+            return False
+        start = log.start_offset
+        return log.read(start, end_offset) == self.committed[start:end_offset]
+
     def settle(self, node: Node) -> None:
         """A while without accidents, so that histories get somewhere."""
         for _ in range(self.random.randint(1, 4)):
@@ -470,6 +494,7 @@ STEPS: tuple[Callable[[World, Node], None], ...] = (
     World.take_snapshot,
     World.cut_power,
     World.cut_power_and_restart,
+    World.wipe,
 )
 
 

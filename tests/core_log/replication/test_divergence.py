@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis.strategies import integers, lists, tuples
 
 from headwater.core_log.foundation.errors import OffsetOutOfRange
-from headwater.core_log.replication.divergence import EpochEnd, find_divergence
+from headwater.core_log.replication.divergence import EpochEnd, find_divergence, needs_snapshot
 from headwater.core_log.replication.follower import Follower
 from headwater.core_log.replication.leader import Leader
 from headwater.core_log.storage.leader_epochs import EpochCache
@@ -51,6 +51,24 @@ def test_a_log_is_a_prefix_or_parts_where_an_epoch_ended(
     )
 
     assert found == diverging
+
+
+@pytest.mark.parametrize(
+    ("last_fetched_epoch", "fetch_offset", "is_needed"),
+    [(-1, 0, True), (2, 4, True), (2, 5, True), (2, 6, True), (3, 5, False), (3, 6, False)],
+)
+def test_a_log_behind_a_snapshot_cannot_tell_where_older_epochs_ended(
+    last_fetched_epoch: int, fetch_offset: int, is_needed: bool
+) -> None:
+    """The snapshot ends at 5, and its last record was written in epoch 3."""
+    assert is_needed is needs_snapshot(
+        EpochEnd(3, 5), last_fetched_epoch=last_fetched_epoch, fetch_offset=fetch_offset
+    )
+
+
+def test_a_log_that_begins_at_its_beginning_needs_no_snapshot() -> None:
+    assert not needs_snapshot(EpochEnd(-1, 0), last_fetched_epoch=-1, fetch_offset=0)
+    assert not needs_snapshot(EpochEnd(-1, 0), last_fetched_epoch=0, fetch_offset=3)
 
 
 def test_an_epoch_the_leader_never_heard_of_is_out_of_range() -> None:

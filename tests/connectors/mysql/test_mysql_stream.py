@@ -1,7 +1,6 @@
 """Histories of a MySQL or MariaDB, and what the source makes of them."""
 
 import asyncio
-from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -464,33 +463,3 @@ async def test_a_table_for_which_there_is_no_room_waits_for_a_person(
     await run_once(mysql_guest, told, {"free_space": lambda: [FreeSpace(("the log",), 100)]})
 
     assert phases(told)[-1] is Phase.QUARANTINED
-
-
-async def test_no_change_under_another_key_comes_before_its_reading(
-    mysql_guest: MysqlGuest,
-) -> None:
-    """Its records would be in the topic of the former key."""
-    told = await begun(
-        mysql_guest, T, "CREATE TABLE u (id int PRIMARY KEY)", "INSERT INTO t VALUES (1, 'a', 1)"
-    )
-    mysql_guest.execute(
-        "UPDATE t SET v = 'y'",
-        "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, n)",
-        "INSERT INTO t VALUES (1, 'b', 2), (2, 'c', 3)",
-        "INSERT INTO u VALUES (1)",
-    )
-    context = source_context(settle_ms=3_600_000)
-    for marker in (1, 2):  # the second life knows of it by its position
-        source = MysqlSource(mysql_guest.settings(), context)
-        async with aclosing(source.changes(dict(told.positions))) as batches:
-            async for batch in batches:
-                told.take(batch)
-                if len(told.letters("u")) == marker and batch.positions:
-                    break
-        mysql_guest.execute("DELETE FROM t WHERE id = 2", f"INSERT INTO u VALUES ({marker + 1})")
-    early = told.events("t")
-
-    await run_once(mysql_guest, told)
-
-    assert [letter for letter, _ in early] == ["r", "u"]
-    check_equal(told, mysql_guest)

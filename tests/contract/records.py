@@ -31,8 +31,9 @@ def values_in(fetched: Sequence[Fetched], partition: TopicPartition | None = Non
         (record.value or b"").decode()
         for part in fetched
         if partition in (None, part.partition)
-        for batch in iterate_batches(part.data)
-        for record in decode_batch(batch)[1]
+        for header, records in map(decode_batch, iterate_batches(part.data))
+        if not header.is_control
+        for record in records
     ]
 
 

@@ -32,7 +32,7 @@ workers: 1
 USER = 10_001
 LOCKED = """
 mount --bind "$VOLUME" /mnt && mount --bind "$CONFIG" /srv && mount -o remount,bind,ro /srv &&
-mount -t tmpfs tmpfs /tmp && mount -o remount,bind,ro / && cd /mnt &&
+mount -t tmpfs tmpfs $TMPDIR && mount -o remount,bind,ro / && cd /mnt &&
 exec setpriv --bounding-set=-all --inh-caps=-all --no-new-privs $WHO "$@"
 """
 """One volume, one configuration, room for temporary files, and everything else read-only."""
@@ -84,6 +84,7 @@ def test_the_command_runs_without_rights_on_a_read_only_root_and_drains(
         **{name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ},
         "PYTHONPATH": str(ROOT),
         "HOME": "/mnt",
+        "TMPDIR": next(each for each in ("/tmp", "/var/tmp") if not ROOT.is_relative_to(each)),
         "VOLUME": str(volume),
         "CONFIG": str(config),
         "WHO": who,

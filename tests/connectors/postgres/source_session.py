@@ -17,7 +17,13 @@ from headwater.connectors.postgres.settings import PostgresSettings
 from headwater.connectors.postgres.source import PostgresSource
 from headwater.connectors.source import SourceContext, SourceReport
 from headwater.core_log.foundation.clock import Clock, SystemClock
-from headwater.core_log.model.changes import ChangeBatch, EventMessages, Operation, TableChanges
+from headwater.core_log.model.changes import (
+    ChangeBatch,
+    EventMessages,
+    Operation,
+    Phase,
+    TableChanges,
+)
 from tests.databases import Guest
 
 LATE_S = 0.2
@@ -56,6 +62,8 @@ class Story:
     positions: dict[str, str] = field(default_factory=dict)
     notices: list[EventMessages] = field(default_factory=list)
     tables: list[TableChanges] = field(default_factory=list)
+    phases: list[Phase] = field(default_factory=list)
+    """Of tables that are read again as a whole."""
 
     async def tell(self, *statements: str) -> list[Event]:
         await asyncio.to_thread(self.guest.execute, *statements)
@@ -72,6 +80,7 @@ class Story:
             self.positions |= batch.positions
             self.notices += batch.notices
             self.tables += batch.tables
+            self.phases += [each.phase for each in batch.replacements]
             for changes in batch.tables:
                 found += events_of(changes)
         return found

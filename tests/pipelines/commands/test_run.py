@@ -257,10 +257,12 @@ def until(is_so: Callable[[], bool]) -> None:
 
 def until_said(process: "subprocess.Popen[str]", words: str) -> None:
     assert process.stderr is not None
+    said = []
     while line := process.stderr.readline():
         if words in line:
             return
-    raise AssertionError(f"it ended without saying {words!r}")
+        said.append(line)
+    raise AssertionError(f"it ended with {process.wait()}, without saying {words!r}: {said}")
 
 
 def rows_in(database: Path) -> int:

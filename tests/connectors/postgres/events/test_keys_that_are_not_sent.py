@@ -79,7 +79,7 @@ async def test_a_change_without_its_key_holds_up_its_table_alone_until_that_is_r
     await until_equal(folded, guest)
 
     assert found.left_out == ("public.users",) and len(held) == 2
-    assert not others and folded.truncates == 1
+    assert not others and len(folded.replaced) == 1
     assert not differing(folded, guest, "users") and not differing(folded, guest, "orders")
 
 

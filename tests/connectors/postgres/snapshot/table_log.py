@@ -73,6 +73,12 @@ class Folded:
     def killed(self) -> None:
         self._open.clear()
 
+    @property
+    def replaced(self) -> list[str]:
+        """Returns the tables that were read again as a whole, in that order."""
+        ended = [each for each in self.replacements if each.phase is Phase.COMPLETE]
+        return [name_of(each.schema.table) for each in ended]
+
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Returns the rows as readers of the log have them: under the newest schema."""
         history = ColumnHistory(self.schemas.get(table, []))

@@ -47,18 +47,14 @@ async def test_a_table_without_a_key_is_read_with_the_columns_it_has_now(guest: 
     source = source_of(guest)
     reading = asyncio.ensure_future(live(folded, source))
     try:
-        async with asyncio.timeout(10):
-            await until(
-                lambda: source._reading is not None and source._reading._following is not None
-            )
-            await asyncio.to_thread(
-                guest.execute,
-                "ALTER TABLE audit ADD who text DEFAULT 'me'",
-                "INSERT INTO audit VALUES (2, 'b', 'you')",
-            )
-            await until(lambda: len(folded.rows("audit")) == 2)
-            await source.control(Control("w1", "snapshot", TableId("public", "audit")))
-            await until(lambda: bool(folded.truncates) or reading.done())
+        await until(lambda: source._reading is not None and source._reading._following is not None)
+        await guest.run(
+            "ALTER TABLE audit ADD who text DEFAULT 'me'",
+            "INSERT INTO audit VALUES (2, 'b', 'you')",
+        )
+        await until(lambda: len(folded.rows("audit")) == 2)
+        await source.control(Control("w1", "snapshot", TableId("public", "audit")))
+        await until(lambda: bool(folded.truncates) or reading.done())
     finally:
         reading.cancel()
         await asyncio.wait([reading])

@@ -81,9 +81,14 @@ class LockHolder:
 
 def _read(response: http.client.HTTPResponse) -> Mapping[str, Any]:
     try:
-        content = json.loads(response.read(ANSWER_BYTES_MAX))
+        text = response.read(ANSWER_BYTES_MAX)
+        is_cut = not text or (bool(response.length) and len(text) < ANSWER_BYTES_MAX)
     except (OSError, http.client.HTTPException):
+        is_cut = True
+    if is_cut:  # such as by a kill
         raise LogUnavailable("the answer ended too early", hint=HINT) from None
+    try:
+        content = json.loads(text)
     except ValueError:
         content = None
     if not isinstance(content, dict):

@@ -36,9 +36,9 @@ def restore(
     directories = {partial}
     for path, stored in manifest.files.items():
         progress(path)
-        target = partial / path
-        if ".." in target.parts:
+        if Path(path).is_absolute() or ".." in Path(path).parts:
             raise CorruptLog("the backup has a file outside of its directory", file=path)
+        target = partial / path
         target.parent.mkdir(parents=True, exist_ok=True)
         directories |= {target.parent, target.parent.parent}
         _write(store, stored, target)

@@ -1,12 +1,14 @@
 """Tells a webhook what needs a person: quarantines, tables that are left out, dead letters."""
 
 import asyncio
+import http.client
 import json
 import logging
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import count
 from typing import TYPE_CHECKING
 
 from headwater.core_log.foundation.clock import Clock
@@ -159,7 +161,7 @@ class Notifier:
     async def _deliver(self, notification: Notification) -> None:
         """Tries until the webhook takes it, or the pipeline has none any more."""
         body = json.dumps(asdict(notification)).encode()
-        for attempt in range(1 << 30):
+        for attempt in count():
             target = self._targets.get(notification.pipeline)
             if target is None:
                 return
@@ -190,5 +192,8 @@ def post(target: NotifyTarget, body: bytes) -> None:
         headers = {**headers, "Authorization": f"Bearer {target.token}"}
     request = urllib.request.Request(target.url, body, dict(headers), method="POST")
     opener = urllib.request.build_opener(_NoRedirects())
-    with opener.open(request, timeout=TIMEOUT_S) as answer:
-        answer.read(1 << 16)
+    try:
+        with opener.open(request, timeout=TIMEOUT_S) as answer:
+            answer.read(1 << 16)
+    except http.client.HTTPException as error:
+        raise ConnectionError(f"the answer is no HTTP: {type(error).__name__}") from error

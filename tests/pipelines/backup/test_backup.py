@@ -20,7 +20,13 @@ from headwater.core_log.records.batch_header import Batch
 from headwater.core_log.storage.files import OsFiles
 from headwater.pipelines.backup.backup import BackupResult, back_up
 from headwater.pipelines.backup.held_files import decode_held, encode_held
-from headwater.pipelines.backup.manifest import backup_names, choose_backup, chunk_name
+from headwater.pipelines.backup.manifest import (
+    BackupManifest,
+    StoredFile,
+    backup_names,
+    choose_backup,
+    chunk_name,
+)
 from headwater.pipelines.backup.restore import restore
 from tests.builders import START_MS, batch
 from tests.contract.records import read_all
@@ -212,6 +218,30 @@ async def test_places_and_directories_of_others_are_refused(tmp_path: Path) -> N
         choose_backup(store, "yesterday")
     with pytest.raises(ConfigError, match="no backup at this place"):
         choose_backup(DirectoryStore(tmp_path / "empty", SINK_ERRORS), None)
+
+
+@pytest.mark.parametrize("path", ["../stolen", "log/../../stolen", "{directory}/stolen"])
+def test_a_file_outside_of_the_data_directory_is_refused(tmp_path: Path, path: str) -> None:
+    store, path = store_in(tmp_path), path.format(directory=tmp_path)
+    made = BackupManifest(0, "another", {path: StoredFile(0, ())})
+    store.create("backups/foreign.json", made.encode())
+
+    with pytest.raises(CorruptLog, match="outside of its directory"):
+        restore(store, "foreign", tmp_path / "again")
+
+    assert not (tmp_path / "stolen").exists() and not (tmp_path / "again").exists()
+
+
+async def test_a_log_is_restored_into_a_directory_that_is_named_by_its_parent(
+    tmp_path: Path,
+) -> None:
+    store = store_in(tmp_path)
+    async with opened(tmp_path / "data") as log:
+        name = copied(log, store).name
+
+    restore(store, name, tmp_path / "data/../again")
+
+    assert (tmp_path / "again/meta.properties").exists()
 
 
 async def test_an_interrupted_restore_is_repeated_from_its_beginning(tmp_path: Path) -> None:

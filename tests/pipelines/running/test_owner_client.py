@@ -1,7 +1,5 @@
 """Answers of the process that runs pipelines, as they come when it is killed."""
 
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,26 +7,15 @@ import pytest
 
 from headwater.core_log.foundation.errors import DecodeError, LogUnavailable
 from headwater.pipelines.running.owner_client import LockHolder
+from tests.raw_server import answering
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n"
 
 
 @contextmanager
 def answers(data: bytes) -> Iterator[LockHolder]:
-    """A process that answers one request with `data` and is gone."""
-
-    def answer() -> None:
-        connection, _ = listener.accept()
-        with connection:
-            connection.recv(1 << 16)
-            connection.sendall(data)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=answer)
-        thread.start()
-        host, port = listener.getsockname()
-        yield LockHolder(f"{host}:{port}", "token")
-        thread.join()
+    with answering(data) as address:
+        yield LockHolder(address, "token")
 
 
 @pytest.mark.parametrize("sent", [b"", HEAD[:10], HEAD[:30], HEAD, HEAD + b'{"tasks": '])

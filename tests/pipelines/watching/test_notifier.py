@@ -22,6 +22,7 @@ from headwater.pipelines.watching import notifier as notifier_module
 from headwater.pipelines.watching.notifier import AGAIN_MS, Notifier, NotifyTarget, post
 from tests.fakes import SimulatedClock
 from tests.pipelines.run_process import PATIENCE_S, start
+from tests.raw_server import answering
 
 URL = "https://hook.example/secret-path"
 
@@ -161,6 +162,12 @@ def test_a_redirect_is_a_failure() -> None:
             post(NotifyTarget(f"{address}/elsewhere", ""), b"{}")
 
     assert got == [("", {})]
+
+
+@pytest.mark.parametrize("answer", [b"", b"hello\r\n\r\n", b"HTTP/1.1 2x"])
+def test_an_answer_that_is_no_http_is_a_failure(answer: bytes) -> None:
+    with answering(answer) as address, pytest.raises(OSError):
+        post(NotifyTarget(f"http://{address}/hook", ""), b"{}")
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from headwater.connectors.source import Control, Remark, SourceContext
 from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import (
     DecodeError,
+    DiskFull,
     LogUnavailable,
     OffsetOutOfRange,
     PositionLost,
@@ -155,7 +156,7 @@ class KafkaSource:
             if await self._topics(log):
                 return ()
             return (Diagnostic(NO_TOPIC, self._topics_hint(), is_fatal=False),)
-        except LogUnavailable as error:
+        except (LogUnavailable, DiskFull) as error:
             return (Diagnostic(error.statement, error.hint),)
         finally:
             await log.close()

@@ -8,12 +8,12 @@ from headwater.connectors.source import FreeSpace
 ROW_BYTES = 100
 """About what a row takes, in a table that was never analyzed."""
 READ_BYTES_PER_SECOND = 20 << 20
-"""Of a table on disk, about, on a machine of two cores."""
+"""About the speed at which a table is read from disk, on a machine of two cores."""
 
 
 @dataclass(frozen=True, slots=True)
 class RereadEstimate:
-    """Of one table, by its size and the last ANALYZE."""
+    """An estimate for one table, by its size and the last ANALYZE."""
 
     rows: int
     bytes: int

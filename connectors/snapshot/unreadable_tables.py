@@ -30,7 +30,7 @@ class UnreadableTables:
     stir: Callable[[], None]
     """Wakes readers."""
     _errors: dict[TableId, SourceRejected] = field(default_factory=dict)
-    _due: set[asyncio.TimerHandle] = field(default_factory=set)
+    _due: dict[TableId, asyncio.TimerHandle] = field(default_factory=dict)
 
     def add(self, job: ReadableJob, table: TableId, error: SourceRejected) -> None:
         """The chunks in memory are the caller's to discard."""
@@ -38,7 +38,7 @@ class UnreadableTables:
         self._errors[table] = error
         self._tell()
         due = asyncio.get_running_loop().call_later(RETRY_S, self._try_again, job)
-        self._due.add(due)
+        self._due[table] = due
         self.stir()
 
     def keep(self, tables: Collection[TableId]) -> None:
@@ -48,7 +48,7 @@ class UnreadableTables:
             self._tell()
 
     def close(self) -> None:
-        for due in self._due:
+        for due in self._due.values():
             due.cancel()
 
     def _try_again(self, job: ReadableJob) -> None:

@@ -115,6 +115,7 @@ class MetadataQuorum:
 
     def _do(self, effects: QuorumEffects) -> None:
         assert not effects.send, "an only voter has nobody to send to"
+        assert effects.truncate_to is None, "an only voter never removes records"
         if effects.store is not None:
             try:
                 write_quorum_state(self._files, self._log.directory, effects.store)

@@ -90,8 +90,9 @@ class Cluster:
                 is_refusing = each.error_code == ErrorCode.KAFKA_STORAGE_ERROR
                 if is_refusing and 0 <= each.usable_bytes < ROOM_BYTES_MIN:
                     return DiskFull(
-                        "the disk of the log is full",
+                        "the disk of a broker is full",
                         hint=HINT,
+                        broker=f"{node.host}:{node.port}",
                         path=each.log_dir,
                         free_bytes=each.usable_bytes,
                     )

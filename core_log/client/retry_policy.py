@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from math import inf
 from random import Random
 from typing import TypeVar
@@ -102,7 +103,11 @@ class RetryLoop:
                     raise give_up_error(again, settings) from again
                 if past_s > asked_s and find_cause and not isinstance(again, OF_THEIR_OWN):
                     asked_s = past_s + DISK_S
-                    if (cause := await find_cause()) is not None:
+                    cause = None
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(bound_s - past_s):
+                            cause = await find_cause()
+                    if cause is not None:
                         raise cause from again
             else:
                 self._on_answered()

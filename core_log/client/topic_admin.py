@@ -11,6 +11,7 @@ from headwater.core_log.client.cluster import Cluster
 from headwater.core_log.foundation.errors import LogRejected
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import Offsets, TopicPartition
+from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -116,7 +117,8 @@ class TopicAdmin:
             found: dict[TopicPartition, int] = {}
             for node in await self._cluster.nodes():
                 for directory in (await node.ask(DescribeLogDirsRequest(topics=None))).results:
-                    check(directory.error_code)
+                    if directory.error_code != ErrorCode.KAFKA_STORAGE_ERROR:  # it still has them
+                        check(directory.error_code)
                     for topic in directory.topics:
                         for part in topic.partitions:
                             place = TopicPartition(topic.name, part.partition_index)

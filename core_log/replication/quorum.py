@@ -61,7 +61,7 @@ class Timeouts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """What a node must never forget, kept in `quorum-state`."""
+    """The state that a node must never forget, kept in `quorum-state`."""
 
     epoch: int = 0
     leader: int = NOBODY
@@ -112,7 +112,7 @@ ControlRecord = LeaderChange | VotersChange
 
 @dataclass(frozen=True, slots=True)
 class QuorumEffects:
-    """What is to be done, in this order: `store` is on disk before anything of the rest."""
+    """The work to be done, in this order: `store` is on disk before anything of the rest."""
 
     store: ElectionState | None = None
     truncate_to: int | None = None
@@ -286,11 +286,6 @@ class Quorum:
     def on_leader(self, leader: int, epoch: int, now_ms: int) -> QuorumEffects:
         """Called for BeginQuorumEpoch, and for a newer epoch in a request."""
         self._learn(epoch, leader, now_ms, sender=leader)
-        return self._effects()
-
-    def on_leader_gone(self, now_ms: int) -> QuorumEffects:
-        """Called when the leader's process is certainly gone: there is nothing to wait for."""
-        self._lose_leader(now_ms)
         return self._effects()
 
     def on_end_epoch(

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from headwater.core_log.foundation.errors import DecodeError, LogRejected, LogUnavailable
+from headwater.core_log.foundation.errors import (
+    DecodeError,
+    DiskFull,
+    LogRejected,
+    LogUnavailable,
+)
 from headwater.core_log.foundation.settings import TopicSettings
 from headwater.core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
 from headwater.pipelines.journal.internal_topics import CONTROL, home_of, internal_topics
@@ -136,7 +141,7 @@ class DesiredState:
                     await asyncio.sleep(UNREACHABLE_PAUSE_S)
                 else:
                     await self._read(wait_ms=FOLLOW_WAIT_MS)
-            except LogUnavailable as error:
+            except (LogUnavailable, DiskFull) as error:
                 logger.warning("the signals of %s are unknown: %s", self.now.pipeline, error)
                 await asyncio.sleep(UNREACHABLE_PAUSE_S)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headwater.core_log.foundation.diagnostic import Diagnostic
 from headwater.core_log.foundation.errors import (
+    DiskFull,
     Fenced,
     HeadwaterError,
     LogUnavailable,
@@ -101,7 +102,7 @@ class KafkaSink:
                     is_fatal=False,
                 ),
             )
-        except LogUnavailable as error:
+        except (LogUnavailable, DiskFull) as error:
             return (Diagnostic(error.statement, error.hint or "correct `bootstrap` of the sink"),)
         finally:
             await log.close()

@@ -75,7 +75,8 @@ async def test_a_writer_that_cannot_be_opened_on_a_full_disk_names_the_disk_and_
     broker = await RunningBroker.start(
         settings, files=FaultyFiles(OsFiles(), fault), random=Random(1)
     )
-    log = KafkaLog(KafkaSettings(bootstrap=[broker.endpoint]))
+    address = broker.endpoint
+    log = KafkaLog(KafkaSettings(bootstrap=[address]))
     try:
         await log.writer("shop")
 
@@ -85,11 +86,16 @@ async def test_a_writer_that_cannot_be_opened_on_a_full_disk_names_the_disk_and_
             pytest.raises(DiskFull) as full,
         ):
             await log.writer("shop")
+        assert await log.topics.sizes()
         is_full = False
         await log.writer("shop")
     finally:
         await log.close()
         await broker.stop()
 
-    assert full.value.problem == "the disk of the log is full"
-    assert full.value.facts == {"path": str(tmp_path / "log"), "free_bytes": 4_096}
+    assert full.value.problem == "the disk of a broker is full"
+    assert full.value.facts == {
+        "broker": address,
+        "path": str(tmp_path / "log"),
+        "free_bytes": 4_096,
+    }

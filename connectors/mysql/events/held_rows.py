@@ -79,7 +79,7 @@ class _TablePickler(pickle.Pickler):
 
 
 class _TableUnpickler(pickle.Unpickler):
-    """Of our own file, which nobody else can open."""
+    """Reads our own file, which nobody else can open."""
 
     def __init__(self, file: IO[bytes], tables: list[TableMap]) -> None:
         super().__init__(file)

@@ -14,8 +14,8 @@ from headwater.core_log.model.table_schema import TableId
 
 BURST_BYTES = 2 << 20
 HEARTBEAT_S = 1.0
-NOBODY = 0
-"""The server id of a reader that ends no other one."""
+ANONYMOUS_SERVER_ID = 0
+"""A reader with it ends no other one."""
 
 
 def has_changes_between(
@@ -41,13 +41,14 @@ def has_changes_between(
     transport = BinlogTransport(connection)
     gtids = after.gtids if after.gtids or not server.is_mariadb else None
     start = DumpStart(after.place, gtids, waits=False)
-    transport.start(server, start, server_id=NOBODY, heartbeat_s=HEARTBEAT_S)
+    transport.start(server, start, server_id=ANONYMOUS_SERVER_ID, heartbeat_s=HEARTBEAT_S)
     while events := transport.burst(BURST_BYTES):
         for event in events:
             for decoded in decoder.decode(event):
                 if not reader.is_open and reader.position.place.order >= before.order:
                     return False
                 reader.feed(decoded)
-                if reader.row_count or reader.suspects or reader.prepared:
+                has_decided = not reader.add_decided(1)
+                if has_decided or reader.row_count or reader.suspects or reader.prepared:
                     return True
     return False

@@ -209,6 +209,8 @@ class ChunkReader:
         job.hold = hold = KeylessBuffer(job.watch.streamed)
         try:
             while not (job.is_over or job.ledger.is_paused or hold.is_overrun):
+                if not job.watch.is_on:
+                    return  # it was paused and resumed: its changes were not followed
                 leaves = [TableId(size.namespace, size.name) for size in sizes]
                 async with viewing(connection, [job.table.table, *leaves]) as view:
                     sizes = await sizes_of(connection, [job.table.oid])
@@ -220,7 +222,7 @@ class ChunkReader:
                         job.todo.clear()  # it is read without a break
                         await self._try_every_row(connection, job)
                         if hold.is_overrun or not job.watch.is_on:
-                            continue  # it was given up or paused meanwhile
+                            return  # it was given up or paused meanwhile
                         batches = self._batches_of_whole(connection, job, hold, view)
                         whole = WholeTable(job, view, batches, bool(job.ledger.reread))
                         self.outbox.put(whole)

@@ -87,7 +87,7 @@ def refused_response(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
                 DescribedQuorumPartition(
                     partition_index=each.partition_index,
                     error_code=code,
-                    error_message="This is not the partition of the metadata",
+                    error_message="the partition is not the one of the metadata",
                 )
                 for each in topic.partitions
             ],

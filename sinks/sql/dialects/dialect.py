@@ -78,9 +78,9 @@ class Dialect(Protocol):
     keeps_marks: bool
     """Whether a table can store its mark; if not, every existing table counts as ours."""
     join_sql: str = ""
+    """A join with given rows, in the given order if that matters; empty if there is none."""
     url: "sa.URL | None" = None
     """The address of the database, for errors."""
-    """A join with given rows, in the given order if that matters; empty if there is none."""
 
     def quote(self, name: str) -> str:
         return '"' + name.replace('"', '""') + '"'

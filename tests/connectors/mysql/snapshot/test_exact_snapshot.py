@@ -133,5 +133,11 @@ async def test_a_snapshot_knows_whether_captured_rows_have_changed_since(
     mysql_guest.execute("INSERT INTO t VALUES (2, 1)")
     assert await has_changed()
     await run_once(mysql_guest, told)
+    mysql_guest.execute(
+        "XA START 'x'", "INSERT INTO t VALUES (3, 1)", "XA END 'x'", "XA COMMIT 'x' ONE PHASE"
+    )
+    assert await has_changed()
+    await run_once(mysql_guest, told)
+    assert not await has_changed()
     mysql_guest.execute("ALTER TABLE t ADD COLUMN m int DEFAULT 5")
     assert await has_changed()

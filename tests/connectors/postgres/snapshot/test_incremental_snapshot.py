@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from headwater.connectors.postgres.snapshot import deduplication_window, keyless_buffer
+from headwater.connectors.postgres.snapshot.chunk_reader import ChunkReader
 from headwater.connectors.postgres.snapshot.progress import TableSnapshotProgress
 from headwater.connectors.source import Control, Remark, SourceReport
 from headwater.core_log.foundation.errors import SourceRejected
@@ -204,6 +205,34 @@ async def test_a_table_without_a_key_rests_and_begins_anew(guest: Guest) -> None
 
     assert not differing(folded, guest, "audit")
     assert folded.truncates == 1
+
+
+async def test_a_table_without_a_key_that_is_paused_and_resumed_while_it_is_tried_is_begun_again(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guest.execute(*AUDIT)
+    guest.publish()
+    folded, source, tried = Folded(), source_of(guest), 0
+    await until_equal(folded, guest)
+    audit, try_every_row = TableId("public", "audit"), ChunkReader._try_every_row
+
+    async def interrupted(reader: ChunkReader, *each: Any) -> None:
+        nonlocal tried
+        tried += 1
+        await try_every_row(reader, *each)
+        for action in ("pause", "resume") if tried == 1 else ():
+            await source.control(Control(action, "snapshot", audit, {"action": action}))
+
+    monkeypatch.setattr(ChunkReader, "_try_every_row", interrupted)
+    reading = asyncio.ensure_future(live(folded, source))
+    await until(lambda: source._reading is not None)
+    await source.control(Control("start", "snapshot", audit, {"action": "start"}))
+    await until(lambda: bool(folded.truncates) or tried > 3 or reading.done())
+    reading.cancel()
+    await asyncio.wait([reading])
+
+    assert folded.truncates == 1 and tried == 2
+    assert not differing(folded, guest, "audit")
 
 
 async def test_a_reading_that_is_given_up_is_not_taken_up_again(guest: Guest) -> None:

@@ -172,7 +172,8 @@ def http_api_page() -> str:
         " cannot steer a pipeline. A signal is written to the log and\nanswered with 202; it holds"
         ' from then on, whoever runs the pipeline. An error is `{"error": {"kind",'
         ' "problem", "hint", "facts"}}`.\n`headwater broker --http` serves'
-        " `/healthz`, `/readyz` and `/metrics`.\n",
+        " `/healthz`, `/readyz` and `/metrics`, and\n`/backup` with `/backup/end`, by which"
+        " `headwater log backup` holds its files.\n",
         table(("Method", "Path", "What it does"), rows),
     )
 

@@ -13,6 +13,7 @@ from typing import Self
 
 from headwater.core_log.broker.broker import Broker
 from headwater.core_log.broker.dispatch import load_handlers
+from headwater.core_log.broker.held_log import release
 from headwater.core_log.broker.log_cleaner import Compact, LogCleaner
 from headwater.core_log.broker.partition import Partition
 from headwater.core_log.broker.server import BrokerServer
@@ -144,6 +145,7 @@ class RunningBroker:
             raise
         running = cls(broker, server, PeriodicTasks(broker), command=command)
         try:
+            release(files, settings.data)  # links of a backup that was killed
             await broker.open(*server.address)
             running.write_endpoint(http)
             store.keep_reserve()

@@ -54,13 +54,20 @@ def back_up(
             hint="give each log its own place",
             backup=names[-1],
         )
+    name = _name_of(now_ms)
+    if names and name <= names[-1]:
+        raise ConfigError(
+            "the newest backup is later than this clock",
+            hint="correct the clock: the newest backup is told by its time",
+            backup=names[-1],
+        )
     writer = _ChunkWriter(store)
     files: dict[str, StoredFile] = {}
     for each in held:
         progress(each.name)
         files[each.name] = _store_file(data, each, former.files, writer)
     made = BackupManifest(now_ms, cluster_id, files)
-    result = BackupResult(_name_of(now_ms), len(files), made.size, writer.sent)
+    result = BackupResult(name, len(files), made.size, writer.sent)
     if not store.create(f"{BACKUPS}/{result.name}.json", made.encode()):
         raise ConfigError("a backup of this moment exists", hint="run it again", name=result.name)
     if keep is not None:

@@ -60,9 +60,8 @@ async def _held_by(endpoint: Endpoint) -> AsyncIterator[Sequence[HeldFile]]:
             process=endpoint.pid,
         )
     owner = LockHolder(address, endpoint.token)
-    answer = await asyncio.to_thread(owner.ask, "POST", "/backup")
     try:
-        yield decode_held(answer)
+        yield decode_held(await asyncio.to_thread(owner.ask, "POST", "/backup"))
     finally:
         await asyncio.to_thread(owner.ask, "POST", "/backup/end")
 

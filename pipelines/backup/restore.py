@@ -23,6 +23,13 @@ def restore(
     store: ObjectStore, name: str, data: Path, *, progress: Callable[[str], None] = lambda _: None
 ) -> BackupManifest:
     """Fills a directory that does not exist or is empty; it gets its name when it is whole."""
+    data = data.absolute()
+    if data.is_mount():  # a directory beside it would be on another file system
+        raise ConfigError(
+            "the directory is a mount point",
+            hint=f"name one inside it: {data / 'log'}",
+            directory=str(data),
+        )
     if data.exists() and any(data.iterdir()):
         raise ConfigError(
             "the data directory is not empty",

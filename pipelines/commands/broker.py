@@ -57,7 +57,7 @@ def broker(
     The first Ctrl-C (or SIGTERM) drains: requests in flight are answered, and their records are
     synced to disk. The second ends at once; acknowledged records are on disk in every case.
 
-    With --http it answers /healthz, /readyz and /metrics there.
+    With --http it answers /healthz, /readyz and /metrics there, and holds files for `log backup`.
     """
     from headwater.core_log.foundation.process_switches import freeze_imports, switch_threads_often
 

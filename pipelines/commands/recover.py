@@ -31,9 +31,15 @@ MISMATCH = "position_mismatch"
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path), default=Path("pipeline.yaml"))
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Directory of the log, in place of `log.path` of the file.",
+)
 @shared_options
 @click.pass_obj
-def recover(output: Output, path: Path) -> None:
+def recover(output: Output, path: Path, data: Path | None) -> None:
     """Read the tables of a restored log again, and rebuild the targets from it.
 
     A log that was restored from a backup is behind its source, which has forgotten the changes in
@@ -47,8 +53,9 @@ def recover(output: Output, path: Path) -> None:
     from headwater.config.redaction import set_up_logging
     from headwater.pipelines.file.loader import load, redaction_of
     from headwater.pipelines.terminal.log_place import find_owner
+    from headwater.pipelines.terminal.resting_log import PROPERTIES
 
-    loaded = load(path, environment=os.environ)
+    loaded = [_with_log_in(each, data) for each in load(path, environment=os.environ)]
     output.scrub = redaction_of(loaded).scrub
     set_up_logging(logging.ERROR if output.is_quiet else logging.INFO, scrub=output.scrub)
     owner = find_owner(loaded[0].log_path)
@@ -56,15 +63,29 @@ def recover(output: Output, path: Path) -> None:
         raise DirectoryInUse(
             "a process uses the log", hint="stop it first", process=owner.pid, path=str(path)
         )
+    if loaded[0].spec.log.type == "embedded" and not (loaded[0].log_path / PROPERTIES).is_file():
+        raise ConfigError(
+            "there is no log in this directory",
+            hint="headwater log restore FROM DIR, or name its directory: --data DIR",
+            directory=str(loaded[0].log_path),
+        )
     _read_sources(loaded)
     done, failures = run_until_signal(_rebuild_all(output, loaded))
-    data = {"rebuilt": done, "failed": failures}
+    facts = {"rebuilt": done, "failed": failures}
     lines = [f"{format_count(len(done), 'table')} rebuilt: {', '.join(done) or 'none'}"]
     if failures:
         told = [f"{name}: {reason}" for name, reason in failures.items()]
         problem = f"{format_count(len(failures), 'table')} could not be rebuilt"
-        raise DifferencesFound(problem, data=data, lines=[*lines, *told])
-    output.result(data, [*lines, f"headwater run {path}"])
+        raise DifferencesFound(problem, data=facts, lines=[*lines, *told])
+    place = "" if data is None else f" --data {data}"
+    output.result(facts, [*lines, f"headwater run {path}{place}"])
+
+
+def _with_log_in(loaded: "LoadedPipeline", data: Path | None) -> "LoadedPipeline":
+    if data is None:
+        return loaded
+    log = loaded.spec.log.model_copy(update={"path": data.absolute()})
+    return replace(loaded, spec=loaded.spec.model_copy(update={"log": log}))
 
 
 def _read_sources(loaded: "Sequence[LoadedPipeline]") -> None:
@@ -111,8 +132,7 @@ async def _rebuild_all(
     done: list[str] = []
     failures: dict[str, str] = {}
     async with log_as_found(loaded[0]) as log:
-        if log is None:
-            raise ConfigError("there is no log yet", hint="headwater log restore FROM DIR")
+        assert log is not None, "its sources were read into it"
         for pipeline in loaded:
             async with audit(log, "recover", pipeline.name) as outcome:
                 for subject in await subjects_of(pipeline, log):

@@ -149,6 +149,8 @@ class CommandRuns:
         self._address, self._file, self._hidden = tuple(address), file, hidden
         self._plans: dict[str, tuple[CommandPlan, list[str]]] = {}
         self._running: dict[str, _Running] = {}
+        self._starting = asyncio.Lock()
+        """Two plans at once would both find that nothing runs for their target."""
         self._ended: deque[CommandRun] = deque(maxlen=RUNS_KEPT)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -177,6 +179,10 @@ class CommandRuns:
 
     async def start(self, plan_id: str, typed: str) -> CommandRun:
         """A plan is run once, before it expires, and with the name that it wants typed."""
+        async with self._starting:
+            return await self._start(plan_id, typed)
+
+    async def _start(self, plan_id: str, typed: str) -> CommandRun:
         self._forget_old_plans()
         found = self._plans.get(plan_id)
         if found is None:
@@ -291,7 +297,7 @@ class CommandRuns:
         process = running.process
         assert process.stdout is not None and process.stderr is not None, "both are pipes"
         out, _ = await asyncio.gather(
-            process.stdout.read(OUTPUT_BYTES_MAX), _keep_lines(process.stderr, running.lines)
+            _read_all(process.stdout), _keep_lines(process.stderr, running.lines)
         )
         code = await process.wait()
         content = _envelope(out)
@@ -326,6 +332,16 @@ class CommandRuns:
         now_ms = _now_ms()
         live = {id: each for id, each in self._plans.items() if each[0].expires_ms > now_ms}
         self._plans = dict(list(live.items())[-PLANS_MAX:])
+
+
+async def _read_all(stream: asyncio.StreamReader) -> bytes:
+    """To the end, since a process whose output nobody reads never ends; beyond the limit it is
+    dropped."""
+    found = bytearray()
+    while content := await stream.read(1 << 16):
+        if len(found) < OUTPUT_BYTES_MAX:
+            found += content
+    return bytes(found)
 
 
 async def _keep_lines(stream: asyncio.StreamReader, lines: deque[str]) -> None:

@@ -18,9 +18,9 @@ STATES = {
     "done": "PAUSED",
 }
 """All others are RUNNING. Newer states of Connect's own are not known to every tool."""
-SECRET = re.compile("pass|secret|token|credential|private|key$|url|dsn|uri", re.IGNORECASE)
+SECRET = re.compile(r"pass|secret|token|credential|private|key(?:$|\.)|url|dsn|uri", re.IGNORECASE)
 MASK = "***"
-REFERENCE = re.compile(r"\$\{[^{}]+\}")
+REFERENCE = re.compile(r"\$\{(?:(?!:-)[^{}])+\}")
 
 Status = Mapping[str, Any]
 

@@ -150,12 +150,14 @@ class _ChosenTopic:
         stored: StoredSchema | None,
         shown: ShownTable | None,
         wanted: MessageFilter,
+        *,
+        hides_bytes: bool,
     ) -> None:
         self.name, self.places, self.stored = name, places, stored
-        self.shown, self.wanted = shown, wanted
+        self.shown, self.wanted, self._hides_bytes = shown, wanted, hides_bytes
 
     def reader(self, log: Log) -> RecordReader:
-        return RecordReader(log, self.name, self.shown)
+        return RecordReader(log, self.name, self.shown, hides_bytes=self._hides_bytes)
 
     @classmethod
     async def find(cls, console: ConsoleContext, log: Log, request: Request) -> "_ChosenTopic":
@@ -174,7 +176,9 @@ class _ChosenTopic:
             keys=await _keys(log, stored, shown, given),
             operations=frozenset(given.get("operations", "")),
         )
-        return cls(name, [TopicPartition(name, each) for each in numbers], stored, shown, wanted)
+        places = [TopicPartition(name, each) for each in numbers]
+        hides_bytes = console.hidden.hides_anything and name.endswith(".dlq")
+        return cls(name, places, stored, shown, wanted, hides_bytes=hides_bytes)
 
 
 async def _keys(

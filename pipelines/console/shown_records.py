@@ -62,15 +62,18 @@ class ShownRecord:
 class RecordReader:
     """Decodes a topic's records under today's columns, without those that are hidden."""
 
-    def __init__(self, log: Log, topic: str, shown: ShownTable | None) -> None:
-        """`shown`: the table of the topic, if it is a table's."""
-        self._topic, self._shown = topic, shown
+    def __init__(
+        self, log: Log, topic: str, shown: ShownTable | None, *, hides_bytes: bool = False
+    ) -> None:
+        """`shown`: the table of the topic, if it is a table's. `hides_bytes`: records may hold rows
+        of tables with hidden columns."""
+        self._topic, self._shown, self._hides_bytes = topic, shown, hides_bytes
         self._decoder = RecordDecoder(log)
         self._is_ready = False
 
     @property
     def hides(self) -> bool:
-        return self._shown is not None and bool(self._shown.hidden)
+        return self._hides_bytes or (self._shown is not None and bool(self._shown.hidden))
 
     async def read(
         self, place: TopicPartition, columns: RecordColumns, *, characters_max: int

@@ -12,12 +12,12 @@ from typing import Any
 
 import orjson
 
-from headwater.core_log.foundation.errors import HeadwaterError, LogRejected
+from headwater.core_log.foundation.errors import DecodeError, HeadwaterError, LogRejected
 from headwater.core_log.foundation.settings import TopicSettings
-from headwater.core_log.model.log import FetchLimit, Isolation, Log, TopicPartition
-from headwater.core_log.records import arrow_codec
+from headwater.core_log.model.log import Log, TopicPartition
 from headwater.pipelines.journal.commits import small_batch
 from headwater.pipelines.journal.internal_topics import AUDIT
+from headwater.pipelines.journal.read_to_end import read_decided
 
 FORMAT_VERSION = 1
 RETENTION_MS = 90 * 86_400_000
@@ -109,17 +109,15 @@ async def read_actions(log: Log) -> list[AuditedAction]:
     except LogRejected:
         return []
     found: dict[str, AuditedAction] = {}
-    offset = max(bounds.start, bounds.stable - READ_MAX)
-    limit = FetchLimit(wait_ms_max=0)
-    while offset < bounds.stable:
-        for each in await log.fetch({HOME: offset}, limit=limit, isolation=Isolation.COMMITTED):
-            columns = arrow_codec.decode(each.data, from_offset=offset, partition=HOME)
-            for value in columns.values.to_pylist():
-                content: dict[str, Any] = orjson.loads(value)
-                if content.pop("version") <= FORMAT_VERSION:
-                    action = AuditedAction(**content)
-                    found[action.id] = action
-            offset = each.next_offset
+    async for columns in read_decided(log, HOME, from_offset=bounds.end - READ_MAX):
+        for value in columns.values.to_pylist():
+            content: dict[str, Any] = orjson.loads(value)
+            if (version := content.pop("version")) > FORMAT_VERSION:
+                raise DecodeError(
+                    "an action is recorded by a newer version of Headwater", version=version
+                )
+            action = AuditedAction(**content)
+            found[action.id] = action
     return list(reversed(found.values()))
 
 

@@ -244,6 +244,44 @@ async def test_a_log_is_restored_into_a_directory_that_is_named_by_its_parent(
     assert (tmp_path / "again/meta.properties").exists()
 
 
+def test_a_mount_point_is_refused_before_anything_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_in(tmp_path)
+    store.create("backups/one.json", BackupManifest(0, "one").encode())
+    (tmp_path / "volume").mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "volume")
+
+    with pytest.raises(ConfigError, match="mount point") as refused:
+        restore(store, "one", tmp_path / "volume")
+
+    assert str(tmp_path / "volume/log") in refused.value.hint
+
+
+def test_a_log_is_restored_into_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_in(tmp_path)
+    made = BackupManifest(0, "one", {"meta.properties": StoredFile(0, ())})
+    store.create("backups/one.json", made.encode())
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    restore(store, "one", Path())
+
+    assert (tmp_path / "here/meta.properties").exists()
+
+
+async def test_a_backup_with_a_clock_that_went_back_is_refused(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    async with opened(tmp_path / "data") as log:
+        copied(log, store, now_ms=START_MS + 1_000)
+        with pytest.raises(ConfigError, match="later than this clock"):
+            copied(log, store, now_ms=START_MS, keep=1)
+
+    assert len(backup_names(store)) == 1
+
+
 async def test_an_interrupted_restore_is_repeated_from_its_beginning(tmp_path: Path) -> None:
     store = store_in(tmp_path)
     async with opened(tmp_path / "data") as log:

@@ -209,6 +209,16 @@ async def test_connect_is_not_served_unless_it_is_asked_for() -> None:
         assert (await console.raw("GET", "/connect/connectors", console.good))[0] == 404
 
 
+def test_a_default_of_a_variable_and_a_key_with_a_suffix_are_secrets(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        "pipeline: shop\nsource: {type: generator, a.password: '${env:P:-hunter2}'}\n"
+        "sink: {name: lake, type: spark, spark: {fs.azure.account.key.NAME: hunter3}}\n"
+    )
+
+    assert "hunter" not in str(file_settings(file))
+
+
 def test_settings_of_a_file_have_no_secrets(tmp_path: Path) -> None:
     file = tmp_path / "shop.yaml"
     file.write_text(FILE)

@@ -242,6 +242,27 @@ def test_a_record_of_a_table_with_hidden_columns_that_is_no_event_is_hidden(
     served.run(read)
 
 
+def test_dead_letters_are_hidden_among_messages_while_any_column_is(served: ServedLog) -> None:
+    letters = TopicPartition("shop.dlq", 0)
+
+    async def read() -> None:
+        await served.log.ensure_topic(TopicSettings(name=letters.topic))
+        failed = Batch(encode_batch([PlainRecord(b"secret", b"secret", (), 1)]), 1, 1)
+        await served.log.append(letters, failed)
+        for names, is_shown in (["public.orders.value"], False), ([], True):
+            hidden = HiddenColumns({"shop": names})
+            async with served_console(sources_of(served.log, hidden=hidden)) as console:
+                for path in (
+                    f"/topics/{letters.topic}/messages",
+                    f"/topics/{letters.topic}/messages/0/0",
+                ):
+                    assert ("secret" in str(await console.ask(path))) is is_shown
+                found = await console.ask(f"/topics/{letters.topic}/messages?contains=secret")
+                assert bool(found["messages"]) is is_shown
+
+    served.run(read)
+
+
 def test_a_tail_shows_what_comes_and_counts_the_rest(
     served: ServedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,8 +3,9 @@
 import orjson
 import pytest
 
-from headwater.core_log.foundation.errors import ConfigError
+from headwater.core_log.foundation.errors import ConfigError, DecodeError
 from headwater.pipelines.journal.audit import HOME, VIA, audit, read_actions
+from headwater.pipelines.journal.commits import small_batch
 from headwater.pipelines.journal.read_to_end import read_decided
 from tests.memory_log import MemoryLog
 
@@ -46,3 +47,13 @@ async def test_a_failed_action_has_its_problem_and_no_facts() -> None:
 
 async def test_a_log_without_an_audit_has_no_actions() -> None:
     assert await read_actions(MemoryLog()) == []
+
+
+async def test_an_action_of_a_newer_version_is_not_passed_over() -> None:
+    log = MemoryLog()
+    async with audit(log, "verify", "shop"):
+        pass
+    await log.append(HOME, small_batch([(b"id", b'{"version": 2}')], now_ms=1))
+
+    with pytest.raises(DecodeError, match="newer version"):
+        await read_actions(log)

@@ -36,7 +36,7 @@ async def test_an_answer_that_is_larger_than_a_pipe_is_whole(
     assert ended.answer == {"rows": "x" * 1_000_000}
 
 
-async def test_of_two_commands_for_one_target_at_once_one_is_refused(
+async def test_one_of_two_commands_for_one_target_at_once_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runs = runs_of(monkeypatch, "import sys; sys.stdin.read()")

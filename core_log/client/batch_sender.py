@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from headwater.core_log.client.cluster import Cluster
-from headwater.core_log.client.connection import ConnectionLost
 from headwater.core_log.client.gather import together
-from headwater.core_log.client.node import Node
 from headwater.core_log.client.producer_sequences import BatchResult, Sealed
-from headwater.core_log.client.retry_policy import RetriableFailure
 from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.links.connection import ConnectionLost, RetriableFailure
+from headwater.core_log.links.node import Node
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.messages.produce import (
     PartitionProduceData,

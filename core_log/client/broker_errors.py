@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from headwater.core_log.client.retry_policy import DiskRejectsWrites, RetriableFailure, UnknownTopic
+from headwater.core_log.client.retry_policy import DiskRejectsWrites, UnknownTopic
 from headwater.core_log.foundation.errors import (
     BatchRejected,
     BatchTooLarge,
@@ -15,6 +15,7 @@ from headwater.core_log.foundation.errors import (
     OutOfOrderSequence,
     PositionLost,
 )
+from headwater.core_log.links.connection import RetriableFailure
 from headwater.core_log.protocol.error_codes import ErrorCode
 
 E = ErrorCode

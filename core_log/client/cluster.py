@@ -9,18 +9,13 @@ from typing import TypeVar
 from uuid import UUID
 
 from headwater.core_log.client.broker_errors import STALE_LEADER, check, refusal
-from headwater.core_log.client.connection import ConnectionLost
-from headwater.core_log.client.node import Node
-from headwater.core_log.client.retry_policy import (
-    NoBroker,
-    RetriableFailure,
-    RetryLoop,
-    UnknownTopic,
-)
-from headwater.core_log.client.rpc import Dial, NegotiatedVersions, Rpc
+from headwater.core_log.client.retry_policy import NoBroker, RetryLoop, UnknownTopic
 from headwater.core_log.client.settings import KafkaSettings
 from headwater.core_log.foundation.disk_space import HINT
 from headwater.core_log.foundation.errors import ConfigError, DiskFull, HeadwaterError
+from headwater.core_log.links.connection import ConnectionLost, RetriableFailure
+from headwater.core_log.links.node import Node
+from headwater.core_log.links.rpc import Dial, NegotiatedVersions, Rpc
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.message import Request

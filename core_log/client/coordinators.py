@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from headwater.core_log.client.broker_errors import STALE_COORDINATOR, check
 from headwater.core_log.client.cluster import Cluster
-from headwater.core_log.client.connection import ConnectionLost
-from headwater.core_log.client.node import Node
+from headwater.core_log.links.connection import ConnectionLost
+from headwater.core_log.links.node import Node
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.message import Request
 from headwater.core_log.protocol.messages.find_coordinator import FindCoordinatorRequest

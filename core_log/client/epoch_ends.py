@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from headwater.core_log.client.cluster import Cluster
-from headwater.core_log.client.connection import ConnectionLost
-from headwater.core_log.client.node import Node
+from headwater.core_log.links.connection import ConnectionLost
+from headwater.core_log.links.node import Node
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,

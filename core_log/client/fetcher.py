@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from headwater.core_log.client.broker_errors import check
 from headwater.core_log.client.cluster import Cluster
-from headwater.core_log.client.connection import ConnectionLost
 from headwater.core_log.client.gather import first, together
-from headwater.core_log.client.node import Node
 from headwater.core_log.client.offsets import EARLIEST, LATEST, LogOffsets
 from headwater.core_log.foundation.errors import CorruptLog, PositionLost, UnreadableBatch
+from headwater.core_log.links.connection import ConnectionLost
+from headwater.core_log.links.node import Node
 from headwater.core_log.model.log import Fetched, FetchLimit, Isolation, Offsets, TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.fetch import (

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from headwater.core_log.client.batch_sender import ALL_IN_SYNC, append_plainly
 from headwater.core_log.client.cluster import Cluster
-from headwater.core_log.client.connection import connect
 from headwater.core_log.client.coordinators import Coordinators
 from headwater.core_log.client.fetcher import Fetcher
 from headwater.core_log.client.offsets import LogOffsets
 from headwater.core_log.client.retry_policy import LOGGED_AFTER_S, RetryLoop
-from headwater.core_log.client.rpc import Dial
 from headwater.core_log.client.settings import KafkaSettings
 from headwater.core_log.client.topics import ensure_topics, partition_count
 from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.links.connection import connect
+from headwater.core_log.links.rpc import Dial
 from headwater.core_log.model.log import (
     Bounds,
     Fetched,
@@ -182,6 +182,6 @@ def dialling(settings: KafkaSettings) -> Dial:
     bytes_max = settings.response_bytes_max
     if not settings.security.is_encrypted:
         return partial(connect, response_bytes_max=bytes_max)
-    from headwater.core_log.client.tls import context_of
+    from headwater.core_log.links.tls import context_of
 
     return partial(connect, response_bytes_max=bytes_max, tls=context_of(settings.security))

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from headwater.core_log.client.cluster import Cluster
-from headwater.core_log.client.connection import ConnectionLost
 from headwater.core_log.client.gather import together
-from headwater.core_log.client.node import Node
+from headwater.core_log.links.connection import ConnectionLost
+from headwater.core_log.links.node import Node
 from headwater.core_log.model.log import Bounds, Isolation, Offsets, RetainedRange, TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.list_offsets import (

@@ -7,8 +7,8 @@ from itertools import count
 from typing import NamedTuple
 
 from headwater.core_log.client.cluster import Cluster
-from headwater.core_log.client.retry_policy import RetriableFailure
 from headwater.core_log.foundation.errors import HeadwaterError, OutOfOrderSequence
+from headwater.core_log.links.connection import RetriableFailure
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.batch_header import Batch, seal
 

@@ -16,6 +16,7 @@ from headwater.core_log.foundation.errors import (
     LogRejected,
     LogUnavailable,
 )
+from headwater.core_log.links.connection import RetriableFailure
 
 logger = logging.getLogger(__name__)
 
@@ -27,14 +28,6 @@ DISK_S = 3.0
 LOGGED_AFTER_S = 2.0
 """Time for which a whole cluster may be unreachable before it is logged; the retries go on for
 longer."""
-
-
-class RetriableFailure(Exception):
-    """This attempt failed, but a later one may succeed."""
-
-    def __init__(self, reason: str, **facts: object) -> None:
-        super().__init__(reason)
-        self.reason, self.facts = reason, facts
 
 
 class NoBroker(RetriableFailure):

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from headwater.core_log.client.broker_errors import check
 from headwater.core_log.client.cluster import Cluster
 from headwater.core_log.client.gather import together
-from headwater.core_log.client.retry_policy import RetriableFailure, UnknownTopic
+from headwater.core_log.client.retry_policy import UnknownTopic
 from headwater.core_log.foundation.errors import ConfigError
 from headwater.core_log.foundation.settings import TopicSettings
+from headwater.core_log.links.connection import RetriableFailure
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.create_topics import (
     CreatableTopic,

@@ -5,8 +5,8 @@ from asyncio import Future
 from collections.abc import Callable
 from dataclasses import replace
 
-from headwater.core_log.client.connection import Channel, ConnectionLost, connect
-from headwater.core_log.client.rpc import Dial
+from headwater.core_log.links.connection import Channel, ConnectionLost, connect
+from headwater.core_log.links.rpc import Dial
 from headwater.core_log.protocol.frames import read_response_header
 from headwater.core_log.protocol.message import decode, encode
 from headwater.core_log.protocol.messages.api_versions import ApiVersionsResponse

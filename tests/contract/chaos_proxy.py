@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from random import Random
 
-from headwater.core_log.client.connection import Channel, connect
-from headwater.core_log.client.rpc import Dial
+from headwater.core_log.links.connection import Channel, connect
+from headwater.core_log.links.rpc import Dial
 
 
 class ChaosProxy:

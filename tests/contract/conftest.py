@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from headwater.core_log.client import KafkaLog, KafkaSettings
-from headwater.core_log.client.rpc import Dial
 from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.links.rpc import Dial
 from headwater.core_log.model.log import Log, TopicPartition
 from tests.contract.apache_kafka import run_apache_kafka
 from tests.contract.foreign_topics import Cluster

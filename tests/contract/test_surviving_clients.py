@@ -10,9 +10,9 @@ import pytest
 from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.lifecycle import RunningBroker
 from headwater.core_log.client import KafkaLog, KafkaSettings
-from headwater.core_log.client.connection import Channel, ConnectionLost
 from headwater.core_log.foundation.errors import LogUnavailable
 from headwater.core_log.foundation.settings import BrokerSettings, TopicSettings
+from headwater.core_log.links.connection import Channel, ConnectionLost
 from headwater.core_log.model.log import FetchLimit, Isolation, TopicPartition
 from tests.contract.records import batch_of, read_all, values_in
 from tests.fakes import MemoryFiles

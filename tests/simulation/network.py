@@ -10,8 +10,8 @@ from random import Random
 
 from headwater.core_log.broker.in_process import InProcessChannel
 from headwater.core_log.broker.server import BrokerServer
-from headwater.core_log.client.connection import ConnectionLost
 from headwater.core_log.foundation.errors import HeadwaterError
+from headwater.core_log.links.connection import ConnectionLost
 from tests.simulation.virtual_time import Process
 
 DELAY_S = (0.0001, 0.002)

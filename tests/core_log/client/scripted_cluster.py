@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.core_log.client import KafkaLog, KafkaSettings
-from headwater.core_log.client.connection import Channel, ConnectionLost
+from headwater.core_log.links.connection import Channel, ConnectionLost
 from headwater.core_log.protocol.frames import encode_response, read_request_header
 from headwater.core_log.protocol.message import Request, decode
 from headwater.core_log.protocol.messages.api_versions import (

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from headwater.core_log.client import KafkaLog, retry_policy
-from headwater.core_log.client.connection import Channel
-from headwater.core_log.client.node import open_link
 from headwater.core_log.client.settings import KafkaSettings
 from headwater.core_log.foundation.errors import ConfigError, LogRejected, LogUnavailable
+from headwater.core_log.links.connection import Channel
+from headwater.core_log.links.node import open_link
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.api_versions import (

@@ -15,8 +15,8 @@ from headwater.core_log.client.producer_sequences import (
     Sealed,
     SendBatches,
 )
-from headwater.core_log.client.retry_policy import RetriableFailure
 from headwater.core_log.foundation.errors import BatchTooLarge, LogUnavailable, OutOfOrderSequence
+from headwater.core_log.links.connection import RetriableFailure
 from headwater.core_log.model.log import TopicPartition
 from headwater.core_log.records.batch_header import Batch, BatchHeader
 from headwater.core_log.records.record_codec import PlainRecord, encode_batch

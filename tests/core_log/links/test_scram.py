@@ -2,8 +2,8 @@
 
 import pytest
 
-from headwater.core_log.client.sasl import Scram
 from headwater.core_log.foundation.errors import LogRejected
+from headwater.core_log.links.sasl import Scram
 
 # The exchange that RFC 7677 shows.
 USER, PASSWORD, NONCE = "user", "pencil", "rOprNGfwEbeRWgbNEkqO"

@@ -7,7 +7,7 @@ from struct import pack
 
 import pytest
 
-from headwater.core_log.client.connection import INBOX_BYTES, BrokerConnection, ConnectionLost
+from headwater.core_log.links.connection import INBOX_BYTES, BrokerConnection, ConnectionLost
 
 BYTES_MAX = 4 * INBOX_BYTES
 

@@ -5,11 +5,11 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from headwater.core_log.client.connection import Channel, ConnectionLost
-from headwater.core_log.client.settings import KafkaSettings
 from headwater.core_log.foundation.errors import LogRejected, LogUnavailable
+from headwater.core_log.foundation.settings import SecuritySettings
+from headwater.core_log.links.connection import Channel, ConnectionLost
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.frames import read_response_header, request_frame
 from headwater.core_log.protocol.message import Request, decode, response_type
@@ -19,6 +19,24 @@ A = TypeVar("A")
 
 Dial = Callable[[str, int], Awaitable[Channel]]
 """Opens a connection to HOST, PORT."""
+
+
+class LinkSettings(Protocol):
+    """The settings of a connection, whoever dials."""
+
+    @property
+    def security(self) -> SecuritySettings: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def connect_wait_ms_max(self) -> int: ...
+    @property
+    def request_wait_ms_max(self) -> int: ...
+    @property
+    def requests_in_flight_max(self) -> int: ...
+    @property
+    def fetch_connections_max(self) -> int: ...
+
 
 API_VERSIONS = ApiVersionsRequest.api_key
 FIRST_VERSION = 3  # ApiVersions: the first version with finalized features
@@ -51,7 +69,7 @@ class NegotiatedVersions:
 class Rpc:
     """Numbers requests, and limits their count and the wait for each answer."""
 
-    def __init__(self, channel: Channel, settings: KafkaSettings) -> None:
+    def __init__(self, channel: Channel, settings: LinkSettings) -> None:
         self._channel, self._settings = channel, settings
         self._numbers = count()
         self._slots = asyncio.Semaphore(settings.requests_in_flight_max)

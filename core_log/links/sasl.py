@@ -7,9 +7,9 @@ import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Generator
 
-from headwater.core_log.client.rpc import Rpc
 from headwater.core_log.foundation.errors import LogRejected
 from headwater.core_log.foundation.settings import SecuritySettings
+from headwater.core_log.links.rpc import Rpc
 from headwater.core_log.protocol.error_codes import ErrorCode
 from headwater.core_log.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from headwater.core_log.protocol.messages.sasl_handshake import SaslHandshakeRequest

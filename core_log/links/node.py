@@ -3,10 +3,9 @@
 import asyncio
 from typing import Any, TypeVar
 
-from headwater.core_log.client.connection import ConnectionLost
-from headwater.core_log.client.rpc import Dial, NegotiatedVersions, Rpc
-from headwater.core_log.client.settings import KafkaSettings
 from headwater.core_log.foundation.errors import LogUnavailable
+from headwater.core_log.links.connection import ConnectionLost
+from headwater.core_log.links.rpc import Dial, LinkSettings, NegotiatedVersions, Rpc
 from headwater.core_log.protocol.message import Request
 
 A = TypeVar("A")
@@ -19,7 +18,7 @@ class Node:
     request after it. Each running poll therefore has its own connection, up to a limit.
     """
 
-    def __init__(self, host: str, port: int, *, dial: Dial, settings: KafkaSettings) -> None:
+    def __init__(self, host: str, port: int, *, dial: Dial, settings: LinkSettings) -> None:
         self.host, self.port = host, port
         self._dial, self._settings = dial, settings
         self._opening, self._opening_poll = asyncio.Lock(), asyncio.Lock()
@@ -91,7 +90,7 @@ class Node:
             link.close()
 
 
-async def open_link(host: str, port: int, dial: Dial, settings: KafkaSettings) -> Rpc:
+async def open_link(host: str, port: int, dial: Dial, settings: LinkSettings) -> Rpc:
     """Connects, agrees on versions and authenticates, within one time limit."""
     try:
         async with asyncio.timeout(settings.connect_wait_ms_max / 1000):
@@ -99,7 +98,7 @@ async def open_link(host: str, port: int, dial: Dial, settings: KafkaSettings) -
             try:
                 await link.agree()
                 if settings.security.has_user:
-                    from headwater.core_log.client.sasl import authenticate
+                    from headwater.core_log.links.sasl import authenticate
 
                     await authenticate(link, settings.security)
             except BaseException:

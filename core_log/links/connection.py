@@ -11,12 +11,10 @@ from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from headwater.core_log.client.retry_policy import RetriableFailure
-
 if TYPE_CHECKING:
     import ssl
 
-    from headwater.core_log.client.tls import TlsSocket
+    from headwater.core_log.links.tls import TlsSocket
 
 INBOX_BYTES = 64 << 10
 FRAMES_AT_ONCE = 64
@@ -26,8 +24,20 @@ LENGTH_BYTES, HEAD_BYTES = 4, 8  # a header is length and correlation id
 _HEAD = Struct(">ii")
 
 
+class RetriableFailure(Exception):
+    """This attempt failed, but a later one may succeed."""
+
+    def __init__(self, reason: str, **facts: object) -> None:
+        super().__init__(reason)
+        self.reason, self.facts = reason, facts
+
+
 class ConnectionLost(RetriableFailure):
     """The connection is lost; it is unknown whether the peer executed the requests in flight."""
+
+
+class ConnectionRefused(ConnectionLost):
+    """Nobody listens at the address: the process that did is gone."""
 
 
 class Channel(Protocol):
@@ -206,7 +216,7 @@ async def connect(
 ) -> BrokerConnection:
     """Tries the addresses of `host` in turn; raises ConnectionLost if none accepts."""
     loop = asyncio.get_running_loop()
-    reason = "host has no address"
+    reason, failure = "host has no address", ConnectionLost
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
@@ -219,7 +229,7 @@ async def connect(
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is None:
                 return BrokerConnection(peer, response_bytes_max=response_bytes_max)
-            from headwater.core_log.client.tls import shake_hands
+            from headwater.core_log.links.tls import shake_hands
 
             wrapped = tls.wrap_socket(peer, server_hostname=host, do_handshake_on_connect=False)
             secret = await shake_hands(wrapped, host=host)
@@ -229,10 +239,12 @@ async def connect(
         except OSError as error:
             peer.close()
             reason = _why(error)
+            is_refused = isinstance(error, ConnectionRefusedError)
+            failure = ConnectionRefused if is_refused else ConnectionLost
         except BaseException:
             peer.close()
             raise
-    raise ConnectionLost(reason, host=host, port=port)
+    raise failure(reason, host=host, port=port)
 
 
 def _why(error: OSError) -> str:

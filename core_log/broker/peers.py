@@ -1,0 +1,98 @@
+"""The other brokers of the cluster, as this one asks them."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from headwater.core_log.foundation.errors import LogUnavailable
+from headwater.core_log.foundation.settings import SecuritySettings
+from headwater.core_log.links.node import Node
+from headwater.core_log.links.rpc import Dial
+from headwater.core_log.protocol.message import Request
+
+A = TypeVar("A")
+Address = tuple[str, int]
+NOBODY = -1
+UNPROTECTED = SecuritySettings()
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSettings:
+    """Limits of a connection between brokers. A peer that does not answer counts as lost sooner
+    than for a client: somebody else may lead."""
+
+    security: SecuritySettings = UNPROTECTED
+    client_id: str = "headwater-broker"
+    connect_wait_ms_max: int = 1_000
+    request_wait_ms_max: int = 2_000
+    requests_in_flight_max: int = 64
+    fetch_connections_max: int = 16
+    response_bytes_max: int = 128 << 20
+
+
+class Peers:
+    """Connections to other brokers by their ids. `ask` is for what is answered at once: requests on
+    one connection wait for each other. `poll` is for what waits, such as a fetch, or a decision of
+    the controller.
+
+    Both raise `ConnectionLost`, after which nobody knows whether the request was executed, or
+    `LogUnavailable` if the broker's address is not known.
+    """
+
+    def __init__(
+        self,
+        dial: Dial,
+        *,
+        address_of: Callable[[int], Address | None],
+        controller_id: Callable[[], int],
+        answer_here: Callable[[Request[Any]], Awaitable[Any]],
+        node_id: int,
+        settings: PeerSettings | None = None,
+    ) -> None:
+        """`answer_here` answers a request to this very broker, without a connection."""
+        self._dial, self._settings = dial, settings or PeerSettings()
+        self._address_of, self._controller_id = address_of, controller_id
+        self._answer_here, self._node_id = answer_here, node_id
+        self._nodes: dict[int | Address, Node] = {}
+
+    async def ask(self, node_id: int, request: Request[A], *, wait_ms: int = 0) -> A:
+        """`wait_ms` is the longest time that the broker may wait before it answers."""
+        return await self._node(node_id).ask(request, wait_ms=wait_ms)
+
+    async def poll(self, node_id: int, request: Request[A], *, wait_ms: int = 0) -> A:
+        return await self._node(node_id).poll(request, wait_ms=wait_ms)
+
+    async def poll_at(self, address: Address, request: Request[A], *, wait_ms: int = 0) -> A:
+        """Asks whichever broker listens there."""
+        return await self._node_at(address, address).poll(request, wait_ms=wait_ms)
+
+    async def ask_controller(self, request: Request[A], *, wait_ms: int = 0) -> A:
+        """Asks the active controller, as far as it is known; it may answer NOT_CONTROLLER."""
+        controller_id = self._controller_id()
+        if controller_id == NOBODY:
+            raise LogUnavailable("the cluster has no controller at the moment")
+        if controller_id == self._node_id:
+            answer: A = await self._answer_here(request)
+            return answer
+        return await self.poll(controller_id, request, wait_ms=wait_ms)
+
+    def close(self) -> None:
+        for node in self._nodes.values():
+            node.close()
+        self._nodes.clear()
+
+    def _node(self, node_id: int) -> Node:
+        address = self._address_of(node_id)
+        if address is None:
+            raise LogUnavailable("the address of a broker is not known", node_id=node_id)
+        return self._node_at(node_id, address)
+
+    def _node_at(self, key: int | Address, address: Address) -> Node:
+        known = self._nodes.get(key)
+        if known is not None and (known.host, known.port) == address:
+            return known
+        if known is not None:  # it has come back elsewhere
+            known.close()
+        host, port = address
+        node = self._nodes[key] = Node(host, port, dial=self._dial, settings=self._settings)
+        return node

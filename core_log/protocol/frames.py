@@ -61,13 +61,22 @@ FLEXIBLE_FROM = {
     49: 1,  # AlterClientQuotas
     50: 0,  # DescribeUserScramCredentials
     51: 0,  # AlterUserScramCredentials
+    52: 0,  # Vote
+    53: 1,  # BeginQuorumEpoch
+    54: 1,  # EndQuorumEpoch
     55: 0,  # DescribeQuorum
+    56: 0,  # AlterPartition
     57: 0,  # UpdateFeatures
+    58: 0,  # Envelope
+    59: 0,  # FetchSnapshot
     60: 0,  # DescribeCluster
     61: 0,  # DescribeProducers
+    62: 0,  # BrokerRegistration
+    63: 0,  # BrokerHeartbeat
     64: 0,  # UnregisterBroker
     65: 0,  # DescribeTransactions
     66: 0,  # ListTransactions
+    67: 0,  # AllocateProducerIds
     68: 0,  # ConsumerGroupHeartbeat
     69: 0,  # ConsumerGroupDescribe
     71: 0,  # GetTelemetrySubscriptions
@@ -80,6 +89,7 @@ FLEXIBLE_FROM = {
     79: 0,  # ShareAcknowledge
     80: 0,  # AddRaftVoter
     81: 0,  # RemoveRaftVoter
+    82: 0,  # UpdateRaftVoter
     83: 0,  # InitializeShareGroupState
     84: 0,  # ReadShareGroupState
     85: 0,  # WriteShareGroupState
@@ -92,7 +102,7 @@ FLEXIBLE_FROM = {
     92: 0,  # DeleteShareGroupOffsets
 }
 """The first version of each API whose headers have a tag section. It has all APIs that Kafka's
-brokers offer to clients, so that the header of an API we do not serve can be read, too."""
+nodes offer to clients and each other, so that the header of an API we do not serve can be read."""
 
 _REQUEST = Struct(">hhi")
 _RESPONSE = Struct(">i")

@@ -1,13 +1,15 @@
-"""The records of control batches: the marker that ends a transaction in a partition, and the one
-that begins a leader's epoch in the metadata log."""
+"""The records of control batches: the marker that ends a transaction in a partition, and in the
+metadata log the beginning of a leader's epoch and the voters of its quorum."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from uuid import UUID
 
-from headwater.core_log.protocol.fields import Int16, Int32
+from headwater.core_log.protocol.fields import Int16, Int32, UInt16
 from headwater.core_log.protocol.message import record, struct
+from headwater.core_log.protocol.primitives import ZERO_UUID
 
 
 class ControlRecordType(IntEnum):
@@ -40,3 +42,32 @@ class LeaderChangeMessage:
 @struct
 class LeaderChangeVoter:
     voter_id: Int32 = 0
+
+
+@struct
+class KRaftVersions:
+    """The versions of the quorum's protocol that a voter supports."""
+
+    min_supported_version: Int16 = 0
+    max_supported_version: Int16 = 0
+
+
+@record(versions=(0, 0), flexible_from=0)
+class VotersRecord:
+    version: Int16 = 0
+    voters: Sequence[QuorumVoter] = ()
+
+
+@struct
+class QuorumVoter:
+    voter_id: Int32 = 0
+    voter_directory_id: UUID = ZERO_UUID
+    endpoints: Sequence[VoterEndpoint] = ()
+    k_raft_version_feature: KRaftVersions = KRaftVersions()
+
+
+@struct
+class VoterEndpoint:
+    name: str = ""
+    host: str = ""
+    port: UInt16 = 0

@@ -3,21 +3,28 @@
 from functools import cache
 from importlib.resources import files
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import orjson
 from kafka.protocol.schemas import BaseField, StructField, load_json
 
 from headwater.core_log.protocol.fields import Field, Number, fields_of
 
+KEPT = Path(__file__).parents[2] / "golden" / "kafka_schemas"
+"""Schemas of messages between nodes, which kafka-python does not have."""
+
 
 @cache
 def schema(name: str) -> Any:
-    return load_json(name)
+    kept = KEPT / f"{name}.json"
+    return orjson.loads(kept.read_bytes()) if kept.exists() else load_json(name)
 
 
 def request_schemas() -> list[Any]:
-    names = (each.name for each in files("kafka.protocol.schemas.resources").iterdir())
+    names = {each.name for each in files("kafka.protocol.schemas.resources").iterdir()}
+    names |= {each.name for each in KEPT.iterdir()}
     return [schema(name.removesuffix(".json")) for name in names if name.endswith("Request.json")]
 
 

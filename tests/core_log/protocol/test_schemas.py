@@ -37,6 +37,37 @@ KAFKA_NAMES = {
     "QuorumReplica": "ReplicaState",
     "QuorumNode": "Node",
     "QuorumListener": "Listener",
+    "VoteTopic": "TopicData",
+    "VotePartition": "PartitionData",
+    "VotedTopic": "TopicData",
+    "VotedPartition": "PartitionData",
+    "VoteNodeEndpoint": "NodeEndpoint",
+    "BegunEpochTopic": "TopicData",
+    "BegunEpochPartition": "PartitionData",
+    "BeginEpochAnswerTopic": "TopicData",
+    "BeginEpochAnswerPartition": "PartitionData",
+    "BegunEpochNodeEndpoint": "NodeEndpoint",
+    "EndedEpochTopic": "TopicData",
+    "EndedEpochPartition": "PartitionData",
+    "EndEpochAnswerTopic": "TopicData",
+    "EndEpochAnswerPartition": "PartitionData",
+    "EndedEpochNodeEndpoint": "NodeEndpoint",
+    "BegunEpochLeaderEndpoint": "LeaderEndpoint",
+    "EndedEpochLeaderEndpoint": "LeaderEndpoint",
+    "SnapshotTopic": "TopicSnapshot",
+    "SnapshotPartition": "PartitionSnapshot",
+    "WantedSnapshot": "SnapshotId",
+    "SnapshotTopicPart": "TopicSnapshot",
+    "SnapshotPart": "PartitionSnapshot",
+    "ServedSnapshot": "SnapshotId",
+    "SnapshotLeader": "LeaderIdAndEpoch",
+    "SnapshotNodeEndpoint": "NodeEndpoint",
+    "BrokerListener": "Listener",
+    "BrokerFeature": "Feature",
+    "AddedVoterListener": "Listener",
+    "VoterListener": "Listener",
+    "KRaftVersionRange": "KRaftVersionFeature",
+    "QuorumLeader": "CurrentLeader",
 }
 """The names of structs that Kafka gives to several; they are not on the wire."""
 OWN_DEFAULTS = "a struct of its own defaults"
@@ -79,6 +110,8 @@ def _declared_type(kind: Number | type) -> str:
 
 
 def _declared_default(field: Field) -> object:
+    if field.kind is memoryview:  # Kafka's schemas name none for records
+        return None
     if field.is_array or field.kind in TYPES or field.default is None:
         return field.default
     assert isinstance(field.kind, type)

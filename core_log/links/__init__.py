@@ -1,1 +1,1 @@
-"""Connections to brokers: dial, agree on versions, authenticate, ask. For clients and brokers."""
+"""Connections to brokers, for clients and for other brokers: dial, authenticate, ask."""
